@@ -9,7 +9,7 @@ from importlib.metadata import version
 import pytest
 
 from framekiln.cli.app import app, main
-from framekiln.cli.arguments import RunArguments, named_paths
+from framekiln.cli.options import named_paths, read_request
 from framekiln.contract.errors import ConfigError
 from tests.support.machine.command_line import command
 
@@ -69,9 +69,9 @@ def test_paths_beside_an_input_are_refused(output):
 def test_plain_paths_come_before_the_environment(monkeypatch):
     monkeypatch.setenv("FRAMEKILN_INPUT", "theirs")
     monkeypatch.setenv("FRAMEKILN_OUTPUT", "theirs-out")
-    request = RunArguments(paths=["a", "b", "out"]).request()
+    request = read_request({}, ["a", "b", "out"])
     assert (request.inputs, request.output) == (("a", "b"), "out")
-    request = RunArguments(paths=["a"]).request()
+    request = read_request({}, ["a"])
     assert (request.inputs, request.output) == (("a",), "theirs-out")
 
 

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from framekiln.cli.arguments import RunArguments
 from framekiln.cli.commands.run import with_samples
+from framekiln.cli.options import RunArguments, read_request
 
 WORDS = ("run", "--stages", "lighting", "--every-nth", "25")
 
@@ -33,7 +33,7 @@ def test_a_run_without_any_path_computes_the_samples(framekiln, tmp_path, monkey
 
 def test_samples_lie_beside_a_named_output(tmp_path):
     output = str(tmp_path / "mine")
-    request = with_samples(RunArguments(output=output).request(), Console(quiet=True))
+    request = with_samples(read_request(RunArguments(output=output)), Console(quiet=True))
     assert (tmp_path / "mine-samples" / "clips" / "cut.mp4").exists()
     assert (request.input, request.output) == (f"{output}-samples", output)
 
@@ -41,8 +41,8 @@ def test_samples_lie_beside_a_named_output(tmp_path):
 @pytest.mark.parametrize(("option", "variable"), [("input", "FRAMEKILN_INPUT"), ("output", "FRAMEKILN_OUTPUT")])
 def test_the_environment_names_a_path_unless_the_command_line_does(monkeypatch, option, variable):
     monkeypatch.setenv(variable, "from/environment")
-    assert getattr(RunArguments().request(), option) == "from/environment"
-    mine = {"input": {"input_": ["mine"]}, "output": {"output": "mine"}}[option]
-    assert getattr(RunArguments(**mine).request(), option) == "mine"
+    assert getattr(read_request(RunArguments()), option) == "from/environment"
+    mine = {"input": {"input": ["mine"]}, "output": {"output": "mine"}}[option]
+    assert getattr(read_request(RunArguments(**mine)), option) == "mine"
     monkeypatch.setenv(variable, "")
-    assert getattr(RunArguments().request(), option) == ""
+    assert getattr(read_request(RunArguments()), option) == ""

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from framekiln.cli.commands.schema import file_schema
+from framekiln.cli.commands.steps import file_schema
 from framekiln.contract.shipped_files import shipped
 from framekiln.planning.manifest import profile_names
 from tests.support.machine.command_line import command

@@ -31,7 +31,7 @@ OWNERS = {  # outside library -> where in the package it may be imported
     ),
     "requests": ("weights/download.py",),
     "filelock": ("weights/fetch.py",),
-    "rich": ("reporting/terminal/", "reporting/compare/terminal.py", "reporting/bench/terminal.py", "cli/"),
+    "rich": ("reporting/terminal/", "reporting/compare/page.py", "cli/"),
     "typer": ("cli/",),
 }
 

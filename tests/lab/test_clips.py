@@ -10,10 +10,10 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
+from framekiln.api.bench import BenchFiles
+from framekiln.api.bench_options import CellOptions
 from framekiln.cli.app import app
 from framekiln.cli.bench.clips import ClipOptions, bench_clips
-from framekiln.cli.bench.files import FileArguments
-from framekiln.cli.bench.options import CellArguments
 from framekiln.contract.errors import ConfigError, InputError
 from framekiln.lab.clips.formats import Clip, ClipFormat, Load, arrivals, clip_of_file, made_clip
 from framekiln.lab.clips.frames import PHASES, Buffers, FrameCall
@@ -214,7 +214,7 @@ def test_models_without_images_or_that_raise_and_damaged_clips_are_rows(tmp_path
 def test_the_command_takes_files_and_refuses_unknown_scenarios(tmp_path):
     path = made_clip(STEREO, tmp_path, frames=2).path
     options = ClipOptions(clip=str(path), stereo=True, scenario="offline,server", clip_frames=12, streams=2, rate=1e6)
-    cells, files = CellArguments(device="cpu", size="32"), FileArguments(out=tmp_path / "out", target="p50<1000000")
+    cells, files = CellOptions(device="cpu", size="32"), BenchFiles(out=tmp_path / "out", target="p50<1000000")
     bench_clips(Console(quiet=True), ["tests.lab.test_clips:bright"], cells, options, files)
     assert section_ids(tmp_path / "out" / "index.html") == ["clips", "targets"]
     stats = json.loads((tmp_path / "out" / "profile_stats.json").read_text())

@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from framekiln.api.bench_options import CellOptions
 from framekiln.cli.bench.nsight import NsightOptions, bench_nsight
-from framekiln.cli.bench.options import CellArguments
 from framekiln.contract.errors import ConfigError, SetupError
 from framekiln.lab.nsight.reports import Copies, KernelFigures, SystemsFigures, read_compute, read_systems
 from framekiln.lab.nsight.rules import compute_findings, systems_findings
@@ -252,7 +252,7 @@ def test_the_command_writes_findings_and_a_table(tmp_path, tool, monkeypatch):
     monkeypatch.setenv("NSYS_CMD", tool(RECORDS)[0])
     monkeypatch.setenv("NCU_CMD", tool(KERNELS, name="ncu")[0])
     options = NsightOptions(nsys="external", ncu=True)
-    bench_nsight(Console(quiet=True), [TARGET.model], CellArguments(device="cpu"), options, tmp_path / "out")
+    bench_nsight(Console(quiet=True), [TARGET.model], CellOptions(device="cpu"), options, tmp_path / "out")
     stats = json.loads((tmp_path / "out" / "profile_stats.json").read_text())
     rules = [finding["rule"] for finding in stats["findings"]]
     assert rules == ["GPU idle", "copies", "kernel bound by arithmetic"]
@@ -264,7 +264,7 @@ def test_the_command_writes_findings_and_a_table(tmp_path, tool, monkeypatch):
 def test_a_dry_run_prints_the_commands_and_runs_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", "/nowhere")
     options = NsightOptions(nsys="inline", ncu=True, dry_run=True)
-    bench_nsight(Console(), [TARGET.model], CellArguments(device="cuda"), options, tmp_path / "my out")
+    bench_nsight(Console(), [TARGET.model], CellOptions(device="cuda"), options, tmp_path / "my out")
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [
         ["mkdir", "-p"],
@@ -276,7 +276,7 @@ def test_a_dry_run_prints_the_commands_and_runs_nothing(tmp_path, monkeypatch, c
     assert f"'--output={tmp_path}/my out/nsight/tests.lab.models-plain'" in lines[1]
     assert not (tmp_path / "my out").exists()
     with pytest.raises(ConfigError) as error:
-        bench_nsight(Console(), [TARGET.model], CellArguments(device="cpu"), NsightOptions(ncu=True), tmp_path)
+        bench_nsight(Console(), [TARGET.model], CellOptions(device="cpu"), NsightOptions(ncu=True), tmp_path)
     assert error.value.code == "FK-NCU-MISSING"
 
 
@@ -284,10 +284,10 @@ def test_a_dry_run_names_a_tool_that_only_another_machine_has(tmp_path, monkeypa
     monkeypatch.setenv("NSYS_CMD", "sudo -E /opt/jetson/nsys")
     monkeypatch.setenv("PATH", "/nowhere")
     options = NsightOptions(nsys="external", dry_run=True)
-    bench_nsight(Console(), [TARGET.model], CellArguments(device="cuda"), options, tmp_path)
+    bench_nsight(Console(), [TARGET.model], CellOptions(device="cuda"), options, tmp_path)
     assert capsys.readouterr().out.splitlines()[1].startswith("sudo -E /opt/jetson/nsys profile ")
     with pytest.raises(ConfigError) as error:
-        bench_nsight(Console(), [TARGET.model], CellArguments(device="cpu"), NsightOptions(nsys="external"), tmp_path)
+        bench_nsight(Console(), [TARGET.model], CellOptions(device="cpu"), NsightOptions(nsys="external"), tmp_path)
     assert error.value.code == "FK-NSIGHT-COMMAND"
 
 

@@ -10,9 +10,9 @@ from typing import Any, Self
 from typing_extensions import Unpack
 
 from framekiln.api import html
-from framekiln.api.bench_options import DEFAULTS, BenchOptions, FileOptions, bench_plan
-from framekiln.api.options import Place, checked, shows
-from framekiln.api.request import Manifest, pipeline_of
+from framekiln.api.bench_options import BenchOptions, FileOptions, bench_plan
+from framekiln.api.options import Manifest, Place, checked, shows
+from framekiln.api.request import pipeline_of
 from framekiln.api.steps import Given, with_steps
 from framekiln.api.writable import check_file, check_folder
 from framekiln.contract.errors import ConfigError
@@ -21,26 +21,17 @@ from framekiln.lab.bench import Bench, BenchPlan, BenchWatch, Model
 from framekiln.lab.findings import LOAD
 from framekiln.lab.measure.timed import check_device
 from framekiln.lab.models.registry import is_model
+from framekiln.lab.output import results
 from framekiln.lab.output.cells import CellResult
-from framekiln.lab.output.results import (
-    STATS,
-    SUMMARY,
-    BenchReport,
-    Finding,
-    read_report,
-    require_any,
-    write_report,
-    write_tables,
-)
 from framekiln.lab.samples import parse_targets, samples, verdicts, video_rows
 from framekiln.lab.sav.summary import write_video_csv
 from framekiln.planning.manifest import PipelineFile
 from framekiln.reporting.bench import history
-from framekiln.reporting.bench.page import PAGE, PictureRow, write_page
+from framekiln.reporting.bench.page import PAGE, PictureRow, render, write_page
 from framekiln.reporting.bench.regression import changes, conditions, judge, lost, other_machine
+from framekiln.reporting.bench.tables import cells_table
 from framekiln.reporting.compare.comparison import FigurePair
 from framekiln.reporting.compare.gate import Verdict
-from framekiln.reporting.kit.formatting import figure
 
 _DETAILS = "details"
 """Folder of recordings, under that of `out`."""
@@ -61,11 +52,17 @@ class BenchFiles:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
         """Return the files that options name."""
-        paths = {name: given[name] and Path(given[name]) for name in ("out", "save", "against", "history")}
-        return cls(**paths, fail_if=given["fail_if"], target=given["target"], note=given["note"])
+        paths: dict[str, Any] = {
+            name: given[name] and Path(given[name]) for name in ("out", "save", "against", "history")
+        }
+        return cls(**paths, **{name: given[name] for name in ("fail_if", "target", "note")})
 
-    def check(self) -> BenchReport | None:
-        """Check that all files can be written, and that there is a base for conditions; return the base.
+    def base(self) -> results.BenchReport | None:
+        """Read the figures to compare with, before they may be written anew. Raises ConfigError if they are none."""
+        return results.read_report(self.against) if self.against else None
+
+    def check(self) -> None:
+        """Check that all files can be written, and that there is a base for conditions.
 
         Raises:
             ConfigError: one of these is not so.
@@ -82,22 +79,24 @@ class BenchFiles:
         if self.fail_if:
             conditions(self.fail_if)
         parse_targets(self.target)
-        return read_report(self.against) if self.against else None
 
-    def write(self, report: BenchReport, *, is_new: bool) -> list[Path]:
+    def write(self, report: results.BenchReport, *, is_new: bool) -> list[Path]:
         """Write the figures of a new bench, and a copy where one is asked for."""
         paths = []
         if self.out is not None and is_new:
-            paths = [write_report(report, self.out / STATS), *write_tables(report.cells, self.out)]
-            paths += [write_video_csv(rows, self.out / SUMMARY)] if (rows := video_rows(report)) else []
-        return [*paths, write_report(report, self.save)] if self.save else paths
+            paths = [
+                results.write_report(report, self.out / results.STATS),
+                *results.write_tables(report.cells, self.out),
+            ]
+            paths += [write_video_csv(rows, self.out / results.SUMMARY)] if (rows := video_rows(report)) else []
+        return [*paths, results.write_report(report, self.save)] if self.save else paths
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchResult:
     """The figures of one bench."""
 
-    report: BenchReport
+    report: results.BenchReport
     changes: Sequence[FigurePair] = ()  # against the base
     verdicts: Sequence[Verdict] = ()  # of the conditions of `fail_if`, and of targets
     base_differs: str = ""  # what of the machine differs from the base's; times cannot be compared then
@@ -109,7 +108,7 @@ class BenchResult:
         return self.report.cells
 
     @property
-    def findings(self) -> Sequence[Finding]:
+    def findings(self) -> Sequence[results.Finding]:
         """Findings on what is slow or wrong, each with a fix."""
         return self.report.findings
 
@@ -126,22 +125,17 @@ class BenchResult:
         return f"{type(self).__name__}({len(self.cells)} cells, {len(self.findings)} findings)"
 
     def _repr_html_(self) -> str:
-        """Return a row a cell for notebooks."""
-        rows = [
-            [cell.model, cell.cell.title, cell.outcome, figure(cell.p50), figure(cell.items_per_s), cell.why]
-            for cell in self.cells
-        ]
-        heads = ("model", "cell", "outcome", "ms a call", "items/s", "")
+        """Return the table of cells, findings and verdicts for notebooks."""
         said = [
             (finding.rule, f"{finding.rule}: {finding.text} ({finding.where}); {finding.fix}.")
             for finding in self.findings
         ]
         first, found = ([line for rule, line in said if (rule == LOAD) is early] for early in (True, False))
         found += [f"{verdict.outcome}: {verdict.sentence}" for verdict in self.verdicts]
-        return html.lines(first) + html.table(heads, rows) + html.lines(found)
+        return html.lines(first) + html.table(cells_table(self.report)) + html.lines(found)
 
 
-@shows(BenchOptions, DEFAULTS)
+@shows(BenchOptions)
 def bench(model: Model | Given | Sequence[Model | Given] | Place, **options: Unpack[BenchOptions]) -> BenchResult:
     """Measure a model alone: time, memory, layers and precision, for each batch and size that is asked for.
 
@@ -163,28 +157,32 @@ def bench(model: Model | Given | Sequence[Model | Given] | Place, **options: Unp
     >>> [(cell.cell.batch, cell.outcome) for cell in result.cells]
     [(1, 'ok'), (4, 'ok')]
     """
-    given = checked(BenchOptions, options, DEFAULTS)
-    files = BenchFiles.of(given)
+    files = BenchFiles.of(checked(BenchOptions, options))
     cells = {name: value for name, value in options.items() if name not in FileOptions.__annotations__}
-    base = files.check()
+    files.check()
+    base = files.base()
     if (earlier := earlier_figures(model, options.get("pipeline"))) is not None:
         for name in cells:
             problem = f"{name} changes nothing with figures measured before; leave it out."
             raise ConfigError(problem, code="FK-BENCH-OPTION")
-        return concluded(read_report(earlier), files, base, is_new=False)
+        return concluded(results.read_report(earlier), files, base, is_new=False)
     check_device(options.get("device"))
     keep = partial(concluded, files=BenchFiles(out=files.out), base=None, is_new=True)
     plan = bench_plan(cells, files.target)
     models, pipeline = _list_models(model, plan.pipeline)
     report = measured(models, replace(plan, pipeline=pipeline), files.out, BenchWatch(), keep)
     result = concluded(report, files, base, is_new=True)
-    require_any(result.cells)
+    results.require_any(result.cells)
     return result
 
 
 def measured(
-    models: Sequence[Model], plan: BenchPlan, out: Path | None, watch: BenchWatch, keep: Callable[[BenchReport], Any]
-) -> BenchReport:
+    models: Sequence[Model],
+    plan: BenchPlan,
+    out: Path | None,
+    watch: BenchWatch,
+    keep: Callable[[results.BenchReport], Any],
+) -> results.BenchReport:
     """Measure all cells of all models; `keep` gets what was measured before an error or Ctrl-C.
 
     Raises:
@@ -201,9 +199,9 @@ def measured(
 
 
 def concluded(
-    report: BenchReport,
+    report: results.BenchReport,
     files: BenchFiles,
-    base: BenchReport | None,
+    base: results.BenchReport | None,
     *,
     is_new: bool,
     pictures: Sequence[PictureRow] = (),
@@ -221,7 +219,7 @@ def concluded(
     judged = [*judge(files.fail_if, found), *lost(base, report)] if base and files.fail_if else []
     entries = history.append(files.history, history.entry_of(report, files.note)) if files.history else []
     if files.out is not None:
-        paths.append(write_page(files.out / PAGE, report, found, judged, entries, pictures))
+        paths.append(write_page(files.out / PAGE, render(report, found, judged, entries, pictures)))
     reached = [Verdict(failed=aim.failed, unclear=aim.ms is None, sentence=aim.sentence) for aim in aims]
     differs = other_machine(base, report) if base else ""
     return BenchResult(report=report, changes=found, verdicts=[*judged, *reached], base_differs=differs, files=paths)

@@ -1,91 +1,115 @@
-"""The options of `framekiln.bench`, under the names of the command, and the plan that they make."""
+"""The options of `framekiln.bench` and of its command, and the plan that they make."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
 from typing_extensions import TypedDict
 
-from framekiln.api.options import Place, checked
-from framekiln.api.request import Input, Manifest, input_texts, pipeline_of
+from framekiln.api.options import PIPELINE, WEIGHTS_DIR, Input, Manifest, Place, checked, machine_option, option
+from framekiln.api.request import input_texts, pipeline_of
 from framekiln.contract.errors import ConfigError
-from framekiln.lab.bench import Axes, BenchPlan
-from framekiln.lab.measure.timed import MeasureOptions, default_device
-from framekiln.lab.measure.tracing import DetailOptions
-from framekiln.lab.samples import calls_needed, parse_targets
+
+if TYPE_CHECKING:  # the command line reads the options, and needs no bench for it
+    from framekiln.lab.bench import BenchPlan
 
 Numbers = int | str | Sequence[int] | None
 """One number, several, or a text such as "1,2,4"."""
 Words = str | Sequence[str] | None
 """One name or several, also in a text such as "fp32,bf16"."""
-_Count = Annotated[int, Field(ge=0)]
 
 
 class FileOptions(TypedDict, total=False):
-    """The files that a bench writes, and the base that it compares with; None: nothing."""
+    """The files that a bench writes, and the base that it compares with; in Python none without a name."""
 
-    out: Place | None  # folder for tables, figures and the page
-    save: Place | None  # file for the figures, as a base for later benches
-    against: Place | None  # figures of an earlier bench to compare with
-    fail_if: str  # conditions such as `p50>+5%, peak_gb>+2%`; the result's `failed` says whether one is met
-    target: str  # limits in ms, as `p50<16.67,p95<20`, or 1080p60, 4k30, stereo60; `failed` if one is not met
-    history: Place | None  # file (.jsonl) to which a line is added
-    note: str  # what was changed, for the history
+    out: Annotated[
+        Place | None, option("Folder for tables, figures, the page. [dim]Default: bench.[/dim]", metavar="DIR")
+    ]
+    save: Annotated[Place | None, option("Also write the figures here, as a base.", metavar="FILE")]
+    against: Annotated[
+        Place | None,
+        option("Compare with these figures. Instead of MODEL, give figures measured before.", metavar="BASE"),
+    ]
+    fail_if: Annotated[
+        str,
+        option("With --against: exit with 1 if one is met, as 'p50>+5%,peak_gb>+2%'.", "", metavar="CONDITIONS"),
+    ]
+    target: Annotated[
+        str,
+        option(
+            "Exit with 1 if a latency in ms is not below, as p50<16.67,p95<20; 1080p60, 4k30, stereo60 name sets.",
+            "",
+            metavar="LIMITS",
+        ),
+    ]
+    history: Annotated[Place | None, option("Add a line to this .jsonl, and draw it.", metavar="FILE")]
+    note: Annotated[str, option("With --history: what was changed.", "")]
 
 
 class CellOptions(TypedDict, total=False):
-    """Cells, and what is measured in each; None stands for the default."""
+    """Cells, and what is measured in each."""
 
-    batch: Numbers  # the model's own, or 1
-    size: Numbers  # sides of the input in px; the model's own
-    frames: Numbers  # of a clip; the model's own
-    precisions: (
-        Words  # fp32; also tf32, fp16, bf16, fp16-autocast, bf16-autocast, int8-dynamic, int8-static, int8-torch
-    )
-    compile: Words  # modes of torch.compile: off; also default, reduce-overhead, max-autotune
-    backends: Words  # torch; also onnxruntime, torchscript, tensorrt
-    channels_last: Literal["no", "yes", "both"]  # memory format of images
-    iterations: Annotated[int, Field(ge=1)] | None  # timed calls of a cell
-    duration: Annotated[float, Field(ge=0)] | None  # seconds of timed calls of a cell
-    warmup: _Count  # calls before, at least
-    warmup_s: Annotated[float, Field(ge=0)]  # seconds before, at least
-    layers: bool  # measure each module, in eager mode
-    depth: Annotated[int, Field(ge=1)]  # levels of modules in `layers`
-    trace: bool  # record the first cell by torch's profiler
-    cprofile: bool  # record the first cell by Python's profiler
-    lines: str  # MODULE:FUNCTION: time this function's lines in the first cell
-    find_batch: _Count  # search batches up to this one, until memory runs out
-    leak: _Count  # look for growing memory over as many calls
-    cold_cache: bool  # empty the caches before each call
-    memory_cap: Annotated[float, Field(ge=0.1)] | None  # GB; measure as if the device had no more
-    pipeline: Manifest | None  # with the steps that may be measured: a path, or its content; the shipped one
-    input: Input  # media for a step; the sample collection
-    device: Literal["cpu", "cuda"] | None  # cuda where there is one
-    weights_dir: Place | None  # folder with weights, recognised by name and hash
+    batch: Annotated[Numbers, option("Batches, as 1,2,4,8. [dim]Default: the model's own, or 1.[/dim]")]
+    size: Annotated[Numbers, option("Sides of the input in px, as 256,384. [dim]Default: the model's.[/dim]")]
+    frames: Annotated[Numbers, option("Frames of a clip, as 8,16,32. [dim]Default: the model's.[/dim]")]
+    precisions: Annotated[
+        Words,
+        option(
+            "Of fp32, tf32, fp16, bf16, fp16-autocast, bf16-autocast, int8-dynamic, int8-static, int8-torch.", "fp32"
+        ),
+    ]
+    compile: Annotated[Words, option("Modes of torch.compile: off,default,reduce-overhead,max-autotune.", "off")]
+    backends: Annotated[Words, option("Of torch, onnxruntime, torchscript, tensorrt.", "torch")]
+    channels_last: Annotated[Literal["no", "yes", "both"], option("Memory format of images.", "no")]
+    iterations: Annotated[int | None, option("Timed calls of a cell.", least=1, names=("--iterations", "-n"))]
+    duration: Annotated[
+        float | None, option("Seconds of timed calls of a cell.", least=0.0, names=("--duration", "-d"))
+    ]
+    warmup: Annotated[int, option("Calls before, at least.", 5, least=0)]
+    warmup_s: Annotated[float, option("Seconds before, at least.", 0.5, least=0.0)]
+    layers: Annotated[bool, option("Measure each module, in eager mode.", False)]
+    depth: Annotated[int, option("Levels of modules in --layers.", 2, least=1)]
+    trace: Annotated[bool, option("Record the first cell by torch's profiler; count waits.", False)]
+    cprofile: Annotated[bool, option("Record the first cell by Python's profiler.", False)]
+    lines: Annotated[str, option("Time this function's lines in the first cell.", "", metavar="MODULE:FUNCTION")]
+    find_batch: Annotated[
+        int, option("Search batches up to this one, until memory runs out.", 0, least=0, metavar="MOST")
+    ]
+    leak: Annotated[int, option("Look for growing memory over as many calls.", 0, least=0, metavar="CALLS")]
+    cold_cache: Annotated[bool, option("Empty the caches before each call.", False)]
+    memory_cap: Annotated[
+        float | None, machine_option("Measure as if the device had no more memory.", least=0.1, metavar="GB")
+    ]
+    pipeline: Annotated[Manifest | None, PIPELINE]
+    input: Annotated[
+        Input,
+        option("Media for a step. [dim]Default: the sample collection.[/dim]", names=("--input", "-i"), several=True),
+    ]
+    device: Annotated[Literal["cpu", "cuda"] | None, machine_option("Default: cuda where there is one.")]
+    weights_dir: Annotated[Place | None, WEIGHTS_DIR]
 
 
 class BenchOptions(FileOptions, CellOptions, total=False):
     """All options of a bench."""
 
 
-DEFAULTS: Mapping[str, Any] = {
-    **{"precisions": "fp32", "compile": "off", "backends": "torch", "channels_last": "no"},
-    **{"warmup": 5, "warmup_s": 0.5, "depth": 2, "lines": "", "find_batch": 0, "leak": 0},
-    **dict.fromkeys(("layers", "trace", "cprofile", "cold_cache"), False),
-    **dict.fromkeys(("fail_if", "target", "note"), ""),
-}
+_MEASURED = ("iterations", "warmup", "warmup_s", "layers", "depth", "leak", "cold_cache")
 _LAST = {"no": (False,), "yes": (True,), "both": (False, True)}
 
 
-def bench_plan(options: Mapping[str, Any], target: str = "") -> BenchPlan:
+def bench_plan(options: Mapping[str, Any], target: str = "") -> "BenchPlan":
     """Return the plan of these options, with enough calls for the targets.
 
     Raises:
         ConfigError: a name is unknown, or a value is invalid.
     """
-    given = checked(CellOptions, options, DEFAULTS)
+    from framekiln.lab.bench import Axes, BenchPlan
+    from framekiln.lab.measure.timed import MeasureOptions, default_device
+    from framekiln.lab.measure.tracing import DetailOptions
+    from framekiln.lab.samples import calls_needed, parse_targets
+
+    given = checked(CellOptions, options)
     axes = Axes(
         batches=_read_numbers("--batch", given["batch"]) or (None,),
         sizes=_read_numbers("--size", given["size"]) or (None,),
@@ -98,23 +122,18 @@ def bench_plan(options: Mapping[str, Any], target: str = "") -> BenchPlan:
     axes.check()
     return BenchPlan(
         axes=axes,
-        measure=_make_measure_options(given, calls_needed(parse_targets(target), given["iterations"], "-n")),
+        measure=MeasureOptions(
+            device=given["device"] or default_device(),
+            seconds=given["duration"],
+            least=calls_needed(parse_targets(target), given["iterations"], "-n"),
+            memory_cap_gb=given["memory_cap"],
+            **{name: given[name] for name in _MEASURED},
+        ),
         details=DetailOptions(**{name: given[name] for name in ("trace", "cprofile", "lines", "depth")}),
         find_batch=given["find_batch"],
         pipeline=pipeline_of(given["pipeline"]),
         inputs=input_texts(given["input"]),
         weights_dir=None if given["weights_dir"] is None else Path(given["weights_dir"]),
-    )
-
-
-def _make_measure_options(given: Mapping[str, Any], least: int) -> MeasureOptions:
-    names = ("iterations", "warmup", "warmup_s", "layers", "depth", "leak", "cold_cache")
-    return MeasureOptions(
-        device=given["device"] or default_device(),
-        seconds=given["duration"],
-        least=least,
-        memory_cap_gb=given["memory_cap"],
-        **{name: given[name] for name in names},
     )
 
 

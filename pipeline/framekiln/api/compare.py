@@ -13,9 +13,8 @@ from framekiln.reporting.compare import DRIFT_ROWS, page, tables
 from framekiln.reporting.compare.comparison import Comparison, FigurePair, Pair, letters
 from framekiln.reporting.compare.comparison import compare as compare_sides
 from framekiln.reporting.compare.gate import Verdict, judge, parse
-from framekiln.reporting.compare.page import verdict
+from framekiln.reporting.compare.page import print_comparison, verdict
 from framekiln.reporting.compare.runs import read_sides
-from framekiln.reporting.compare.terminal import print_comparison
 from framekiln.reporting.terminal.console import printed
 
 Side = Output | Place | Sequence[Output | Place]
@@ -70,14 +69,9 @@ class RunComparison:
         """Return the verdicts, and the figures of each step that chance does not explain, for notebooks."""
         parts = []
         for pair in self.pairs:
-            rows = [
-                [figure.step, figure.title, *map(tables.value_text, (figure.first, figure.second)), figure.difference]
-                for figures in pair.figures.values()
-                for figure in figures
-                if figure.change is not None and figure.difference
-            ]
-            heads = ("step", "figure", pair.first.name, pair.second.name, "difference")
-            parts += [html.lines([verdict(pair), *pair.notes]), html.table(heads, rows) if rows else ""]
+            told = [one for figures in pair.figures.values() for one in figures if one.difference]
+            table = tables.figures_table(told, (pair.first.name, pair.second.name))
+            parts += [html.lines([verdict(pair), *pair.notes]), html.table(table)]
         parts.append(html.lines(f"{finding.outcome}: {finding.sentence}" for finding in self.findings))
         return "".join(parts)
 

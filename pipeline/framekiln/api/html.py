@@ -1,28 +1,31 @@
 """Small pieces of HTML for notebooks, which escape every text."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 
+from framekiln.reporting.kit.tables import TextTable
 from framekiln.reporting.terminal.console import printable
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table; numbers are to the right."""
-    head = "".join(f"<th>{_escape_text(text)}</th>" for text in heads)
-    body = "".join(f"<tr>{''.join(map(_draw_cell, row))}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+def table(data: TextTable) -> str:
+    """Return a table; numbers are to the right, and nothing for a table without rows."""
+    shown = data.shown
+    sides = ["right" if column.css == "number" else "left" for column in shown.columns]
+    head = "".join(f"<th>{_escape_text(text)}</th>" for text in shown.heads)
+    rows = [
+        "".join(
+            f'<td style="text-align:{side}">{_escape_text(text)}</td>' for side, text in zip(sides, row, strict=True)
+        )
+        for row in shown.rows
+    ]
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
 
 
 def lines(texts: Iterable[str]) -> str:
     """Return a paragraph of lines; empty for none."""
     whole = "<br>".join(map(_escape_text, texts))
     return f"<p>{whole}</p>" if whole else ""
-
-
-def _draw_cell(value: object) -> str:
-    if isinstance(value, int | float):
-        return f'<td style="text-align:right">{value:,}</td>'
-    return f'<td style="text-align:left">{_escape_text(str(value))}</td>'
 
 
 def _escape_text(text: str) -> str:

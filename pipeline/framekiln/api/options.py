@@ -1,14 +1,21 @@
-"""The options that `framekiln.run` and `framekiln.plan` share with their commands, under the same names."""
+"""The options of `framekiln.run`, `plan` and `bench`, each declared once: Python and the command line read this.
+
+A declaration is the meaning, the default and the least value of an option, and how the command line shows it. None
+stands for the default.
+"""
 
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from inspect import Parameter
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import Field
+from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
+from framekiln.api.steps import Steps
 from framekiln.contract.errors import check_known
 from framekiln.planning.plan_options import Policy
 from framekiln.planning.settings import validated
@@ -16,52 +23,166 @@ from framekiln.planning.settings import validated
 F = TypeVar("F", bound=Callable[..., Any])
 Place = str | os.PathLike[str]
 """A path on a disk or a URL."""
-_Count = Annotated[int, Field(ge=1)] | None
+Input = Place | Sequence[Place] | None
+"""A folder, a glob, a file, a list of files, or a URL; several of them; None for that of the environment or a file."""
+Manifest = Place | Mapping[str, Any]
+"""A profile or a pipeline: a path, or the content of such a file. For a profile also the name of a shipped one."""
+Settings = Mapping[str, Mapping[str, Any]] | str | Sequence[str] | None
+"""Settings by step and name, as in `{"flow": {"preset": "fast"}}`; or texts, as in `["flow.preset=fast"]`."""
 
 
-class Options(TypedDict, total=False):
-    """Further options of a plan and a run; None stands for the default."""
+def option(meaning: str, default: Any = None, *, least: float | None = None, **shell: Any) -> Any:
+    """Declare an option; `shell` has what typer's Option takes: `names`, `metavar`, `rich_help_panel`, `envvar`.
 
-    missing_weights: Policy  # "fail": raise; "skip": leave these steps out; "dummy": random weights, for benchmarks
-    accept_license: bool  # use weights with a restricted licence, e.g. for non-commercial use only
-    weights_dir: Place | None  # folder with weights, recognised by name and hash
-    device: str | None  # "cpu" or "cuda" for all steps that can
-    identities_from: Place | None  # another output; its identities keep their numbers
-    limit: _Count  # only the first files
-    every_nth: _Count  # keep every n-th frame of a video
-    max_frames: _Count  # of a video
-    max_pixels: _Count  # refuse larger images; 100 million by default
-    max_errors: int | str | None  # stop when a step, or decoding, fails on more rows: 100 or "1%"
-    shard: str | tuple[int, int] | None  # only the I-th of N shares of the files, from 1: "2/8" or (2, 8)
-    fast_mode: bool  # previews: every frame reduced to a short side of 360 px or a little more
-    by_content: bool  # detect changed files by content instead of size and time
-    vram_cap: Annotated[float, Field(ge=0.1)] | None  # GB; plan as if each GPU had no more memory
-    calibration: Place | None  # file of `framekiln calibrate`; this machine's own by default
-    engine: Literal["auto", "local", "ray"] | None  # owner of the processes; auto: local for little work without a GPU
-    address: str | None  # Ray cluster to join: "auto", or "host:port"
+    `several=True` stands for an option of the command line that may be repeated.
+    """
+    value = {} if default is None else {"default": default}
+    return Field(description=meaning, ge=least, json_schema_extra={**shell, "min": least}, **value)
 
 
-class RunOptions(Options, total=False):
-    """Further options of a run; None stands for the default."""
+_files, machine_option, _instrument = (
+    partial(option, rich_help_panel=panel) for panel in ("Which files and frames", "On which machine", "Instruments")
+)
 
-    tensorboard: Place | None  # folder for live figures
-    torch_profiler: str | None  # "STEP" or "STEP:CALLS": record calls with torch's profiler
-    memory_timeline: str | None  # "STEP" or "STEP:CALLS": record torch's memory
-    nvtx: bool  # mark calls and phases on GPUs for NVIDIA's Nsight Systems
-    nsight: str | Sequence[str]  # start the processes of these steps under nsys
-    py_spy: str  # a step: draw a flame graph of the Python code in its processes
-
-
-_DEFAULTS: Mapping[str, Any] = {
-    **dict.fromkeys(("accept_license", "fast_mode", "by_content", "nvtx"), False),
-    **dict.fromkeys(("nsight", "py_spy"), ""),
-    "missing_weights": "fail",
-}
+PROFILE = option("Where and how fast: a shipped name or a YAML file.", "cpu-only", names=("--profile", "-p"))
+PIPELINE = option("What is computed: a YAML file instead of the shipped one.")
+STAGES = option("Only these steps, a,b,c, and what they read. [dim]Default: all.[/dim]")
+SETTINGS = option("A setting of a step; may be repeated.", names=("--set",), metavar="STEP.KEY=VALUE", several=True)
+WEIGHTS_DIR = option("Folder with weights, recognised by name and hash.", metavar="<path>")
+ADDRESS = machine_option("Ray cluster to join: auto, or host:port. [dim]Default: none.[/dim]")
 
 
-def checked(
-    kind: type, options: Mapping[str, Any], defaults: Mapping[str, Any] = _DEFAULTS, also: Sequence[str] = ()
-) -> dict[str, Any]:
+class Chosen(TypedDict, total=False):
+    """What is computed from which files; in Python these are arguments of their own."""
+
+    input: Annotated[
+        Input,
+        option(
+            "Folder, glob, file list (text or Parquet), or s3:// gs:// URL. Give it several times for several.",
+            names=("--input", "-i"),
+            several=True,
+        ),
+    ]
+    profile: Annotated[Manifest, PROFILE]
+    pipeline: Annotated[Manifest | None, PIPELINE]
+    stages: Annotated[Steps, STAGES]
+    settings: Annotated[Settings, SETTINGS]
+
+
+class StepOptions(TypedDict, total=False):
+    """Options for steps, wherever they run."""
+
+    device: Annotated[str | None, machine_option("cpu or cuda for all steps that can, instead of the profile's.")]
+    weights_dir: Annotated[Place | None, WEIGHTS_DIR]
+    missing_weights: Annotated[
+        Policy,
+        option(
+            "Steps without their weights: end the run, leave them out, or use random weights, for benchmarks, where a "
+            "step supports it.",
+            "fail",
+        ),
+    ]
+    accept_license: Annotated[
+        bool, option("Use weights with a restricted licence, e.g. for non-commercial use only.", False)
+    ]
+
+
+class Options(StepOptions, total=False):
+    """Further options of a plan and a run."""
+
+    identities_from: Annotated[
+        Place | None, option("Another output; its identities keep their numbers.", metavar="OUT")
+    ]
+    limit: Annotated[int | None, _files("Only the first N files.", least=1)]
+    every_nth: Annotated[int | None, _files("Keep every N-th frame of a video.", least=1)]
+    max_frames: Annotated[int | None, _files("At most N frames of a video.", least=1)]
+    max_pixels: Annotated[int | None, _files("Refuse larger images. [dim]Default: 100 MP.[/dim]", least=1)]
+    max_errors: Annotated[
+        int | str | None,
+        option("Stop when a step, or decoding, fails on more rows than this, e.g. 100 or 1%.", metavar="N|N%"),
+    ]
+    vram_cap: Annotated[
+        float | None,
+        machine_option(
+            "Plan as if each GPU had no more memory than this, for all workers together.", least=0.1, metavar="GB"
+        ),
+    ]
+    calibration: Annotated[
+        Place | None,
+        machine_option(
+            "File of framekiln calibrate. [dim]Default: that of this machine's GPU, if it was calibrated.[/dim]",
+            metavar="<path>",
+        ),
+    ]
+    shard: Annotated[
+        str | tuple[int, int] | None,
+        _files("Only the I-th of N shares of the files, from 1.", metavar="I/N"),
+    ]
+    fast_mode: Annotated[
+        bool, _files("Previews: every frame reduced to a short side of 360 px or a little more.", False)
+    ]
+    by_content: Annotated[
+        bool,
+        _files(
+            "Detect changed files by content instead of size and time: each is read once more. For collections that "
+            "are copied or synchronised.",
+            False,
+        ),
+    ]
+    engine: Annotated[
+        Literal["auto", "local", "ray"] | None,
+        machine_option(
+            "Owner of the worker processes. [dim]auto: local for little work without a GPU, else ray.[/dim]",
+            "auto",
+            envvar="FRAMEKILN_ENGINE",
+        ),
+    ]
+    address: Annotated[str | None, ADDRESS]
+
+
+class Instruments(TypedDict, total=False):
+    """Profilers and live figures of a run."""
+
+    tensorboard: Annotated[
+        Place | None, _instrument("Write live figures for TensorBoard into a folder.", metavar="DIR")
+    ]
+    torch_profiler: Annotated[
+        str | None,
+        _instrument(
+            "Record N calls of a step with torch's profiler. [dim]Default: 5 calls, after the first.[/dim]",
+            metavar="STEP[:N]",
+        ),
+    ]
+    memory_timeline: Annotated[
+        str | None, _instrument("Record torch's memory over N calls of a step.", metavar="STEP[:N]")
+    ]
+    nvtx: Annotated[bool, _instrument("Mark calls and phases on GPUs for NVIDIA's Nsight Systems.", False)]
+    nsight: Annotated[
+        str | Sequence[str],
+        _instrument("Start the processes of these steps under nsys.", "", metavar="STEP[,STEP]"),
+    ]
+    py_spy: Annotated[
+        str,
+        _instrument("Draw a flame graph of the Python code in a step's processes.", "", metavar="STEP"),
+    ]
+
+
+class RunOptions(Options, Instruments, total=False):
+    """Further options of a run."""
+
+
+def declarations(kind: type) -> dict[str, tuple[Any, FieldInfo]]:
+    """Return the type and the declaration of each option of a kind, by name."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: (hint.__origin__, hint.__metadata__[0]) for name, hint in hints.items()}
+
+
+def defaults(kind: type) -> dict[str, Any]:
+    """Return the default of each option of a kind."""
+    return {name: None if told.is_required() else told.default for name, (_, told) in declarations(kind).items()}
+
+
+def checked(kind: type, options: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, Any]:
     """Return all options of a kind, with defaults for those that were not given.
 
     The message on an unknown name proposes the names in `also` too.
@@ -69,22 +190,24 @@ def checked(
     Raises:
         ConfigError: a name is unknown, or a value is invalid.
     """
-    names = get_type_hints(kind)
+    known = defaults(kind)
     for name in options:
-        check_known(name, [*also, *names], f"There is no option {name!r}.", code="FK-UNKNOWN-OPTION")
-    given = {name: value for name, value in options.items() if value is not None}
-    return dict.fromkeys(names) | dict(defaults) | dict(validated(kind, given, "options"))
+        check_known(name, [*also, *known], f"There is no option {name!r}.", code="FK-UNKNOWN-OPTION")
+    return known | dict(
+        validated(kind, {name: value for name, value in options.items() if value is not None}, "options")
+    )
 
 
-def shows(kind: type, defaults: Mapping[str, Any] = _DEFAULTS) -> Callable[[F], F]:
+def shows(kind: type) -> Callable[[F], F]:
     """Let `help` and notebooks list the options of a function that takes them as `**options`."""
 
     def with_signature(function: F) -> F:
         signature = inspect.signature(function)
         own = [item for item in signature.parameters.values() if item.kind is not Parameter.VAR_KEYWORD]
+        values = defaults(kind)
         more = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=hint)
-            for name, hint in get_type_hints(kind).items()
+            Parameter(name, Parameter.KEYWORD_ONLY, default=values[name], annotation=hint)
+            for name, (hint, _) in declarations(kind).items()
         ]
         function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
         return function

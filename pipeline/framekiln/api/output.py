@@ -22,6 +22,7 @@ from framekiln.media.media_ids import is_url
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
 from framekiln.output.unit_table import read_units
+from framekiln.reporting.kit.tables import plain_table
 from framekiln.runtime.run.progress import unfinished
 from framekiln.runtime.run.record import no_record, read_run_record
 
@@ -34,36 +35,7 @@ _ALWAYS = {FRAMES: pa.schema([*SOURCE, *PLACES]), ERRORS: ERRORS_SCHEMA}
 """Tables that every output has, with their columns where they have no row."""
 
 
-def read_frame(store: Store, settings: Mapping[str, Any], media_id: str, frame_index: int, pixels: str) -> Image:
-    """Return one frame (h w 3, RGB uint8).
-
-    Args:
-        store: the output.
-        settings: those of decoding in its run.json.
-        media_id: of the file.
-        frame_index: number of the frame in the file.
-        pixels: the size, named as a pixel column: `frame`, `frame_224`.
-
-    Raises:
-        ConfigError: the output has no such file.
-        InputError: the file was moved or changed since, or has no such frame.
-        MediaError: the file cannot be opened any more.
-    """
-    from framekiln.media.packets.decode import decode_frames  # loads the decoders
-
-    media = _check_unchanged(_find(store, media_id))
-    known = {item.name for item in fields(DecodeConfig)}
-    config = DecodeConfig(**{name: value for name, value in settings.items() if name in known})
-    for frame in decode_frames(media, (pixels,), config, first=frame_index):
-        if frame.index == frame_index:
-            return frame.images[pixels]
-    raise InputError(
-        f"{media_id!r} has no frame {frame_index} that the run kept; the table `frames` lists its frames.",
-        code="FK-NO-SUCH-FRAME",
-    )
-
-
-def _find(store: Store, media_id: str) -> MediaFile:
+def _find_media(store: Store, media_id: str) -> MediaFile:
     units = sorted(read_units(store), key=lambda unit: unit.attempt)
     media = {item.media_id: item for unit in units for item in unit.media}
     if media_id not in media:
@@ -167,7 +139,18 @@ class Output:
             InputError: the file was moved or changed since the run, or has no such frame.
             MediaError: the file cannot be opened any more.
         """
-        return read_frame(self._store, self.record["decode"], media_id, frame_index, pixels)
+        from framekiln.media.packets.decode import decode_frames  # loads the decoders
+
+        known, settings = {item.name for item in fields(DecodeConfig)}, self.record["decode"]
+        config = DecodeConfig(**{name: value for name, value in settings.items() if name in known})
+        media = _check_unchanged(_find_media(self._store, media_id))
+        for frame in decode_frames(media, (pixels,), config, first=frame_index):
+            if frame.index == frame_index:
+                return frame.images[pixels]
+        raise InputError(
+            f"{media_id!r} has no frame {frame_index} that the run kept; the table `frames` lists its frames.",
+            code="FK-NO-SUCH-FRAME",
+        )
 
     def report(self, run: str | None = None, *, again: bool = False) -> str:
         """Return the path or URL of report.html, which is written if it is missing.
@@ -193,7 +176,7 @@ class Output:
         Raises:
             OutputError: there are no records of that run, or none of its rows has passed a step.
         """
-        from framekiln.api.profile import read_profile
+        from framekiln.api.summary import read_profile
 
         return read_profile(self._store, run)
 
@@ -205,8 +188,9 @@ class Output:
 
     def _repr_html_(self) -> str:
         """Return a small table for notebooks: the summary, and each table with its rows."""
-        rows = ((name, self.table(name).count_rows()) for name in self.tables)
-        return f"{html.lines([self.path, *self._list_lines()])}{html.table(('table', 'rows'), rows)}"
+        rows = [(name, self.table(name).count_rows()) for name in self.tables]
+        table = plain_table("Tables", ("table", "rows"), rows)
+        return html.lines([self.path, *self._list_lines()]) + html.table(table)
 
     def _list_lines(self) -> Iterator[str]:
         try:

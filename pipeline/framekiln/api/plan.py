@@ -8,8 +8,8 @@ from typing import Any
 from typing_extensions import Unpack
 
 from framekiln.api import html
-from framekiln.api.options import Options, Place, shows
-from framekiln.api.request import Input, Manifest, Settings, make_request
+from framekiln.api.options import Input, Manifest, Options, Place, Settings, shows
+from framekiln.api.request import make_request
 from framekiln.api.steps import Steps
 from framekiln.contract.errors import ResourceError, UserError, WeightsError
 from framekiln.job import Job
@@ -18,7 +18,7 @@ from framekiln.planning.processes.placement import check_capacity
 from framekiln.planning.processes.resources import Node, this_machine
 from framekiln.reporting.plan_facts import plan_facts
 from framekiln.reporting.terminal.console import printed
-from framekiln.reporting.terminal.tables import print_whole_plan
+from framekiln.reporting.terminal.tables import outlook_table, plan_tables, print_whole_plan
 from framekiln.runtime.run.change_report import Changes, Outlook
 from framekiln.runtime.run.request import RunRequest
 
@@ -70,21 +70,15 @@ class RunPlan:
         return printed(lambda console: print_whole_plan(console, self.planned, self.note, self.work))
 
     def _repr_html_(self) -> str:
-        """Return a table of the steps for notebooks."""
-        facts, to_do = self.to_dict(), self.to_do
-        heads = ("step", "scope", "device", "cpus", "workers", "adds", *(("files to do",) if to_do else ()))
-        rows = [
-            [
-                *(step[key] for key in ("name", "scope", "device", "cpus", "workers")),
-                ", ".join(step["adds"]),
-                *((to_do.get(step["name"], 0),) if to_do else ()),
-            ]
-            for step in facts["steps"]
-        ]
+        """Return the tables that `framekiln plan` prints, and its notes, for notebooks."""
+        facts = self.to_dict()
+        shown = [*plan_tables(self.planned), *([outlook_table(self.work[1])] if self.work else [])]
         absent = [f"Lacks weights: {name}: {why}" for name, why in self.absent.items()]
         fetch = [f"To fetch what is missing: {self.fetch}"] if self.fetch else []
         refusal = [str(self.refusal)] if self.refusal else []
-        return html.table(heads, rows) + html.lines([*facts["changes"], *absent, *fetch, *facts["notes"], *refusal])
+        return "".join(map(html.table, shown)) + html.lines(
+            [*facts["changes"], *absent, *fetch, *facts["notes"], *refusal]
+        )
 
 
 @shows(Options)

@@ -2,12 +2,12 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from framekiln.api.options import Options, Place, checked
+from framekiln.api.options import Input, Manifest, Options, Place, Settings, checked
 from framekiln.api.steps import Steps, with_steps
 from framekiln.contract.errors import ConfigError
 from framekiln.planning.manifest import PipelineFile, ProfileFile, read_pipeline, read_profile
@@ -19,13 +19,6 @@ from framekiln.runtime.run.request import RunRequest
 _NAMED = ("input", "output", "profile", "pipeline", "stages", "settings")  # arguments beside the options
 INPUT, OUTPUT, ENGINE = "FRAMEKILN_INPUT", "FRAMEKILN_OUTPUT", "FRAMEKILN_ENGINE"
 """Environment variables for what a machine or a cluster file sets once."""
-
-Input = Place | Sequence[Place] | None
-"""A folder, a glob, a file, a list of files, or a URL; several of them; None for that of the environment or a file."""
-Manifest = Place | Mapping[str, Any]
-"""A profile or a pipeline: a path, or the content of such a file. For a profile also the name of a shipped one."""
-Settings = Mapping[str, Mapping[str, Any]] | str | Sequence[str] | None
-"""Settings by step and name, as in `{"flow": {"preset": "fast"}}`; or texts, as in `["flow.preset=fast"]`."""
 
 
 def make_request(
@@ -44,15 +37,15 @@ def make_request(
     Raises:
         ConfigError: a name, a file or a value is wrong.
     """
-    given = checked(kind, {**options, "engine": options.get("engine") or os.environ.get(ENGINE) or None}, also=_NAMED)
+    given = checked(kind, {**options, "engine": options.get("engine") or os.environ.get(ENGINE)}, also=_NAMED)
     pipeline_file, steps = with_steps(pipeline_of(pipeline), stages)
     if isinstance(profile, Mapping):
         profile_file, profile_name = model_of(ProfileFile, profile, "profile"), "given in Python"
     else:
-        profile_name = _as_text("profile", profile)
+        profile_name = _check_text("profile", profile)
         profile_file = read_profile(profile_name)
     inputs = _choose_inputs(input, os.environ.get(INPUT), profile_file.input, pipeline_file.input)
-    outputs = (_to_text(output), os.environ.get(OUTPUT) or None, profile_file.output, pipeline_file.output)
+    outputs = (_read_text(output), os.environ.get(OUTPUT) or None, profile_file.output, pipeline_file.output)
     return RunRequest(
         input=inputs[0] if inputs else "",
         more_inputs=tuple(inputs[1:]),
@@ -64,7 +57,7 @@ def make_request(
         limit=given["limit"],
         shard=_read_shard(given["shard"]),
         by_content=given["by_content"] or pipeline_file.identify == "content",
-        engine=given["engine"] or "auto",
+        engine=given["engine"],
         address=given["address"] if given["engine"] == "local" else cluster_address(given["address"]),
         profilers=_read_profilers(given),
     )
@@ -83,7 +76,7 @@ def pipeline_of(pipeline: Manifest | None) -> PipelineFile:
     """
     if isinstance(pipeline, Mapping):
         return model_of(PipelineFile, pipeline, "pipeline")
-    return read_pipeline(_to_text(pipeline))
+    return read_pipeline(_read_text(pipeline))
 
 
 def _make_plan_options(steps: tuple[str, ...], settings: Settings, given: Mapping[str, Any]) -> PlanOptions:
@@ -94,8 +87,8 @@ def _make_plan_options(steps: tuple[str, ...], settings: Settings, given: Mappin
     return PlanOptions(
         stages=steps,
         settings=texts,
-        weights_dir=_to_path(given["weights_dir"]),
-        calibration=_to_path(given["calibration"]),
+        weights_dir=_read_path(given["weights_dir"]),
+        calibration=_read_path(given["calibration"]),
         max_errors=None if given["max_errors"] is None else str(given["max_errors"]),
         decode={name: value for name, value in decode.items() if value},
         **{name: given[name] for name in ("device", "missing_weights", "accept_license", "vram_cap")},
@@ -111,7 +104,6 @@ def _list_settings(settings: Settings) -> tuple[str, ...]:
 
 
 def _write_yaml(value: Any) -> str:
-    """Return a value as YAML, a text without quotes where it needs none."""
     with suppress(*NOT_YAML):
         if isinstance(value, str) and load_yaml(value) == value:
             return value
@@ -147,20 +139,20 @@ def input_texts(given: Input) -> list[str]:
     if given is None:
         return []
     several: Iterable[Any] = [given] if isinstance(given, str) or not isinstance(given, Iterable) else given
-    return [_as_text("input", each) for each in several]
+    return [_check_text("input", each) for each in several]
 
 
-def _to_text(place: Place | None) -> str | None:
-    return None if place is None else _as_text("path", place)
+def _read_text(place: Place | None) -> str | None:
+    return None if place is None else _check_text("path", place)
 
 
-def _as_text(what: str, place: Any) -> str:
+def _check_text(what: str, place: Any) -> str:
     if isinstance(place, str | os.PathLike):
         return os.fspath(place)
     raise ConfigError(f"{what}: {place!r} is neither a path nor a URL.", code="FK-INVALID-SETTING")
 
 
-def _to_path(place: Place | None) -> Path | None:
+def _read_path(place: Place | None) -> Path | None:
     return None if place is None else Path(place)
 
 

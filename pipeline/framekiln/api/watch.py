@@ -11,9 +11,15 @@ from html import escape
 from framekiln.job import Job
 from framekiln.profiling.export.tensorboard import Scalars, check
 from framekiln.profiling.stats.progress import RunTotals
-from framekiln.reporting.kit.formatting import count, elapsed
 from framekiln.reporting.terminal.console import print_line, stderr_console
-from framekiln.reporting.terminal.progress import AdvisingView, ProgressView, make_view, working_steps
+from framekiln.reporting.terminal.progress import (
+    AdvisingView,
+    ProgressRow,
+    ProgressView,
+    make_view,
+    progress_rows,
+    working_steps,
+)
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
 
@@ -153,23 +159,13 @@ class NotebookView(ProgressView):
         self._show(self._draw())
 
     def _draw(self) -> str:
-        figures, moment = self._last, time.time()
-        progress, names = figures.progress, tuple(self._steps)
-        shares, left, slowest = progress.shares(names), progress.left(names, moment), progress.slowest(names, moment)
-        done, files = progress.files(names)
-        time_left = f"{elapsed(round(slowest[1]))} left" if slowest else ""
-        rows = [_draw_row("all files", progress.done(names), f"{done:,} of {files:,}", "", time_left, "")]
-        for name in names:
-            step, now = figures.steps[name], figures.live.step(name, moment)
-            rate = f"{now.rows_per_s:,.1f}/s" if now else ""
-            errors = count(step.failures, "error") if step.failures else ""
-            time_left = f"{elapsed(round(left[name]))} left" if name in left else ""
-            rows.append(_draw_row(name, shares[name], f"{step.rows:,}", rate, time_left, errors))
+        rows = map(_draw_row, progress_rows(self._last, self._steps, time.time()))
         notes = "".join(f"<p>{escape(sentence)}</p>" for sentence in self._sentences)
         return f"<table>{''.join(rows)}</table>{notes}"
 
 
-def _draw_row(name: str, share: float, *texts: str) -> str:
+def _draw_row(row: ProgressRow) -> str:
+    texts = row.rows, row.rate, f"{row.left} left" if row.left else "", row.errors
     cells = "".join(f'<td style="text-align:right">{escape(text)}</td>' for text in texts)
-    bar = f'<progress value="{share:.3f}" max="1"></progress>'
-    return f'<tr><td style="text-align:left">{escape(name)}</td><td>{bar}</td>{cells}</tr>'
+    bar = f'<progress value="{row.share:.3f}" max="1"></progress>'
+    return f'<tr><td style="text-align:left">{escape(row.name)}</td><td>{bar}</td>{cells}</tr>'

@@ -15,15 +15,12 @@ from framekiln.cli.commands.calibrate import calibrate
 from framekiln.cli.commands.check import check
 from framekiln.cli.commands.compare import compare
 from framekiln.cli.commands.fetch import fetch
-from framekiln.cli.commands.plan import plan
 from framekiln.cli.commands.predict import predict
-from framekiln.cli.commands.profile import profile
-from framekiln.cli.commands.retry import retry
-from framekiln.cli.commands.run import EXAMPLES, run
-from framekiln.cli.commands.schema import schema
-from framekiln.cli.commands.steps import columns, steps
-from framekiln.cli.commands.trace import trace
+from framekiln.cli.commands.profile import profile, trace
+from framekiln.cli.commands.run import EXAMPLES, plan, retry, run
+from framekiln.cli.commands.steps import columns, schema, steps
 from framekiln.cli.console import ERRORS, handle_signals, leave, print_report
+from framekiln.cli.options import spread
 from framekiln.contract.errors import FramekilnError, UserError, check_known
 from framekiln.reporting.terminal.console import printable
 from framekiln.runtime.run.environment import package_version
@@ -67,9 +64,9 @@ def options(
     """Take the options that stand before a command."""
 
 
-app.command(epilog=EXAMPLES)(run)
+app.command(epilog=EXAMPLES)(spread(run))
 for command in (plan, check, fetch, profile, trace, retry, compare, calibrate, bench, predict, steps, columns, schema):
-    app.command()(command)
+    app.command()(spread(command))
 
 
 @app.command()

@@ -158,7 +158,6 @@ class Job:
         self._on_wait(marked.summary())
 
     def _look(self, plan: Plan, nodes: Sequence[Node], files: RunFiles) -> Workload:
-        """Return what is there and what is left to do, and store the new units."""
         units = files.units(self.store, plan.decode.workers)
         changes = find_changes(self.store, list(files.listing), units.fresh)
         rows = unit_rows(plan, Ledger(self.store), units.all, units.wanted)

@@ -34,7 +34,7 @@ def plan_facts(
         "fetch": plan.fetch or None,
         "fetch_mb": round(plan.fetch_mb, 1),
         "notes": list(notes),
-        "work": work and _work_facts(*work),
+        "work": work and _list_work(*work),
         "fits": refusal is None,
         "refusal": refusal and {"code": refusal.code, "message": str(refusal)},
     }
@@ -83,7 +83,7 @@ def recorded_changes(record: Mapping[str, Any]) -> list[str]:
     return [str(sentence) for sentence in sentences if sentence]
 
 
-def _work_facts(changes: Changes, outlook: Sequence[Outlook]) -> dict[str, Any]:
+def _list_work(changes: Changes, outlook: Sequence[Outlook]) -> dict[str, Any]:
     steps = [{"name": one.step, "done": one.done, "todo": one.todo, "why": one.why} for one in outlook]
     counted = {"new": changes.new, "changed": changes.changed, "regrouped": changes.regrouped}
     return {"steps": steps, "files": {**counted, "removed": list(changes.removed)}}

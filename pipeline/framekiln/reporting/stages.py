@@ -11,11 +11,11 @@ from framekiln.contract.stage import Stage
 
 def rebuild(steps: Mapping[str, Any]) -> dict[str, Stage]:
     """Return stages by step of a run.json, without those with missing code or code of another version."""
-    stages = {name: _stage(step) for name, step in steps.items()}
+    stages = {name: _rebuild_stage(step) for name, step in steps.items()}
     return {name: stage for name, stage in stages.items() if stage is not None}
 
 
-def _stage(step: Mapping[str, Any]) -> Stage | None:
+def _rebuild_stage(step: Mapping[str, Any]) -> Stage | None:
     module, _, attribute = str(step.get("use", "")).partition(":")
     try:
         kind = getattr(importlib.import_module(module), attribute)

@@ -90,9 +90,9 @@ def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_fi
             read, taken = read + batch.num_rows, taken + len(places)
             rows = batch if every == 1 else batch.take(pa.array(places))
             for name in leaves:
-                parts[name].append(_plain(rows[name]))
+                parts[name].append(_simplify(rows[name]))
     columns = {
-        name: pa.chunked_array(arrays, type=_plain_type(schema.field(name).type)) for name, arrays in parts.items()
+        name: pa.chunked_array(arrays, type=_choose_type(schema.field(name).type)) for name, arrays in parts.items()
     }
     return Extract(schema=schema, columns=columns, taken=taken, whole=taken == table.rows)
 
@@ -135,7 +135,7 @@ def readable(store: Store, path: str) -> tuple[pa.Schema, dict[str, str]]:
     """Return a file's schema, and for each column the leaf to read: of a list its smallest, for the lengths."""
     with store.parquet(path) as file:
         schema, leaves = file.schema_arrow, {}
-        sizes = _leaf_sizes(file)
+        sizes = _read_leaf_sizes(file)
         for item in schema:
             if is_list(item.type):
                 inside = [leaf for leaf in sizes if leaf.startswith(f"{item.name}.")]
@@ -147,8 +147,7 @@ def readable(store: Store, path: str) -> tuple[pa.Schema, dict[str, str]]:
     return schema, leaves
 
 
-def _leaf_sizes(file: pq.ParquetFile) -> dict[str, int]:
-    """Return the bytes of each leaf column in the first row group, by path."""
+def _read_leaf_sizes(file: pq.ParquetFile) -> dict[str, int]:
     meta = file.metadata
     if not meta.num_row_groups:
         return {file.schema.column(i).path: 0 for i in range(len(file.schema))}
@@ -157,7 +156,7 @@ def _leaf_sizes(file: pq.ParquetFile) -> dict[str, int]:
     return {chunk.path_in_schema: chunk.total_compressed_size for chunk in chunks}
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
+def _choose_type(kind: pa.DataType) -> pa.DataType:
     if is_list(kind):
         return pa.int64()
     if is_text(kind):
@@ -165,9 +164,9 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return pa.float64() if pa.types.is_decimal(kind) or pa.types.is_float16(kind) else kind
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def _simplify(column: pa.Array) -> pa.Array:
     if is_list(column.type):
         return pc.list_value_length(column).cast(pa.int64())
     if is_text(column.type):
         return pc.utf8_slice_codeunits(column.cast(pa.string()), 0, _LONGEST)
-    return column.cast(_plain_type(column.type))
+    return column.cast(_choose_type(column.type))

@@ -87,7 +87,11 @@ def test_the_summary_says_where_calls_were_too_few(tmp_path):
 def test_a_folder_that_is_a_file_is_refused_for_each_file(tmp_path):
     (tmp_path / "out").write_text("")
     made = report(result())
-    for write in (write_report, lambda *args: write_page(*args[::-1]), lambda *args: write_tables(made.cells, args[1])):
+    for write in (
+        write_report,
+        lambda *args: write_page(args[1], "page"),
+        lambda *args: write_tables(made.cells, args[1]),
+    ):
         with pytest.raises(OutputError) as error:
             write(made, tmp_path / "out" / "x")
         assert error.value.code == "FK-BENCH-NOT-WRITABLE"

@@ -15,8 +15,8 @@ from PIL import Image
 from rich.console import Console
 from typer import Exit
 
-from framekiln.cli.bench.files import FileArguments
-from framekiln.cli.bench.options import CellArguments
+from framekiln.api.bench import BenchFiles
+from framekiln.api.bench_options import CellOptions
 from framekiln.cli.bench.videos import SavOptions, bench_videos
 from framekiln.contract.errors import ConfigError, InputError
 from framekiln.lab.output.results import read_report
@@ -26,13 +26,13 @@ from framekiln.reporting.bench.page import picture_rows
 from tests.lab.report.results import section_ids
 from tests.lab.sav.test_measure import Whole
 
-FILES = {item.name for item in fields(FileArguments)}
+FILES = {item.name for item in fields(BenchFiles)}
 
 
 def run(folder, out, names=("sam2.1-tiny",), precisions="fp32", **options):
     console = Console(quiet=True)
-    cells = CellArguments(device="cpu", precisions=precisions)
-    files = FileArguments(out=out, **{name: options.pop(name) for name in list(options) if name in FILES})
+    cells = CellOptions(device="cpu", precisions=precisions)
+    files = BenchFiles(out=out, **{name: options.pop(name) for name in list(options) if name in FILES})
     bench_videos(console, names, cells, SavOptions(sav=folder, runs=1, limit_objects=1, **options), files)
 
 

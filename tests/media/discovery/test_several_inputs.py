@@ -7,7 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from framekiln.cli.arguments import RunArguments
+from framekiln.cli.options import RunArguments, read_request
 from framekiln.media.discovery.listing import list_inputs, list_media
 from framekiln.runtime.run.request import RunRequest
 from tests.support.errors import fails
@@ -68,11 +68,11 @@ def test_each_input_must_exist(folder: Path) -> None:
 
 
 def test_the_option_repeated_and_lists_in_files(tmp_path: Path) -> None:
-    request = RunArguments(input_=["a", "b"], output="out").request()
+    request = read_request(RunArguments(input=["a", "b"], output="out"))
     assert request.inputs == ("a", "b")
     (tmp_path / "p.yaml").write_text("input: [c, s3://d/e]\nsteps: {}\n")
-    request = RunArguments(pipeline=str(tmp_path / "p.yaml"), output="out").request()
+    request = read_request(RunArguments(pipeline=str(tmp_path / "p.yaml"), output="out"))
     assert request.inputs == ("c", "s3://d/e")
     record = {**request.to_record(), "folder": "/home"}
     assert RunRequest.from_record(record, "out").inputs == ("/home/c", "s3://d/e")
-    assert "more_inputs" not in RunArguments(input_=["a"]).request().to_record()
+    assert "more_inputs" not in read_request(RunArguments(input=["a"])).to_record()

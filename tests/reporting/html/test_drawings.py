@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from framekiln.contract.drawing import Area, Drawing, Label
 from framekiln.output.object_store import Store
-from framekiln.reporting.html.gallery.overlays import all_layers, resized_uri
+from framekiln.reporting.html.gallery.thumbnails import all_layers, resized_uri
 from tests.support.media.collections_factory import clip, photo
 from tests.support.runs.report_factory import Drawn, output, png, step
 from tests.support.runs.report_reader import page, parsed, text

@@ -8,15 +8,15 @@ import shlex
 from dataclasses import asdict
 from functools import partial
 from html import unescape
-from inspect import signature
 from pathlib import Path
+from typing import get_type_hints
 
 import pyarrow as pa
 import pytest
 import typer
 
 from framekiln.cli.app import app
-from framekiln.cli.arguments import RunArguments
+from framekiln.cli.options import RunArguments, read_request
 from framekiln.contract.columns import field
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.row_errors import Failure
@@ -213,7 +213,7 @@ def test_a_run_that_no_run_command_started_gets_one_that_does_the_same_work(star
     assert words[:2] == ["framekiln", "run"]
     kind = typer.main.get_command(app).commands["run"]
     options = kind.make_context("run", words[2:]).params
-    request = RunArguments(**{key: options[key] for key in signature(RunArguments).parameters}).request()
+    request = read_request({key: options[key] for key in get_type_hints(RunArguments)})
     assert request.options == chosen
     assert (request.input, request.output, request.profile_name) == ("/in put", "/out", "cpu-only")
     assert (request.limit, request.shard, request.by_content) == (3, (1, 4), True)

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from framekiln.reporting.terminal.downloads import downloads
+from framekiln.cli.commands.fetch import downloads
 
 
 def test_a_log_gets_a_line_for_each_download_and_for_each_quarter_of_a_large_one():

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
-from framekiln.cli.bench.files import FileArguments, finish, keep_figures, kept, print_findings
-from framekiln.cli.bench.options import CellArguments
+from framekiln.cli.bench.files import measuring
 from framekiln.cli.options import clip_option, names
 from framekiln.contract.errors import check_known
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 
 if TYPE_CHECKING:
+    from framekiln.api.bench import BenchFiles
+    from framekiln.api.bench_options import CellOptions
     from framekiln.lab.clips.formats import Clip
     from framekiln.lab.clips.measure import ClipRow, ClipSettings
 
@@ -39,17 +39,18 @@ class ClipOptions:
     linger_ms: Annotated[float, clip_option(min=0.0, help="Wait of server for a fuller batch.")] = 0.0
     pools: Annotated[Literal["on", "off", "both"], clip_option(help="Keep buffers from batch to batch.")] = "on"
 
-    def settings(self, cells: CellArguments, target: str = "") -> ClipSettings:
+    def settings(self, cells: CellOptions, target: str = "") -> ClipSettings:
         """Return what is measured.
 
         Raises:
             ConfigError: a scenario or a target is unknown.
         """
+        from framekiln.api.bench_options import bench_plan
         from framekiln.lab.clips.formats import SCENARIOS, Load
         from framekiln.lab.clips.measure import ClipSettings
         from framekiln.lab.samples import calls_needed, parse_targets
 
-        asked = names(self.scenario)
+        asked, plan = names(self.scenario), bench_plan(cells)
         for name in asked:
             check_known(name, SCENARIOS, f"--scenario: there is no {name!r}.", code="FK-BENCH-SCENARIO")
         needed = calls_needed(parse_targets(target), self.clip_frames, "--clip-frames")
@@ -59,8 +60,8 @@ class ClipOptions:
             scenarios=tuple(name for name in SCENARIOS if name in asked),
             pools={"on": (True,), "off": (False,), "both": (True, False)}[self.pools],
             load=load,
-            cell=cells.plan().first_cell,
-            device=cells.plan().measure.device,
+            cell=plan.first_cell,
+            device=plan.measure.device,
         )
 
     def clips(self, folder: Path) -> list[Clip]:
@@ -78,7 +79,7 @@ class ClipOptions:
 
 
 def bench_clips(
-    console: Console, models: Sequence[str], cells: CellArguments, clips: ClipOptions, files: FileArguments
+    console: Console, models: Sequence[str], cells: CellOptions, clips: ClipOptions, files: BenchFiles
 ) -> None:
     """Measure all models on all clips, and write and compare the figures.
 
@@ -88,34 +89,28 @@ def bench_clips(
         OutputError: a file cannot be written.
         Exit: a condition is met, or a target is not.
     """
+    from framekiln.api.bench_options import bench_plan
     from framekiln.lab.clips.formats import Load
     from framekiln.lab.clips.measure import measure_clips
-    from framekiln.lab.findings import load
-    from framekiln.lab.measure.device_facts import bench_environment
     from framekiln.lab.models.registry import find_model
-    from framekiln.lab.output.results import BenchReport, new_report
     from framekiln.planning.manifest import read_pipeline
 
-    settings, base = clips.settings(cells, files.target), files.base()
-    recipes = [find_model(name, read_pipeline(None), cells.weights_dir) for name in models]
+    settings = clips.settings(cells, files.target)
+    recipes = [find_model(name, read_pipeline(None), bench_plan(cells).weights_dir) for name in models]
     rows: list[ClipRow] = []
-    environment = bench_environment(settings.device)
-    crowded = load(environment)
-
-    def report() -> BenchReport:
-        return new_report(environment, findings=tuple(crowded), extra={"clips": [asdict(row) for row in rows]})
-
-    print_findings(crowded)
     if clips.clip_frames is None and settings.load.frames > Load.frames:
         print_line(console, f"{settings.load.frames} frames of each clip, for --target {files.target}.")
-    with tempfile.TemporaryDirectory() as folder, kept(rows, lambda: keep_figures(report(), files)):
-        made = clips.clips(Path(folder))
+
+    def figures() -> dict[str, Any]:
+        return {"extra": {"clips": [asdict(row) for row in rows]}}
+
+    with measuring(console, settings.device, files, rows, figures) as folder:
+        made = clips.clips(folder)
         for recipe in recipes:
             print_line(console, f"\n{recipe.name}, weights {recipe.weights}")
             first = len(rows)
             rows.extend(measure_clips(recipe.name, recipe.weights, recipe.build(), made, settings))
             _print(console, rows[first:])
-    finish(console, report(), files, base)
 
 
 def _print(console: Console, rows: Sequence[ClipRow]) -> None:

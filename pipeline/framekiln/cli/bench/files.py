@@ -1,15 +1,15 @@
-"""The files of `framekiln bench`: what it writes, and what it compares with."""
+"""The end of `framekiln bench`, whatever it measured: files, findings and verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from typer import Exit, Option
+from typer import Exit
 
 from framekiln.cli.console import ERRORS, interruptible, print_note
 from framekiln.reporting.terminal.console import print_line
@@ -23,69 +23,40 @@ if TYPE_CHECKING:
 _PRINTED = 3  # findings of a rule in the terminal
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileArguments:
-    """Options for files."""
-
-    out: Annotated[Path, Option("--out", metavar="DIR", help="Folder for tables, figures, the page.")] = Path("bench")
-    save: Annotated[Path | None, Option(metavar="FILE", help="Also write the figures here, as a base.")] = None
-    against: Annotated[
-        Path | None,
-        Option(metavar="BASE", help="Compare with these figures. Instead of MODEL, give figures measured before."),
-    ] = None
-    fail_if: Annotated[
-        str,
-        Option(metavar="CONDITIONS", help="With --against: exit with 1 if one is met, as 'p50>+5%,peak_gb>+2%'."),
-    ] = ""
-    target: Annotated[
-        str,
-        Option(
-            metavar="LIMITS",
-            help="Exit with 1 if a latency in ms is not below, as p50<16.67,p95<20; 1080p60, 4k30, stereo60 name sets.",
-        ),
-    ] = ""
-    history: Annotated[Path | None, Option(metavar="FILE", help="Add a line to this .jsonl, and draw it.")] = None
-    note: Annotated[str, Option(help="With --history: what was changed.")] = ""
-
-    def base(self) -> BenchReport | None:
-        """Read the figures to compare with, before they may be written anew.
-
-        Raises:
-            ConfigError: the file is no report.
-        """
-        from framekiln.lab.output.results import read_report
-
-        return read_report(self.against) if self.against else None
-
-    def files(self) -> BenchFiles:
-        """Return the same for `framekiln.bench`."""
-        from framekiln.api.bench import BenchFiles
-
-        return BenchFiles(**vars(self))
-
-
-class Measured(Protocol):
-    """A cell, or a row of a video or a clip."""
-
-    @property
-    def outcome(self) -> str:
-        """Return ok, or what became of it."""
-
-    @property
-    def why(self) -> str:
-        """Return the reason of any other outcome than ok."""
-
-
 @contextmanager
-def kept(rows: Sequence[Measured], write: Callable[[], None]) -> Iterator[None]:
-    """Write what was measured until an error or Ctrl-C ends the block; Ctrl-C ends this process."""
-    with interruptible("Interrupted."):
+def measuring(
+    console: Console,
+    device: str,
+    files: BenchFiles,
+    rows: Sequence[object],
+    figures: Callable[[], Mapping[str, Any]],
+    pictures: Callable[[], Sequence[PictureRow]] = tuple,
+) -> Iterator[Path]:
+    """Give a folder to a measurement that fills `rows`, then write, print and compare its figures.
+
+    `figures` returns the rows as fields of a report, and `pictures` those of the page. What was measured before an
+    error or Ctrl-C is written, too; Ctrl-C ends this process.
+
+    Raises:
+        ConfigError: nothing was measured, or nothing that the base has.
+        OutputError: a file cannot be written.
+        Exit: a condition is met, or a target is not.
+    """
+    from framekiln.lab.findings import load
+    from framekiln.lab.measure.device_facts import bench_environment
+    from framekiln.lab.output.results import new_report
+
+    base, environment = files.base(), bench_environment(device)
+    crowded = tuple(load(environment))
+    print_findings(crowded)
+    with interruptible("Interrupted."), tempfile.TemporaryDirectory() as folder:
         try:
-            yield
+            yield Path(folder)
         except BaseException:
             if rows:
-                write()
+                keep_figures(new_report(environment, findings=crowded, **figures()), files, pictures())
             raise
+    finish(console, new_report(environment, findings=crowded, **figures()), files, base, pictures=pictures())
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
@@ -94,7 +65,7 @@ def print_findings(findings: Sequence[Finding]) -> None:
         print_note(f"{finding.rule}: {finding.text}; {finding.fix}.")
 
 
-def keep_figures(report: BenchReport, files: FileArguments, pictures: Sequence[PictureRow] = ()) -> None:
+def keep_figures(report: BenchReport, files: BenchFiles, pictures: Sequence[PictureRow] = ()) -> None:
     """Write the figures and the page of a bench that an error or Ctrl-C has ended, and compare nothing.
 
     Raises:
@@ -108,7 +79,7 @@ def keep_figures(report: BenchReport, files: FileArguments, pictures: Sequence[P
 def finish(
     console: Console,
     report: BenchReport,
-    files: FileArguments,
+    files: BenchFiles,
     base: BenchReport | None,
     *,
     is_new: bool = True,
@@ -125,7 +96,7 @@ def finish(
     from framekiln.lab.output.results import require_any
     from framekiln.lab.samples import samples
 
-    result = concluded(report, files.files(), base, is_new=is_new, pictures=pictures)
+    result = concluded(report, files, base, is_new=is_new, pictures=pictures)
     if result.base_differs:
         print_note(f"The base was measured elsewhere: {result.base_differs}.")
     _print_rules(console, [one for one in report.findings if one.rule != LOAD or not is_new])

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
-from framekiln.cli.bench.options import CellArguments
 from framekiln.cli.console import interruptible
 from framekiln.cli.options import profiler_option
 from framekiln.reporting.terminal.console import print_line
 
 if TYPE_CHECKING:
+    from framekiln.api.bench_options import CellOptions
     from framekiln.lab.nsight.session import Mode, Target
     from framekiln.lab.output.results import Finding
     from framekiln.profiling.tools.nsight import NsightTool
@@ -41,9 +41,7 @@ class NsightOptions:
         return self.ncu or self.nsys is not None or self.dry_run
 
 
-def bench_nsight(
-    console: Console, models: Sequence[str], cells: CellArguments, nsight: NsightOptions, out: Path
-) -> None:
+def bench_nsight(console: Console, models: Sequence[str], cells: CellOptions, nsight: NsightOptions, out: Path) -> None:
     """Record the first cell of each model, and write findings into `profile_stats.json` and the page.
 
     Raises:
@@ -53,51 +51,52 @@ def bench_nsight(
     from framekiln.lab.measure.device_facts import bench_environment
     from framekiln.lab.nsight.session import NsightRecorder
     from framekiln.lab.output.results import STATS, new_report, write_report
-    from framekiln.reporting.bench.page import PAGE, write_page
+    from framekiln.profiling.tools.nsight import require_tool
+    from framekiln.reporting.bench.page import PAGE, render, write_page
 
-    targets = _targets(models, cells)
+    targets = _list_targets(models, cells)
     recorder = NsightRecorder(folder=out / "nsight", note=partial(print_line, console))
     if nsight.dry_run:
-        for command in _dry(nsight, recorder, targets):
+        for command in _list_commands(nsight, recorder, targets):
             console.print(command, soft_wrap=True, highlight=False, markup=False)
         return
-    tools = {option: _tool(tool, option) for option, tool, _ in _asked(nsight)}
+    tools = {option: require_tool(tool, option) for option, tool, _ in _list_asked(nsight)}
     found: list[Finding] = []
     figures: dict[str, Any] = {}
     with interruptible(f"Interrupted. Recordings so far are in {out / 'nsight'}."):
         for target in targets:
-            for option, _, mode in _asked(nsight):
+            for option, _, mode in _list_asked(nsight):
                 print_line(console, f"{target.model}: {option}")
-                recorded, findings = _recorded(recorder, tools[option], target, mode)
+                recorded, findings = _record(recorder, tools[option], target, mode)
                 figures.setdefault(target.model, {})[option] = recorded
                 found += findings
     for finding in found:
         print_line(console, f"  {finding.where}: {finding.rule}: {finding.text}. {finding.fix.capitalize()}.")
     print_line(console, f"Recordings: {out / 'nsight'}")
     report = new_report(bench_environment(targets[0].device), findings=tuple(found), extra={"nsight": figures})
-    paths = [write_report(report, out / STATS), write_page(out / PAGE, report)]
+    paths = [write_report(report, out / STATS), write_page(out / PAGE, render(report))]
     print_line(console, f"Written: {', '.join(map(str, paths))}")
 
 
-def _targets(models: Sequence[str], cells: CellArguments) -> list[Target]:
-    """Return the calls that are recorded of each model or step, which must be known."""
+def _list_targets(models: Sequence[str], cells: CellOptions) -> list[Target]:
+    from framekiln.api.bench_options import bench_plan
     from framekiln.lab.models.registry import find_model, is_step
     from framekiln.lab.nsight.session import Target
 
-    plan = cells.plan()
+    plan = bench_plan(cells)
     for name in models:
         if not is_step(name, plan.pipeline):
-            find_model(name, plan.pipeline, cells.weights_dir)
+            find_model(name, plan.pipeline, plan.weights_dir)
     how: dict[str, Any] = {
         "device": plan.measure.device,
-        "weights_dir": cells.weights_dir,
-        "own_batch": not cells.batch,
+        "weights_dir": plan.weights_dir,
+        "own_batch": not cells.get("batch"),
     }
-    how |= {"pipeline": cells.pipeline, "inputs": tuple(cells.input_ or ())}
+    how |= {"pipeline": cells.get("pipeline"), "inputs": tuple(plan.inputs)}
     return [Target(model=name, cell=plan.first_cell, **how) for name in models]
 
 
-def _asked(nsight: NsightOptions) -> list[tuple[str, NsightTool, Mode | None]]:
+def _list_asked(nsight: NsightOptions) -> list[tuple[str, NsightTool, Mode | None]]:
     from framekiln.profiling.tools.nsight import NCU, NSYS
 
     asked: list[tuple[str, NsightTool, Mode | None]] = []
@@ -106,24 +105,18 @@ def _asked(nsight: NsightOptions) -> list[tuple[str, NsightTool, Mode | None]]:
     return [*asked, ("--ncu", NCU, None)] if nsight.ncu else asked
 
 
-def _dry(nsight: NsightOptions, recorder: Any, targets: Sequence[Target]) -> Iterator[str]:
+def _list_commands(nsight: NsightOptions, recorder: Any, targets: Sequence[Target]) -> Iterator[str]:
     """Yield the commands for any machine: with the tool as the environment names it, or its bare name."""
     from framekiln.profiling.tools.nsight import find_tool, named_command
 
     yield shlex.join(["mkdir", "-p", str(recorder.folder)])  # nsys and ncu make no folders
     for target in targets:
-        for _, tool, mode in _asked(nsight):
+        for _, tool, mode in _list_asked(nsight):
             for command in recorder.commands(named_command(tool) or find_tool(tool) or [tool.name], target, mode):
                 yield shlex.join(command)
 
 
-def _tool(tool: NsightTool, option: str) -> list[str]:
-    from framekiln.profiling.tools.nsight import require_tool
-
-    return require_tool(tool, option)
-
-
-def _recorded(recorder: Any, tool: Sequence[str], target: Target, mode: Mode | None) -> tuple[Any, list[Finding]]:
+def _record(recorder: Any, tool: Sequence[str], target: Target, mode: Mode | None) -> tuple[Any, list[Finding]]:
     from framekiln.lab.nsight.rules import compute_findings, systems_findings
 
     if mode is None:

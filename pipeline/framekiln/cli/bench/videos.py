@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
-from framekiln.cli.bench.files import FileArguments, finish, keep_figures, kept, print_findings
-from framekiln.cli.bench.options import CellArguments
-from framekiln.cli.options import names, video_option
+from framekiln.cli.bench.files import measuring
+from framekiln.cli.options import video_option
 from framekiln.contract.errors import MediaError, check_known
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 
 if TYPE_CHECKING:
+    from framekiln.api.bench import BenchFiles
+    from framekiln.api.bench_options import CellOptions
     from framekiln.lab.sav.layout import AnnotatedVideo
     from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow
     from framekiln.reporting.bench.page import PictureRow
@@ -46,7 +46,7 @@ class SavOptions:
         """Return whether videos are measured."""
         return self.test or self.sav is not None
 
-    def settings(self, device: str, out: Path) -> SavSettings:
+    def settings(self, device: str, out: Path | None) -> SavSettings:
         """Return what is measured."""
         from framekiln.lab.sav.measure import SavSettings
 
@@ -56,12 +56,12 @@ class SavOptions:
             limit_objects=self.limit_objects,
             runs=self.runs,
             device=device,
-            overlays=out / "overlays" if self.overlays else None,
+            overlays=out / "overlays" if self.overlays and out else None,
         )
 
 
 def bench_videos(
-    console: Console, names_: Sequence[str], cells: CellArguments, videos: SavOptions, files: FileArguments
+    console: Console, names_: Sequence[str], cells: CellOptions, videos: SavOptions, files: BenchFiles
 ) -> None:
     """Measure all models on the objects of videos, and write and compare the figures.
 
@@ -71,43 +71,31 @@ def bench_videos(
         OutputError: a file cannot be written.
         Exit: a condition is met, or a target is not.
     """
-    from framekiln.lab.findings import load
-    from framekiln.lab.measure.device_facts import bench_environment
-    from framekiln.lab.output.results import BenchReport, new_report
+    from framekiln.api.bench_options import bench_plan
     from framekiln.lab.sav.layout import annotated_videos, write_made_video
     from framekiln.reporting.bench.page import picture_rows
+    from framekiln.reporting.bench.tables import videos_table
 
-    device, base = cells.plan().measure.device, files.base()
-    settings = videos.settings(device, files.out)
-    models = _models(names_, names(cells.precisions), device, cells.weights_dir)
+    plan = bench_plan(cells)
+    settings = videos.settings(plan.measure.device, files.out)
+    models = _list_models(names_, plan.axes.precisions, settings.device, plan.weights_dir)
     rows: list[VideoRow] = []
-    environment = bench_environment(device)
-    crowded = load(environment)
 
-    def report() -> BenchReport:
-        return new_report(environment, findings=tuple(crowded), video=tuple(asdict(row) for row in rows))
+    def figures() -> dict[str, Any]:
+        return {"video": tuple(asdict(row) for row in rows)}
 
     def pictures() -> Sequence[PictureRow]:
         return picture_rows(rows, settings.overlays) if settings.overlays else ()
 
-    print_findings(crowded)
-    with tempfile.TemporaryDirectory() as folder, kept(rows, lambda: keep_figures(report(), files, pictures())):
-        root = videos.sav or write_made_video(Path(folder))
+    with measuring(console, settings.device, files, rows, figures, pictures) as folder:
+        root = videos.sav or write_made_video(folder)
         _measure(console, models, annotated_videos(root), settings, rows)
-    _print(console, rows)
-    finish(console, report(), files, base, pictures=pictures())
+        show_table(console, videos_table(rows), title=False, whole=("model",), padding=DENSE)
 
 
-def _print(console: Console, rows: Sequence[VideoRow]) -> None:
-    from framekiln.reporting.bench.tables import videos_table
-
-    show_table(console, videos_table(rows), title=False, whole=("model",), padding=DENSE)
-
-
-def _models(
+def _list_models(
     names_: Sequence[str], precisions: Sequence[str], device: str, weights_dir: Path | None
 ) -> list[VideoModel]:
-    """Return each model in each precision, with its weights or seeded random ones."""
     from framekiln.contract.placement import WEIGHT_TYPES, Placement
     from framekiln.lab.models.registry import RANDOM, find_model
     from framekiln.lab.sav.measure import VideoModel
@@ -143,7 +131,6 @@ def _measure(
     settings: SavSettings,
     rows: list[VideoRow],
 ) -> None:
-    """Measure all models, and add a row for each run."""
     from framekiln.lab.sav.measure import SavBench
 
     with suppress(MediaError):  # a mask that cannot be read becomes a row
@@ -155,10 +142,10 @@ def _measure(
         print_line(console, f"\n{model.name}, weights {model.weights}")
         for row in SavBench(videos=videos, settings=settings).rows(model):
             rows.append(row)
-            print_line(console, f"  {row.video} object {row.object} run {row.run}: {_outcome(row)}")
+            print_line(console, f"  {row.video} object {row.object} run {row.run}: {_describe_outcome(row)}")
 
 
-def _outcome(row: VideoRow) -> str:
+def _describe_outcome(row: VideoRow) -> str:
     if row.fps is None or row.latency_ms is None:
         return f"{row.outcome}, {row.why}"
     scores = "not scored" if row.j is None or row.f is None else f"J {row.j:.3f}, F {row.f:.3f}"

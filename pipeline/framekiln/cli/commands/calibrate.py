@@ -11,13 +11,13 @@ from rich.console import Console
 from typer import Option
 
 from framekiln.api.writable import check_folder
-from framekiln.cli.arguments import StepOptions
 from framekiln.cli.console import RunConsole, interruptible
-from framekiln.cli.options import Quiet, spread
+from framekiln.cli.options import Quiet, StepArguments, read_request
 from framekiln.device.cores import usable_cores
 from framekiln.planning.plan import make_plan
 from framekiln.planning.processes.resources import this_machine
-from framekiln.reporting.terminal.console import DENSE, print_line, print_table
+from framekiln.reporting.kit.tables import Column, TextTable, words
+from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 from framekiln.reporting.terminal.tables import print_absent
 
 if TYPE_CHECKING:
@@ -31,9 +31,8 @@ _BUSY = 0.5  # load for each core above which other work disturbs the figures
 ROWS = 16  # 576 MB of 12-megapixel photos; more of one size take the same time each, so they change no rate
 
 
-@spread
 def calibrate(
-    options: StepOptions,
+    options: StepArguments,
     *,
     rows: Annotated[int, Option(min=1, help="Frames of the input to decode and use in all calls.")] = ROWS,
     most_batch: Annotated[int, Option(min=1, help="Largest batch to try, in rows.")] = 256,
@@ -54,7 +53,7 @@ def calibrate(
 
     save = save or fits_folder()
     check_folder("--save", save)
-    request = options.request()
+    request = read_request(options)
     request.require("input")
     plan = make_plan(
         request.pipeline, request.profile, request.options, [this_machine()], check_fit=False, calibrated=False
@@ -107,35 +106,32 @@ class _Printing:
         if so_far is not None:
             write_calibration(so_far, self._folder)
         if result.figures is not None:
-            _print_trials(self._console, result.figures)
-            for line in _summary(result.figures):
+            trials = TextTable(title="Trials", columns=_TRIALS, items=result.figures.trials)
+            show_table(self._console, trials, title=False, whole=trials.right, padding=DENSE)
+            for line in _summarize(result.figures):
                 self._print(line)
         for note in result.notes:
-            self._print(f"{'No figures: ' if result.figures is None else ''}{_sentence(note)}")
+            self._print(f"{'No figures: ' if result.figures is None else ''}{_capitalize(note)}")
 
 
-def _print_trials(console: Console, figures: StepFigures) -> None:
-    heads = ["batch", "MP", "rows/s", "ms a call", "peak GB", "reserved"]
-    if figures.memory is None:
-        heads = heads[:-2]
-    rows = [[*_numbers(trial)[: len(heads)], _inside(trial)] for trial in figures.trials]
-    print_table(console, [*heads, "inside"], rows, right=heads, whole=heads, padding=DENSE)
-
-
-def _numbers(trial: Sample) -> list[str]:
-    call_ms = 1000 * trial.seconds
-    numbers = [str(trial.batch), f"{trial.megapixels:.2f}", f"{trial.rows_per_s:,.2f}", f"{call_ms:,.1f}"]
-    return [*numbers, f"{trial.peak_gb or 0:.3f}", f"{trial.reserved_gb or 0:.3f}"]
-
-
-def _inside(trial: Sample) -> str:
-    """Return the shares of the phases, and the items a row."""
+def _name_phases(trial: Sample) -> str:
     whole = sum(trial.phases.values()) or 1.0
     parts = [f"{name} {taken / whole:.0%}" for name, taken in trial.phases.items() if taken > whole / 100]
     return ", ".join([*parts, *(f"{number:.1f} {kind} a row" for kind, number in trial.items.items())])
 
 
-def _summary(figures: StepFigures) -> list[str]:
+_TRIALS = (
+    Column("batch", "batch"),
+    Column("MP", "megapixels", show="{:.2f}".format),
+    Column("rows/s", "rows_per_s", show="{:,.2f}".format),
+    Column("ms a call", lambda trial: 1000 * trial.seconds, show="{:,.1f}".format),
+    Column("peak GB", "peak_gb", show="{:.3f}".format, optional=True),
+    Column("reserved", "reserved_gb", show="{:.3f}".format, optional=True),
+    words("inside", _name_phases),
+)
+
+
+def _summarize(figures: StepFigures) -> list[str]:
     limit = "a larger one did not run" if figures.largest_is_limit else "the largest that was tried"
     # weights that are not seen are in a runtime of their own
     weights = f"weights {figures.weights_gb:.3f} GB" if figures.weights_gb else "weights not seen"
@@ -154,5 +150,5 @@ def _summary(figures: StepFigures) -> list[str]:
     return lines + [f"There were no {kind} in these rows: what they cost is in no figure." for kind in figures.unseen]
 
 
-def _sentence(words: str) -> str:
+def _capitalize(words: str) -> str:
     return f"{words[:1].upper()}{words[1:].rstrip('.')}."

@@ -61,7 +61,7 @@ def compare(
     threshold is inconclusive if its interval contains 0: it is printed, also with -q, and exits with 0.
     """
     from framekiln.api.compare import compare as compared
-    from framekiln.reporting.compare.terminal import print_comparison
+    from framekiln.reporting.compare.page import print_comparison
     from framekiln.reporting.terminal.console import print_line
 
     if html:

@@ -1,11 +1,15 @@
 """`framekiln fetch`: download the weights that a run needs, list them, verify them, copy them for other machines."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
+from rich import progress as bars
 from rich.console import Console
 from typer import Argument, Option
 
@@ -17,11 +21,12 @@ from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
 from framekiln.reporting.terminal.console import print_line, print_table
-from framekiln.reporting.terminal.downloads import downloads
 from framekiln.weights.lockfile import Url, WeightsEntry, Wheel
 from framekiln.weights.messages import NotFetchedError, check_licences
 from framekiln.weights.resolver import cache_folder, find_weights, merged_lock
 
+if TYPE_CHECKING:  # it imports requests, which no other command needs
+    from framekiln.weights.download import ProgressCallback
 Users = Mapping[str, Sequence[str]]
 """Steps by the name of the weights that they use."""
 
@@ -174,3 +179,30 @@ def _name_source(entry: WeightsEntry) -> str:
 
 def _write_size(entry: WeightsEntry) -> str:
     return f"{entry.bytes / 1e6:,.1f} MB"
+
+
+_LARGE = 50e6  # bytes; a download that may take minutes has a line for each quarter
+
+
+@contextmanager
+def downloads(console: Console) -> Iterator[ProgressCallback]:
+    """Yield a callback that shows the progress of downloads."""
+    columns = (bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn())
+    disable = not console.is_terminal
+    tasks: dict[str, bars.TaskID] = {}
+    quarters: dict[str, int] = {}
+    with bars.Progress(
+        bars.TextColumn("{task.description:<30}"), *columns, console=console, disable=disable
+    ) as progress:
+
+        def watch(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = progress.add_task(name, total=total)
+                if disable:
+                    print_line(console, f"Fetching {name} ({total / 1e6:,.1f} MB)")
+            progress.update(tasks[name], completed=done)
+            if disable and total > _LARGE and 4 * done // total > quarters.get(name, 0):
+                quarters[name] = 4 * done // total
+                print_line(console, f"{name}: {25 * quarters[name]}% of {total / 1e6:,.1f} MB")
+
+        yield watch

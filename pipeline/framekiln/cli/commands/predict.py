@@ -52,7 +52,7 @@ def predict(
             "of a run on a GPU.",
             code="FK-RUN-ON-CPU",
         )
-    known = _calibration(calibration, source)
+    known = _read_calibration(calibration, source)
     prediction = predicted(source, known, gpu_by_driver_name(known.device, known_gpus), targets)
     console = Console()
     _print(console, prediction, source)
@@ -60,8 +60,7 @@ def predict(
         print_line(console, f"Calibrated on random weights: {', '.join(random)}.")
 
 
-def _calibration(path: Path | None, source: SourceRun) -> Calibration:
-    """Return the calibration at a path, else this machine's file of the run's GPU."""
+def _read_calibration(path: Path | None, source: SourceRun) -> Calibration:
     from framekiln.planning.gpu.calibration_file import default_path, read_gpu_calibration
 
     if path is None and not source.devices:
@@ -76,36 +75,37 @@ def _print(console: Console, prediction: Prediction, source: SourceRun) -> None:
     say(f"ESTIMATE from a run and a calibration on {prediction.source}; nothing below was measured.")
     say("It takes the slower of two ratios, and so may lie at its interval's lower end (docs/hardware/predicting.md).")
     for estimate in prediction.gpus:
-        rows = [[step.step, *_row(step)] for step in estimate.steps]
+        rows = [[step.step, *_make_row(step)] for step in estimate.steps]
         style = {"title": f"Estimate: {estimate.gpu}", "title_justify": "center", "padding": DENSE}
         print_table(console, _HEADS, rows, right=_HEADS[2:], whole=_HEADS, **style)
-        say(_verdict(estimate, source))
+        say(_describe_run(estimate, source))
         for step in estimate.steps:
             say(f"  {step.step} rests on: {step.assumption}.")
     say(f"\nBack-tests on {prediction.source}, by which the intervals are widened:")
     for name, tested in prediction.tested.items():
         say(
             f"  {name}: a call's time at a batch and size left out, off by {tested.held_out:.0%}; its memory by "
-            f"{tested.memory:.0%}; on the GPU beside the other steps it took {_signed(tested.mixed)} against alone"
+            f"{tested.memory:.0%}; on the GPU beside the other steps it took "
+            f"{_write_change(tested.mixed)} against alone"
         )
     if source.shared > 1:
         say(f"  processes waited for each other on the GPU: their times there are divided by {source.shared:.2f}")
     if prediction.run_error is not None:
-        say(f"  the run: its own rate from the calibration, off by {_signed(prediction.run_error)}")
+        say(f"  the run: its own rate from the calibration, off by {_write_change(prediction.run_error)}")
     for name, why in prediction.not_shown.items():
         say(f"Not predicted: {name}, since {why}.")
     if prediction.later:
         say(f"Not predicted: the second pass ({', '.join(prediction.later)}).")
 
 
-def _row(step: StepEstimate) -> list[str]:
+def _make_row(step: StepEstimate) -> list[str]:
     need = f"{step.fit.need_gb + step.fit.context_gb:.2f}"
     if step.fit.batch is None or step.rate is None:
         return ["no", "-", need, "-", "-"]
-    return ["yes", str(step.fit.batch), need, figure(step.rate.central), _between(step.rate)]
+    return ["yes", str(step.fit.batch), need, figure(step.rate.central), _write_range(step.rate)]
 
 
-def _verdict(estimate: RunEstimate, source: SourceRun) -> str:
+def _describe_run(estimate: RunEstimate, source: SourceRun) -> str:
     memory, together = "", estimate.combined
     if together is not None:
         fit = "fit" if together.one_pass else "do not fit"
@@ -115,17 +115,18 @@ def _verdict(estimate: RunEstimate, source: SourceRun) -> str:
             memory += f"In {len(together.waves)} waves, and each decodes again: {waves}. "
     if estimate.rate is None:
         return f"{memory}No rate of the run: {estimate.why_not}."
+    rate = f"{figure(estimate.rate.central)} rows a second ({_write_range(estimate.rate)})"
     return (
-        f"{memory}Estimate of the run: {figure(estimate.rate.central)} rows a second ({_between(estimate.rate)}), "
-        f"where {estimate.limit} sets the pace; measured here: {figure(source.rows_per_s)}."
+        f"{memory}Estimate of the run: {rate}, where {estimate.limit} sets the pace; measured here: "
+        f"{figure(source.rows_per_s)}."
     )
 
 
-def _between(rate: Interval) -> str:
+def _write_range(rate: Interval) -> str:
     return f"{figure(rate.low)} to {figure(rate.high)}"
 
 
-def _signed(share: float) -> str:
+def _write_change(share: float) -> str:
     """Return a change in percent, without a sign if it rounds to 0."""
     text = f"{share:+.0%}"
     return "0%" if text in ("-0%", "+0%") else text

@@ -1,21 +1,26 @@
-"""`framekiln profile`: the time of each step and each process of a run, and what to try."""
+"""`framekiln profile` and `framekiln trace`: where the time of a run went, as text and as a timeline."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer import Option
 
-from framekiln.api.profile import last_record, read_profile
+from framekiln.api.summary import last_record, read_profile
 from framekiln.cli.console import print_note
 from framekiln.cli.options import Json
+from framekiln.contract.errors import OutputError
 from framekiln.output.object_store import Store
-from framekiln.profiling.run_profile import RunProfile
+from framekiln.profiling.export.trace_events import events
+from framekiln.profiling.run_profile import RunProfile, choose_run
 from framekiln.profiling.stats.steps import StepStatistics
 from framekiln.profiling.targets import NOT_MEASURED, NOT_MET, parse_targets
 from framekiln.reporting.kit.formatting import figure, share
@@ -98,18 +103,56 @@ def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
         show_table(console, table, title=False, whole=("step",), padding=DENSE)
     for step in run_profile.steps:
         if step.phases.get("queue"):
-            print_line(console, _parts(step))
+            print_line(console, _describe_parts(step))
     print_line(console, f"Run {run_profile.run}. {run_profile.bottleneck}")
 
 
 def _list_processes(step: StepStatistics, *, workers: bool) -> Iterator[dict[str, Any]]:
-    """Yield a step, and each of its processes where these are shown."""
     yield {**step.to_dict(), "step": f"{step.step} x{len(step.workers)}"}
     for name, process in step.workers.items() if workers else ():
         yield {**asdict(process), "step": f"  {name}"}
 
 
-def _parts(step: StepStatistics) -> str:
+def _describe_parts(step: StepStatistics) -> str:
     """Return how busy each part of a process with several packets in work was, and which one limits it."""
     busy = ", ".join(f"{part} {share:.2f}" for part, share in step.parts.items())
     return f"{step.step}, seconds a second of its processes: {busy}; its limit is {step.limit}."
+
+
+_LEVEL = 5  # of gzip: higher levels take longer than the events themselves
+
+
+def trace(
+    output: Out,
+    run: Run = None,
+    file: Annotated[
+        str | None,
+        Option("--output", "-o", help="File; .gz compresses it. [dim]Default: OUT/trace-RUN.json.gz.[/dim]"),
+    ] = None,
+) -> None:
+    """Write the timeline of a run: processes, calls, waiting, memory, machines and the path of each packet."""
+    store = Store(output).check_folder()
+    name = choose_run(store, run, warn=print_note)
+    folder, target = (store, f"trace-{name}.json.gz") if file is None else _open_folder(file)
+    with ExitStack() as stack:
+        sink: Any = stack.enter_context(folder.writing(target))
+        if target.endswith(".gz"):
+            packed = gzip.GzipFile(fileobj=sink, mode="wb", filename="", mtime=0, compresslevel=_LEVEL)
+            sink = stack.enter_context(packed)
+        before = b'{"displayTimeUnit":"ms","traceEvents":[\n'
+        for event in events(store, name):  # one on each line
+            sink.write(before + json.dumps(event, separators=(",", ":")).encode())
+            before = b",\n"
+        sink.write(b"\n]}\n")
+    print_line(Console(), f"{folder.url(target)}: open it at ui.perfetto.dev or chrome://tracing.")
+
+
+def _open_folder(file: str) -> tuple[Store, str]:
+    """Return a file's folder and name. Raises OutputError if the path is a folder."""
+    folder, slash, name = file.rpartition("/")
+    if name in ("", ".", ".."):
+        raise OutputError(
+            f"{file!r} is a folder; give --output the name of a file in it, such as trace.json.gz.",
+            code="FK-IS-A-FOLDER",
+        )
+    return Store(folder or slash or "."), name

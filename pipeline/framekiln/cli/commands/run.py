@@ -1,21 +1,30 @@
-"""`framekiln run`: process a collection into tables and a report."""
+"""`framekiln run`, `plan` and `retry`: process a collection, print what that would do, or compute failures again."""
 
+import json
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from typer import Option
+from typer import Argument, Option
 
+from framekiln.api.options import Instruments
+from framekiln.api.plan import make
+from framekiln.api.request import cluster_address
 from framekiln.api.watch import scalars_folder
-from framekiln.cli.arguments import RunArguments
-from framekiln.cli.commands.plan import show_plan
-from framekiln.cli.console import RunConsole, execute
-from framekiln.cli.options import Quiet, profiler_option, spread
+from framekiln.cli.console import RunConsole, execute, print_note
+from framekiln.cli.options import Address, Json, Paths, Quiet, RunArguments, WeightsDir, read_request
+from framekiln.contract.errors import check_known
+from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
+from framekiln.planning.manifest import read_profile
 from framekiln.reporting.terminal.console import print_line
+from framekiln.reporting.terminal.tables import print_whole_plan
+from framekiln.runtime.run.progress import unfinished
+from framekiln.runtime.run.record import no_record, read_run_record, stored_request
 from framekiln.runtime.run.request import RunRequest
+from framekiln.runtime.run.retry import FailureFilter
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -29,6 +38,7 @@ EXAMPLES = """
     ray submit cluster.yaml pipeline/run.py --profile high-throughput --input s3://bucket/in --output s3://bucket/out
 """
 OUTPUT = "framekiln-out"  # where no output is named either
+_DOES_NOT_FIT = 3  # exit code: the plan is right, and was printed, but these machines cannot run it
 _LAST = "clips/lights-out.mp4"  # of the files that are made
 
 
@@ -65,47 +75,71 @@ def _write(store: Store) -> None:
             store.write(path.relative_to(folder).as_posix(), path.read_bytes())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Instruments:
-    """Options for profilers and live figures."""
+def plan(options: RunArguments, *, paths: Paths = None, json_: Json = False) -> None:
+    """Check a pipeline and a profile against the machines, and print what would run where.
 
-    tensorboard: Annotated[
-        str | None, profiler_option(metavar="DIR", help="Write live figures for TensorBoard into a folder.")
-    ] = None
-    torch_profiler: Annotated[
-        str | None,
-        profiler_option(
-            metavar="STEP[:N]",
-            help="Record N calls of a step with torch's profiler. [dim]Default: 5 calls, after the first.[/dim]",
-        ),
-    ] = None
-    memory_timeline: Annotated[
-        str | None, profiler_option(metavar="STEP[:N]", help="Record torch's memory over N calls of a step.")
-    ] = None
-    nvtx: Annotated[
-        bool, profiler_option("--nvtx", help="Mark calls and phases on GPUs for NVIDIA's Nsight Systems.")
-    ] = False
-    nsight: Annotated[
-        str, profiler_option(metavar="STEP[,STEP]", help="Start the processes of these steps under nsys.")
-    ] = ""
-    py_spy: Annotated[
-        str, profiler_option(metavar="STEP", help="Draw a flame graph of the Python code in a step's processes.")
-    ] = ""
+    With --input and --output also what is left to do there, and why.
+    """
+    _show_plan(Console(), read_request(options, paths), as_json=json_)
 
 
-@spread
+def _show_plan(console: Console, request: RunRequest, *, as_json: bool = False) -> None:
+    """Print the plan, then raise the errors that would stop its run. Raises UserError if a run would be refused."""
+    plan = make(request, on_wait=print_note)
+    if as_json:
+        print(json.dumps(plan.to_dict(), indent=2))
+    else:
+        print_whole_plan(console, plan.planned, plan.note, plan.work)
+    if plan.refusal is not None:
+        plan.refusal.exit_code = _DOES_NOT_FIT
+        raise plan.refusal
+
+
 def run(
     *,
     options: RunArguments,
+    paths: Paths = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan and stop.")] = False,
     instruments: Instruments,
     quiet: Quiet = False,
 ) -> None:
     """Process a collection. Results of earlier runs into the same output are kept and not computed again."""
     console = RunConsole(quiet=quiet)
-    request = options.request(**vars(instruments))
+    request = read_request({**options, **instruments}, paths)
     if dry_run:
-        show_plan(console, request)
+        _show_plan(console, request)
     else:
-        folder = scalars_folder(instruments.tensorboard)
+        folder = scalars_folder(instruments["tensorboard"])
         execute(with_samples(request, console), console, quiet=quiet, tensorboard=folder)
+
+
+def retry(
+    output: Annotated[str, Argument(help="Folder or URL of an earlier run's output.")],
+    stage: Annotated[str | None, Option(help="Only failures of this step; decode for unread files.")] = None,
+    kind: Annotated[str | None, Option(help="Only failures of this kind, as in the errors table.")] = None,
+    profile: Annotated[
+        str | None,
+        Option("--profile", "-p", help="Another profile, e.g. with more memory. [dim]Default: as before.[/dim]"),
+    ] = None,
+    weights_dir: WeightsDir = None,
+    address: Address = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compute the failed rows and files of an output again. All others are kept."""
+    store, console = Store(output).check_folder(), RunConsole(quiet=quiet)
+    try:
+        request, cut = stored_request(store), unfinished(store, read_run_record(store))
+    except FileNotFoundError as error:
+        raise no_record(store) from error
+    if cut is not None:
+        print_line(console, f"{cut.sentence} This command finishes it, too.")
+    if profile is not None:
+        request = replace(request, profile=read_profile(profile), profile_name=profile)
+    if weights_dir is not None:
+        request = replace(request, options=replace(request.options, weights_dir=weights_dir.absolute()))
+    if stage is not None:
+        problem = f"The run in {output!r} has no step {stage!r}."
+        check_known(stage, {*request.pipeline.steps, DECODE}, problem, code="FK-UNKNOWN-STEP")
+    failures = FailureFilter(step=stage, kind=kind)
+    request = replace(request, output=output, address=cluster_address(address), retry=failures)
+    execute(request, console, quiet=quiet)

@@ -1,5 +1,6 @@
 """`index.html` of a bench as one file: findings, cells, plots, layers, videos, clips, comparison and history."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,17 +8,94 @@ from pathlib import Path
 import numpy as np
 
 from framekiln.lab.measure.layers import slowest
+from framekiln.lab.output.cells import CellResult, Memory, MemoryPoint
 from framekiln.lab.output.results import BenchReport, writing
 from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.lab.sav.measure import VideoRow
 from framekiln.lab.sav.scores import preview
-from framekiln.reporting.bench import plots, tables
+from framekiln.lab.sweep.batch_search import curves, knee
+from framekiln.reporting.bench import tables
 from framekiln.reporting.bench.history import HistoryLine
 from framekiln.reporting.bench.regression import SIDES
 from framekiln.reporting.compare.comparison import FigurePair
 from framekiln.reporting.compare.gate import Verdict
 from framekiln.reporting.compare.tables import figures_table
+from framekiln.reporting.kit.lines import POINTS, Chart, Curve, Dot, Scatter, draw_chart, draw_scatter
 from framekiln.reporting.kit.pages import image_uri, render_page
+
+
+def throughput(cells: Sequence[CellResult]) -> Scatter | None:
+    """Return the plot of all curves with two batches or more; None without any."""
+    named = {}
+    for (model, settings), curve in curves(cells).items():
+        best = knee(curve)
+        title = settings.title.removeprefix("batch 1").removeprefix(", ")
+        named[f"{model}, {title}"] = [_make_dot(cell, is_knee=cell is best) for cell in curve]
+    return draw_scatter("ms a call", "items/s", {name: dots for name, dots in named.items() if len(dots) > 1})
+
+
+def memory_charts(cells: Sequence[CellResult]) -> list[Chart]:
+    """Return charts of memory over one call for each model and settings, with a curve a batch.
+
+    One is of tensors. On a GPU another one is of what torch's allocator has reserved.
+    """
+    charts = []
+    for (model, settings), group in curves(cells).items():
+        title = f"{model}, {settings.title.removeprefix('batch 1').removeprefix(', ')}"
+        for kind, name in (("allocated", "tensors of a call"), ("reserved", "reserved by torch")):
+            timelines = {cell.cell.title: _find_known(cell.memory, kind) for cell in group}
+            lines = {cell: _draw_curve(points, kind) for cell, points in timelines.items() if points}
+            charts.append(draw_chart(f"{title}: {name}", "MB", lines))
+    return [drawn for drawn in charts if drawn]
+
+
+def frames_chart(rows: Sequence[VideoRow]) -> Chart | None:
+    """Return the chart of latencies over the first object's frames after the prompted one, a curve a model.
+
+    A value is the mean of the runs. None where no object was tracked over two such frames.
+    """
+    tracked = [(row, row.latency_ms.values) for row in rows if row.latency_ms and len(row.latency_ms.values) > 1]
+    if not tracked:
+        return None
+    first, lines = tracked[0][0], defaultdict[str, Curve](Curve)
+    for row, values in tracked:
+        if (row.video, row.object) == (first.video, first.object):
+            for place, value in enumerate(values):
+                lines[row.model].add(round(place * (POINTS - 1) / (len(values) - 1)), value)
+    return draw_chart(f"{first.video}, object {first.object}", "ms", lines)
+
+
+def history_chart(entries: Sequence[HistoryLine]) -> Chart | None:
+    """Return the chart of median latencies over a history, a curve a cell; None with fewer than two benches."""
+    lines = defaultdict[str, Curve](Curve)
+    for place, entry in enumerate(entries):
+        for name, figures in entry.cells.items():
+            if (value := figures.get("p50")) is not None:
+                lines[name].add(round(place * (POINTS - 1) / max(1, len(entries) - 1)), value)
+    return draw_chart("Median latency", "ms", lines, marks=True) if len(entries) > 1 else None
+
+
+def _make_dot(cell: CellResult, *, is_knee: bool) -> Dot:
+    ms, rate = cell.p50 or 0.0, cell.items_per_s or 0.0
+    title = f"batch {cell.cell.batch}, {ms:,.2f} ms a call, {rate:,.2f} items/s"
+    return Dot(x=ms, y=rate, label=str(cell.cell.batch), title=title, is_full=is_knee)
+
+
+def _find_known(memory: Memory | None, kind: str) -> Sequence[MemoryPoint]:
+    return [point for point in memory.timeline if getattr(point, kind) is not None] if memory is not None else []
+
+
+def _draw_curve(points: Sequence[MemoryPoint], kind: str) -> Curve:
+    """Return memory of a kind over the length of a call in MB: at each place the last value before it."""
+    curve, length = Curve(), max(points[-1].ms, 1e-9)
+    place = 0
+    for number in range(POINTS):
+        while place + 1 < len(points) and points[place + 1].ms <= number / (POINTS - 1) * length * (1 + 1e-9):
+            place += 1
+        curve.add(number, getattr(points[place], kind) / 1e6)
+    curve.most = max(getattr(point, kind) for point in points) / 1e6
+    return curve
+
 
 FRAMES = 3  # of an object: the first, the middle and the last one; a mask that drifts is seen in the last
 OBJECTS = 8  # with four models about 100 pictures of 15 to 30 kB: a page that can still be mailed
@@ -45,10 +123,10 @@ class PictureRow:
 def picture_rows(rows: Sequence[VideoRow], folder: Path) -> list[PictureRow]:
     """Return pictures of the first objects from the folder of `--overlays`; those that cannot be read are left out."""
     objects = dict.fromkeys((row.video, row.object) for row in rows if row.outcome == "ok")
-    return [line for video, name in list(objects)[:OBJECTS] for line in _of_object(rows, folder, video, name)]
+    return [line for video, name in list(objects)[:OBJECTS] for line in _show_object(rows, folder, video, name)]
 
 
-def _of_object(rows: Sequence[VideoRow], folder: Path, video: str, name: str) -> Iterator[PictureRow]:
+def _show_object(rows: Sequence[VideoRow], folder: Path, video: str, name: str) -> Iterator[PictureRow]:
     models = dict.fromkeys(row.model for row in rows if (row.video, row.object, row.outcome) == (video, name, "ok"))
     files = {model: {path.stem: path for path in (folder / model / video / name).glob("*.jpg")} for model in models}
     stems = sorted({stem for of_model in files.values() for stem in of_model})
@@ -64,21 +142,10 @@ def _of_object(rows: Sequence[VideoRow], folder: Path, video: str, name: str) ->
 PAGE = "index.html"
 
 
-def write_page(
-    path: Path,
-    report: BenchReport,
-    changes: Sequence[FigurePair] = (),
-    verdicts: Sequence[Verdict] = (),
-    entries: Sequence[HistoryLine] = (),
-    pictures: Sequence[PictureRow] = (),
-) -> Path:
-    """Write the page, and return its path.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
+def write_page(path: Path, page: str) -> Path:
+    """Write the page, and return its path. Raises OutputError if it cannot be written."""
     with writing(path):
-        path.write_text(render(report, changes, verdicts, entries, pictures), encoding="utf-8", errors="replace")
+        path.write_text(page, encoding="utf-8", errors="replace")
     return path
 
 
@@ -98,14 +165,14 @@ def render(
         "entries": entries,
         "history": tables.history_table(entries),
         "pictures": pictures,
-        "facts": _facts(report),
+        "facts": _list_facts(report),
         "cells": tables.cells_table(report),
-        "notes": _notes(report),
-        "scatter": plots.throughput(report.cells),
-        "memory": plots.memory_charts(report.cells),
+        "notes": _group_notes(report),
+        "scatter": throughput(report.cells),
+        "memory": memory_charts(report.cells),
         "layers": [(cell, slowest(cell.layers), tables.layers_table(cell)) for cell in report.cells if cell.layers],
-        "frames": plots.frames_chart(video_rows(report)),
-        "drawn": plots.history_chart(entries),
+        "frames": frames_chart(video_rows(report)),
+        "drawn": history_chart(entries),
         "sections": tables.sections(report),
         "clips": clip_rows(report),
     }
@@ -113,14 +180,12 @@ def render(
 
 
 def _name_models(report: BenchReport) -> str:
-    """Return the names of all models that were measured in any way."""
     named = [model.name for model in report.models]
     rows = [*report.video, *report.extra.get("clips", [])]
     return ", ".join(dict.fromkeys([*named, *(str(row["model"]) for row in rows), *report.extra.get("nsight", {})]))
 
 
-def _facts(report: BenchReport) -> dict[str, str]:
-    """Return what figures depend on beside the model, by name."""
+def _list_facts(report: BenchReport) -> dict[str, str]:
     about = report.environment
     known = {
         "Device": about.get("gpu") or about.get("processor"),
@@ -135,7 +200,7 @@ def _facts(report: BenchReport) -> dict[str, str]:
     return {name: str(value) for name, value in known.items() if value}
 
 
-def _notes(report: BenchReport) -> dict[str, list[str]]:
+def _group_notes(report: BenchReport) -> dict[str, list[str]]:
     """Return the cells by their notes: a sweep has one note in many cells."""
     found: dict[str, list[str]] = {}
     for cell in report.cells:

@@ -27,21 +27,21 @@ _METHODS = {
 """Sentences on figures that not every bench has, by their heads."""
 
 
-def _percentiles(*names: str, **more: Any) -> list[Column]:
+def _make_percentiles(*names: str, **more: Any) -> list[Column]:
     def find(name: str, row: Any) -> float | str | None:
         return "" if row.latency_ms is None else getattr(row.latency_ms, name)
 
     return [Column(name, partial(find, name), empty=TOO_FEW, **more) for name in names]
 
 
-def _scores(**paths: str) -> list[Column]:
+def _make_scores(**paths: str) -> list[Column]:
     def find(name: str, row: Any) -> float | str | None:
         return "dummy" if row.weights.startswith("dummy") else getattr(row, name)  # of random weights it means nothing
 
     return [Column(title.replace("_and_", "&"), partial(find, name)) for title, name in paths.items()]
 
 
-def _gflop(item: CellResult | Layer) -> float | None:
+def _to_gflop(item: CellResult | Layer) -> float | None:
     return None if item.flops is None else item.flops / 1e9
 
 
@@ -71,12 +71,12 @@ _CELLS = (
     words("Model", "model"),
     words("Cell", "cell.title", "title"),
     Column("Median ms", "p50", optional=True),
-    *_percentiles("p95", "p99", optional=True),
+    *_make_percentiles("p95", "p99", optional=True),
     *numbers({"ms an item": "item_ms", "Items/s": "items_per_s"}, optional=True),
     Column("Speed-up", speed_up, optional=True),
     Column("Drift", drift, optional=True),
     Column("J an item", "item_j", optional=True),
-    Column("GFLOP", _gflop, optional=True),
+    Column("GFLOP", _to_gflop, optional=True),
     Column("TFLOP/s", "tflops", optional=True),
     Column("Of peak", "peak_share", show=share, optional=True),
     Column("Weights MB", lambda cell: cell.memory and cell.memory.weights / 1e6, optional=True),
@@ -87,7 +87,7 @@ _TIMES = (
     words("model", "model", "words"),
     words("cell", "cell.title", "words"),
     *numbers({"calls": "latency_ms.count", "mean ms": "latency_ms.mean", "std": "latency_ms.std"}),
-    *_percentiles("min", "max", "p50", "p90", "p95", "p99"),
+    *_make_percentiles("min", "max", "p50", "p90", "p95", "p99"),
     *numbers({"frames/s": "frames_per_s", "enqueue ms": "enqueue_ms.median", "GPU ms": "gpu_ms.median"}, optional=True),
     *numbers({"to GPU ms": "h2d_ms", "back ms": "d2h_ms", "compile s": "compile_s"}, optional=True),
     Column("set-up s", "set_up_s", optional=True),
@@ -104,21 +104,21 @@ _VIDEOS = (
     *numbers({"objects": "objects", "runs": "runs", "failed": "failed"}),
     Column("fps", lambda one: one.fps and figure(one.fps) + (f" ± {figure(one.fps_std)}" if one.fps_std else "")),
     *numbers({"ms a frame": "median_ms", "peak GB": "peak_gb"}),
-    *_scores(J="j", F="f", J_and_F="j_and_f"),
+    *_make_scores(J="j", F="f", J_and_F="j_and_f"),
 )
 _RUNS = (
     *(words(name, name) for name in ("model", "video", "object")),
     *numbers({"run": "run", "frames": "frames", "fps": "fps", "first ms": "first_ms"}),
     Column("median ms", "latency_ms.median"),
-    *_percentiles("p95"),
-    *_scores(J="j", F="f"),
+    *_make_percentiles("p95"),
+    *_make_scores(J="j", F="f"),
     words("reason", "why", optional=True),
 )
 _CLIPS = (
     *(words(name, name) for name in ("model", "clip", "scenario")),
     words("pools", lambda row: "on" if row.pools else "off"),
     *numbers({"batch": "batch", "fps": "fps", "mean ms": "latency_ms.mean"}),
-    *_percentiles("p50", "p95", "p99"),
+    *_make_percentiles("p50", "p95", "p99"),
     words("reason", "why", optional=True),
 )
 _SPANS = (
@@ -139,7 +139,7 @@ _LAYERS = (
     words("Path", lambda layer: "\u2003" * layer.depth + layer.path, "path"),
     words("Class", "kind"),
     *numbers({"Uses": "uses", "Mean ms": "mean_ms", "Std": "std_ms", "Own ms": "own_ms"}),
-    Column("GFLOP", _gflop),
+    Column("GFLOP", _to_gflop),
     Column("Share", "share", show=lambda part: f"{100 * part:.1f} %"),
     words("", lambda layer: str(min(layer.share, 1.0)), "meter"),
 )
@@ -177,7 +177,7 @@ def videos_table(rows: Sequence[VideoRow]) -> TextTable:
     """Return the means of each model over objects and runs."""
     note = (
         "Frames a second and ms are medians over runs, with the standard deviation of runs. J and F are means over "
-        f"objects. Prompts: {', '.join(dict.fromkeys(row.prompt for row in rows))}. {_weights(rows)}"
+        f"objects. Prompts: {', '.join(dict.fromkeys(row.prompt for row in rows))}. {_name_weights(rows)}"
     )
     return TextTable(id="videos", title="Videos", columns=_VIDEOS, items=summarize(rows), note=note)
 
@@ -186,7 +186,7 @@ def clips_table(rows: Sequence[ClipRow]) -> TextTable:
     """Return each model on each clip."""
     note = "Times are a frame's, from its arrival until it is encoded. A p95 needs 100 frames, a p99 500. "
     return TextTable(
-        id="clips", title="Clips, end to end", columns=_CLIPS, items=rows, note=note + _weights(rows)
+        id="clips", title="Clips, end to end", columns=_CLIPS, items=rows, note=note + _name_weights(rows)
     ).shown
 
 
@@ -209,12 +209,12 @@ def sections(report: BenchReport) -> list[TextTable]:
         TextTable(id="runs", title="Runs of each object", columns=_RUNS, items=videos),
         clips_table(clips),
         plain_table("Targets", heads, aims, texts=len(heads), id="targets"),
-        *_nsight(report.extra.get("nsight", {})),
+        *_list_nsight(report.extra.get("nsight", {})),
     ]
     return [table.shown for table in found if table.items]
 
 
-def _nsight(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[TextTable]:
+def _list_nsight(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[TextTable]:
     """Yield a table of all recordings by nsys, and one of kernels for each model recorded by ncu."""
     recorded = {model: of["--nsys"] for model, of in figures.items() if of.get("--nsys")}
     spans = list(TypeAdapter(dict[str, SystemsFigures]).validate_python(recorded).items())
@@ -227,6 +227,6 @@ def _nsight(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[TextTable]:
         yield TextTable(id=f"ncu-{place}", title=title, columns=_KERNELS, items=kernels, note=note)
 
 
-def _weights(rows: Sequence[VideoRow | ClipRow]) -> str:
+def _name_weights(rows: Sequence[VideoRow | ClipRow]) -> str:
     known = dict.fromkeys((row.model, row.weights) for row in rows)
     return " ".join(f"Weights of {model}: {weights}." for model, weights in known)

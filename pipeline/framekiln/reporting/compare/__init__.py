@@ -8,8 +8,7 @@ comparison        all of it, each side beside the base
 └── drift         rows of both outputs compared
 gate              conditions that fail a comparison
 tables            what both displays show
-page              the sentence, and compare.html
-terminal          the same, printed
+page              the sentence, compare.html, and the same printed
 """
 
 DRIFT_ROWS = 5000  # of each table, where nothing else is asked: drift is then known to 0.01, and reading takes seconds

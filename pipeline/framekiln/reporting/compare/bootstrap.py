@@ -67,7 +67,7 @@ def spreads(calls: TimedCalls, seed: str) -> dict[str, Spread]:
     length = block_length(each, calls.worker)
     known = [name for name, share in QUANTILES.items() if count * (1 - share) >= BEYOND]
     parts: dict[str, list[Floats]] = {}
-    for drawn in _resamples(calls.worker, length, np.random.default_rng(zlib.crc32(seed.encode()))):
+    for drawn in _resample(calls.worker, length, np.random.default_rng(zlib.crc32(seed.encode()))):
         total = rows[drawn].sum(1)
         figures = {"rate": total / cycles[drawn].sum(1), "ms_row": calls.seconds[drawn].sum(1) / total}
         quantiles = np.quantile(each[drawn], [QUANTILES[name] for name in known], axis=1, overwrite_input=True)
@@ -85,7 +85,7 @@ def spreads(calls: TimedCalls, seed: str) -> dict[str, Spread]:
     }
 
 
-def _resamples(worker: Integers, length: int, random: np.random.Generator) -> Iterator[Integers]:
+def _resample(worker: Integers, length: int, random: np.random.Generator) -> Iterator[Integers]:
     """Yield resamples in batches: indices of calls, in circular blocks of each worker's calls."""
     keep = min(1.0, MOST_CALLS / len(worker))
     edges = np.flatnonzero(np.append(True, worker[1:] != worker[:-1]))
@@ -95,11 +95,10 @@ def _resamples(worker: Integers, length: int, random: np.random.Generator) -> It
     for done in range(0, RESAMPLES, most):
         size = min(most, RESAMPLES - done)
         groups = zip(edges, counts, draws, strict=True)
-        yield np.concatenate([first + _blocks(n, k, length, size, random) for first, n, k in groups], axis=1)
+        yield np.concatenate([first + _draw_blocks(n, k, length, size, random) for first, n, k in groups], axis=1)
 
 
-def _blocks(count: int, draws: int, length: int, size: int, random: np.random.Generator) -> Integers:
-    """Return `size` rows of `draws` numbers below `count`, in blocks of consecutive numbers."""
+def _draw_blocks(count: int, draws: int, length: int, size: int, random: np.random.Generator) -> Integers:
     length = min(length, max(1, count // 2))
     starts = random.integers(count, size=(size, -(-draws // length)))
     numbers = (starts[:, :, None] + np.arange(length)) % count
@@ -113,7 +112,7 @@ def block_length(values: Floats, worker: Integers) -> int:
     """
     count = len(values)
     reach = min(count // 2, math.ceil(math.sqrt(count)) + 5, 200)
-    autocovariance = _autocovariance(np.log(np.maximum(values, 1e-12)), worker, reach)
+    autocovariance = _measure_autocovariance(np.log(np.maximum(values, 1e-12)), worker, reach)
     if autocovariance[0] <= 0:
         return 1
     close = np.abs(autocovariance[1:] / autocovariance[0]) < 2 * math.sqrt(math.log10(count) / count)
@@ -131,7 +130,7 @@ def block_length(values: Floats, worker: Integers) -> int:
     return int(np.clip(math.ceil(_LENGTHENING * best), 1, max(1, count // 6)))
 
 
-def _autocovariance(values: Floats, worker: Integers, reach: int) -> Floats:
+def _measure_autocovariance(values: Floats, worker: Integers, reach: int) -> Floats:
     off = values - values.mean()
     return np.array(
         [float((off[k:] * off[: len(off) - k])[worker[k:] == worker[: len(off) - k]].sum()) for k in range(reach)]
@@ -159,15 +158,15 @@ def interval(
         return None
     sides = (np.log(first), first_spreads), (np.log(second), second_spreads)
     repeated = [(float(values.var(ddof=1)), len(values) - 1.0) for values, _ in sides if len(values) > 1]
-    variances = [_variance(values, by_run, repeated) for values, by_run in sides]
+    variances = [_estimate(values, by_run, repeated) for values, by_run in sides]
     middle = float(np.mean(sides[1][0]) - np.mean(sides[0][0]))
     if variances[0] is None or variances[1] is None:
         return None
-    half = _half_width(variances[0], variances[1])
+    half = _find_half_width(variances[0], variances[1])
     return ChangeInterval(low=math.expm1(middle - half), high=math.expm1(middle + half))
 
 
-def _half_width(first: Estimate, second: Estimate) -> float:
+def _find_half_width(first: Estimate, second: Estimate) -> float:
     """Return half the width of Student's interval of a difference, with Welch-Satterthwaite degrees of freedom."""
     from scipy.stats import t as student
 
@@ -178,7 +177,7 @@ def _half_width(first: Estimate, second: Estimate) -> float:
     return float(student.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(a + b)
 
 
-def _variance(values: Floats, spreads: Sequence[Spread | None], repeated: Sequence[Estimate]) -> Estimate | None:
+def _estimate(values: Floats, spreads: Sequence[Spread | None], repeated: Sequence[Estimate]) -> Estimate | None:
     """Return the variance of the mean of a side's logarithms.
 
     That of a single run is at least the variance between the other side's runs.

@@ -11,18 +11,9 @@ import numpy as np
 from framekiln.contract.errors import DamagedError
 from framekiln.contract.row_errors import DECODE
 from framekiln.profiling.record_log import NODES, read
+from framekiln.reporting.compare import fingerprints
 from framekiln.reporting.compare.bootstrap import ChangeInterval, Spread, change, interval, spreads
 from framekiln.reporting.compare.drift.drift import StepDrift, find_drift
-from framekiln.reporting.compare.fingerprints import (
-    DIFFERENT,
-    Change,
-    ComparedStep,
-    FileComparison,
-    changes,
-    compare_files,
-    compare_work,
-    step_names,
-)
 from framekiln.reporting.compare.metrics import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES, measure, measure_run
 from framekiln.reporting.compare.runs import Run
 
@@ -48,7 +39,7 @@ class Side:
         """By step and figure, the values of the runs that measured it; figures of whole runs under `run`."""
         values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for run in self.runs:
-            measured = {step: measure(run, step) for step in step_names(run)}
+            measured = {step: measure(run, step) for step in fingerprints.step_names(run)}
             measured[OF_THE_RUN] = measure_run(run, self.price, energy_wh(run))
             for step, figures in measured.items():
                 for name, value in figures.items():
@@ -97,9 +88,9 @@ class Pair:
 
     first: Side
     second: Side
-    work: Sequence[ComparedStep]
-    files: FileComparison
-    changes: Sequence[Change]
+    work: Sequence[fingerprints.ComparedStep]
+    files: fingerprints.FileComparison
+    changes: Sequence[fingerprints.Change]
     figures: Mapping[str, Sequence[FigurePair]]  # by step; those of the whole run under `run`
     drift: Mapping[str, StepDrift]  # by step
     notes: Sequence[str]
@@ -121,7 +112,7 @@ def compare(sides: Sequence[Sequence[Run]], prices: Mapping[str, float], *, drif
     named = [
         Side(name=name, runs=tuple(runs), price=prices.get(name)) for name, runs in zip(letters(), sides, strict=False)
     ]
-    return Comparison(sides=named, pairs=[_pair(named[0], other, drift_rows) for other in named[1:]])
+    return Comparison(sides=named, pairs=[_compare_pair(named[0], other, drift_rows) for other in named[1:]])
 
 
 def letters() -> Sequence[str]:
@@ -129,14 +120,14 @@ def letters() -> Sequence[str]:
     return [*ascii_uppercase, *(a + b for a in ascii_uppercase for b in ascii_uppercase)]
 
 
-def _pair(first: Side, second: Side, drift_rows: int) -> Pair:
+def _compare_pair(first: Side, second: Side, drift_rows: int) -> Pair:
     names = first.name, second.name
     a, b = first.runs[0], second.runs[0]
-    work, files = compare_work(a, b, names), compare_files(a, b, names)
+    work, files = fingerprints.compare_work(a, b, names), fingerprints.compare_files(a, b, names)
     steps = [compared.step for compared in work if not compared.verdict.startswith("only")]
     drift = find_drift(a, b, steps, drift_rows) if drift_rows else {}
     uncompared = [step for step in steps if step not in drift and all(step in run.part("steps") for run in (a, b))]
-    notes = _notes(first, second, work)
+    notes = _list_notes(first, second, work)
     if uncompared and drift_rows:
         notes.append(f"No results of {', '.join(uncompared)} were compared: the code of that version is missing.")
     return Pair(
@@ -144,21 +135,21 @@ def _pair(first: Side, second: Side, drift_rows: int) -> Pair:
         second=second,
         work=work,
         files=files,
-        changes=changes(a, b),
-        figures={step: _figures(step, first, second) for step in (OF_THE_RUN, *steps)},
+        changes=fingerprints.changes(a, b),
+        figures={step: _compare_figures(step, first, second) for step in (OF_THE_RUN, *steps)},
         drift=drift,
         notes=notes,
     )
 
 
-def _figures(step: str, first: Side, second: Side) -> list[FigurePair]:
+def _compare_figures(step: str, first: Side, second: Side) -> list[FigurePair]:
     names = RUN_FIGURES if step == OF_THE_RUN else STEP_FIGURES
     values = [side.values.get(step, {}) for side in (first, second)]
     phases = [name for name in {**values[0], **values[1]} if name not in FIGURES]
-    return [_figure(step, name, first, second) for name in (*names, *phases)]
+    return [_compare_figure(step, name, first, second) for name in (*names, *phases)]
 
 
-def _figure(step: str, name: str, first: Side, second: Side) -> FigurePair:
+def _compare_figure(step: str, name: str, first: Side, second: Side) -> FigurePair:
     sides = first, second
     a, b = (side.values.get(step, {}).get(name, ()) for side in sides)
     figure = FIGURES.get(name)  # None for a phase
@@ -172,15 +163,15 @@ def _figure(step: str, name: str, first: Side, second: Side) -> FigurePair:
         name=name,
         title=figure.title if figure else f"{name.removeprefix('phase ')}, a row",
         unit=figure.unit if figure else "ms",
-        first=_mean(a, noisy=noisy),
-        second=_mean(b, noisy=noisy),
+        first=_average(a, noisy=noisy),
+        second=_average(b, noisy=noisy),
         change=change(a, b),
         interval=change_interval,
-        why_unknown=_why_unknown(step, sides) if noisy and change_interval is None else "",
+        why_unknown=_explain_unknown(step, sides) if noisy and change_interval is None else "",
     )
 
 
-def _mean(values: Sequence[float], *, noisy: bool) -> float | None:
+def _average(values: Sequence[float], *, noisy: bool) -> float | None:
     """Return the mean of repeated runs, for rates and times the geometric one, as for their changes."""
     if not values:
         return None
@@ -189,7 +180,7 @@ def _mean(values: Sequence[float], *, noisy: bool) -> float | None:
     return float(np.mean(values))
 
 
-def _why_unknown(step: str, sides: Sequence[Side]) -> str:
+def _explain_unknown(step: str, sides: Sequence[Side]) -> str:
     for side in sides:
         counts = [run.statistics[step].calls if step in run.statistics else 0 for run in side.runs]
         if not min(counts):
@@ -200,8 +191,7 @@ def _why_unknown(step: str, sides: Sequence[Side]) -> str:
     return f"a side has too few calls ({min(counts):,})"
 
 
-def _notes(first: Side, second: Side, work: Sequence[ComparedStep]) -> list[str]:
-    """Return caveats on the figures, a sentence each."""
+def _list_notes(first: Side, second: Side, work: Sequence[fingerprints.ComparedStep]) -> list[str]:
     sides = first, second
     notes = [note for side in sides for run in side.runs for note in run.notes]
     for side in sides:
@@ -210,7 +200,7 @@ def _notes(first: Side, second: Side, work: Sequence[ComparedStep]) -> list[str]
             notes.append(f"The runs of {side.name} did not do the same work: {', '.join(sorted(others))} differs.")
     if not set(first.runs[0].fingerprints) & set(second.runs[0].fingerprints) - {DECODE}:
         notes.append("The runs have no step in common: only the machine, decoding and the whole are compared.")
-    if different := [compared.step for compared in work if compared.verdict == DIFFERENT]:
+    if different := [compared.step for compared in work if compared.verdict == fingerprints.DIFFERENT]:
         notes.append(f"Not the same work in {', '.join(different)}: figures of these steps measure different things.")
     unpriced = [side.name for side in sides if side.price is None]
     if len(unpriced) == 1:
@@ -233,11 +223,11 @@ def energy_wh(run: Run) -> float | None:
         powers = [gpu["power_w"] for gpu in row["gpus"] or () if gpu["power_w"] is not None]
         if powers:
             watts[row["node"]][row["time"]] = sum(powers)
-    joules = [_joules(samples) for samples in watts.values() if len(samples) > 1]
+    joules = [_integrate(samples) for samples in watts.values() if len(samples) > 1]
     return sum(joules) / 3600 if joules else None
 
 
-def _joules(watts: Mapping[float, float]) -> float:
+def _integrate(watts: Mapping[float, float]) -> float:
     """Integrate power over time by the trapezoidal rule, without long gaps."""
     times = np.array(sorted(watts))
     power, steps = np.array([watts[time] for time in times.tolist()]), np.diff(times)

@@ -89,7 +89,7 @@ def compare_files(first: Run, second: Run, names: tuple[str, str]) -> FileCompar
     """Compare input files by media_id and size, and by digest where both are known."""
     a, b = first.media, second.media
     common = [name for name in a if name in b]
-    changed = sorted(name for name in common if not _equal(a[name], b[name]))
+    changed = sorted(name for name in common if not _are_equal(a[name], b[name]))
     return FileComparison(
         same=len(common) - len(changed),
         changed=tuple(changed),
@@ -99,7 +99,7 @@ def compare_files(first: Run, second: Run, names: tuple[str, str]) -> FileCompar
     )
 
 
-def _equal(a: tuple[int, str], b: tuple[int, str]) -> bool:
+def _are_equal(a: tuple[int, str], b: tuple[int, str]) -> bool:
     return a[0] == b[0] and (a[1] == b[1] or not (a[1] and b[1]))
 
 
@@ -128,40 +128,40 @@ def changes(first: Run, second: Run) -> list[Change]:
     if not (first.record and second.record):
         return []
     return [
-        *_differing("profile", first.record, second.record, _PROFILE),
-        *_differing("profile", first.part("choices"), second.part("choices"), {"vram_cap": "VRAM cap, GB"}),
-        *_placements(first, second),
-        *_differing("machine", first.record, second.record, _MACHINE),
-        *_differing("machine", *({"nodes": _nodes(run.record.get("machines"))} for run in (first, second))),
-        *_differing("version", first.part("versions"), second.part("versions")),
+        *_find_differing("profile", first.record, second.record, _PROFILE),
+        *_find_differing("profile", first.part("choices"), second.part("choices"), {"vram_cap": "VRAM cap, GB"}),
+        *_compare_placements(first, second),
+        *_find_differing("machine", first.record, second.record, _MACHINE),
+        *_find_differing("machine", *({"nodes": _count_nodes(run.record.get("machines"))} for run in (first, second))),
+        *_find_differing("version", first.part("versions"), second.part("versions")),
     ]
 
 
-def _placements(first: Run, second: Run) -> Iterator[Change]:
-    yield from _differing(DECODE, *(run.part("decode_workers") for run in (first, second)))
+def _compare_placements(first: Run, second: Run) -> Iterator[Change]:
+    yield from _find_differing(DECODE, *(run.part("decode_workers") for run in (first, second)))
     for step in first.part("steps"):
-        yield from _differing(step, *(run.part("steps", step, "placement") for run in (first, second)))
+        yield from _find_differing(step, *(run.part("steps", step, "placement") for run in (first, second)))
 
 
-def _nodes(machines: Any) -> str:
+def _count_nodes(machines: Any) -> str:
     """Return the number of nodes of each kind: `2 × 16 CPUs, 1 GPUs`."""
     nodes = [node for node in machines if isinstance(node, Mapping)] if isinstance(machines, list) else []
     kinds = Counter(f"{node.get('cpus', 0):g} CPUs, {node.get('gpus', 0):g} GPUs" for node in nodes)
     return "; ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items())) or MISSING
 
 
-def _differing(
+def _find_differing(
     where: str, first: Mapping[str, Any], second: Mapping[str, Any], titles: Mapping[str, str] | None = None
 ) -> Iterator[Change]:
     """Yield the keys that both have with different values: those with titles, or all under their names."""
     for key, title in (titles or {key: key for key in first}).items():
         if key in first and key in second and first[key] != second[key]:
-            yield Change(where=where, what=title, first=_text(first[key]), second=_text(second[key]))
+            yield Change(where=where, what=title, first=_write(first[key]), second=_write(second[key]))
 
 
-def _text(value: Any) -> str:
+def _write(value: Any) -> str:
     if isinstance(value, list) and value and all(isinstance(item, list) for item in value):
-        return " | ".join(map(_text, value))
+        return " | ".join(map(_write, value))
     if isinstance(value, list):
         return ", ".join(map(str, value)) or MISSING
     return MISSING if value is None or value == "" else str(value)

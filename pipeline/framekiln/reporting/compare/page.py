@@ -1,7 +1,9 @@
-"""The comparison for people: a sentence, and `compare.html`."""
+"""The comparison for people: a sentence, `compare.html`, and the same on a terminal."""
 
 from collections.abc import Sequence
 from pathlib import Path
+
+from rich.console import Console
 
 from framekiln.lab.output.results import writing
 from framekiln.reporting.compare import tables
@@ -11,6 +13,7 @@ from framekiln.reporting.compare.gate import Verdict
 from framekiln.reporting.kit.formatting import count, number
 from framekiln.reporting.kit.pages import render_page
 from framekiln.reporting.kit.tables import TextTable
+from framekiln.reporting.terminal.console import print_line, show_table
 
 _LONGEST = 200  # characters of a file's name; file systems take 255 bytes
 
@@ -38,7 +41,13 @@ def write_page(path: str, comparison: Comparison, verdicts: Sequence[Verdict]) -
 
 def render(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
     """Return the page; the same runs give the same page."""
-    values = {"comparison": comparison, "verdicts": verdicts, "tables": tables, "verdict": verdict, "figures": _figures}
+    values = {
+        "comparison": comparison,
+        "verdicts": verdicts,
+        "tables": tables,
+        "verdict": verdict,
+        "figures": _tabulate,
+    }
     return render_page("compare.html", values | {"sides": dict(map(_describe_side, comparison.sides))})
 
 
@@ -48,7 +57,7 @@ def _describe_side(side: Side) -> tuple[str, str]:
     return f"{side.name}{base}{repeated}", side.paths
 
 
-def _figures(pair: Pair) -> TextTable:
+def _tabulate(pair: Pair) -> TextTable:
     figures = [one for of_step in pair.figures.values() for one in of_step]
     return tables.figures_table(figures, (pair.first.name, pair.second.name))
 
@@ -58,22 +67,24 @@ _MOST_NAMED = 3  # steps
 
 def verdict(pair: Pair) -> str:
     """Return whether a side did the same work as the base, with which results, and how fast."""
-    return f"{pair.second.name} beside {pair.first.name}: {_work(pair)}; {_results(pair)}; {_speed(pair)}."
+    return (
+        f"{pair.second.name} beside {pair.first.name}: {_tell_work(pair)}; {_tell_results(pair)}; {_tell_speed(pair)}."
+    )
 
 
-def _work(pair: Pair) -> str:
+def _tell_work(pair: Pair) -> str:
     other = [step.step for step in pair.work if step.verdict == DIFFERENT]
     alone = [step.step for step in pair.work if step.verdict.startswith("only")]
     unknown = [step.step for step in pair.work if step.verdict not in (SAME, DIFFERENT) and step.step not in alone]
-    parts = [f"other work in {_named(other)}"] if other else []
-    parts += [f"{_named(alone)} on one side only"] if alone else []
-    parts += [f"work of {_named(unknown)} not known"] if unknown else []
+    parts = [f"other work in {_join(other)}"] if other else []
+    parts += [f"{_join(alone)} on one side only"] if alone else []
+    parts += [f"work of {_join(unknown)} not known"] if unknown else []
     if pair.files.differ:
         parts.append("other files")
     return " and ".join(parts) or "the same work on the same files"
 
 
-def _results(pair: Pair) -> str:
+def _tell_results(pair: Pair) -> str:
     known = {name: drift.value for name, drift in pair.drift.items() if drift.value is not None}
     if not known:
         return "results not compared"
@@ -87,7 +98,7 @@ def _results(pair: Pair) -> str:
     return f"results differ, most in {most} (drift {number(known[most])} of 1){where}"
 
 
-def _speed(pair: Pair) -> str:
+def _tell_speed(pair: Pair) -> str:
     """Return the rates that changed by more than chance explains; without intervals only that they are not known."""
     rates = {step: line for step, lines in pair.figures.items() for line in lines if line.name == "rate"}
     measured = {step: line for step, line in rates.items() if line.change is not None}
@@ -96,7 +107,7 @@ def _speed(pair: Pair) -> str:
         return "no rate in common"
     if not changed:
         alike = [step for step, line in measured.items() if line.difference == NONE]
-        return f"no difference in speed beyond chance in {_named(alike)}" if alike else "speeds without an interval"
+        return f"no difference in speed beyond chance in {_join(alike)}" if alike else "speeds without an interval"
     ranked = sorted(changed, key=lambda step: -abs(changed[step].change or 0))
     changes = {step: changed[step].change or 0.0 for step in ranked[:_MOST_NAMED]}
     named = [f"{step} {abs(change):.0%} {'faster' if change > 0 else 'slower'}" for step, change in changes.items()]
@@ -104,6 +115,31 @@ def _speed(pair: Pair) -> str:
     return ", ".join(named) + (f", and {more} more with other rates" if more else "")
 
 
-def _named(steps: list[str]) -> str:
+def _join(steps: list[str]) -> str:
     more = len(steps) - _MOST_NAMED
     return ", ".join(steps[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def print_comparison(console: Console, comparison: Comparison) -> None:
+    """Print every pair of a comparison."""
+    for pair in comparison.pairs:
+        print_line(console, verdict(pair), style="bold")
+    for side in comparison.sides:
+        print_line(console, f"{side.name}: {side.paths}")
+    for pair in comparison.pairs:
+        if len(comparison.pairs) > 1:
+            console.rule(f"{pair.second.name} beside {pair.first.name}")
+        _print_pair(console, pair)
+    print_line(console, tables.METHOD)
+
+
+def _print_pair(console: Console, pair: Pair) -> None:
+    for note in pair.notes:
+        print_line(console, f"Note: {note}")
+    print_line(console, f"Input: {pair.files.sentence}")
+    for make in (tables.work_table, tables.changes_table, tables.brief_figures, tables.results_table):
+        table = make(pair)
+        if table.items:
+            show_table(console, table)
+    for reason, steps in tables.missing_intervals(pair).items():
+        print_line(console, f"No interval for {', '.join(steps)}: {reason}.")

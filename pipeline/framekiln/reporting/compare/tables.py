@@ -86,7 +86,7 @@ def results_table(pair: Pair) -> TextTable:
     columns = (
         words("Step", lambda row: row[0]),
         words("Table", lambda row: row[1].name),
-        Column("Rows in both", lambda row: number(row[1].rows) + _sampled(row[1])),
+        Column("Rows in both", lambda row: number(row[1].rows) + _tell_sampled(row[1])),
         Column(f"Only {pair.first.name}", lambda row: row[1].only_first),
         Column(f"Only {pair.second.name}", lambda row: row[1].only_second),
         Column("Drift", lambda row: row[1].value, empty=NOT_MEASURED),
@@ -129,7 +129,7 @@ def tone(figure: FigurePair) -> str:
     return "good" if (figure.change > 0) == (name == "rate") else "bad"
 
 
-def _sampled(table: TableDrift) -> str:
+def _tell_sampled(table: TableDrift) -> str:
     return f" (1 row in {table.every:,})" if table.every > 1 else ""
 
 

@@ -5,12 +5,10 @@ The output alone is the source (run.json, tables, records), so that an old outpu
 page                  the file, put together by the templates
 ├── summary           the run, its outcome, how to run it or read its tables again
 ├── throughput        the bottleneck, a change to try, and times of each step
-├── errors            errors by step and kind
-├── tables            columns under their steps
+├── tables            columns under their steps, errors by step and kind
 ├── gallery           frames with the results of the steps, and drawings of each step alone
 │   ├── findings        choice of frames, and rows of all tables about them
-│   ├── thumbnails      their images
-│   ├── overlays        a stage's drawing as SVG
+│   ├── thumbnails      their images, and a stage's drawing over one as SVG
 │   └── contact_sheets  images in tables
 └── recorded          drawings of records
     ├── timed_run       the run that the times are of

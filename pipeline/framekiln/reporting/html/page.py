@@ -14,13 +14,12 @@ from framekiln.contract.stage import Stage
 from framekiln.output.expected_columns import optional
 from framekiln.output.object_store import Store
 from framekiln.reporting.html import summary, throughput
-from framekiln.reporting.html.errors import MOST_GROUPS, ErrorGroup, error_groups, frames_of
 from framekiln.reporting.html.gallery.findings import Findings, frames_with_findings, spread_frames
 from framekiln.reporting.html.gallery.gallery import gallery, step_samples
 from framekiln.reporting.html.gallery.thumbnails import thumbnails
 from framekiln.reporting.html.recorded import timeline
 from framekiln.reporting.html.recorded.timed_run import timed_run
-from framekiln.reporting.html.tables import table_views
+from framekiln.reporting.html.tables import MOST_GROUPS, ErrorGroup, error_groups, frames_of, table_views
 from framekiln.reporting.kit.pages import render_page
 from framekiln.reporting.plan_facts import left_out, recorded_changes
 from framekiln.reporting.stages import rebuild
@@ -51,9 +50,11 @@ def write_report(store: Store, run: str | None = None) -> str:
 
 
 def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> str:
-    """Return the page; the same output gives the same page."""
+    """Return the page; the same output gives the same page. Raises DamagedError if a table lacks a step's columns."""
     groups, stages, timed = error_groups(store), rebuild(record["steps"]), timed_run(store, record, run)
-    profile, frames = timed.profile, _check_tables(store, stages)
+    profile = timed.profile
+    expected = {name: optional(schema, KEYS) for name, schema in expected_tables(stages).items()}
+    frames = {name: find_table(store, name, schema).rows for name, schema in expected.items()}[FRAMES]
     slowest, tables = throughput.bottleneck(timed.figures, profile), table_views(store, stages)
     values = {
         "record": record,
@@ -68,7 +69,7 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "timed": timed,
         "requested": run is not None,
         "output": store.root,
-        **_images(store, record, groups, stages),
+        **_draw_images(store, record, groups, stages),
         "bottleneck": slowest,
         "phases": throughput.phase_shares(profile),
         "recorded": timeline.recorded_run(store, timed.name),
@@ -89,17 +90,7 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
     return render_page("report.html", values | {"throughput": throughput, "lanes": timeline})
 
 
-def _check_tables(store: Store, stages: Mapping[str, Stage]) -> int:
-    """Return the number of frames after checking that tables have the columns of their steps.
-
-    Raises:
-        DamagedError: a table has not.
-    """
-    expected = {name: optional(schema, KEYS) for name, schema in expected_tables(stages).items()}
-    return {name: find_table(store, name, schema).rows for name, schema in expected.items()}[FRAMES]
-
-
-def _images(
+def _draw_images(
     store: Store, record: Mapping[str, Any], groups: Sequence[ErrorGroup], stages: Mapping[str, Stage]
 ) -> dict[str, Any]:
     """Return all drawings on frames; each thumbnail is in the page once, under its `ids`."""

@@ -11,8 +11,7 @@ from framekiln.contract.output_names import FRAMES
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
-from framekiln.reporting.html.errors import ErrorGroup, unread_files
-from framekiln.reporting.html.tables import TableView
+from framekiln.reporting.html.tables import ErrorGroup, TableView, unread_files
 from framekiln.reporting.kit.formatting import MISSING, count, duration, moment, number
 from framekiln.reporting.kit.tables import Column, TextTable, words
 from framekiln.reporting.plan_facts import fetching
@@ -66,11 +65,11 @@ def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence
         **({"Passed over": count(passed, "file") + ", not media"} if (passed := record.get("passed_over")) else {}),
         "Frames": number(frames),
         "Errors": number(errors) if errors else "none",
-        "Machine": _machine(record),
+        "Machine": _describe_machine(record),
     }
 
 
-def _machine(record: Mapping[str, Any]) -> str:
+def _describe_machine(record: Mapping[str, Any]) -> str:
     nodes = record["machines"]
     cpus, gpus = (sum(node.get(key, 0) for node in nodes) for key in ("cpus", "gpus"))
     names = sorted(set(record.get("gpu_names") or ())) if len(nodes) == 1 else []  # of the driver's machine
@@ -101,7 +100,7 @@ def command(record: Mapping[str, Any]) -> str:
         words = ["run", "--profile", record["profile_name"]]
         words += [word for source in sources for word in ("--input", source)]
         words += ["--output", record["output"]]
-        words += _recorded_options(record)
+        words += _list_recorded_options(record)
     change = f"cd {shlex.quote(record['folder'])} && " if record.get("folder") else ""  # paths may be relative to it
     return change + shlex.join(["framekiln", *words])
 
@@ -113,7 +112,7 @@ def fetching_command(record: Mapping[str, Any]) -> tuple[str, str]:
     return f"{fetching(record.get('fetch_mb') or 0.0)}:", f"{record['fetch']} && {command(record)}"
 
 
-def _recorded_options(record: Mapping[str, Any]) -> list[str]:
+def _list_recorded_options(record: Mapping[str, Any]) -> list[str]:
     """Return the choices in run.json as options; the name of a pipeline file is not recorded."""
     choices = record.get("choices") or {}
     shard = record.get("shard")
@@ -148,7 +147,7 @@ def one_liners(store: Store) -> dict[str, str]:
 
 def steps_table(record: Mapping[str, Any]) -> TextTable:
     """Return the class, settings and place of each step, and its weights with their licences."""
-    licences = _licences(record)
+    licences = _read_licences(record)
 
     def name_weights(step: Mapping[str, Any]) -> str:
         names = step.get("weights") or ()
@@ -159,21 +158,21 @@ def steps_table(record: Mapping[str, Any]) -> TextTable:
         words("Class", "use", "code"),
         Column("Version", "version"),
         words("Settings", lambda step: json.dumps(step["settings"], ensure_ascii=False), "code"),
-        words("Where", _place),
+        words("Where", _describe_place),
         words("Weights", name_weights),
     )
     items = [{**step, "name": name} for name, step in record["steps"].items()]
     return TextTable(title="Settings of each step", columns=columns, items=items)
 
 
-def _place(step: Mapping[str, Any]) -> str:
+def _describe_place(step: Mapping[str, Any]) -> str:
     place = step["placement"]
     cores = f"{number(place['cpus'])} {'core' if place['cpus'] == 1 else 'cores'}"
     gpus = f" and {number(place['gpus'])} GPU" if place["gpus"] else ""
     return f"{place['device']}, {count(place['workers'], 'worker')} of {cores}{gpus}"
 
 
-def _licences(record: Mapping[str, Any]) -> dict[str, str]:
+def _read_licences(record: Mapping[str, Any]) -> dict[str, str]:
     """Return the licence of each entry that the pipeline file had or that ships, by name."""
     listed = record.get("pipeline", {}).get("models", {})
     recorded = {name: str(entry["licence"]) for name, entry in listed.items()}

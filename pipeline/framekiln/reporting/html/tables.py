@@ -1,24 +1,88 @@
-"""The tables of an output: the values of each column, under the steps that added them."""
+"""The tables of an output: the values of each column under its step, and errors by step and kind."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow.compute as pc
 
 from framekiln.contract.columns import PLACES, SOURCE
+from framekiln.contract.errors import Reason
 from framekiln.contract.output_names import COLUMNS, DIGESTS, ERRORS, FRAMES, IMAGES, PROFILE, UNITS
-from framekiln.contract.row_errors import DECODE
+from framekiln.contract.row_errors import DECODE, ERRORS_SCHEMA, PASSED_OVER
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
 from framekiln.reporting.html.gallery.contact_sheets import ContactSheet, contact_sheets
+from framekiln.reporting.html.gallery.findings import MOST_DECODED, FrameKey
 from framekiln.reporting.kit.formatting import cell, count
 from framekiln.reporting.kit.histograms import Distribution, distributions
 from framekiln.reporting.kit.tables import TextTable, plain_table
-from framekiln.reporting.table_rows import Extract, TableFiles, extract, find_table, head, is_list
+from framekiln.reporting.table_rows import Extract, TableFiles, batches, extract, find_table, head, is_list
+
+EXAMPLES = 3
+LONGEST = 2000  # characters of a message or traceback that are shown
+MOST_GROUPS = 30  # shown, the most frequent
+_WITH_IMAGES = 12  # of these
+
+
+@dataclass(kw_only=True)
+class ErrorGroup:
+    """All errors of one kind in one step."""
+
+    step: str
+    kind: str
+    rows: int = 0
+    whole_files: int = 0  # errors that concern a whole file
+    examples: list[dict[str, Any]] = field(default_factory=list)  # rows of the table, each with `frame` and `caption`
+
+
+def error_groups(store: Store) -> list[ErrorGroup]:
+    """Return errors by step and kind, the most frequent first, with examples of different files."""
+    groups: dict[tuple[str, str], ErrorGroup] = {}
+    for name in store.names(ERRORS):
+        for batch in batches(store, f"{ERRORS}/{name}", expected=ERRORS_SCHEMA):
+            for row in batch.filter(pc.not_equal(batch["kind"], PASSED_OVER)).to_pylist():
+                key = (row["step"], row["kind"])
+                group = groups.setdefault(key, ErrorGroup(step=row["step"], kind=row["kind"]))
+                group.rows += 1
+                group.whole_files += row["frame_index"] is None
+                shown = [example["media_id"] for example in group.examples]
+                if len(shown) < EXAMPLES and row["media_id"] not in shown:
+                    frame, caption = _choose_frame(row)
+                    texts = {"message": str(row["message"])[:LONGEST], "traceback": str(row["traceback"])[-LONGEST:]}
+                    group.examples.append({**row, **texts, "frame": frame, "caption": caption})
+    for group in groups.values():
+        group.examples.sort(key=lambda example: example["media_id"])
+    return sorted(groups.values(), key=lambda group: (-group.rows, group.step, group.kind))
+
+
+def unread_files(groups: Sequence[ErrorGroup]) -> int:
+    """Return the number of files without any frame."""
+    return sum(group.whole_files for group in groups if group.step == DECODE)
+
+
+def frames_of(groups: Sequence[ErrorGroup]) -> list[FrameKey]:
+    """Return the frames to show beside the most frequent errors."""
+    examples = (example for group in groups[:_WITH_IMAGES] for example in group.examples)
+    return [example["frame"] for example in examples if example["frame"] is not None]
+
+
+def _choose_frame(row: Mapping[str, Any]) -> tuple[FrameKey | None, str]:
+    """Return the frame to show for an error, and a caption; None where decoding it again could fail as in the run.
+
+    It is the error's own frame, the one before it where decoding failed, or the file's first.
+    """
+    name, index, decoding = str(row["media_id"]), row["frame_index"], row["step"] == DECODE
+    if row["kind"] == Reason.CRASHED or (decoding and not index):
+        return None, ""
+    if index is None or index >= MOST_DECODED + decoding:
+        return (name, 0), "the file's first frame"
+    return (name, index - decoding), "the frame before" if decoding else "the frame"
+
 
 FIRST_ROWS = 10
-TALLY = b"tally"  # see `_tallies`
+TALLY = b"tally"  # see `_write_tallies`
 OTHER_FOLDERS = frozenset({COLUMNS, UNITS, FRAMES, ERRORS, DIGESTS, IMAGES, PROFILE})  # not of second-pass steps
 
 
@@ -54,11 +118,11 @@ class TableView:
 def table_views(store: Store, stages: Mapping[str, Stage]) -> list[TableView]:
     """Return the frames table and then the tables of second-pass steps, by name."""
     declared = {name: table.description for stage in stages.values() for name, table in stage.tables.items()}
-    others = [_view(store, name, declared.get(name, ""), stages) for name in _names(store, declared)]
-    return [_view(store, FRAMES, "one row a frame", stages), *others]
+    others = [_read_view(store, name, declared.get(name, ""), stages) for name in _list_names(store, declared)]
+    return [_read_view(store, FRAMES, "one row a frame", stages), *others]
 
 
-def _view(store: Store, name: str, description: str, stages: Mapping[str, Stage]) -> TableView:
+def _read_view(store: Store, name: str, description: str, stages: Mapping[str, Stage]) -> TableView:
     table = find_table(store, name)
     part = extract(store, table)
     columns = distributions(part)
@@ -67,9 +131,9 @@ def _view(store: Store, name: str, description: str, stages: Mapping[str, Stage]
         url=store.url(name),
         description=description,
         rows=table.rows,
-        read=_read(part, table),
-        items=_items(part, table),
-        groups=_by_step(columns, stages) if name == FRAMES else [ColumnGroup(title="", columns=columns)],
+        read=_tell_rows(part, table),
+        items=_count_items(part, table),
+        groups=_group_by_step(columns, stages) if name == FRAMES else [ColumnGroup(title="", columns=columns)],
     )
     if name == FRAMES:
         return view
@@ -77,10 +141,10 @@ def _view(store: Store, name: str, description: str, stages: Mapping[str, Stage]
     rows = [[cell(value) for value in row.values()] for row in first.to_pylist()]
     heads = first.column_names
     shown = plain_table(f"First rows of {name}", heads, rows, texts=len(heads)) if rows else None
-    return replace(view, first=shown, sheets=contact_sheets(store, table), tallies=_tallies(part, table))
+    return replace(view, first=shown, sheets=contact_sheets(store, table), tallies=_write_tallies(part, table))
 
 
-def _tallies(part: Extract, table: TableFiles) -> list[str]:
+def _write_tallies(part: Extract, table: TableFiles) -> list[str]:
     """Return a sentence on each column of texts that says by its metadata what its values tell of how many rows.
 
     `tally` is JSON: a text for each value, and for the empty one what all rows with a value have in common.
@@ -98,14 +162,13 @@ def _tallies(part: Extract, table: TableFiles) -> list[str]:
     return sentences
 
 
-def _items(part: Extract, table: TableFiles) -> dict[str, int]:
-    """Return the number of items in all lists of each column."""
+def _count_items(part: Extract, table: TableFiles) -> dict[str, int]:
     scale = table.rows / max(1, part.taken)
     lists = [item.name for item in part.schema if is_list(item.type) and item.name in part.columns]
     return {name: round(scale * (pc.sum(part.columns[name]).as_py() or 0)) for name in lists}
 
 
-def _by_step(columns: Sequence[Distribution], stages: Mapping[str, Stage]) -> list[ColumnGroup]:
+def _group_by_step(columns: Sequence[Distribution], stages: Mapping[str, Stage]) -> list[ColumnGroup]:
     """Return the columns of each first-pass step in order, and those of decoding last."""
     owners = {name: step for step, stage in stages.items() for name in stage.outputs.names}
     owners |= dict.fromkeys((*SOURCE.names, *PLACES.names), DECODE)
@@ -114,14 +177,14 @@ def _by_step(columns: Sequence[Distribution], stages: Mapping[str, Stage]) -> li
     return [ColumnGroup(title=title or "other columns", columns=items) for title, items in groups.items() if items]
 
 
-def _names(store: Store, declared: Collection[str]) -> list[str]:
+def _list_names(store: Store, declared: Collection[str]) -> list[str]:
     folders = [name for name in store.folders() if name not in OTHER_FOLDERS]
     return [
         name for name in folders if name in declared or any(file.endswith(".parquet") for file in store.names(name))
     ]
 
 
-def _read(part: Extract, table: TableFiles) -> str:
+def _tell_rows(part: Extract, table: TableFiles) -> str:
     if part.whole:
         return f"{count(table.rows, 'row').capitalize()}."
     return f"{table.rows:,} rows; the values are those of {part.taken:,} of them, evenly spaced."

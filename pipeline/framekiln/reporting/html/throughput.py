@@ -105,7 +105,7 @@ def rates_table(figures: Mapping[str, Any], profile: Mapping[str, Any], slowest:
     columns = (
         words("Step", lambda one: tag.format(one["name"]) if one["name"] == slowest else one["name"], "step"),
         *numbers({"Rows": "rows", "Rows/s": "rows_per_s", "Steady": "own.steady_rows_per_s"}),
-        Column("Time a row", "ms_per_row", show=_ms),
+        Column("Time a row", "ms_per_row", show=_write_ms),
         Column("Workers", "workers"),
         Column("Set-up", lambda one: one["set_up_s"] or None, show=duration),
         Column("Errors", "errors"),
@@ -137,8 +137,8 @@ def calls_table(profile: Mapping[str, Any]) -> TextTable:
     columns = (
         words("Step", lambda one: shorten(one["name"], 80), "step"),
         Column("Calls", "calls"),
-        *numbers({"Call p50": "call_ms.0", "p95": "call_ms.1", "p99": "call_ms.2"}, show=_ms),
-        *numbers({"Row p50": "row_ms.0", "p95": "row_ms.1", "p99": "row_ms.2"}, show=_ms),
+        *numbers({"Call p50": "call_ms.0", "p95": "call_ms.1", "p99": "call_ms.2"}, show=_write_ms),
+        *numbers({"Row p50": "row_ms.0", "p95": "row_ms.1", "p99": "row_ms.2"}, show=_write_ms),
         Column("Retries", "retries"),
         Column("VRAM peak", "vram_peak_gb", show=lambda gb: f"{figure(gb)} GB", optional=True),
         Column("GPU use", "gpu_use", show=share, optional=True),
@@ -146,7 +146,7 @@ def calls_table(profile: Mapping[str, Any]) -> TextTable:
     return TextTable(title="Calls of each step", columns=columns, items=items).shown
 
 
-def _ms(value: float) -> str:
+def _write_ms(value: float) -> str:
     return duration(value / 1000)
 
 

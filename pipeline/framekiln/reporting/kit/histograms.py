@@ -68,10 +68,10 @@ class Distribution:
 
 def distributions(extract: Extract) -> list[Distribution]:
     """Return every column of a table in order; columns of other types have no values."""
-    return [_distribution(about, extract) for about in describe(extract.schema)]
+    return [_distribute(about, extract) for about in describe(extract.schema)]
 
 
-def _distribution(about: Mapping[str, Any], extract: Extract) -> Distribution:
+def _distribute(about: Mapping[str, Any], extract: Extract) -> Distribution:
     name, kind = about["name"], extract.schema.field(about["name"]).type
     column = extract.columns.get(name)
     if column is None:
@@ -81,17 +81,19 @@ def _distribution(about: Mapping[str, Any], extract: Extract) -> Distribution:
         low, high = pc.min_max(present).as_py().values()
         values = {"facts": {"min": number(low), "max": number(high)}}
     elif len(present):
-        describe_values = _booleans if pa.types.is_boolean(kind) else _texts if is_text(kind) else _numbers
+        describe_values = (
+            _count_flags if pa.types.is_boolean(kind) else _count_texts if is_text(kind) else _count_numbers
+        )
         values = describe_values(present)
     return Distribution(**about, rows=len(column), nulls=column.null_count, is_length=is_list(kind), **values)
 
 
-def _booleans(column: pa.ChunkedArray) -> dict[str, Any]:
+def _count_flags(column: pa.ChunkedArray) -> dict[str, Any]:
     true = pc.sum(column).as_py()
     return {"values": (Bar(label="true", rows=true), Bar(label="false", rows=len(column) - true))}
 
 
-def _texts(column: pa.ChunkedArray) -> dict[str, Any]:
+def _count_texts(column: pa.ChunkedArray) -> dict[str, Any]:
     counted = [(item["values"], item["counts"]) for item in pc.value_counts(column).to_pylist()]
     counted.sort(key=lambda pair: (-pair[1], pair[0]))
     if len(counted) > VALUES and counted[0][1] == 1:
@@ -102,7 +104,7 @@ def _texts(column: pa.ChunkedArray) -> dict[str, Any]:
     return {"values": tuple(Bar(label=text, rows=rows) for text, rows in shown), "notes": notes}
 
 
-def _numbers(column: pa.ChunkedArray) -> dict[str, Any]:
+def _count_numbers(column: pa.ChunkedArray) -> dict[str, Any]:
     whole = pa.types.is_integer(column.type)
     values = column.to_numpy().astype(np.float64)
     finite = np.sort(values[np.isfinite(values)])
@@ -112,15 +114,15 @@ def _numbers(column: pa.ChunkedArray) -> dict[str, Any]:
     facts = {"min": finite[0], "median": np.median(finite), "max": finite[-1]}
     if finite[0] == finite[-1]:
         return {"facts": {"always": number(float(finite[0]))}, "notes": notes}
-    histogram = _histogram(finite, whole)
+    histogram = _draw_histogram(finite, whole)
     if histogram and histogram.below + histogram.above:
         notes = (*notes, f"grey: {count(histogram.below + histogram.above, 'row')} beyond the axis")
     texts = {name: number(float(value)) for name, value in facts.items()}
     return {"histogram": histogram, "facts": texts, "notes": notes}
 
 
-def _histogram(ordered: NDArray[np.float64], whole: bool) -> Histogram | None:
-    low, high = _axis(ordered)
+def _draw_histogram(ordered: NDArray[np.float64], whole: bool) -> Histogram | None:
+    low, high = _find_axis(ordered)
     if not high - low < WIDEST:
         return None
     first, stop = int(np.searchsorted(ordered, low, "left")), int(np.searchsorted(ordered, high, "right"))
@@ -139,7 +141,7 @@ def _histogram(ordered: NDArray[np.float64], whole: bool) -> Histogram | None:
     return Histogram(low=low, high=high, median=median, bars=tuple(bars), discrete=False, **beyond)
 
 
-def _axis(ordered: NDArray[np.float64]) -> tuple[float, float]:
+def _find_axis(ordered: NDArray[np.float64]) -> tuple[float, float]:
     """Return the least and the greatest value, without the tails where these would squeeze the rest."""
     low, high = float(ordered[0]), float(ordered[-1])
     near, far = (float(value) for value in np.quantile(ordered, [TAIL, 1 - TAIL]))
@@ -152,14 +154,13 @@ _ASIDE = 16.0  # at an end of the axis, for a bar of the values beyond it
 _LETTER = 7.0  # width of a digit, rounded up
 
 
-def _ends(data: Histogram) -> tuple[float, float]:
-    """Return the left and right end of the axis."""
+def _find_ends(data: Histogram) -> tuple[float, float]:
     return LEFT + _ASIDE * bool(data.below), RIGHT - _ASIDE * bool(data.above)
 
 
 def rectangles(data: Histogram) -> Iterator[tuple[str, Bar, float, float, float]]:
     """Yield the CSS class of each bar, its label and rows, its left edge, width and height."""
-    left, right = _ends(data)
+    left, right = _find_ends(data)
     step, aside = (right - left) / len(data.bars), _ASIDE - 6
     width = min(step - min(1.0, step / 5), 40.0)
     places = [("bar", bar, left + (i + 0.5) * step, width) for i, bar in enumerate(data.bars)]
@@ -177,13 +178,13 @@ def median_x(data: Histogram) -> float | None:
     """Return the place of the median; None outside of the axis, and for a single bar."""
     if not data.low <= data.median <= data.high or len(data.bars) == 1:
         return None
-    left, right = _ends(data)
+    left, right = _find_ends(data)
     return left + (right - left) * (data.median - data.low) / (data.high - data.low)
 
 
 def ticks(data: Histogram) -> list[tuple[float, str, str]]:
     """Return the place, the anchor and the text of each label under the axis."""
-    bars, width, (left, right) = data.bars, data.high - data.low, _ends(data)
+    bars, width, (left, right) = data.bars, data.high - data.low, _find_ends(data)
     if data.discrete:
         step = (right - left) / len(bars)
         every = max(1, math.ceil(_LETTER * (1 + max(len(bar.label) for bar in bars)) / step))

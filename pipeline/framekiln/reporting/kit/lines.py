@@ -123,7 +123,7 @@ def height(value: float, top: float) -> float:
 def summary(chart: Chart) -> str:
     """Return a chart in words: the range and mean of each curve."""
     parts = [
-        f"{name}: {_text(curve.least)} to {_text(curve.most)}, mean {_text(curve.mean)}"
+        f"{name}: {_write(curve.least)} to {_write(curve.most)}, mean {_write(curve.mean)}"
         for name, curve in chart.curves.items()
     ]
     return f"{chart.title} in {chart.unit} over time. {'; '.join(parts)}."
@@ -132,11 +132,11 @@ def summary(chart: Chart) -> str:
 def values(chart: Chart) -> TextTable:
     """Return the extremes of each curve, and its values at evenly spaced times from start to end."""
     heads = ["Curve", "Least", "Mean", "Most", "Start", *map(str, range(2, TIMES)), "End"]
-    rows = [(name, one.least, one.mean, one.most, *_at_times(one)) for name, one in chart.curves.items()]
+    rows = [(name, one.least, one.mean, one.most, *_sample(one)) for name, one in chart.curves.items()]
     return plain_table(f"{chart.title}, values", heads, rows)
 
 
-def _at_times(curve: Curve) -> list[str]:
+def _sample(curve: Curve) -> list[str]:
     """Return a value for each time: that of the nearest sample within a step of the table, else a dash."""
     values = curve.values
     known = np.flatnonzero(np.isfinite(values))
@@ -145,7 +145,7 @@ def _at_times(curve: Curve) -> list[str]:
     wanted = np.linspace(0, POINTS - 1, TIMES)
     nearest = known[np.abs(known[None, :] - wanted[:, None]).argmin(axis=1)]
     near = np.abs(nearest - wanted) <= POINTS / TIMES / 2
-    return [_text(float(values[point])) if close else MISSING for point, close in zip(nearest, near, strict=True)]
+    return [_write(float(values[point])) if close else MISSING for point, close in zip(nearest, near, strict=True)]
 
 
 def path(curve: Curve, top: float) -> str:
@@ -167,7 +167,7 @@ def marks(curve: Curve, top: float) -> str:
     return "".join(f"M{point} {coordinate(height(float(values[point]), top))}h0" for point in places)
 
 
-def _text(value: float) -> str:
+def _write(value: float) -> str:
     return number(float(f"{value:.3g}"))
 
 

@@ -66,9 +66,9 @@ def print_table(
     for row in texts:
         table.add_row(*map(escape, row))
     columns = [[head, *(row[number] for row in texts)] for number, head in enumerate(heads)]
-    natural = [max(map(_longest_line, column)) for column in columns]
+    natural = [max(map(_measure_line, column)) for column in columns]
     least = [
-        wide if head in whole else max(map(_longest_word, column))
+        wide if head in whole else max(map(_measure_word, column))
         for head, wide, column in zip(heads, natural, columns, strict=True)
     ]
     gaps = console.measure(table, options=console.options.update(max_width=_UNLIMITED)).maximum - sum(natural)
@@ -116,11 +116,11 @@ def _print_list(console: Console, heads: Sequence[str], rows: Iterable[Sequence[
                 print_wrapped(console, f"{head}: {text}", indent=2)
 
 
-def _longest_line(text: str) -> int:
+def _measure_line(text: str) -> int:
     return max(map(cell_len, text.split("\n")))
 
 
-def _longest_word(text: str) -> int:
+def _measure_word(text: str) -> int:
     return max(map(cell_len, text.split()), default=0)
 
 

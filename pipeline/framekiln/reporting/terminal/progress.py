@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from framekiln.contract.row_errors import DECODE
 from framekiln.planning.plan import Plan
@@ -69,30 +69,15 @@ class ProgressBars(ProgressView):
             console=console,
         )
         empty: dict[str, Any] = {"rows": "", "rate": "", "load": "", "errors": "", "left": ""}
-        self._all = self._progress.add_task(_ALL, total=1.0, **empty)
-        self._tasks: dict[str, TaskID] = {name: self._progress.add_task(name, total=1.0, **empty) for name in steps}
+        self._steps = tuple(steps)
+        self._tasks = [self._progress.add_task(name, total=1.0, **empty) for name in (_ALL, *steps)]
 
     def show(self, figures: RunTotals) -> None:
         """See `ProgressView`."""
-        moment, progress, names = time.time(), figures.progress, tuple(self._tasks)
-        shares, left = progress.shares(names), progress.left(names, moment)
-        for name, task in self._tasks.items():
-            step, now = figures.steps[name], figures.live.step(name, moment)
-            fields: dict[str, Any] = {
-                "rate": f"{now.rows_per_s:,.1f}/s" if now else "",
-                "load": _load(now, figures.live.gpu(now, moment), narrow=self._narrow) if now else "",
-                "errors": count(step.failures, "error") if step.failures else "",
-                "left": elapsed(round(left[name])) if name in left else "",
-            }
-            self._progress.update(task, completed=shares[name], rows=f"{step.rows:,}", **fields)
-        done, files = progress.files(names)
-        slowest = progress.slowest(names, moment)
-        whole: dict[str, Any] = {
-            "rows": f"{done:,}",
-            "rate": f"of {files:,}",
-            "left": elapsed(round(slowest[1])) if slowest else "",
-        }
-        self._progress.update(self._all, completed=progress.done(names), **whole)
+        for task, row in zip(self._tasks, progress_rows(figures, self._steps, time.time()), strict=True):
+            load = _describe_load(row.now, row.gpu, narrow=self._narrow) if row.now else ""
+            fields: dict[str, Any] = {**row._asdict(), "load": load}
+            self._progress.update(task, completed=row.share, **fields)
 
     def say(self, sentence: str) -> None:
         """See `ProgressView`; the message appears above the bars."""
@@ -104,6 +89,35 @@ class ProgressBars(ProgressView):
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+
+
+class ProgressRow(NamedTuple):
+    """The progress of a step, or of all files, as texts."""
+
+    name: str
+    share: float  # done, 0 to 1
+    rows: str
+    rate: str
+    errors: str
+    left: str  # time
+    now: StepStatistics | None = None
+    gpu: GpuSample | None = None
+
+
+def progress_rows(figures: RunTotals, steps: Sequence[str], moment: float) -> Iterator[ProgressRow]:
+    """Yield a row for all files, then one for each step."""
+    progress = figures.progress
+    shares, left, slowest = progress.shares(steps), progress.left(steps, moment), progress.slowest(steps, moment)
+    done, files = progress.files(steps)
+    time_left = elapsed(round(slowest[1])) if slowest else ""
+    yield ProgressRow(_ALL, progress.done(steps), f"{done:,}", f"of {files:,}", "", time_left)
+    for name in steps:
+        step, now = figures.steps[name], figures.live.step(name, moment)
+        rate = f"{now.rows_per_s:,.1f}/s" if now else ""
+        errors = count(step.failures, "error") if step.failures else ""
+        time_left = elapsed(round(left[name])) if name in left else ""
+        gpu = figures.live.gpu(now, moment) if now else None
+        yield ProgressRow(name, shares[name], f"{step.rows:,}", rate, errors, time_left, now, gpu)
 
 
 class ProgressLines(ProgressView):
@@ -198,14 +212,11 @@ def make_view(console: Console, steps: Sequence[str], *, quiet: bool) -> Progres
     return ProgressBars(console, steps) if console.is_terminal else ProgressLines(console, steps)
 
 
-def _load(now: StepStatistics, gpu: GpuSample | None, *, narrow: bool) -> str:
-    """Return the shares of time that a step works and waits, and the state of its GPU."""
+def _describe_load(now: StepStatistics, gpu: GpuSample | None, *, narrow: bool) -> str:
     sign = "" if narrow else "%"
-    shares = f"busy {100 * now.busy:>3.0f}{sign} waits {100 * now.starved:>3.0f}{sign}"
-    return f"{shares} {_gpu(gpu, narrow=narrow)}" if gpu else shares
-
-
-def _gpu(gpu: GpuSample, *, narrow: bool = False) -> str:
-    use, memory, total = (gpu.get(name) for name in ("use_percent", "memory_gb", "total_gb"))
-    text = "GPU" if use is None else f"GPU {use:.0f}%"
-    return text if narrow or memory is None or total is None else f"{text} {memory:.1f}/{total:.0f} GB"
+    text = f"busy {100 * now.busy:>3.0f}{sign} waits {100 * now.starved:>3.0f}{sign}"
+    if gpu:
+        use, memory, total = (gpu.get(name) for name in ("use_percent", "memory_gb", "total_gb"))
+        text += " GPU" if use is None else f" GPU {use:.0f}%"
+        text += "" if narrow or memory is None or total is None else f" {memory:.1f}/{total:.0f} GB"
+    return text

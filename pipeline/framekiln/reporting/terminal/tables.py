@@ -12,8 +12,9 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.reporting.kit.formatting import count
+from framekiln.reporting.kit.tables import Column, TextTable, numbers, words
 from framekiln.reporting.plan_facts import decode_facts, fetching, left_out, plan_changes, step_facts, wave_processes
-from framekiln.reporting.terminal.console import print_line, print_table, print_wrapped
+from framekiln.reporting.terminal.console import print_line, print_table, print_wrapped, show_table
 from framekiln.runtime.run.change_report import Changes, Outlook
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
@@ -24,15 +25,12 @@ _MOST_NAMED = 3  # files in a sentence
 
 def print_plan(console: Console, plan: Plan) -> None:
     """Print each step's placement, the columns it reads, adds and drops, its weights, and the processes."""
-    steps = [decode_facts(plan.decode), *map(step_facts, plan.steps)]
-    heads = ("step", "scope", "device", "cpus", "gpus", "workers", "batch")
-    print_table(console, heads, map(_placement_row, steps), right=heads[3:])
-    print_table(console, ("step", "columns and weights"), [(step["name"], _needs_and_gives(step)) for step in steps])
+    for table in plan_tables(plan):
+        show_table(console, table, title=False)
     for number, wave in enumerate(plan.waves, 1):
         title = f"First pass, wave {number} of {len(plan.waves)}" if len(plan.waves) > 1 else "First pass"
         processes = " | ".join(" + ".join(names) for names in wave_processes(wave))
         print_wrapped(console, f"{title}, processes by | : {processes}")
-    print_reasons(console, plan)
     print_changes(console, plan)
     print_absent(console, plan)
 
@@ -46,31 +44,49 @@ def print_whole_plan(console: Console, plan: Plan, note: str, work: tuple[Change
         print_outlook(console, *work)
 
 
-def _placement_row(step: Mapping[str, Any]) -> list[str]:
-    batch = "" if "use" not in step else str(step["batch"] or f"1 {step['scope']}")
+_PLACES = (
+    *(words(title, key) for title, key in {"step": "name", "scope": "scope", "device": "device"}.items()),
+    *numbers({"cpus": "cpus", "gpus": "gpus", "workers": "workers"}, show=lambda value: f"{value:g}"),
+    Column("batch", lambda step: "" if "use" not in step else str(step["batch"] or f"1 {step['scope']}")),
+)
+_FIGURES = (  # of pairs of a step's name and its figures
+    words("step", "0"),
+    Column("rows", "1.rows"),
+    Column("rows/s", "1.rate", show="{:,.1f}".format),
+    Column("ms/row", lambda pair: 1000 * pair[1].busy / pair[1].rows if pair[1].rows else "-", show="{:.1f}".format),
+    Column("workers", lambda pair: len(pair[1].workers)),
+    Column("set-up s", "1.set_up", show="{:.1f}".format),
+    Column("errors", "1.failures"),
+)
+_OUTLOOK = words("step", "step"), *numbers({"files done": "done", "files to do": "todo"}), words("why", "why")
+
+
+def plan_tables(plan: Plan) -> list[TextTable]:
+    """Return each step's placement, and the columns that it reads, adds and drops, with its weights."""
+    steps = [decode_facts(plan.decode), *map(step_facts, plan.steps)]
+    columns = words("step", "name"), words("columns and weights", _name_columns)
     return [
-        *(step[key] for key in ("name", "scope", "device")),
-        *(f"{step['cpus']:g}", f"{step['gpus']:g}", str(step["workers"]), batch),
+        TextTable(title="Steps", columns=_PLACES, items=steps),
+        TextTable(title="Columns and weights", columns=columns, items=steps),
     ]
 
 
-def _needs_and_gives(step: Mapping[str, Any]) -> str:
+def outlook_table(outlook: Sequence[Outlook]) -> TextTable:
+    """Return for each step how many files a run would process, and why."""
+    return TextTable(title="Work", columns=_OUTLOOK, items=outlook)
+
+
+def _name_columns(step: Mapping[str, Any]) -> str:
     """Return a line each for the columns that a step reads, adds and drops, and for its weights."""
     names = {key: ", ".join(step.get(key, ())) for key in ("reads", "adds", "drops")}
     names["weights"] = ", ".join(f"{name} ({state})" for name, state in step.get("weights", {}).items())
     return "\n".join(f"{key} {listed}" for key, listed in names.items() if listed)
 
 
-def print_reasons(console: Console, plan: Plan) -> None:
-    """Print the reasons for the layout of models on the GPUs, one a line."""
-    for reason in plan.reasons:
-        print_wrapped(console, f"GPU: {reason}")
-
-
-def print_changes(console: Console, plan: Plan) -> None:
-    """Print what differs from the profile and the pipeline, one a line."""
-    for change in plan_changes(plan):
-        print_wrapped(console, change)
+def print_changes(console: Console, plan: Plan, *, reasons: bool = True) -> None:
+    """Print the reasons for the layout on the GPUs, and what differs from the profile and the pipeline, one a line."""
+    for line in (*(f"GPU: {reason}" for reason in plan.reasons if reasons), *plan_changes(plan)):
+        print_wrapped(console, line)
 
 
 def print_absent(console: Console, plan: Plan) -> None:
@@ -106,21 +122,19 @@ def print_work(console: Console, work: Workload, request: RunRequest) -> None:
         )
         print_wrapped(console, sentence)
     _print_random(console, work.plan)
-    if work.left and len(work.plan.waves) > 1:
-        print_reasons(console, work.plan)
     if work.left:
-        print_changes(console, work.plan)
-    if not work.left:
+        print_changes(console, work.plan, reasons=len(work.plan.waves) > 1)
+    else:
         print_line(console, "Nothing is left to do: every step has finished with every file.")
-    elif len(work.pending) < len(work.units):
+    if work.left and len(work.pending) < len(work.units):
         left = sum(len(unit.media) for unit in work.pending)
         done = max(0, len(work.media) - left)
         print_line(console, f"{count(done, 'file')} {'is' if done == 1 else 'are'} done; {left:,} left.")
-    for reason, steps in _by_reason(work).items():
+    for reason, steps in _group_by_reason(work).items():
         print_line(console, f"To do: {', '.join(steps)}: {reason}")
 
 
-def _by_reason(work: Workload) -> dict[str, list[str]]:
+def _group_by_reason(work: Workload) -> dict[str, list[str]]:
     """Return steps by the reason for their work; empty where new files are the only reason."""
     steps: dict[str, list[str]] = {}
     if not work.left or all(outlook.why == work.files.reason() for outlook in work.outlook):
@@ -133,8 +147,7 @@ def _by_reason(work: Workload) -> dict[str, list[str]]:
 
 def print_outlook(console: Console, changes: Changes, outlook: Sequence[Outlook]) -> None:
     """Print for each step how many files a run would process, and why."""
-    rows = [[step.step, f"{step.done:,}", f"{step.todo:,}", step.why] for step in outlook]
-    print_table(console, ("step", "files done", "files to do", "why"), rows, right=("files done", "files to do"))
+    show_table(console, outlook_table(outlook), title=False)
     if changes.removed:
         print_line(console, removed_files(changes.removed))
 
@@ -151,21 +164,8 @@ def removed_files(names: Sequence[str], *, dropped: bool = False) -> str:
 
 def print_result(console: Console, store: Store, result: RunResult) -> None:
     """Print the summary of a run."""
-    rows = [
-        [
-            name,
-            f"{step.rows:,}",
-            f"{step.rate:,.1f}",
-            f"{1000 * step.busy / step.rows:.1f}" if step.rows else "-",
-            str(len(step.workers)),
-            f"{step.set_up:.1f}",
-            str(step.failures),
-        ]
-        for name, step in result.figures.steps.items()
-    ]
-    heads = ("step", "rows", "rows/s", "ms/row", "workers", "set-up s", "errors")
-    if rows:
-        print_table(console, heads, rows, right=heads[1:])
+    if steps := list(result.figures.steps.items()):
+        show_table(console, TextTable(title="Steps", columns=_FIGURES, items=steps), title=False)
     frames = count(result.frames, "frame", zero="0")
     print_line(console, f"{frames} in {store.url(FRAMES)}, {result.seconds:.1f} s")
     if removed := result.work.files.removed:
@@ -225,10 +225,10 @@ def print_overview(console: Console, plan: Plan) -> None:
     """Print the names of the columns of each step, a few lines each."""
     by_step = columns_by_step(plan)
     steps = {step.name for step in plan.second}
-    rows = [(name, _names(tables[FRAMES])) for name, tables in by_step.items() if name not in steps]
+    rows = [(name, _join_names(tables[FRAMES])) for name, tables in by_step.items() if name not in steps]
     print_table(console, ("step", f"adds to {FRAMES}/"), rows)
     rows = [
-        (name, "\n".join(f"{table}/: {_names(columns)}" for table, columns in by_step[name].items()))
+        (name, "\n".join(f"{table}/: {_join_names(columns)}" for table, columns in by_step[name].items()))
         for name in by_step
         if name in steps
     ]
@@ -247,5 +247,5 @@ def print_columns(console: Console, tables: Mapping[str, Columns]) -> None:
             print_wrapped(console, column["description"], indent=6)
 
 
-def _names(columns: Collection[Mapping[str, Any]]) -> str:
+def _join_names(columns: Collection[Mapping[str, Any]]) -> str:
     return ", ".join(column["name"] for column in columns)

@@ -36,22 +36,22 @@ class ColumnDrift:
 
 def compare_columns(a: pa.Table, b: pa.Table) -> list[ColumnDrift]:
     """Compare each column of two tables with the same columns and rows."""
-    return [_column(item, a[item.name].combine_chunks(), b[item.name].combine_chunks()) for item in a.schema]
+    return [_compare_column(item, a[item.name].combine_chunks(), b[item.name].combine_chunks()) for item in a.schema]
 
 
-def _column(item: pa.Field, a: pa.Array, b: pa.Array) -> ColumnDrift:
+def _compare_column(item: pa.Field, a: pa.Array, b: pa.Array) -> ColumnDrift:
     unit = (item.metadata or {}).get(b"unit", b"").decode()
     if not len(a):
         return ColumnDrift(name=item.name, unit=unit, equal=1.0)
     if is_number(a.type) and is_number(b.type):
-        return _numbers(item.name, unit, a, b)
+        return _compare_numbers(item.name, unit, a, b)
     if is_text(a.type) and is_text(b.type):
         a, b = a.cast(pa.string()), b.cast(pa.string())
     same = [x.equals(y) or not (x.is_valid or y.is_valid) for x, y in zip(a, b, strict=True)]
     return ColumnDrift(name=item.name, unit=unit, equal=sum(same) / len(same))
 
 
-def _numbers(name: str, unit: str, a: pa.Array, b: pa.Array) -> ColumnDrift:
+def _compare_numbers(name: str, unit: str, a: pa.Array, b: pa.Array) -> ColumnDrift:
     missing = [values.is_null().to_numpy(zero_copy_only=False) for values in (a, b)]
     x, y = (pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False) for values in (a, b))
     both = ~missing[0] & ~missing[1]
@@ -117,12 +117,12 @@ def find_drift(first: Run, second: Run, steps: Sequence[str], most: int) -> dict
     drift = {}
     for step in steps:
         uses = [run.part("steps", step).get("use") for run in (first, second)]
-        if step in stages and (tables := _tables(stages[step], uses[0] == uses[1], sides, most)):
+        if step in stages and (tables := _compare_tables(stages[step], uses[0] == uses[1], sides, most)):
             drift[step] = StepDrift(step=step, tables=tables)
     return drift
 
 
-def _tables(stage: Stage, same: bool, sides: tuple[OutputRows, OutputRows], most: int) -> list[TableDrift]:
+def _compare_tables(stage: Stage, same: bool, sides: tuple[OutputRows, OutputRows], most: int) -> list[TableDrift]:
     columns_of: dict[str, tuple[Sequence[str], list[str]]]
     if stage.scope.first_pass:
         names = [item.name for item in stage.outputs if not is_file_column(item)]
@@ -132,10 +132,10 @@ def _tables(stage: Stage, same: bool, sides: tuple[OutputRows, OutputRows], most
             name: (table.keys, [column for column in table.schema.names if column not in table.keys])
             for name, table in stage.tables.items()
         }
-    return [_compare(stage, same, name, *columns, sides, most) for name, columns in columns_of.items()]
+    return [_compare_table(stage, same, name, *columns, sides, most) for name, columns in columns_of.items()]
 
 
-def _compare(
+def _compare_table(
     stage: Stage,
     same: bool,
     name: str,
@@ -149,7 +149,7 @@ def _compare(
     a, b, only = common(rows, keys)
     names = [column for column in columns if column in a.column_names and column in b.column_names]
     a, b = a.select(names), b.select(names)
-    figures, note = _agreement(stage, a, b, "" if stage.scope.first_pass else name) if same and len(a) else (None, "")
+    figures, note = _ask_stage(stage, a, b, "" if stage.scope.first_pass else name) if same and len(a) else (None, "")
     by_column = compare_columns(a, b)
     value = figures[_VALUE] if figures is not None else max((1 - column.equal for column in by_column), default=0.0)
     return TableDrift(
@@ -158,21 +158,21 @@ def _compare(
         only_first=only[0],
         only_second=only[1],
         every=every,
-        value=(value if len(a) else None) if stage.scope.first_pass else _with_missing(value, len(a), sum(only), total),
+        value=(value if len(a) else None) if stage.scope.first_pass else _add_missing(value, len(a), sum(only), total),
         figures={key: float(figure) for key, figure in (figures or {}).items() if key != _VALUE},
         columns=by_column,
         note=note,
     )
 
 
-def _with_missing(value: float, rows: int, only: int, total: int) -> float | None:
+def _add_missing(value: float, rows: int, only: int, total: int) -> float | None:
     """Return the drift of a second-pass table: rows are results there, so a row without a counterpart has drifted."""
     if not rows + only:
         return None if total else 0.0  # rows exist, but none of unchanged files; or both tables are empty
     return 1 - (1 - value) * rows / (rows + only)
 
 
-def _agreement(stage: Stage, a: pa.Table, b: pa.Table, table: str) -> tuple[dict[str, float] | None, str]:
+def _ask_stage(stage: Stage, a: pa.Table, b: pa.Table, table: str) -> tuple[dict[str, float] | None, str]:
     """Return the figures of the stage's own comparison, or a note where it failed, as on results of another version."""
     try:
         figures = stage.agreement(a, b, table)

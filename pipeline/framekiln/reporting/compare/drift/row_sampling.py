@@ -34,12 +34,12 @@ def sample(
         The rows of each side; n, where every n-th row was read; the rows of both tables together.
     """
     tables = [find_table(side.store, name) for side in sides]
-    every = max(_every(side.store, table, columns, most) for side, table in zip(sides, tables, strict=True))
-    first, second = (_rows(side, table, keys, columns, every) for side, table in zip(sides, tables, strict=True))
+    every = max(_choose_every(side.store, table, columns, most) for side, table in zip(sides, tables, strict=True))
+    first, second = (_take_rows(side, table, keys, columns, every) for side, table in zip(sides, tables, strict=True))
     return (first, second), every, sum(table.rows for table in tables)
 
 
-def _every(store: Store, table: TableFiles, columns: Sequence[str], most: int) -> int:
+def _choose_every(store: Store, table: TableFiles, columns: Sequence[str], most: int) -> int:
     if not table.rows:
         return 1
     with store.parquet(table.files[0]) as file:
@@ -51,7 +51,9 @@ def _every(store: Store, table: TableFiles, columns: Sequence[str], most: int) -
     return max(1, math.ceil(table.rows / most), math.ceil(table.rows * each / MOST_BYTES))
 
 
-def _rows(side: OutputRows, table: TableFiles, keys: Sequence[str], columns: Sequence[str], every: int) -> pa.Table:
+def _take_rows(
+    side: OutputRows, table: TableFiles, keys: Sequence[str], columns: Sequence[str], every: int
+) -> pa.Table:
     left_out = pa.array(sorted(side.left_out), pa.string())
     parts: list[pa.RecordBatch] = []
     for path in table.files:
@@ -60,7 +62,7 @@ def _rows(side: OutputRows, table: TableFiles, keys: Sequence[str], columns: Seq
         if not set(keys) <= present:
             continue
         for batch in batches(side.store, path, [*keys, *(name for name in columns if name in present)]):
-            mask = _sampled([batch[key] for key in keys], every)
+            mask = _choose_rows([batch[key] for key in keys], every)
             if len(left_out) and "media_id" in keys:
                 mask &= ~pc.is_in(batch["media_id"], left_out).to_numpy(zero_copy_only=False)
             if mask.any():
@@ -70,16 +72,15 @@ def _rows(side: OutputRows, table: TableFiles, keys: Sequence[str], columns: Seq
     return pa.concat_tables([pa.Table.from_batches([part]) for part in parts], promote_options="permissive")
 
 
-def _sampled(keys: Sequence[pa.Array], every: int) -> NDArray[np.bool_]:
-    """Return a mask of the rows with keys that hash to a multiple of `every`."""
+def _choose_rows(keys: Sequence[pa.Array], every: int) -> NDArray[np.bool_]:
     mixed = np.zeros(len(keys[0]), np.uint64)
     for column in keys:
-        mixed = (mixed ^ _hashes(column)) * _MIX
+        mixed = (mixed ^ _hash(column)) * _MIX
         mixed ^= mixed >> np.uint64(32)
     return mixed % np.uint64(every) == 0
 
 
-def _hashes(column: pa.Array) -> NDArray[np.uint64]:
+def _hash(column: pa.Array) -> NDArray[np.uint64]:
     coded = column.dictionary_encode()
     names = np.array([zlib.crc32(str(value).encode()) for value in coded.dictionary.to_pylist()] or [0], np.uint64)
     places = pc.fill_null(coded.indices, 0).to_numpy(zero_copy_only=False)

@@ -54,7 +54,7 @@ def contact_sheets(store: Store, table: TableFiles) -> tuple[ContactSheet, ...]:
     first = head(store, table, ROWS)
     members = [(item, member) for item in first.schema if (member := image_member(item))]
     rows = first.to_pylist() if members else []
-    return tuple(_sheet(first.schema, item, member, rows) for item, member in members)
+    return tuple(_make_sheet(first.schema, item, member, rows) for item, member in members)
 
 
 def image_member(item: pa.Field) -> str | None:
@@ -65,14 +65,14 @@ def image_member(item: pa.Field) -> str | None:
     return member if item.type.value_type.get_field_index(member) >= 0 else None
 
 
-def _sheet(schema: pa.Schema, item: pa.Field, member: str, rows: list[dict[str, Any]]) -> ContactSheet:
+def _make_sheet(schema: pa.Schema, item: pa.Field, member: str, rows: list[dict[str, Any]]) -> ContactSheet:
     scalars = [column.name for column in schema if is_scalar(column.type)][:FACTS]
     sheet_rows: list[SheetRow] = []
     left = MOST_BYTES
     for row in rows:
         if not row[item.name]:
             continue
-        images = _images(row[item.name], member, left)
+        images = _choose_images(row[item.name], member, left)
         left -= sum(len(image.uri) for image in images)
         sheet_rows.append(SheetRow({name: cell(row[name]) for name in scalars}, images))
     (about,) = describe(pa.schema([item]))
@@ -85,8 +85,7 @@ def _sheet(schema: pa.Schema, item: pa.Field, member: str, rows: list[dict[str, 
     )
 
 
-def _images(items: list[Mapping[str, Any]], member: str, most_bytes: int) -> list[SheetImage]:
-    """Return the first images of a row, within the limits of their number and bytes."""
+def _choose_images(items: list[Mapping[str, Any]], member: str, most_bytes: int) -> list[SheetImage]:
     images: list[SheetImage] = []
     for item in items[:IMAGES]:
         data = item[member]

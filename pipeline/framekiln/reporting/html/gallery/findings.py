@@ -50,7 +50,7 @@ class Pick:
 
 def spread_frames(store: Store, table: TableFiles, most: int = COUNT) -> list[Pick]:
     """Return sorted frames of as many files as possible, half photos and half clips where there are enough."""
-    candidates = _candidates(store, spread(table.files, FILES_READ))
+    candidates = _find_candidates(store, spread(table.files, FILES_READ))
     photos = [name for name, picks in candidates.items() if picks[0].media_type == "photo"]
     clips = [name for name, picks in candidates.items() if picks[0].media_type != "photo"]
     for_clips = min(len(clips), max(most // 2, most - len(photos)))
@@ -60,18 +60,17 @@ def spread_frames(store: Store, table: TableFiles, most: int = COUNT) -> list[Pi
     return sorted(pick for name in shown for pick in spread(candidates[name], each))
 
 
-def _candidates(store: Store, files: Iterable[str]) -> dict[str, list[Pick]]:
-    """Return the frames of the first seconds of each media file, in order."""
+def _find_candidates(store: Store, files: Iterable[str]) -> dict[str, list[Pick]]:
     picks: dict[str, list[Pick]] = defaultdict(list)
     for file in files:
         for batch in batches(store, file, [*KEYS, "media_type", "time_s"]):
-            for row in batch.filter(_early(batch)).select([*KEYS, "media_type"]).to_pylist():
+            for row in batch.filter(_find_early(batch)).select([*KEYS, "media_type"]).to_pylist():
                 if len(picks[row["media_id"]]) < MOST_DECODED:
                     picks[row["media_id"]].append(Pick(**row, file=file))
     return dict(sorted(picks.items()))
 
 
-def _early(batch: pa.RecordBatch) -> pa.Array:
+def _find_early(batch: pa.RecordBatch) -> pa.Array:
     return pc.fill_null(pc.less_equal(batch["time_s"], FIRST_S), True)
 
 
@@ -94,15 +93,15 @@ def frames_with_findings(store: Store, table: TableFiles, stages: Mapping[str, S
             for step, by_file in picks.items():
                 if len(by_file) >= most:
                     continue
-                present = reduce(pc.or_, [_is_present(batch[name]) for name in evidence[step]])
-                rows = batch.filter(pc.and_(_early(batch), present)).select([*KEYS, "media_type"]).to_pylist()
+                present = reduce(pc.or_, [_find_present(batch[name]) for name in evidence[step]])
+                rows = batch.filter(pc.and_(_find_early(batch), present)).select([*KEYS, "media_type"]).to_pylist()
                 for row in rows:
                     if row["frame_index"] < MOST_DECODED and len(by_file) < most:
                         by_file.setdefault(row["media_id"], Pick(**row, file=file))
     return sorted({pick for by_file in picks.values() for pick in by_file.values()})
 
 
-def _is_present(column: pa.Array) -> pa.Array:
+def _find_present(column: pa.Array) -> pa.Array:
     if is_list(column.type):
         return pc.fill_null(pc.greater(pc.list_value_length(column), 0), False)
     return column.is_valid()
@@ -113,10 +112,10 @@ def rows_of(store: Store, picks: Sequence[Pick]) -> dict[FrameKey, Mapping[str, 
     keys: dict[str, set[FrameKey]] = defaultdict(set)
     for pick in picks:
         keys[pick.file].add(pick.key)
-    return {key: row for file, of_file in keys.items() for key, row in _rows(store, file, of_file)}
+    return {key: row for file, of_file in keys.items() for key, row in _read_rows(store, file, of_file)}
 
 
-def _rows(store: Store, file: str, keys: set[FrameKey]) -> Iterator[tuple[FrameKey, Mapping[str, Any]]]:
+def _read_rows(store: Store, file: str, keys: set[FrameKey]) -> Iterator[tuple[FrameKey, Mapping[str, Any]]]:
     left = set(keys)
     for batch in batches(store, file, rows=512):
         ids = zip(*(batch[name].to_pylist() for name in KEYS), strict=True)
@@ -143,7 +142,7 @@ class Findings:
         tables = [(name, table) for stage in stages.values() for name, table in stage.tables.items()]
         schemas = {name: optional(table.schema, [_MEDIA]) for name, table in tables if _MEDIA in table.schema.names}
         self._tables = {
-            name: _rows_by_frame(store, find_table(store, name, schema), picks) for name, schema in schemas.items()
+            name: _group_by_frame(store, find_table(store, name, schema), picks) for name, schema in schemas.items()
         }
 
     def row(self, key: FrameKey) -> Row:
@@ -170,14 +169,13 @@ class Findings:
         return results
 
 
-def _rows_by_frame(store: Store, table: TableFiles, picks: Sequence[Pick]) -> dict[FrameKey, list[Row]]:
-    """Return the rows of a table about some frames."""
+def _group_by_frame(store: Store, table: TableFiles, picks: Sequence[Pick]) -> dict[FrameKey, list[Row]]:
     indices: dict[str, list[int]] = defaultdict(list)
     for pick in picks:
         indices[pick.media_id].append(pick.frame_index)
     rows: dict[FrameKey, list[Row]] = defaultdict(list)
     for file in table.files:
-        for row in _rows_of_media(store, file, indices):
+        for row in _read_media(store, file, indices):
             for index in indices[row[_MEDIA]]:
                 key = (row[_MEDIA], index)
                 if _covers(row, index) and len(rows[key]) < MOST_ROWS:
@@ -185,7 +183,7 @@ def _rows_by_frame(store: Store, table: TableFiles, picks: Sequence[Pick]) -> di
     return rows
 
 
-def _rows_of_media(store: Store, file: str, media: Collection[str]) -> Iterator[Row]:
+def _read_media(store: Store, file: str, media: Collection[str]) -> Iterator[Row]:
     """Yield rows about some media files, without images, since a table may hold gigabytes of them."""
     ids = pa.array(list(media), pa.string())
     if not any(pc.any(pc.is_in(batch[_MEDIA], ids)).as_py() for batch in batches(store, file, [_MEDIA])):
@@ -203,7 +201,6 @@ def _holds_bytes(kind: pa.DataType) -> bool:
 
 
 def _covers(row: Row, index: int) -> bool:
-    """Return whether a row is about a frame: by its frame_index, else by its first and last frame."""
     if _FRAME in row:
         return bool(row[_FRAME] == index)
     first, last = (row.get(name) for name in _STRETCH)

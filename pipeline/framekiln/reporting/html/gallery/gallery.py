@@ -12,8 +12,7 @@ from framekiln.contract.columns import describe
 from framekiln.contract.drawing import Drawing
 from framekiln.contract.stage import Stage
 from framekiln.reporting.html.gallery.findings import Findings, FrameKey, Pick
-from framekiln.reporting.html.gallery.overlays import COLOURS, all_layers, resized_uri, strokes
-from framekiln.reporting.html.gallery.thumbnails import Thumbnail
+from framekiln.reporting.html.gallery.thumbnails import COLOURS, Thumbnail, all_layers, resized_uri, strokes
 from framekiln.reporting.kit.formatting import MISSING, cell, shorten
 from framekiln.reporting.table_rows import is_scalar, spread
 
@@ -47,7 +46,7 @@ def gallery(
 ) -> list[Tile]:
     """Return frames with the results of first-pass steps; of drawings only strokes, so that none hides another."""
     first_pass = {name: stage for name, stage in stages.items() if stage.scope.first_pass}
-    return [_tile(pick, findings, images[pick.key], first_pass) for pick in picks if pick.key in images]
+    return [_make_tile(pick, findings, images[pick.key], first_pass) for pick in picks if pick.key in images]
 
 
 def drawing_of(stage: Stage, row: Mapping[str, Any]) -> Drawing:
@@ -63,7 +62,7 @@ def safely(make: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
-def _tile(pick: Pick, findings: Findings, image: Thumbnail, stages: Mapping[str, Stage]) -> Tile:
+def _make_tile(pick: Pick, findings: Findings, image: Thumbnail, stages: Mapping[str, Stage]) -> Tile:
     drawn, captions, row = [], [], findings.row(pick.key)
     for place, (name, stage) in enumerate(stages.items()):
         results = findings.of(stage, pick.key)
@@ -74,17 +73,17 @@ def _tile(pick: Pick, findings: Findings, image: Thumbnail, stages: Mapping[str,
         drawn.append(ink)
         text = str(drawing.caption)
         if not text:
-            first = [value for value in _values(stage.outputs, results) if value["text"] != MISSING][:VALUES]
+            first = [value for value in _list_values(stage.outputs, results) if value["text"] != MISSING][:VALUES]
             text = ", ".join("{name} {text} {unit}".format(**value).rstrip() for value in first)
         if text or ink:
             colour = place % COLOURS if ink else None
             captions.append(Caption(step=name, text=shorten(text, LONGEST), colour=colour))
     schema = {item.name: item for stage in stages.values() for item in stage.outputs if item.name in row}
-    values = list(_values(pa.schema(schema.values()), row))
+    values = list(_list_values(pa.schema(schema.values()), row))
     return Tile(pick=pick, overlay=Markup("").join(drawn), captions=tuple(captions), values=values)
 
 
-def _values(schema: pa.Schema, row: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
+def _list_values(schema: pa.Schema, row: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
     for about in describe(schema):
         if is_scalar(schema.field(about["name"]).type):
             yield {**about, "text": cell(row[about["name"]])}
@@ -127,12 +126,12 @@ def step_samples(
         telling = [pair for pair in pairs if _draws(pair[1])] or [pair for pair in pairs if pair[1].caption]
         if not telling:
             continue
-        chosen = _of_many_files(telling)
+        chosen = _choose_files(telling)
         legend = next((drawing.legend for _, drawing in chosen if drawing.legend), None)
         sample = StepSamples(
             step=name,
             colour=colour % COLOURS if any(drawing.lines or drawing.points for _, drawing in chosen) else None,
-            frames=tuple(_sample(pick, drawing, images[pick.key], colour) for pick, drawing in chosen),
+            frames=tuple(_make_sample(pick, drawing, images[pick.key], colour) for pick, drawing in chosen),
             legend=(resized_uri(legend.image, LEGEND, LEGEND, transparent=True) or "") if legend else "",
             legend_text=legend.text if legend else "",
         )
@@ -140,8 +139,7 @@ def step_samples(
     return samples
 
 
-def _of_many_files(pairs: Sequence[tuple[Pick, Drawing]]) -> list[tuple[Pick, Drawing]]:
-    """Return evenly spread frames, of different files as far as possible."""
+def _choose_files(pairs: Sequence[tuple[Pick, Drawing]]) -> list[tuple[Pick, Drawing]]:
     firsts = list({pick.media_id: (pick, drawing) for pick, drawing in reversed(pairs)}.values())[::-1]
     others = [pair for pair in pairs if all(pair is not first and pair[0] != first[0] for first in firsts)]
     chosen = spread(firsts, EACH)
@@ -153,7 +151,7 @@ def _draws(drawing: Drawing) -> bool:
     return bool(strokes or drawing.overlay or drawing.result_image)
 
 
-def _sample(pick: Pick, drawing: Drawing, image: Thumbnail, colour: int) -> SampleFrame:
+def _make_sample(pick: Pick, drawing: Drawing, image: Thumbnail, colour: int) -> SampleFrame:
     size = image.width, image.height
     after = safely(partial(resized_uri, drawing.result_image or b"", *size), None)
     return SampleFrame(

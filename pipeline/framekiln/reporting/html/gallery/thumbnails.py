@@ -1,8 +1,13 @@
-"""Thumbnails of frames, decoded again from the media, for drawings of results."""
+"""Thumbnails of frames, decoded again from the media, and drawings of stages over them as SVG.
 
+`Markup.format` escapes everything that is not a number. An image from a stage is decoded, scaled to the thumbnail and
+encoded again, so that no foreign bytes enter the page.
+"""
+
+import math
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +16,11 @@ import cv2
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import Image, views
+from framekiln.contract.drawing import Area, Drawing, Label
 from framekiln.contract.output_names import UNITS
 from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile, status_of
@@ -23,6 +30,8 @@ from framekiln.media.units import Unit
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import UNITS_TABLE
 from framekiln.reporting.html.gallery.findings import FrameKey
+from framekiln.reporting.kit.formatting import coordinate as _n
+from framekiln.reporting.kit.formatting import shorten
 from framekiln.reporting.kit.pages import image_uri
 from framekiln.reporting.table_rows import batches
 
@@ -56,13 +65,13 @@ def thumbnails(store: Store, keys: Collection[FrameKey], settings: Mapping[str, 
     for name, index in keys:
         indices[name].add(index)
     images: dict[FrameKey, Thumbnail] = {}
-    for media in _unchanged(store, indices):
-        by_index = _decoded(media, indices[media.media_id], settings)
+    for media in _find_unchanged(store, indices):
+        by_index = _decode_frames(media, indices[media.media_id], settings)
         images |= {(media.media_id, index): image for index, image in by_index.items()}
     return images
 
 
-def _unchanged(store: Store, names: Collection[str]) -> Iterator[MediaFile]:
+def _find_unchanged(store: Store, names: Collection[str]) -> Iterator[MediaFile]:
     """Yield the named files that are unchanged since the listing; those in buckets without a check."""
     unchanged: dict[str, MediaFile] = {}
     for name in store.names(UNITS):
@@ -70,18 +79,18 @@ def _unchanged(store: Store, names: Collection[str]) -> Iterator[MediaFile]:
             for row in batch.filter(pc.is_in(batch["media_id"], pa.array(list(names), pa.string()))).to_pylist():
                 fields = {key: row[key] for key in ("media_id", "size", "mtime_ns")}
                 media = MediaFile(path=os.fsdecode(row["path"]), **fields)
-                if is_url(media.path) or _is_unchanged(media):
+                if is_url(media.path) or _check_unchanged(media):
                     unchanged[media.media_id] = media
     yield from unchanged.values()
 
 
-def _is_unchanged(media: MediaFile) -> bool:
+def _check_unchanged(media: MediaFile) -> bool:
     with suppress(OSError, ValueError):
         return status_of(media) == (media.size, media.mtime_ns)
     return False
 
 
-def _decoded(media: MediaFile, indices: set[int], settings: Mapping[str, Any]) -> dict[int, Thumbnail]:
+def _decode_frames(media: MediaFile, indices: set[int], settings: Mapping[str, Any]) -> dict[int, Thumbnail]:
     config = DecodeConfig(
         every_nth=settings.get("every_nth", 1),
         max_frames=max(indices) + 1,
@@ -93,14 +102,14 @@ def _decoded(media: MediaFile, indices: set[int], settings: Mapping[str, Any]) -
     for packet in decode(Unit(name="report", media=(media,)), [PIXELS], 0, config):
         numbers = packet.rows["frame_index"].to_pylist()
         images |= {
-            n: _thumbnail(image) for n, image in zip(numbers, views(packet.rows[PIXELS]), strict=True) if n in indices
+            n: _shrink(image) for n, image in zip(numbers, views(packet.rows[PIXELS]), strict=True) if n in indices
         }
         if len(images) == len(indices):
             break
     return images
 
 
-def _thumbnail(image: Image) -> Thumbnail:
+def _shrink(image: Image) -> Thumbnail:
     height, width = image.shape[:2]
     scale = min(1.0, SIDE / min(height, width), LONGEST / max(height, width))
     size = max(1, round(width * scale)), max(1, round(height * scale))
@@ -116,3 +125,109 @@ def as_jpeg(image: NDArray[np.uint8]) -> bytes:
         if len(data) <= LARGEST:
             break
     return data
+
+
+COLOURS = 6  # in the style sheet; further drawings reuse them
+MOST_AREAS = 40  # of one drawing
+MOST_RINGS = 60  # of one area: a mask of specks has hundreds
+MOST_LABELS = 24
+LETTERS = 28  # of a label
+MOST_BYTES = 64_000_000  # of an encoded image that is decoded
+_DOT = 0.006  # radius of a point as a share of width plus height
+_LARGEST = 100_000  # bytes of an overlay
+_SMALLEST = 64  # px
+
+
+def strokes(drawing: Drawing, width: int, height: int, colour: int) -> Markup:
+    """Return a drawing's lines and points, with a dark edge that keeps them visible on any image.
+
+    Values that are not finite are left out. The thumbnail's size is in px; `colour` is a number in the style sheet.
+    """
+    path = _draw_lines(drawing.lines, width, height) + _draw_points(drawing.points, width, height)
+    template = Markup('<g class="ink ink{}"><path class="edge" d="{}"/><path d="{}"/></g>')
+    return template.format(colour % COLOURS, path, path) if path else Markup("")
+
+
+def all_layers(drawing: Drawing, width: int, height: int, colour: int) -> Markup:
+    """Return all layers of a drawing, from bottom to top: overlay, areas, strokes, labels."""
+    layers = [
+        _draw_overlay(drawing.overlay, width, height),
+        *(_draw_area(area, width, height) for area in drawing.areas[:MOST_AREAS]),
+        strokes(drawing, width, height, colour),
+        *(_draw_label(label, width, height) for label in drawing.labels[:MOST_LABELS]),
+    ]
+    return Markup("").join(layers)
+
+
+def resized_uri(data: bytes, width: int, height: int, *, transparent: bool = False) -> str | None:
+    """Return an encoded image at another size (px) as a data URI; None where OpenCV cannot decode it.
+
+    The result is a PNG if transparency is kept, otherwise a JPEG.
+    """
+    image = _decode_image(data, transparent=transparent)
+    if image is None:
+        return None
+    encoded = _encode_png(image, width, height) if transparent else as_jpeg(_resize(image, width, height))
+    return image_uri(encoded, "png" if transparent else "jpeg")
+
+
+def _encode_png(image: NDArray[np.uint8], width: int, height: int) -> bytes:
+    """Encode as PNG, at half the size until it has 100 kB at most; the page stretches it over its frame."""
+    while True:
+        data = cv2.imencode(".png", _resize(image, width, height))[1].tobytes()
+        if len(data) <= _LARGEST or max(width, height) <= _SMALLEST:
+            return data
+        width, height = width // 2, height // 2
+
+
+def _resize(image: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
+    method = cv2.INTER_AREA if image.shape[0] > height else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(image, (max(1, width), max(1, height)), interpolation=method), np.uint8)
+
+
+def _decode_image(data: bytes, *, transparent: bool) -> NDArray[np.uint8] | None:
+    if not data or len(data) > MOST_BYTES:
+        return None
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED if transparent else cv2.IMREAD_COLOR)
+    except cv2.error:  # larger than OpenCV opens
+        return None
+    return None if image is None or image.dtype != np.uint8 else np.asarray(image, np.uint8)
+
+
+def _draw_overlay(data: bytes | None, width: int, height: int) -> Markup:
+    uri = resized_uri(data, width, height, transparent=True) if data else None
+    template = Markup('<image href="{}" width="{}" height="{}"/>')
+    return template.format(uri, width, height) if uri else Markup("")
+
+
+def _draw_area(area: Area, width: int, height: int) -> Markup:
+    rings = sorted(area.rings, key=len, reverse=True)[:MOST_RINGS]
+    path = "".join(_draw_ring(ring, width, height) for ring in rings)
+    return Markup('<path class="area ink{}" d="{}"/>').format(area.colour % COLOURS, path) if path else Markup("")
+
+
+def _draw_ring(ring: Sequence[tuple[float, float]], width: int, height: int) -> str:
+    places = [(x * width, y * height) for x, y in ring if math.isfinite(x) and math.isfinite(y)]
+    return f"M{'L'.join(f'{_n(x)} {_n(y)}' for x, y in places)}Z" if len(places) > 1 else ""
+
+
+def _draw_label(label: Label, width: int, height: int) -> Markup:
+    if not (math.isfinite(label.x) and math.isfinite(label.y)):
+        return Markup("")
+    text, size = shorten(label.text, LETTERS), max(9, round((width + height) / 42))
+    x = max(1.0, min(label.x * width + 2, width - 0.56 * size * len(text)))
+    y = min(max(label.y * height + size, float(size)), height - 3.0)
+    return Markup('<text class="label" x="{}" y="{}" font-size="{}">{}</text>').format(_n(x), _n(y), size, text)
+
+
+def _draw_lines(lines: Iterable[tuple[float, float, float, float]], width: int, height: int) -> str:
+    scaled = [(a * width, b * height, c * width, d * height) for a, b, c, d in lines]
+    finite = [line for line in scaled if all(map(math.isfinite, line))]
+    return "".join(f"M{_n(a)} {_n(b)}L{_n(c)} {_n(d)}" for a, b, c, d in finite)
+
+
+def _draw_points(points: Iterable[tuple[float, float]], width: int, height: int) -> str:
+    r = _DOT * (width + height)
+    scaled = [(x * width, y * height) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    return "".join(f"M{_n(x - r)} {_n(y)}h{_n(2 * r)}M{_n(x)} {_n(y - r)}v{_n(2 * r)}" for x, y in scaled)

@@ -72,7 +72,7 @@ def read_activity(store: Store, run: str) -> Activity | None:
     Raises:
         GoneError: the run ended while it was being read.
     """
-    span = _span(store, run)
+    span = _find_span(store, run)
     if span is None:
         return None
     grid = _Grid(*span)
@@ -81,7 +81,7 @@ def read_activity(store: Store, run: str) -> Activity | None:
     return grid.activity()
 
 
-def _span(store: Store, run: str) -> tuple[float, float] | None:
+def _find_span(store: Store, run: str) -> tuple[float, float] | None:
     begins, stops = [], []
     for table in batches(store, CALLS, run, columns=("started", "seconds", "seal")):
         if table.num_rows:
@@ -112,7 +112,7 @@ class _Grid:
         first = np.where(kind == SET_UP, self._length + start, start)  # packets order steps
         for number, name, time in zip(process.tolist(), step.tolist(), first.tolist(), strict=True):
             self._starts[number, name] = min(time, self._starts.get((number, name), time))
-        for plane, begin, end, mask in _intervals(kind, step, start, columns):
+        for plane, begin, end, mask in _list_intervals(kind, step, start, columns):
             self._fill(process[mask], _PLANES.index(plane), begin[mask], end[mask])
 
     def activity(self) -> Activity:
@@ -146,12 +146,12 @@ class _Grid:
         first, last = ((time / self._width).astype(np.int64).clip(0, SLICES - 1) for time in (begin, end))
         same = first == last
         inside, across = self._inside[:, plane], self._across[:, plane]
-        _put(inside, process[same], first[same], np.maximum(end - begin, 0)[same])
+        _add_values(inside, process[same], first[same], np.maximum(end - begin, 0)[same])
         process, begin, end, first, last = (values[~same] for values in (process, begin, end, first, last))
-        _put(inside, process, first, (first + 1) * self._width - begin)
-        _put(inside, process, last, end - last * self._width)
-        _put(across, process, first + 1, np.full(len(process), self._width))
-        _put(across, process, last, np.full(len(process), -self._width))
+        _add_values(inside, process, first, (first + 1) * self._width - begin)
+        _add_values(inside, process, last, end - last * self._width)
+        _add_values(across, process, first + 1, np.full(len(process), self._width))
+        _add_values(across, process, last, np.full(len(process), -self._width))
 
     def _process(self, name: str, number: int, places: Mapping[str, int]) -> ProcessActivity:
         planes = dict(zip(_PLANES, self._inside[number] + np.cumsum(self._across[number], axis=1)[:, :-1], strict=True))
@@ -170,7 +170,7 @@ class _Grid:
 _Interval = tuple[str, Floats, Floats, NDArray[np.bool_]]
 
 
-def _intervals(
+def _list_intervals(
     kind: NDArray[np.str_], step: NDArray[np.str_], start: Floats, columns: Mapping[str, Floats]
 ) -> Iterator[_Interval]:
     """Yield for each plane the start and end of every record's part in it, and a mask of the records that have one."""
@@ -194,7 +194,7 @@ def _intervals(
         begin = until
 
 
-def _put(grid: Floats, process: Ints, slices: Ints, values: Floats) -> None:
+def _add_values(grid: Floats, process: Ints, slices: Ints, values: Floats) -> None:
     """Add values to a grid (processes, slices); several may fall on one place."""
     if len(values):
         count, width = grid.shape

@@ -43,12 +43,10 @@ def machine_charts(store: Store, run: str, activity: Activity) -> MachineCharts:
         reader.add(sample)
     if not any(chart == GPU_MEMORY and not curve.startswith(_GPU) for _, chart, curve in reader.curves):
         reader.add_torch_memory(store, run)
-    return _charts(reader.curves, reader.limits, every)
+    return _draw_charts(reader.curves, reader.limits, every)
 
 
 class _SampleReader:
-    """Samples added up by machine, chart and curve."""
-
     def __init__(self, activity: Activity) -> None:
         self._activity = activity
         self._titles = {process.name: process.title for process in activity.processes}
@@ -96,7 +94,7 @@ class _SampleReader:
         return int((time - self._activity.began) / self._activity.seconds * POINTS)
 
 
-def _charts(curves: Mapping[_Key, Curve], limits: Mapping[str, float], every: int) -> MachineCharts:
+def _draw_charts(curves: Mapping[_Key, Curve], limits: Mapping[str, float], every: int) -> MachineCharts:
     nodes = sorted({node for node, _, _ in curves})
     shown = nodes[:MOST_MACHINES]
     charts = []

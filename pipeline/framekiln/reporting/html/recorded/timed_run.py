@@ -68,7 +68,7 @@ def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None
     Raises:
         OutputError: there is no such run, or no row came out of it.
     """
-    own, work = run_of(store, record), _work(store)
+    own, work = run_of(store, record), _read_work(store)
     if wanted is not None:
         name: str | None = choose_run(store, wanted)
     elif work and (own in work or not record["figures"]):  # a run that found all rows done has none
@@ -77,20 +77,20 @@ def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None
         name = own
     if name is not None and (name != own or (name in work and record["state"] != FINISHED)):
         with suppress(*(() if wanted else (DamagedError,))):  # samples of its machines may be damaged
-            return _by_records(store, record, work, name, is_last=name == own)
+            return _read_records(store, record, work, name, is_last=name == own)
         name = own
     began = moment(datetime.fromisoformat(record["started"]).timestamp())
     figures, profile = record["figures"], stored_profile(record)
-    if speed := _speed((figures.get(DECODE) or {}).get("rows", 0), record["seconds"]):
+    if speed := _describe_speed((figures.get(DECODE) or {}).get("rows", 0), record["seconds"]):
         speed += ", start-up included"
-    return TimedRun(name=name, started=began, figures=figures, profile=profile, speed=speed, others=_others(work, name))
+    return TimedRun(name=name, started=began, figures=figures, profile=profile, speed=speed, others=_rank(work, name))
 
 
-def _others(work: Mapping[str, RunWork], name: str | None) -> tuple[RunWork, ...]:
+def _rank(work: Mapping[str, RunWork], name: str | None) -> tuple[RunWork, ...]:
     return tuple(sorted((run for run in work.values() if run.name != name), key=lambda run: -run.busy))
 
 
-def _by_records(
+def _read_records(
     store: Store, record: Mapping[str, Any], work: Mapping[str, RunWork], name: str, *, is_last: bool
 ) -> TimedRun:
     """Return a run from its records alone: an earlier one, or one that is not finished."""
@@ -103,26 +103,26 @@ def _by_records(
         started=moment(run.began),
         figures={step.step: step.totals.to_dict() | {"errors": None} for step in profile.steps},
         profile=profile.to_dict(),
-        speed=_speed(run.frames, run.ended - run.began),
+        speed=_describe_speed(run.frames, run.ended - run.began),
         is_last=is_last,
-        others=_others(work, name),
+        others=_rank(work, name),
     )
 
 
-def _work(store: Store) -> dict[str, RunWork]:
+def _read_work(store: Store) -> dict[str, RunWork]:
     """Return the runs with rows in records that can be read, by name."""
     result: dict[str, RunWork] = {}
     for name in runs(store):
         run = RunWork(name=name)
         with suppress(DamagedError, OutputError, OSError, KeyError, ValueError):  # gone, or of another version
             for table in batches(store, CALLS, name, columns=("kind", "step", "rows", "started", "seconds")):
-                _add(run, table)
+                _add_packets(run, table)
             if run.busy and run.began < run.ended:
                 result[name] = run
     return result
 
 
-def _add(run: RunWork, table: Any) -> None:
+def _add_packets(run: RunWork, table: Any) -> None:
     packets = table.filter(pc.and_(pc.equal(table["kind"], PACKET), pc.greater(table["rows"], 0)))
     if packets.num_rows:
         run.busy += pc.sum(packets["seconds"]).as_py()
@@ -131,7 +131,7 @@ def _add(run: RunWork, table: Any) -> None:
         run.frames += pc.sum(packets.filter(pc.equal(packets["step"], DECODE))["rows"]).as_py() or 0
 
 
-def _speed(frames: int, seconds: float) -> str:
+def _describe_speed(frames: int, seconds: float) -> str:
     """Return the rate of a run from its start to its end; empty if it decoded nothing."""
     if not frames or not seconds:
         return ""

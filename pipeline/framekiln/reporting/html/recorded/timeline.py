@@ -11,18 +11,7 @@ import numpy as np
 from framekiln.contract.errors import DamagedError, OutputError
 from framekiln.output.object_store import Store
 from framekiln.profiling.run_profile import choose_run
-from framekiln.reporting.html.recorded.activity import (
-    HELD,
-    IDLE,
-    KINDS,
-    SETTING_UP,
-    SLICES,
-    STARVED,
-    WORK,
-    Activity,
-    ProcessActivity,
-    read_activity,
-)
+from framekiln.reporting.html.recorded import activity as grid
 from framekiln.reporting.html.recorded.machines import MachineCharts, machine_charts
 from framekiln.reporting.kit.formatting import duration, elapsed, share, shorten
 from framekiln.reporting.kit.tables import TextTable, plain_table
@@ -32,14 +21,14 @@ STALLS = 8  # listed, the longest
 LEAST_STALL = 0.02  # share of the run; shorter ones are not worth a search
 _TICKS = 5
 _HEIGHT = 12.0
-_PLACES = {SETTING_UP: (3.0, 6.0), STARVED: (9.0, 3.0), HELD: (0.0, 3.0)}
+_PLACES = {grid.SETTING_UP: (3.0, 6.0), grid.STARVED: (9.0, 3.0), grid.HELD: (0.0, 3.0)}
 """Top and height inside a lane, so that activities other than work can be distinguished without colours."""
 
 
 class Stall(NamedTuple):
     """A long time without work."""
 
-    process: ProcessActivity
+    process: grid.ProcessActivity
     begin: float  # seconds since the run's begin
     seconds: float
     reason: str
@@ -49,7 +38,7 @@ class Stall(NamedTuple):
 class Timeline:
     """The lanes of a run."""
 
-    lanes: Sequence[ProcessActivity]
+    lanes: Sequence[grid.ProcessActivity]
     kinds: tuple[str, ...]  # that occur, in the order of `KINDS`
     ticks: tuple[str, ...]
     stalls: Sequence[Stall]
@@ -57,30 +46,30 @@ class Timeline:
     left_out: int  # processes
 
 
-def timeline(activity: Activity | None) -> Timeline | None:
+def timeline(activity: grid.Activity | None) -> Timeline | None:
     """Return the timeline; None where there are no records."""
     if activity is None or not activity.processes:
         return None
-    shown = _shown(activity)
+    shown = _choose_lanes(activity)
     totals = np.sum([process.seconds.sum(axis=1) for process in activity.processes], axis=0)
-    kinds = tuple(kind for kind, seconds in zip(KINDS, totals, strict=True) if seconds > 0)
+    kinds = tuple(kind for kind, seconds in zip(grid.KINDS, totals, strict=True) if seconds > 0)
     length = activity.seconds
     times = [length * i / (_TICKS - 1) for i in range(_TICKS)]
     return Timeline(
         lanes=shown,
         kinds=kinds,
         ticks=tuple(elapsed(round(time) if length > 4 * _TICKS else time) for time in times),  # a fraction is invisible
-        stalls=_stalls(activity),
-        slice=duration(length / SLICES),
+        stalls=_find_stalls(activity),
+        slice=duration(length / grid.SLICES),
         left_out=len(activity.processes) - len(shown) + activity.left_out,
     )
 
 
-def _shown(activity: Activity) -> Sequence[ProcessActivity]:
+def _choose_lanes(activity: grid.Activity) -> Sequence[grid.ProcessActivity]:
     """Return all processes, or of many some of each set of steps, so that every step has a lane."""
     if len(activity.processes) <= MOST_LANES:
         return activity.processes
-    by_steps: dict[tuple[str, ...], list[ProcessActivity]] = {}
+    by_steps: dict[tuple[str, ...], list[grid.ProcessActivity]] = {}
     for process in activity.processes:
         by_steps.setdefault(process.steps, []).append(process)
     groups = list(by_steps.values())
@@ -99,53 +88,53 @@ def timeline_table(timeline: Timeline) -> TextTable:
     return plain_table("Activity of each process", heads, rows, texts=2)
 
 
-def lane_summary(process: ProcessActivity, kinds: Sequence[str]) -> str:
+def lane_summary(process: grid.ProcessActivity, kinds: Sequence[str]) -> str:
     """Return the shares of a process's work and of its other activities in words."""
-    shares = {"working": sum(process.share(kind) for kind in WORK)}
-    shares |= {kind: process.share(kind) for kind in kinds if kind not in WORK}
+    shares = {"working": sum(process.share(kind) for kind in grid.WORK)}
+    shares |= {kind: process.share(kind) for kind in kinds if kind not in grid.WORK}
     return ", ".join(f"{name} {share(part)}" for name, part in shares.items())
 
 
-def lane_paths(process: ProcessActivity) -> dict[str, str]:
+def lane_paths(process: grid.ProcessActivity) -> dict[str, str]:
     """Return a path for each kind: a rectangle for each stretch in which it took most of the time."""
     paths: dict[str, str] = defaultdict(str)
     for kind, start, stop in stretches(process):
-        if kind != IDLE:
+        if kind != grid.IDLE:
             top, height = _PLACES.get(kind, (0.0, _HEIGHT))
             paths[kind] += f"M{start} {top:g}h{stop - start}v{height:g}h-{stop - start}z"
     return paths
 
 
-def stretches(process: ProcessActivity) -> Iterator[tuple[str, int, int]]:
+def stretches(process: grid.ProcessActivity) -> Iterator[tuple[str, int, int]]:
     """Yield the main activity of a process with its first slice and the one after its last."""
     main = process.seconds.argmax(axis=0)
-    edges = [0, *(np.flatnonzero(np.diff(main)) + 1).tolist(), SLICES]
+    edges = [0, *(np.flatnonzero(np.diff(main)) + 1).tolist(), grid.SLICES]
     for start, stop in pairwise(edges):
-        yield KINDS[int(main[start])], start, stop
+        yield grid.KINDS[int(main[start])], start, stop
 
 
-def _stalls(activity: Activity) -> list[Stall]:
+def _find_stalls(activity: grid.Activity) -> list[Stall]:
     """Return the longest stalls: waits, and idle time between two stretches of work."""
-    width = activity.seconds / SLICES
+    width = activity.seconds / grid.SLICES
     stalls = []
     for process in activity.processes:
         own = list(stretches(process))
-        busy = [i for i, (kind, _, _) in enumerate(own) if kind in WORK]
+        busy = [i for i, (kind, _, _) in enumerate(own) if kind in grid.WORK]
         for i, (kind, start, stop) in enumerate(own):
             between = bool(busy) and busy[0] < i < busy[-1]
-            if (kind in (STARVED, HELD) or (kind == IDLE and between)) and stop - start >= LEAST_STALL * SLICES:
-                stalls.append(
-                    Stall(process, start * width, (stop - start) * width, _reason(kind, process, activity.steps))
-                )
+            stands = kind in (grid.STARVED, grid.HELD) or (kind == grid.IDLE and between)
+            if stands and stop - start >= LEAST_STALL * grid.SLICES:
+                reason = _explain_stall(kind, process, activity.steps)
+                stalls.append(Stall(process, start * width, (stop - start) * width, reason))
     return sorted(stalls, key=lambda stall: (-stall.seconds, stall.begin, stall.process.name))[:STALLS]
 
 
-def _reason(kind: str, process: ProcessActivity, steps: Sequence[str]) -> str:
+def _explain_stall(kind: str, process: grid.ProcessActivity, steps: Sequence[str]) -> str:
     """Return why a process did not work; the input of a second-pass step is complete before the step begins."""
     first, last = (steps.index(process.steps[i]) for i in (0, -1))
-    if kind == STARVED:
+    if kind == grid.STARVED:
         return f"it waited for input from {steps[first - 1]}" if first else "it waited for files to be handed out"
-    if kind == HELD:
+    if kind == grid.HELD:
         following = steps[last + 1] if last + 1 < len(steps) else ""
         reader = f" to {following}" if following else ""
         return f"it handed a packet on{reader}: it packed and stored it, and waited for room"
@@ -166,7 +155,7 @@ def recorded_run(store: Store, own: str | None) -> RecordedRun:
     missing = RecordedRun(note="There are no records of the processes, so there is no timeline.")
     try:
         run = own or choose_run(store, None)
-        activity = read_activity(store, run)
+        activity = grid.read_activity(store, run)
         if activity is None:
             return missing
         note = "" if own else f"The last run kept no records; this is run {run}."
