@@ -39,7 +39,7 @@ _DETAILS = "details"
 
 @dataclass(frozen=True, kw_only=True)
 class BenchFiles:
-    """The files of a bench: those that it writes, and the base that it compares with."""
+    """The files that a bench writes, and the base for its comparison."""
 
     out: Path | None = None  # folder for tables, figures and the page
     save: Path | None = None  # file for the figures, as a base

@@ -183,7 +183,7 @@ def defaults(kind: type) -> dict[str, Any]:
 
 
 def checked(kind: type, options: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, Any]:
-    """Return all options of a kind, with defaults for those that were not given.
+    """Return all options of a kind; an option that was not given has its default.
 
     The message on an unknown name proposes the names in `also` too.
 

@@ -102,7 +102,7 @@ class Output:
 
     @property
     def tables(self) -> list[str]:
-        """Names of all tables: `frames`, `errors`, and those of the second pass."""
+        """Names of all tables: `frames`, `errors`, and the tables of the second pass."""
         others = (name for name in self._store.folders() if name not in {*_ALWAYS, *INTERNAL, IMAGES})
         return [*_ALWAYS, *(name for name in others if self._list_files(name))]
 

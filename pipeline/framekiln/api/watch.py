@@ -11,7 +11,7 @@ from html import escape
 from framekiln.job import Job
 from framekiln.profiling.export.tensorboard import Scalars, check
 from framekiln.profiling.stats.progress import RunTotals
-from framekiln.reporting.terminal.console import print_line, stderr_console
+from framekiln.reporting.terminal.console import Terminal, print_line, stderr_console
 from framekiln.reporting.terminal.progress import (
     AdvisingView,
     ProgressRow,
@@ -97,7 +97,7 @@ def make_watch(progress: bool | None) -> Watch:
     shell = None if ipython is None else ipython.get_ipython()
     if progress is False or (progress is None and not hasattr(shell, "kernel")):  # a terminal has a shell without one
         return Watch()
-    return _NotebookWatch(_open_cell()) if shell is not None else _TerminalWatch()
+    return _NotebookWatch(_open_cell()) if shell is not None else TerminalWatch(stderr_console())
 
 
 def _open_cell() -> Callable[[str], None]:
@@ -119,16 +119,20 @@ class _NotebookWatch(Watch):
         return NotebookView(self._show, steps)
 
 
-class _TerminalWatch(Watch):
-    def __init__(self) -> None:
-        self._console = stderr_console()
+class TerminalWatch(Watch):
+    """The progress of a run as text."""
+
+    def __init__(self, console: Terminal, *, quiet: bool = False) -> None:
+        self.console, self._quiet = console, quiet
 
     def say(self, sentence: str) -> None:
+        """See `Watch`."""
         super().say(sentence)
-        print_line(self._console, sentence)
+        print_line(self.console, sentence)
 
     def view(self, steps: Sequence[str]) -> ProgressView:
-        return make_view(self._console, steps, quiet=False)
+        """See `Watch`."""
+        return make_view(self.console, steps, quiet=self._quiet)
 
 
 class NotebookView(ProgressView):

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,10 +18,9 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
-from framekiln.api.watch import Watch, WatchedRun
+from framekiln.api.watch import TerminalWatch, WatchedRun
 from framekiln.contract.output_names import ERRORS as ERRORS_TABLE
 from framekiln.reporting.terminal.console import print_line
-from framekiln.reporting.terminal.progress import ProgressView, make_view
 from framekiln.reporting.terminal.tables import print_result, print_work
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import Workload
@@ -69,23 +68,12 @@ ERRORS = RunConsole(stderr=True, highlight=False, soft_wrap=True)
 print_note = partial(print_line, ERRORS)  # beside output that a program may read
 
 
-class TerminalWatch(Watch):
+class PrintingWatch(TerminalWatch):
     """The work of a run and its progress as text."""
-
-    def __init__(self, console: Console, *, quiet: bool) -> None:
-        self._console, self._quiet = console, quiet
-
-    def say(self, sentence: str) -> None:
-        """See `Watch`."""
-        print_line(self._console, sentence)
 
     def found(self, work: Workload, request: RunRequest) -> None:
         """See `Watch`."""
-        print_work(self._console, work, request)
-
-    def view(self, steps: Sequence[str]) -> ProgressView:
-        """See `Watch`."""
-        return make_view(self._console, steps, quiet=self._quiet)
+        print_work(self.console, work, request)
 
 
 def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: str | None = None) -> None:
@@ -94,7 +82,7 @@ def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: 
     Raises:
         UserError: see `Job.run`.
     """
-    run = WatchedRun(replace(request, arguments=tuple(sys.argv[1:])), TerminalWatch(console, quiet=quiet), tensorboard)
+    run = WatchedRun(replace(request, arguments=tuple(sys.argv[1:])), PrintingWatch(console, quiet=quiet), tensorboard)
     with interruptible(lambda: f"Interrupted. {run.job.extent}; the same command continues."):
         result, store = run.result(), run.job.store
         print_result(console, store, result)

@@ -118,7 +118,7 @@ def _list_ids(unit: UnitRows) -> frozenset[str]:
 def _would_mix(
     store: Store, plan: Plan, owners: Sequence[SecondPass], rows: Sequence[UnitRows], before: Mapping[str, Any] | None
 ) -> bool:
-    """Return whether tables of other steps or settings are there, which new rows must not be mixed with."""
+    """Return whether there are tables of other steps or settings, which would mix with new rows."""
     steps = (before or {}).get("steps", {})
     known = {name: step.get("fingerprint") for name, step in steps.items()}
     first = {name: known.get(name) for wave in (before or {}).get("waves", ()) for name in wave}

@@ -10,7 +10,7 @@ from framekiln.contract.stage import Stage
 
 
 def rebuild(steps: Mapping[str, Any]) -> dict[str, Stage]:
-    """Return stages by step of a run.json, without those with missing code or code of another version."""
+    """Return stages by step of a run.json. A step whose code is missing or of another version is left out."""
     stages = {name: _rebuild_stage(step) for name, step in steps.items()}
     return {name: stage for name, stage in stages.items() if stage is not None}
 

@@ -216,7 +216,7 @@ def failed_rows(rows: pa.Table, depends: frozenset[str]) -> NDArray[np.bool_]:
 
 
 def _advance(rows: pa.Table, step: Step, outcome: Outcome) -> pa.Table:
-    """Return the packet's rows with the columns that later steps read, and without those that none reads."""
+    """Return the packet's rows with only the columns that later steps read."""
     halo = rows[HALO].to_numpy()
     place = np.where(halo, -1, np.cumsum(~halo) - 1)
     for name in step.carried:

@@ -14,8 +14,6 @@ from framekiln.cli.console import interruptible
 from framekiln.lab.bench import BenchWatch
 from framekiln.lab.measure.figures import MODEL_SHARE
 from framekiln.lab.measure.timed import USUAL_CALLS
-from framekiln.lab.output.cells import CellResult
-from framekiln.lab.output.results import ModelInfo
 from framekiln.lab.sweep.batch_search import SearchResult, curves, knee
 from framekiln.reporting.bench.tables import drift, peak_memory, speed_up
 from framekiln.reporting.kit.formatting import figure
@@ -25,52 +23,11 @@ if TYPE_CHECKING:
     from framekiln.lab.measure.tracing import Details
     from framekiln.lab.output.cells import CellResult
     from framekiln.lab.output.results import BenchReport, Finding, ModelInfo
-    from framekiln.lab.sweep.batch_search import SearchResult
-
-
-def print_model(console: Console, info: ModelInfo) -> None:
-    """Print a model's name, size and weights."""
-    parts = ", ".join(f"{name} {count / 1e6:.1f} M" for name, count in info.parts.items())
-    size = f"{info.params / 1e6:,.1f} M parameters" if info.params else "no parameters in torch"
-    size += f" ({parts})" if parts else ""
-    print_line(console, f"\n{info.name}: {size}, weights {info.weights}")
-
-
-def print_cell(console: Console, result: CellResult) -> None:
-    """Print a cell's main figures, or why there are none."""
-    title = f"  {result.cell.title}"
-    latency = result.latency_ms
-    if latency is None:
-        print_line(console, f"{title}: {result.outcome}, {result.why}")
-        return
-    parts = [f"{latency.median:,.2f} ms a call", f"{result.items_per_s or 0:,.2f} items/s"]
-    parts += [f"{name} {value:,.2f}" for name, value in (("p95", latency.p95), ("p99", latency.p99)) if value]
-    print_line(console, f"{title}: {', '.join(parts)} ({latency.count} calls)")
-    more = [f"mean {latency.mean:,.2f}, {latency.min:,.2f} to {latency.max:,.2f} ms"]
-    more += [f"compiled in {result.compile_s:.1f} s"] if result.compile_s is not None else []
-    more += [f"{figure(result.flops / 1e9)} GFLOP"] if result.flops else []
-    if result.tflops and result.peak_share is not None:
-        more.append(f"{figure(result.tflops)} TFLOP/s ({result.peak_share:.0%} of the peak)")
-    if result.memory is not None and result.memory.peak is not None:
-        size, _, share = (peak_memory(result) or "").partition(" ")
-        more.append(f"peak {size} MB {share}".rstrip())
-    more += [f"{speed_up(result)} times as fast as fp32"] if result.speedup is not None else []
-    more += [f"drift {drift(result)}"] if result.drift is not None else []
-    if (alone := result.extra.get(MODEL_SHARE)) is not None:
-        more.append(f"{alone['factor']:.2f} of its model alone ({alone['low']:.2f} to {alone['high']:.2f})")
-    if leak := result.leak:
-        more.append(f"{'leaks' if leak.leaks else 'no leak'} ({leak.slope:,.0f} bytes a call over {leak.calls} calls)")
-    print_line(console, f"    {', '.join([*more, *result.notes])}")
-
-
-def print_search(console: Console, results: Sequence[CellResult], found: SearchResult) -> None:
-    """Print what a search for the largest batch found, and why it ended."""
-    why = found.failure.why if found.failure else found.cut_short
-    best = [f"; {knee(curve).cell.batch} is enough for the best rate" for curve in curves(results).values()]
-    print_line(console, f"  Largest batch that ran: {found.largest} ({why}){''.join(best)}.")
 
 
 class _Printing(BenchWatch):
+    """Figures of each model and cell, or why there are none."""
+
     def __init__(self, console: Console) -> None:
         self._console = console
 
@@ -78,13 +35,42 @@ class _Printing(BenchWatch):
         print_findings(findings)
 
     def model(self, info: ModelInfo) -> None:
-        print_model(self._console, info)
+        parts = ", ".join(f"{name} {count / 1e6:.1f} M" for name, count in info.parts.items())
+        size = f"{info.params / 1e6:,.1f} M parameters" if info.params else "no parameters in torch"
+        size += f" ({parts})" if parts else ""
+        print_line(self._console, f"\n{info.name}: {size}, weights {info.weights}")
 
     def cell(self, result: CellResult) -> None:
-        print_cell(self._console, result)
+        title = f"  {result.cell.title}"
+        latency = result.latency_ms
+        if latency is None:
+            print_line(self._console, f"{title}: {result.outcome}, {result.why}")
+            return
+        parts = [f"{latency.median:,.2f} ms a call", f"{result.items_per_s or 0:,.2f} items/s"]
+        parts += [f"{name} {value:,.2f}" for name, value in (("p95", latency.p95), ("p99", latency.p99)) if value]
+        print_line(self._console, f"{title}: {', '.join(parts)} ({latency.count} calls)")
+        more = [f"mean {latency.mean:,.2f}, {latency.min:,.2f} to {latency.max:,.2f} ms"]
+        more += [f"compiled in {result.compile_s:.1f} s"] if result.compile_s is not None else []
+        more += [f"{figure(result.flops / 1e9)} GFLOP"] if result.flops else []
+        if result.tflops and result.peak_share is not None:
+            more.append(f"{figure(result.tflops)} TFLOP/s ({result.peak_share:.0%} of the peak)")
+        if result.memory is not None and result.memory.peak is not None:
+            size, _, share = (peak_memory(result) or "").partition(" ")
+            more.append(f"peak {size} MB {share}".rstrip())
+        more += [f"{speed_up(result)} times as fast as fp32"] if result.speedup is not None else []
+        more += [f"drift {drift(result)}"] if result.drift is not None else []
+        if (alone := result.extra.get(MODEL_SHARE)) is not None:
+            more.append(f"{alone['factor']:.2f} of its model alone ({alone['low']:.2f} to {alone['high']:.2f})")
+        if leak := result.leak:
+            more.append(
+                f"{'leaks' if leak.leaks else 'no leak'} ({leak.slope:,.0f} bytes a call over {leak.calls} calls)"
+            )
+        print_line(self._console, f"    {', '.join([*more, *result.notes])}")
 
     def search(self, results: Sequence[CellResult], found: SearchResult) -> None:
-        print_search(self._console, results, found)
+        why = found.failure.why if found.failure else found.cut_short
+        best = [f"; {knee(curve).cell.batch} is enough for the best rate" for curve in curves(results).values()]
+        print_line(self._console, f"  Largest batch that ran: {found.largest} ({why}){''.join(best)}.")
 
     def details(self, details: Details) -> None:
         for file in details.files:
@@ -99,7 +85,6 @@ def measure(console: Console, models: Sequence[str], options: CellOptions, files
     Raises:
         ConfigError: a value of an axis, a model or a function is unknown, or a model cannot be built.
     """
-
     plan = bench_plan(options, files.target)
     is_open = plan.measure.iterations is None and plan.measure.seconds is None
     if is_open and plan.measure.least > USUAL_CALLS:

@@ -23,7 +23,7 @@ from framekiln.profiling.export.trace_events import events
 from framekiln.profiling.run_profile import RunProfile, choose_run
 from framekiln.profiling.stats.steps import StepStatistics
 from framekiln.profiling.targets import NOT_MEASURED, NOT_MET, parse_targets
-from framekiln.reporting.kit.formatting import figure, share
+from framekiln.reporting.kit.formatting import figure, share, shares
 from framekiln.reporting.kit.tables import Column, TextTable, numbers, words
 from framekiln.reporting.plan_facts import recorded_changes
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
@@ -41,16 +41,9 @@ Target = Annotated[
 ]
 Workers = Annotated[bool, typer.Option("--workers", help="Add a line for each process.")]
 
-_SHOWN = 0.01  # least share of a step's time for a phase to be listed
-
 
 def _join(times: str, step: StepStatistics) -> str | None:
     return "/".join(map(figure, getattr(step, times))) if step.calls else None
-
-
-def _name_phases(step: StepStatistics) -> str:
-    phases = sorted(step.phases.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{name} {share(part)}" for name, part in phases if part >= _SHOWN)
 
 
 _RATES = (
@@ -65,14 +58,14 @@ _CALLS = (
     Column("calls", "calls"),
     Column("call ms p50/p95/p99", partial(_join, "call_ms")),
     Column("row ms p50/p95/p99", partial(_join, "row_ms")),
-    words("inside", _name_phases),
+    words("inside", lambda step: shares(step.phases)),
 )
 
 
 def profile(output: Out, run: Run = None, target: Target = "", workers: Workers = False, json_: Json = False) -> None:
     """Show where the time of a run went: rates, calls, waiting, memory, and the bottleneck with what to try.
 
-    Exits with 1 if a target is not met; those of --target must be measured, too.
+    Exits with 1 if a target is not met. A target of --target must be measured, too.
     """
     store, targets = Store(output), parse_targets(target) if target else None
     run_profile = read_profile(store, run, warn=print_note, targets=targets)

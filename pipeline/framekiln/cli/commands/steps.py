@@ -130,7 +130,7 @@ _CLASSES: tuple[type, ...] = (
 def schema(kind: Kind, pipeline: PipelinePath = None) -> None:
     """Print the JSON schema of a pipeline file, a profile, or a file of weights (`models`).
 
-    Settings are those of the steps of the shipped pipeline, or of the one that is named.
+    Settings are listed for the steps of the shipped pipeline, or of the named one.
     """
     print(json.dumps(file_schema(kind, pipeline), indent=2, default=str))
 

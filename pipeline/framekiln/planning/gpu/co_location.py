@@ -90,7 +90,7 @@ def _make_layout(members: Mapping[str, Requirement], processes: Processes, capac
 
 
 def _sum_gb(members: Mapping[str, Requirement], processes: Processes, capacity: GpuCapacity) -> float:
-    """Return the memory of all processes: steps of one hold their weights together and share the rest by turns."""
+    """Return the memory of all processes: steps of one process hold all weights and take turns with the rest."""
     gb = 0.0
     for names in processes:
         sharing = [members[name] for name in names]

@@ -86,7 +86,7 @@ def _group_as_stated(block: Sequence[Requirement]) -> Processes:
 
 
 def _can_share(names: Sequence[str], steps: Sequence[Step]) -> bool:
-    """Return whether no other step must run between the named ones."""
+    """Return whether the named steps can share a process: no other step must run between them."""
     members = set(names)
     between = {step.name for step in steps if step.name not in members and step.depends & members}
     return not any(step.depends & between for step in steps if step.name in members)

@@ -67,7 +67,7 @@ def _fits(wave: Wave, nodes: Sequence[Node]) -> bool:
 
 
 def _take_workers(wave: Wave, nodes: Sequence[Node]) -> Wave:
-    """Take workers from a wave's models, those with most first, until it fits or each has one; return the wave."""
+    """Take workers from a wave's models, most workers first, until it fits or each has one; return the wave."""
     while not _fits(wave, nodes):
         models = [step for step in wave.steps if step.keeps_model]
         most = max(models, key=lambda step: step.placement.workers, default=None)

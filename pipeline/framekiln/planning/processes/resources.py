@@ -57,7 +57,7 @@ def gpu_names() -> list[str]:
 
 
 def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:
-    """Check that all processes fit the nodes by first fit, those with a GPU first.
+    """Check that all processes fit the nodes: first fit, GPU processes first.
 
     Raises:
         ResourceError: a process does not fit. The message names its step, what it needs and what was free.

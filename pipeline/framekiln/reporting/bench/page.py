@@ -121,7 +121,7 @@ class PictureRow:
 
 
 def picture_rows(rows: Sequence[VideoRow], folder: Path) -> list[PictureRow]:
-    """Return pictures of the first objects from the folder of `--overlays`; those that cannot be read are left out."""
+    """Return pictures of the first objects from the folder of `--overlays`; unreadable files are left out."""
     objects = dict.fromkeys((row.video, row.object) for row in rows if row.outcome == "ok")
     return [line for video, name in list(objects)[:OBJECTS] for line in _show_object(rows, folder, video, name)]
 

@@ -167,7 +167,7 @@ def interval(
 
 
 def _find_half_width(first: Estimate, second: Estimate) -> float:
-    """Return half the width of Student's interval of a difference, with Welch-Satterthwaite degrees of freedom."""
+    """Return half the width of Student's interval of a difference (Welch-Satterthwaite degrees of freedom)."""
     from scipy.stats import t as student
 
     (a, df_a), (b, df_b) = first, second

@@ -172,7 +172,7 @@ def _compare_figure(step: str, name: str, first: Side, second: Side) -> FigurePa
 
 
 def _average(values: Sequence[float], *, noisy: bool) -> float | None:
-    """Return the mean of repeated runs, for rates and times the geometric one, as for their changes."""
+    """Average repeated runs: rates and times by the geometric mean, as their changes are."""
     if not values:
         return None
     if len(values) > 1 and noisy and min(values) > 0:

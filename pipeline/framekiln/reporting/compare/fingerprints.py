@@ -153,7 +153,7 @@ def _count_nodes(machines: Any) -> str:
 def _find_differing(
     where: str, first: Mapping[str, Any], second: Mapping[str, Any], titles: Mapping[str, str] | None = None
 ) -> Iterator[Change]:
-    """Yield the keys that both have with different values: those with titles, or all under their names."""
+    """Yield each key with different values on the two sides: only titled keys, or all under their names."""
     for key, title in (titles or {key: key for key in first}).items():
         if key in first and key in second and first[key] != second[key]:
             yield Change(where=where, what=title, first=_write(first[key]), second=_write(second[key]))

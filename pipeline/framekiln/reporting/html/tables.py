@@ -169,7 +169,7 @@ def _count_items(part: Extract, table: TableFiles) -> dict[str, int]:
 
 
 def _group_by_step(columns: Sequence[Distribution], stages: Mapping[str, Stage]) -> list[ColumnGroup]:
-    """Return the columns of each first-pass step in order, and those of decoding last."""
+    """Group columns by their first-pass step, in order; decoded columns come last."""
     owners = {name: step for step, stage in stages.items() for name in stage.outputs.names}
     owners |= dict.fromkeys((*SOURCE.names, *PLACES.names), DECODE)
     titles = [*(step for step, stage in stages.items() if stage.scope.first_pass), "", DECODE]

@@ -10,11 +10,10 @@ from framekiln.profiling.advice import busiest_step
 from framekiln.profiling.export.trace_events import PHASES
 from framekiln.profiling.targets import NOT_MEASURED, NOT_MET
 from framekiln.reporting.html.recorded.activity import OTHER
-from framekiln.reporting.kit.formatting import count, duration, figure, share, shorten
+from framekiln.reporting.kit.formatting import count, duration, figure, share, shares, shorten
 from framekiln.reporting.kit.tables import Column, TextTable, numbers, words
 
 _SPENT = ("busy", "starved", "held")  # shares of the time of a step's processes
-_SHOWN = 0.01  # least share of a step's time for a phase to be listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +150,5 @@ def _write_ms(value: float) -> str:
 
 
 def _name_phases(step: Mapping[str, Any]) -> str:
-    """Return the phases inside a step's calls that take a hundredth of its time, the longest first."""
     busy = step["busy_s"]
-    ranked = sorted((step.get("phases_s") or {}).items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{name} {share(taken, busy)}" for name, taken in ranked if busy and taken / busy >= _SHOWN)
+    return shares({name: taken / busy for name, taken in (step.get("phases_s") or {}).items()} if busy else {})

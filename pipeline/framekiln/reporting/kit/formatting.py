@@ -1,11 +1,13 @@
 """Numbers and values as readable text."""
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 MISSING = "–"  # stands for a value that is not known
 _MINUTE, _HOUR = 60, 3600
+_LEAST_SHARE = 0.01  # of a part that is listed
 
 
 def number(value: float) -> str:
@@ -67,6 +69,12 @@ def share(part: float, whole: float = 1.0) -> str:
     if 0 < percent < 1:
         return "<1%"
     return ">99%" if 99 < percent < 100 else f"{percent:.0f}%"
+
+
+def shares(parts: Mapping[str, float]) -> str:
+    """Return named parts of a whole, the largest first, without those under a hundredth: infer 62%, decode 30%."""
+    ranked = sorted(parts.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{name} {share(part)}" for name, part in ranked if part >= _LEAST_SHARE)
 
 
 def count(amount: int, noun: str, plural: str | None = None, *, zero: str = "no") -> str:

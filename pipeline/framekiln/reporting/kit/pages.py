@@ -34,7 +34,7 @@ def image_uri(data: bytes, kind: str = "jpeg") -> str:
 
 
 def render_page(template: str, values: Mapping[str, Any]) -> str:
-    """Fill a file of `templates/`, without secrets and control characters; what is not marked as safe is escaped.
+    """Fill a file of `templates/`, without secrets and control characters; all but `Markup` is escaped.
 
     Raises:
         UndefinedError: a name is missing.

@@ -13,6 +13,8 @@ from rich.text import Text
 
 from framekiln.reporting.kit.tables import TextTable
 
+Terminal = Console
+"""A place for lines and tables, for packages that do not import rich."""
 DENSE = (0, 1, 0, 0)  # padding of tables with many columns
 _UNLIMITED = 1_000_000  # characters of a line
 WIDE = 160  # characters of a line where nobody's terminal sets the width

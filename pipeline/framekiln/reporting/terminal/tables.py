@@ -210,7 +210,7 @@ def columns_by_step(plan: Plan) -> dict[str, dict[str, Columns]]:
 
 
 def named_columns(plan: Plan, name: str) -> dict[str, Columns]:
-    """Return the columns of a step, else those of a table, by table.
+    """Return the columns of a step or a table, by table.
 
     Raises:
         ConfigError: there is neither a step nor a table of that name.

@@ -77,7 +77,7 @@ class BatchLimits:
             self._save()
 
     def halve_chunks(self, bucket: int, chunks: Mapping[str, int]) -> dict[str, int]:
-        """Return chunks of half the size, after those of a single row did not fit.
+        """Return chunks of half the size, as a single row did not fit.
 
         The limit of the batch is dropped: the chunks were too large, not the batch.
         """

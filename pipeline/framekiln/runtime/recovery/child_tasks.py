@@ -1,4 +1,4 @@
-"""Calls of a stage made one by one in child processes, to tell those that kill a process from those that do not."""
+"""Calls of a stage made one by one in child processes, to find the calls that kill a process."""
 
 from __future__ import annotations
 

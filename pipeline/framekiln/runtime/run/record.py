@@ -48,7 +48,7 @@ def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bo
 def write_progress(store: Store, request: RunRequest, result: RunResult, state: RunProgress, *, later: bool) -> None:
     """Write the run.json of a run that is not finished.
 
-    Where the tables are those of an earlier run (`later`), its record stays, and this one is a part of it.
+    Where an earlier run wrote the tables (`later`), its record stays and holds this one.
     """
     before = read_earlier(store)
     record = _make_record(request, result, state, before)

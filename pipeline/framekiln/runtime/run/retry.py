@@ -103,7 +103,7 @@ def mark_for_retry(
 ) -> MarkedFailures:
     """Mark failures for the next run. Tables computed from them are deleted first, so that none is out of date.
 
-    `formed` are all units of the output, `units` those that are finished.
+    `formed` are all units of the output, `units` the finished ones.
     """
     marked = find_failures(store, plan, units, failures)
     _add_second_pass(store, plan, units, failures, marked)
@@ -135,7 +135,7 @@ def _add_second_pass(
 
 
 def _delete(store: Store, owners: Sequence[SecondPass], unit: UnitRows, units: Sequence[UnitRows]) -> None:
-    """Delete the files that the owners wrote for a unit, but for tables that they keep from run to run."""
+    """Delete the files that owners wrote for a unit, except tables that they keep from run to run."""
     for owner in owners:
         stale = owner.live(units if owner.over_all else [unit])
         for folder in stale.keys() - owner.kept:

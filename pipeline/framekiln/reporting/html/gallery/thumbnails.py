@@ -57,9 +57,9 @@ class Thumbnail:
 
 
 def thumbnails(store: Store, keys: Collection[FrameKey], settings: Mapping[str, Any]) -> dict[FrameKey, Thumbnail]:
-    """Decode frames again, without those of files that were moved, changed or cannot be decoded.
+    """Decode frames again. A file that was moved, changed or cannot be decoded is left out.
 
-    The frames are near the starts of their files. `settings` are those of decoding in run.json.
+    The frames are near the starts of their files. `settings` are the decode settings of run.json.
     """
     indices: dict[str, set[int]] = defaultdict(set)
     for name, index in keys:
@@ -72,7 +72,7 @@ def thumbnails(store: Store, keys: Collection[FrameKey], settings: Mapping[str, 
 
 
 def _find_unchanged(store: Store, names: Collection[str]) -> Iterator[MediaFile]:
-    """Yield the named files that are unchanged since the listing; those in buckets without a check."""
+    """Yield the named files that are unchanged since the listing; files in buckets are not checked."""
     unchanged: dict[str, MediaFile] = {}
     for name in store.names(UNITS):
         for batch in batches(store, f"{UNITS}/{name}", expected=UNITS_TABLE):

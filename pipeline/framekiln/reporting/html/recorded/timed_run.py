@@ -93,7 +93,7 @@ def _rank(work: Mapping[str, RunWork], name: str | None) -> tuple[RunWork, ...]:
 def _read_records(
     store: Store, record: Mapping[str, Any], work: Mapping[str, RunWork], name: str, *, is_last: bool
 ) -> TimedRun:
-    """Return a run from its records alone: an earlier one, or one that is not finished."""
+    """Read an earlier or unfinished run from its records alone."""
     run = work.get(name)
     profile = profile_of(store, name, targets_of(record), stored_saturated(record, name)) if run else None
     if run is None or profile is None:
