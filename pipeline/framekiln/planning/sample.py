@@ -112,6 +112,6 @@ class Sample(Strict):
         return max(0.0, sum(self.phases.values()) - self.model_s - self.copies_s)
 
     @model_serializer(mode="wrap")
-    def _filled(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _leave_out_unmeasured(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what was not measured."""
         return {name: value for name, value in serialize(self).items() if value not in (None, "", {})}

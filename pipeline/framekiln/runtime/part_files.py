@@ -30,7 +30,7 @@ class Parts:
 
     def done(self, step: Step, part: Part) -> bool:
         """Return whether a part exists, with no row to be retried."""
-        return self._has(step, part.name) and not self._has(step, part.retry_name)
+        return self._has_file(step, part.name) and not self._has_file(step, part.retry_name)
 
     def retried_rows(self, step: Step, packet: Packet) -> NDArray[np.bool_] | None:
         """Return n bools, true for a packet's rows that are to be retried; None if the whole part is missing.
@@ -38,9 +38,9 @@ class Parts:
         A clip is computed as a whole: if one of its rows is retried, all are.
         """
         part = part_of(packet)
-        if not (self._has(step, part.retry_name) and self._has(step, part.name)):
+        if not (self._has_file(step, part.retry_name) and self._has_file(step, part.name)):
             return None
-        marks = self._store.read_table(_path(step, part.retry_name), expected=MARKS)
+        marks = self._store.read_table(_make_path(step, part.retry_name), expected=MARKS)
         wanted = set(zip(*(marks[key].to_pylist() for key in KEYS), strict=True))
         keys = zip(*(packet.rows[key].to_pylist() for key in KEYS), strict=True)
         chosen = np.array([key in wanted for key in keys], dtype=bool) & ~packet.rows[HALO].to_numpy()
@@ -51,14 +51,14 @@ class Parts:
 
     def read(self, step: Step, part: Part) -> Outcome:
         """Read the columns of a part that later steps read, with the content of files, and its failures."""
-        table = self._store.read_table(_path(step, part.name), step.carried, expected=step.table_schema)
+        table = self._store.read_table(_make_path(step, part.name), step.carried, expected=step.table_schema)
         for position, name in enumerate(step.carried):
             if is_file_column(item := step.stage.outputs.field(name)):
-                data = [None if path is None else self._content(path) for path in table[name].to_pylist()]
+                data = [None if path is None else self._read_content(path) for path in table[name].to_pylist()]
                 table = table.set_column(position, item, pa.array(data, item.type))
-        return Outcome(table, self._failures(step, part))
+        return Outcome(table, self._read_failures(step, part))
 
-    def _content(self, path: str) -> bytes:
+    def _read_content(self, path: str) -> bytes:
         try:
             return self._store.read(path)
         except (FileNotFoundError, ValueError) as error:  # the latter: a path outside of the output
@@ -67,22 +67,23 @@ class Parts:
 
     def write(self, step: Step, packet: Packet, outcome: Outcome) -> None:
         """Write a part. The columns are written last, since their existence marks the part as complete."""
-        self.put(step.folder, part_of(packet), step.mark(self._filed(step, packet, outcome.columns)), outcome.failures)
+        columns = step.mark(self._write_files(step, packet, outcome.columns))
+        self.put(step.folder, part_of(packet), columns, outcome.failures)
 
     def update(self, step: Step, packet: Packet, outcome: Outcome, retried: NDArray[np.bool_]) -> None:
         """Write a part with its retried rows replaced; other rows and their failures stay."""
         part, halo = part_of(packet), packet.rows[HALO].to_numpy()
-        before = self._store.read_table(_path(step, part.name), expected=step.table_schema)
-        both = pa.concat_tables([before.cast(step.table_schema), self._filed(step, packet, outcome.columns)])
+        before = self._store.read_table(_make_path(step, part.name), expected=step.table_schema)
+        both = pa.concat_tables([before.cast(step.table_schema), self._write_files(step, packet, outcome.columns)])
         own = retried[~halo]
         table = both.take(pa.array(np.arange(len(own)) + len(own) * own))
         keys = zip(*(packet.rows[key].to_pylist() for key in KEYS), strict=True)
         replaced = {key for key, is_retried in zip(keys, retried & ~halo, strict=True) if is_retried}
-        kept = [old for old in self._failures(step, part) if (old.media_id, old.frame_index) not in replaced]
+        kept = [old for old in self._read_failures(step, part) if (old.media_id, old.frame_index) not in replaced]
         if not (failures := [*kept, *outcome.failures]):
-            self._store.remove(_path(step, part.errors_name))
+            self._store.remove(_make_path(step, part.errors_name))
         self.put(step.folder, part, step.mark(table), failures)
-        self._store.remove(_path(step, part.retry_name))
+        self._store.remove(_make_path(step, part.retry_name))
 
     def put(self, folder: str, part: Part, columns: pa.Table, failures: Sequence[Failure]) -> None:
         """Write a part's columns and failures."""
@@ -90,16 +91,16 @@ class Parts:
             self._store.write_table(f"{COLUMNS}/{folder}/{part.errors_name}", to_table(failures))
         self._store.write_table(f"{COLUMNS}/{folder}/{part.name}", columns)
 
-    def _has(self, step: Step, name: str) -> bool:
-        return self._store.exists(_path(step, name))
+    def _has_file(self, step: Step, name: str) -> bool:
+        return self._store.exists(_make_path(step, name))
 
-    def _failures(self, step: Step, part: Part) -> list[Failure]:
-        path = _path(step, part.errors_name)
+    def _read_failures(self, step: Step, part: Part) -> list[Failure]:
+        path = _make_path(step, part.errors_name)
         if not self._store.exists(path):
             return []
         return [Failure(**row) for row in self._store.read_table(path, SCHEMA.names, expected=SCHEMA).to_pylist()]
 
-    def _filed(self, step: Step, packet: Packet, columns: pa.Table) -> pa.Table:
+    def _write_files(self, step: Step, packet: Packet, columns: pa.Table) -> pa.Table:
         """Write encoded files beside the tables, and return the columns with their paths in place of their content."""
         if not any(is_file_column(item) for item in step.stage.outputs):
             return columns
@@ -129,5 +130,5 @@ def part_of(packet: Packet) -> Part:
     return Part(packet.unit, packet.start, packet.stop)
 
 
-def _path(step: Step, name: str) -> str:
+def _make_path(step: Step, name: str) -> str:
     return f"{COLUMNS}/{step.folder}/{name}"

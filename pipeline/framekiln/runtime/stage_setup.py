@@ -53,14 +53,14 @@ def set_up_stage(
     except WeightsError:
         raise
     except OWN_CODE as error:
-        raise _setup_error(error, name, placement) from error
+        raise _explain_error(error, name, placement) from error
     wait(placement.device)  # other threads use what was made here, in streams of their own
     release_memory()  # used during set-up only: others may share the GPU
     stage.clock = clock_of(placement.device)
     stage.item_counts.take()
 
 
-def _setup_error(error: BaseException, name: str, placement: Placement) -> SetupError:
+def _explain_error(error: BaseException, name: str, placement: Placement) -> SetupError:
     problem = f"Step {name!r} could not be set up:"
     if not is_out_of_memory(error):
         return SetupError(f"{problem} {type(error).__name__}: {message_of(error)}", code="FK-STAGE-SETUP")

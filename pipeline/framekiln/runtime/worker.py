@@ -67,7 +67,7 @@ class Worker:
         self._callers = [
             (step, PacketCaller(step, BatchLimits.load(step, folder), profilers.caller(step, store))) for step in steps
         ]
-        Batches.calls = _call_scheduler(steps, GPU_STALL_S if log else 0.0)
+        Batches.calls = _make_call_scheduler(steps, GPU_STALL_S if log else 0.0)
         for step in steps:
             if step.recalled:
                 continue
@@ -100,7 +100,7 @@ class Worker:
         arrival = {} if waited is None else {"wait": max(0.0, waited - fetched), "fetch": fetched}
         attempt = begin_attempt(self._log, work, self._name)
         for step, caller in self._callers:
-            outcome = self._stored(step, part_of(packet)) or self._computed(step, caller, packet, attempt, arrival)
+            outcome = self._read_stored(step, part_of(packet)) or self._compute(step, caller, packet, attempt, arrival)
             packet, arrival = replace(packet, rows=_advance(packet.rows, step, outcome)), {}
         attempt.end()
         return packet
@@ -117,7 +117,7 @@ class Worker:
         name = f"decoding of {wanted} of unit {unit.name}"
         attempt = begin_attempt(self._log, name, self._name)
         guard = DecodeGuard(step, attempt)
-        tiled = partial(_tiled, finished)
+        tiled = partial(_is_tiled, finished)
         packets = decode(unit, step.columns, step.halo, step.config, wanted, tiled, guard, drops=step.drops)
         started, around, ended = time.time(), {"wait": self.recorder.waited()}, False
         while True:
@@ -145,7 +145,7 @@ class Worker:
         self.recorder.idle()
         attempt.end()
 
-    def _stored(self, step: Step, part: Part) -> Outcome | None:
+    def _read_stored(self, step: Step, part: Part) -> Outcome | None:
         """Return an earlier result; None if it is missing, or damaged and can be computed here."""
         if self._parts.done(step, part):
             try:
@@ -160,7 +160,7 @@ class Worker:
             )
         return None
 
-    def _computed(
+    def _compute(
         self, step: Step, caller: PacketCaller, packet: Packet, attempt: Attempt, arrival: Mapping[str, float]
     ) -> Outcome:
         """Compute a step's part and write it; rows that are not retried keep their earlier results."""
@@ -181,7 +181,7 @@ class Worker:
         return outcome if retried is None else self._parts.read(step, part_of(packet))
 
 
-def _call_scheduler(steps: Sequence[Step], stall_s: float) -> CallScheduler:
+def _make_call_scheduler(steps: Sequence[Step], stall_s: float) -> CallScheduler:
     """Return the scheduler of the calls of these steps' process, with an owner thread where packets share a GPU.
 
     On the CPU each packet's thread calls the models itself, on a core of its own, unless one is compiled: settings of
@@ -201,7 +201,7 @@ def _record(step: Step | DecodeStep, packet: Packet, started: float) -> Record:
     return record
 
 
-def _tiled(finished: Collection[Span], start: int, stop: int) -> bool:
+def _is_tiled(finished: Collection[Span], start: int, stop: int) -> bool:
     """Return whether some of the finished spans cover the rows from `start` to `stop` end to end."""
     return tiling(((a - start, b - start) for a, b in finished if a >= start), stop - start) is not None
 

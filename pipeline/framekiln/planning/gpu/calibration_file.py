@@ -169,7 +169,7 @@ def read_gpu_calibration(path: Path) -> Calibration:
             code="FK-CALIBRATION-OF-CPU",
         )
     if not calibration.steps:  # runs have learned something, and nothing was measured
-        raise _missing(path)
+        raise _explain_missing(path)
     return calibration
 
 
@@ -181,7 +181,7 @@ def read_calibration(path: Path) -> Calibration:
             raise ValueError
         return Calibration.model_validate(data)
     except OSError as error:
-        raise _missing(path) from error
+        raise _explain_missing(path) from error
     except ValidationError as error:
         raise file_error(error, Calibration, str(path)) from error
     except (RecursionError, ValueError) as error:
@@ -190,7 +190,7 @@ def read_calibration(path: Path) -> Calibration:
         ) from error
 
 
-def _missing(path: Path) -> ConfigError:
+def _explain_missing(path: Path) -> ConfigError:
     return ConfigError(
         f"There is no calibration at '{path}'; write one by `framekiln calibrate`.", code="FK-NO-CALIBRATION"
     )

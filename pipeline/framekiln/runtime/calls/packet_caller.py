@@ -57,11 +57,11 @@ class PacketCaller:
                     keys = zip(*(rows[key].take(pa.array(batch.own)).to_pylist() for key in KEYS), strict=True)
                     failures += [result.failure(self._step.name, media_id, frame) for media_id, frame in keys]
                     continue
-                tables.append(self._checked(result, len(batch.indices)).slice(0, batch.keep))
+                tables.append(self._check(result, len(batch.indices)).slice(0, batch.keep))
                 places.append(batch.own)
-        return Outcome(self._in_order(tables, places, rows[HALO].to_numpy()), failures)
+        return Outcome(self._put_in_order(tables, places, rows[HALO].to_numpy()), failures)
 
-    def _checked(self, result: object, count: int) -> pa.Table:
+    def _check(self, result: object, count: int) -> pa.Table:
         declared, step = self._stage.outputs, self._step.name
         if not isinstance(result, pa.Table):
             raise ContractError(
@@ -71,7 +71,7 @@ class PacketCaller:
         if result.schema.names != declared.names or result.schema.types != declared.types:
             raise ContractError(
                 f"Step {step!r} returned other columns than its `outputs` declare; make the two agree.\n"
-                f"declared: {_flat(declared)}\nreturned: {_flat(result.schema)}",
+                f"declared: {_flatten(declared)}\nreturned: {_flatten(result.schema)}",
                 code="FK-UNDECLARED-COLUMNS",
             )
         if result.num_rows != count:
@@ -81,7 +81,7 @@ class PacketCaller:
             )
         return result
 
-    def _in_order(
+    def _put_in_order(
         self, tables: Sequence[pa.Table], places: Sequence[NDArray[np.int64]], halo: NDArray[np.bool_]
     ) -> pa.Table:
         """Return results in the order of the packet's own rows, null where there are none."""
@@ -101,7 +101,7 @@ def nulls(schema: pa.Schema, count: int) -> pa.Table:
     return pa.table([pa.nulls(count, item.type) for item in schema], schema=schema)
 
 
-def _flat(schema: pa.Schema) -> str:
+def _flatten(schema: pa.Schema) -> str:
     return ", ".join(f"{item.name} {item.type}" for item in schema)
 
 

@@ -104,54 +104,54 @@ class StageCaller:
         Raises:
             ContractError: the stage raised it.
         """
-        calls = [self._pending(data, whole)]
+        calls = [self._make_pending(data, whole)]
         while calls:
             count = len([*takewhile(lambda call: call[1] is CallPlace.CHILD, calls)]) or 1  # one child makes several
             current, calls = calls[:count], calls[count:]
             following: list[PendingCall] = []
             is_child = current[0][1] is CallPlace.CHILD
-            results = self._in_children(data, current) if is_child else [self._here(data, *current[0])]
+            results = self._call_children(data, current) if is_child else [self._call_here(data, *current[0])]
             for (batch, state), result in zip(current, results, strict=True):
                 if not isinstance(result, NoResult):
                     if state is not CallPlace.ON_CPU:
                         self._limits.confirm(data.bucket, batch.keep)
                     yield batch, result
                     continue
-                new = self._following(data, batch, state, result)
+                new = self._follow_up(data, batch, state, result)
                 if not new:
-                    yield batch, self._final_error(result)
+                    yield batch, self._explain(result)
                 following += new
             calls = [*following, *calls]
 
-    def _following(self, data: CallData, batch: Batch, state: CallPlace, result: NoResult) -> list[PendingCall]:
+    def _follow_up(self, data: CallData, batch: Batch, state: CallPlace, result: NoResult) -> list[PendingCall]:
         """Return the calls in place of one that did not return; empty if its rows have failed."""
         is_divisible = self._stage.scope is Scope.ROW and batch.keep > 1
         match result, is_divisible:
             case CapturedError(out_of_memory=True), _:
                 release_memory()
-                return self._smaller(data, batch, state, is_divisible=is_divisible)
+                return self._shrink(data, batch, state, is_divisible=is_divisible)
             case ((CapturedError() | NotTried()), True):
-                return self._halves(data, batch)
+                return self._halve(data, batch)
             case ChildDied(), True:
                 return [(Batch(row, 1), CallPlace.CHILD) for row in np.split(batch.indices, batch.keep)]
             case NotTried(), False if not data.attempt.is_last:
                 return [(batch, CallPlace.HERE)]
         return []
 
-    def _halves(self, data: CallData, batch: Batch) -> list[PendingCall]:
-        return [self._pending(data, Batch(half, len(half))) for half in np.array_split(batch.indices, 2)]
+    def _halve(self, data: CallData, batch: Batch) -> list[PendingCall]:
+        return [self._make_pending(data, Batch(half, len(half))) for half in np.array_split(batch.indices, 2)]
 
-    def _smaller(self, data: CallData, batch: Batch, state: CallPlace, *, is_divisible: bool) -> list[PendingCall]:
+    def _shrink(self, data: CallData, batch: Batch, state: CallPlace, *, is_divisible: bool) -> list[PendingCall]:
         """Return calls in place of one that ran out of memory; empty if none needs less."""
         chunks, place = self._stage.chunk_sizes, self._step.placement
         if place.in_flight > 1 and not data.work.is_retried:
             again = [(batch, state)]  # apart from now on: another packet's call may have taken the memory
         elif is_divisible:
             self._limits.lower(data.bucket, batch.keep)
-            again = self._halves(data, batch)
+            again = self._halve(data, batch)
         elif any(size > 1 for size in chunks.values()):
             chunks.update(self._limits.halve_chunks(data.bucket, chunks))
-            again = [self._pending(data, batch)]
+            again = [self._make_pending(data, batch)]
         elif place.too_large == "cpu" and place.device != "cpu" and state is not CallPlace.ON_CPU:
             again = [(batch, CallPlace.ON_CPU)]
         else:
@@ -159,12 +159,12 @@ class StageCaller:
         data.work.retry()
         return again
 
-    def _pending(self, data: CallData, batch: Batch) -> PendingCall:
-        is_suspect = data.attempt.suspects(self._name(data, batch))
+    def _make_pending(self, data: CallData, batch: Batch) -> PendingCall:
+        is_suspect = data.attempt.suspects(self._name_call(data, batch))
         return batch, CallPlace.CHILD if is_suspect else CallPlace.HERE
 
-    def _in_children(self, data: CallData, calls: list[PendingCall]) -> list[Any]:
-        tables, asked = [self._slices(data, batch) for batch, _ in calls], time.perf_counter()
+    def _call_children(self, data: CallData, calls: list[PendingCall]) -> list[Any]:
+        tables, asked = [self._slice(data, batch) for batch, _ in calls], time.perf_counter()
 
         def make() -> list[Any]:
             data.work.waited(time.perf_counter() - asked)
@@ -173,9 +173,9 @@ class StageCaller:
 
         return Batches.calls.apart(make)
 
-    def _here(self, data: CallData, batch: Batch, state: CallPlace) -> Any:
+    def _call_here(self, data: CallData, batch: Batch, state: CallPlace) -> Any:
         calls, alone_in = Batches.calls, None if self._stage.thread_safe else self._stage
-        make = partial(self._result, data, batch, self._slices(data, batch), state, time.perf_counter())
+        make = partial(self._get_result, data, batch, self._slice(data, batch), state, time.perf_counter())
         if data.attempt.is_careful or data.work.is_retried:
             return calls.apart(make)
         if self._profiler is None or not self._profiler.is_recording:
@@ -183,12 +183,12 @@ class StageCaller:
         # A recorded call has the GPU to itself while other packets are prepared and written, as they are without it.
         return calls.beside(partial(calls.owned, make), alone_in) if calls.has_owner else calls.apart(make)
 
-    def _result(self, data: CallData, batch: Batch, table: pa.Table, state: CallPlace, asked: float) -> Any:
+    def _get_result(self, data: CallData, batch: Batch, table: pa.Table, state: CallPlace, asked: float) -> Any:
         """Return the stage's result or the error that it raised, with the call in the attempt log while it is made."""
         data.work.waited(time.perf_counter() - asked)
-        data.attempt.note(self._name(data, batch))
+        data.attempt.note(self._name_call(data, batch))
         on_cpu, place, limit_s = state is CallPlace.ON_CPU, self._step.placement, 0.0
-        stage, device = (self._on_cpu(), "cpu") if on_cpu else (self._stage, place.device)
+        stage, device = (self._set_up_on_cpu(), "cpu") if on_cpu else (self._stage, place.device)
         if self._step.first_pass and data.attempt.is_logged:
             waits = Batches.calls.has_owner and not data.attempt.is_careful  # for calls of the other packets
             limit_s = place.timeout_s * (place.in_flight if waits else 1)
@@ -207,21 +207,21 @@ class StageCaller:
         data.attempt.note("")
         return result
 
-    def _on_cpu(self) -> Stage:
+    def _set_up_on_cpu(self) -> Stage:
         if self._cpu_stage is None:
             step = not_set_up(replace(self._step, placement=self._step.placement.on_cpu()))
             set_up(step)
             self._cpu_stage = step.stage
         return self._cpu_stage
 
-    def _final_error(self, result: NoResult) -> CapturedError:
+    def _explain(self, result: NoResult) -> CapturedError:
         if isinstance(result, NotTried):
             result = ChildDied("it was alone", result.last_lines)
         if isinstance(result, ChildDied):
             return result.explained(f"step {self._step.name!r}")
         return result.explained(self._step)
 
-    def _name(self, data: CallData, batch: Batch) -> str:
+    def _name_call(self, data: CallData, batch: Batch) -> str:
         """Return the call's name in the attempt log, the same in every attempt; empty before any process died."""
         if not data.attempt.is_careful:
             return ""
@@ -230,7 +230,7 @@ class StageCaller:
         media_id, frame = (data.rows[key][int(batch.indices[0])].as_py() for key in KEYS)
         return f"{self._step.name}: {batch.keep} from frame {frame} of {media_id}"
 
-    def _slices(self, data: CallData, batch: Batch) -> pa.Table:
+    def _slice(self, data: CallData, batch: Batch) -> pa.Table:
         """Return the rows of a batch by rising number, as slices of the packet's buffers: pixels are not copied."""
         rows, breaks = data.rows.select(self._stage.inputs), np.flatnonzero(np.diff(batch.indices) != 1) + 1
         runs = np.split(batch.indices, breaks)

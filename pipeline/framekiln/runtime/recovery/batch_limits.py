@@ -44,7 +44,7 @@ class BatchLimits:
             return cls()
         limits = cls(step, default_path(device_name(step.placement.device), folder))
         known = read_known(limits.path)
-        if (learned := known.learned.get(limits._key(step)) if known else None) is not None:
+        if (learned := known.learned.get(limits._make_key(step)) if known else None) is not None:
             limits.rows, limits.runs = learned.rows, learned.runs + 1
             limits.chunks = learned.chunks if limits.runs % _RUNS else {}
             limits._save()
@@ -91,7 +91,7 @@ class BatchLimits:
         if (step := self.step) is None:
             return
         # another packet's thread may add to the rows
-        learned = {self._key(step): Learned(rows=self.rows.copy(), chunks=self.chunks, runs=self.runs)}
+        learned = {self._make_key(step): Learned(rows=self.rows.copy(), chunks=self.chunks, runs=self.runs)}
         place = step.placement
         blank = Calibration(device=device_name(place.device), kind="cpu" if place.device == "cpu" else "cuda")
 
@@ -103,7 +103,7 @@ class BatchLimits:
             update(self.path, add)
 
     @staticmethod
-    def _key(step: Step) -> str:
+    def _make_key(step: Step) -> str:
         place = step.placement
         facts = {"use": step.use, "weights": sorted(step.weights), "settings": step.stage.config, "gb": place.vram_gb}
         return f"{step.name}-{fingerprint(facts | {'precision': place.precision, 'compile': place.compile})}"

@@ -109,27 +109,27 @@ class ChildProcess:
             self._connection.send_bytes(cloudpickle.dumps((method, arguments, timeout_s)))
             if not self._connection.poll(2 * timeout_s + _GRACE_S if timeout_s else None):
                 self._process.kill()
-                return ChildDied("it hung", self._last_lines())
+                return ChildDied("it hung", self._read_last_lines())
             return self._connection.recv()
         except (EOFError, OSError):
-            return self._death()
+            return self._explain_death()
 
     def kill(self) -> None:
         """End it from another thread, also in a call, which returns `ChildDied`."""
         self._process.kill()
 
-    def _death(self) -> ChildDied:
+    def _explain_death(self) -> ChildDied:
         code = self._process.wait()
         self._output.seek(0)
         if code == 1 and TIMEOUT_MARK.encode() in self._output.read():
-            return ChildDied("it hung", self._last_lines())
+            return ChildDied("it hung", self._read_last_lines())
         if code >= 0:
-            return ChildDied("it lost the GPU" if code == BROKEN_GPU else f"exit code {code}", self._last_lines())
+            return ChildDied("it lost the GPU" if code == BROKEN_GPU else f"exit code {code}", self._read_last_lines())
         with suppress(ValueError):
-            return ChildDied(signal.Signals(-code).name, self._last_lines())
-        return ChildDied(f"signal {-code}", self._last_lines())
+            return ChildDied(signal.Signals(-code).name, self._read_last_lines())
+        return ChildDied(f"signal {-code}", self._read_last_lines())
 
-    def _last_lines(self) -> str:
+    def _read_last_lines(self) -> str:
         self._output.seek(0)
         return "\n".join(self._output.read().decode(errors="replace").strip().splitlines()[-_LINES:])
 

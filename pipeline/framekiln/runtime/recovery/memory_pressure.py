@@ -39,7 +39,7 @@ def read_memory() -> MemoryState:
     """Return the state of the narrowest limit that holds here."""
     whole = psutil.virtual_memory()
     found = MemoryState(
-        limit=whole.total, left=whole.available, refaults=_counts(Path("/proc/vmstat")).get(_READ_AGAIN, 0)
+        limit=whole.total, left=whole.available, refaults=_read_counts(Path("/proc/vmstat")).get(_READ_AGAIN, 0)
     )
     with suppress(OSError):
         for line in _OWN_GROUPS.read_text(encoding="utf-8").splitlines():
@@ -47,7 +47,7 @@ def read_memory() -> MemoryState:
             root, *names = _GROUPS.get(controllers, ("",))
             for folder in (root + path, root) if root else ():  # a container may see its own group as the root
                 with suppress(OSError, ValueError):  # without a limit
-                    found = min(found, _of_group(Path(folder), *names), key=attrgetter("limit"))
+                    found = min(found, _read_group(Path(folder), *names), key=attrgetter("limit"))
     return found
 
 
@@ -69,14 +69,14 @@ def memory_full(held: str = "") -> SetupError:
     )
 
 
-def _of_group(folder: Path, limit_name: str, use_name: str, prefix: str) -> MemoryState:
+def _read_group(folder: Path, limit_name: str, use_name: str, prefix: str) -> MemoryState:
     limit, use = (int((folder / name).read_text(encoding="ascii")) for name in (limit_name, use_name))
-    counts = _counts(folder / "memory.stat")
+    counts = _read_counts(folder / "memory.stat")
     *cached, refaults = (counts.get(prefix + name, 0) for name in (*_CACHES, _READ_AGAIN))
     return MemoryState(limit=limit, left=limit - use + sum(cached), refaults=refaults)
 
 
-def _counts(file: Path) -> dict[str, int]:
+def _read_counts(file: Path) -> dict[str, int]:
     with suppress(OSError, ValueError):
         return {name: int(count) for name, count in map(str.split, file.read_text(encoding="ascii").splitlines())}
     return {}
