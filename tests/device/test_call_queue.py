@@ -113,8 +113,8 @@ def waiting(calls, requests):
 
 
 def test_full_batches_go_first_in_the_order_of_their_oldest_call_and_then_the_fullest(joint):
-    requests = [("few", 1), ("some", 2), ("many", 3), ("full", 2), ("some", 1), ("full", 2)]
-    assert waiting(joint, requests) == [("full", 4), ("some", 3), ("many", 3), ("few", 1)]
+    requests = [("few", 1), ("some", 2), ("many", 3), ("fp32", 2), ("some", 1), ("fp32", 2)]
+    assert waiting(joint, requests) == [("fp32", 4), ("some", 3), ("many", 3), ("few", 1)]
 
 
 def test_a_call_is_passed_over_by_eight_batches_at_most(joint):

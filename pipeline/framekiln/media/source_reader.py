@@ -3,8 +3,9 @@
 The guard protects from native decoders that crash or hang on a file and end their process.
 """
 
+import io
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from framekiln.media.files import MediaFile, access_errors, open_media, read_str
 from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames
 from framekiln.media.images.photo import open_photo
 from framekiln.media.media_ids import escape
+from framekiln.media.read_ahead import ReadAhead
 from framekiln.media.units import Segments
 
 T = TypeVar("T")
@@ -76,6 +78,7 @@ class SourceReader:
     halo: int = 0  # frames after each clip
     guard: Guard = NO_GUARD  # called for each file and frame
     drops: Collection[str] = ()  # columns that packets do not carry
+    ahead: ReadAhead = field(default_factory=ReadAhead)  # of the files that are opened
 
     @property
     def carried(self) -> list[str]:
@@ -125,7 +128,8 @@ class SourceReader:
             sound="sound" in self.columns,
             config=config,
         )
-        with open_media(media) as stream, access_errors():
+        content = self.ahead.take(media)
+        with open_media(media) if content is None else io.BytesIO(content) as stream, access_errors():
             head = stream.read(HEAD_BYTES)
             if is_archive(media.media_id, head):
                 raise Archive.read(media).verdict

@@ -63,7 +63,7 @@ def test_benches_of_other_cells_cannot_be_compared():
 
 
 def test_a_report_is_read_as_it_was_written(tmp_path):
-    written = report(result(layers=(layer("a", 0.5),)), result(outcome="oom", why="full", latency_ms=None))
+    written = report(result(layers=(layer("a", 0.5),)), result(outcome="oom", why="fp32", latency_ms=None))
     path = write_report(written, tmp_path / "profile_stats.json")
     assert read_report(path) == read_report(tmp_path) == written
 
@@ -77,11 +77,11 @@ def test_another_file_is_no_report(tmp_path, text):
 
 
 def test_the_summary_says_where_calls_were_too_few(tmp_path):
-    write_tables([result(), replace(result(batch=2), outcome="oom", latency_ms=None, why="full")], tmp_path)
+    write_tables([result(), replace(result(batch=2), outcome="oom", latency_ms=None, why="fp32")], tmp_path)
     with (tmp_path / SUMMARY).open() as file:
         first, second = csv.DictReader(file)
     assert (first["latency_p50"], first["latency_p99"], first["memory_peak"]) == ("10.0", "too few", "1000000000")
-    assert (second["outcome"], second["why"], second["latency_p50"]) == ("oom", "full", "")
+    assert (second["outcome"], second["why"], second["latency_p50"]) == ("oom", "fp32", "")
 
 
 def test_a_folder_that_is_a_file_is_refused_for_each_file(tmp_path):
@@ -133,7 +133,7 @@ def test_a_base_of_another_machine_is_noted():
 
 
 def test_a_cell_that_the_base_measured_and_that_fails_now_is_a_failure():
-    full = result(batch=8, outcome="oom", why="full", latency_ms=None)
+    full = result(batch=8, outcome="oom", why="fp32", latency_ms=None)
     (finding,) = lost(report(result(), result(batch=8)), report(result(), full))
     assert finding.failed and "batch 8" in finding.sentence
     assert lost(report(result(), full), report(result(), full)) == lost(report(result(batch=8)), report(result())) == []

@@ -123,7 +123,7 @@ def test_an_overlay_shows_the_mask_and_the_true_outline():
 
 def test_damage_and_full_memory_become_rows(folder):
     (video,) = annotated_videos(folder)
-    (full,) = bench(folder, limit_objects=1).rows(VideoModel(name="full", weights="none", build=Full))
+    (full,) = bench(folder, limit_objects=1).rows(VideoModel(name="fp32", weights="none", build=Full))
     assert full.outcome == "oom" and full.fps is None
     video.frames[6].write_bytes(b"\xff\xd8\xff\xe0")
     broken = list(bench(folder, runs=3).rows(VideoModel(name="whole", weights="none", build=Whole)))

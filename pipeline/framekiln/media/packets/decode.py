@@ -6,7 +6,7 @@ video that could not be decoded.
 
 import ctypes
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 import cv2
@@ -18,6 +18,7 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile
 from framekiln.media.frames import Frame, FrameSource
 from framekiln.media.packets.packet_builder import PacketBuilder, cut_clips
+from framekiln.media.read_ahead import ReadAhead
 from framekiln.media.source_reader import NO_GUARD, Guard, SourceReader, as_failure
 from framekiln.media.units import Segments, Unit, VideoSegment
 
@@ -52,15 +53,17 @@ def decode(
         film, and the last one also yields the empty packet. All of a film that is not read in segments belongs to the
         request with index 0.
     """
-    reader = SourceReader(columns=columns, config=config, halo=halo, guard=guard, drops=drops)
+    ahead = ReadAhead(unit.media)
+    reader = SourceReader(columns=columns, config=config, halo=halo, guard=guard, drops=drops, ahead=ahead)
     decoder = _UnitDecoder(unit=unit, reader=reader)
     if wanted is not None and len(unit.media) == 1:
         yield from decoder.segments(wanted, is_done)
         return
     builder = decoder.builder()
-    for media in unit.media:
-        for source in decoder.sources(media, builder.failures):
-            yield from decoder.packets(media, source, builder)
+    with closing(ahead):
+        for media in unit.media:
+            for source in decoder.sources(media, builder.failures):
+                yield from decoder.packets(media, source, builder)
     yield from builder.finish(1.0)
 
 

@@ -1,0 +1,59 @@
+"""Photos of a bucket, read whole before they are decoded: an answer of a store takes as long as decoding some photos.
+
+Arrow asks for the size of a file before it reads it, so a photo costs two requests; read for its type first, and then
+for its content, it costs four.
+"""
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+
+from framekiln.media.files import MediaFile, local_path, read_bytes
+from framekiln.media.media_ids import is_url
+from framekiln.media.members import split_member
+
+_AHEAD = 32  # files that are read or wait to be decoded: with 25 ms an answer 640 a second
+_MOST_BYTES = 128_000_000  # of these, by the listing
+_LARGEST = 32_000_000  # bytes of a file; larger ones take longer to decode than to wait for
+_PHOTO = re.compile(r"\.(jpe?g|jpe|jfif|png|webp|gif|hei[cf]|avif|tiff?|bmp)$", re.I)
+
+
+class ReadAhead:
+    """The content of a unit's photos. They are asked for in their order; nothing is read before the first."""
+
+    def __init__(self, media: Sequence[MediaFile] = ()) -> None:
+        self._left = deque(each for each in media if _is_remote_photo(each))
+        self._reading: dict[str, tuple[int, Future[bytes]]] = {}  # listed bytes and content, by path
+
+    def take(self, media: MediaFile) -> bytes | None:
+        """Return the content of a file; None for one that is read where it is decoded.
+
+        Raises MediaError: UNREADABLE.
+        """
+        while self._left and (not self._reading or self._has_room(self._left[0].size)):
+            each = self._left.popleft()
+            self._reading[each.path] = each.size, _threads().submit(read_bytes, each)
+        _, content = self._reading.pop(media.path, (0, None))
+        return None if content is None else content.result()
+
+    def _has_room(self, size: int) -> bool:
+        waiting = sum(listed for listed, _ in self._reading.values())
+        return len(self._reading) < _AHEAD and waiting + size <= _MOST_BYTES
+
+    def close(self) -> None:
+        """Forget what was not taken."""
+        self._left.clear()
+        for _, content in self._reading.values():
+            content.cancel()
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_AHEAD, thread_name_prefix="read-ahead")
+
+
+def _is_remote_photo(media: MediaFile) -> bool:
+    is_remote = is_url(media.path) and not split_member(media.path)[1] and local_path(media.path) is None
+    return is_remote and media.size <= _LARGEST and _PHOTO.search(media.media_id) is not None

@@ -1,0 +1,117 @@
+"""An object store that speaks as much S3 as Arrow needs to list and to read, with a delay before each answer.
+
+    python -m tests.support.machine.object_server FOLDER [--delay 0.025]
+
+The command serves the files of a folder in the bucket `b`, and prints its URL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+
+@dataclass
+class Objects:
+    """The objects by key, what happens before each answer, and the requests so far."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    before: Callable[[str, str], None] = lambda method, key: None
+    requests: list[tuple[str, str]] = field(default_factory=list)  # method and key
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        """The bucket's URL, with a place for a prefix."""
+        return f"s3://id:secret@b/{{}}?endpoint_override=127.0.0.1:{self.port}&scheme=http&region=here"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    def answer(self) -> None:
+        objects: Objects = self.server.objects
+        place = urlsplit(self.path)
+        key = unquote(place.path).removeprefix("/b").lstrip("/")
+        objects.requests.append((self.command, key))
+        objects.before(self.command, key)
+        if not key:
+            self.respond(200, self.listing(objects, parse_qs(place.query)))
+        elif key not in objects.files:
+            self.respond(404, b"")
+        else:
+            content = objects.files[key]
+            first, _, last = self.headers.get("Range", "").removeprefix("bytes=").partition("-")
+            start, stop = int(first or 0), min(len(content), int(last or len(content)) + 1)
+            span = {"Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"} if first else {}
+            self.respond(206 if first else 200, content[start:stop], **span)
+
+    def listing(self, objects: Objects, query: dict[str, list[str]]) -> bytes:
+        prefix = query.get("prefix", [""])[0]
+        rows = "".join(
+            f"<Contents><Key>{escape(key)}</Key><Size>{len(content)}</Size>"
+            "<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>e</ETag></Contents>"
+            for key, content in sorted(objects.files.items())
+            if key.startswith(prefix)
+        )
+        count = rows.count("<Key>")
+        return (
+            '<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name>'
+            f"<Prefix>{escape(prefix)}</Prefix><KeyCount>{count}</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>"
+        ).encode()
+
+    def respond(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), "ETag": '"e"', **headers}.items():
+            self.send_header(name, value)
+        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def served(objects: Objects) -> Iterator[Objects]:
+    """Serve objects during the block."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads, server.objects, objects.port = True, objects, server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield objects
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def main() -> None:
+    """Serve a folder until this process is ended."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--delay", type=float, default=0.025)
+    options = parser.parse_args()
+    files = {str(path.relative_to(options.folder)): path.read_bytes() for path in options.folder.rglob("*.*")}
+    with served(Objects(files=files, before=lambda *_: time.sleep(options.delay))) as objects:
+        print(objects.url, flush=True)
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()
