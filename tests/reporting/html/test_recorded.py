@@ -207,7 +207,7 @@ def test_records_of_a_killed_run_are_read_as_far_as_they_go(store):
 def test_a_run_with_failed_files_only_has_its_own_timeline_and_no_advice(tmp_path):
     photo(tmp_path / "in" / "a.png", 1)
     idle = figures(0, 0.044) | {"errors": 5, "ms_per_row": None, "rows_per_s": 0.0}
-    run = {"started": "1970-01-12T13:46:40+00:00", "seconds": 60.0, "throughput": {}}  # when these records are of
+    run = {"run": RUN, "throughput": {}}
     store = output(tmp_path / "in", tmp_path / "out", figures={"decode": idle, "marked": figures(0, 0.0)}, **run)
     lines = [line | {"rows": 0} for line in call_records({"box:1": ["decode"]})]
     store.write_table(f"profile/calls-{RUN}.parquet", records.to_table(lines))

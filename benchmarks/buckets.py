@@ -1,0 +1,94 @@
+"""Photos of a bucket decoded by one process, beside 16 threads that only read them.
+
+    python -m benchmarks.buckets [--photos 400] [--delay 0.025]
+
+A server on this machine speaks as much S3 as Arrow needs, and waits before each answer. Its processor time is on the
+same cores. The photos are JPEGs of 0.1 MP, so that a core could decode more of them than the answers let through.
+`disk` is the same decoding of local copies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import cv2
+
+from framekiln.media.config import DecodeConfig
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.files import MediaFile, read_bytes
+from framekiln.media.packets.decode import decode
+from framekiln.media.samples import photos
+from framekiln.media.units import form_units
+
+WIDTH, HEIGHT, THREADS = 400, 250, 16
+
+
+def write_photos(folder: Path, count: int) -> None:
+    """Write JPEGs of different content."""
+    scene = cv2.imread(str(photos()["china.jpg"]))
+    for number in range(count):
+        top, left = number % 150, number % 200
+        cv2.imwrite(str(folder / f"{number:05}.jpg"), scene[top : top + HEIGHT, left : left + WIDTH])
+
+
+@contextmanager
+def store(folder: Path, delay: float) -> Iterator[str]:
+    """Serve a folder in another process; the URL of its bucket."""
+    command = [sys.executable, "-m", "tests.support.machine.object_server", str(folder), "--delay", str(delay)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip().format("")
+        finally:
+            server.kill()
+
+
+def read_only(media: list[MediaFile]) -> float:
+    """Return the files a second that threads read."""
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(THREADS) as pool:
+        sum(len(content) for content in pool.map(read_bytes, media))
+    return len(media) / (time.perf_counter() - begin)
+
+
+def decoded(media: list[MediaFile]) -> float:
+    """Return the files a second that one process decodes for `frame_224`."""
+    begin, rows = time.perf_counter(), 0
+    for unit in form_units(media, slots=1):
+        rows += sum(packet.rows.num_rows for packet in decode(unit, ("frame_224",), 0, DecodeConfig()))
+    assert rows == len(media), rows
+    return rows / (time.perf_counter() - begin)
+
+
+def main() -> None:
+    """Print three rates and the ratio."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--photos", type=int, default=400)
+    parser.add_argument("--delay", type=float, default=0.025)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_photos(folder, options.photos)
+        local = list(list_media(str(folder)))
+        with store(folder, options.delay) as url:
+            remote = list(list_media(url))
+            decoded(local[:40])
+            for _ in range(3):
+                bare, disk, rate = read_only(remote), decoded(local), decoded(remote)
+                print(
+                    f"{bare:.0f} photos/s read by {THREADS} threads, {disk:.0f} decoded from disk, {rate:.0f} from the "
+                    f"bucket: {rate / min(bare, disk):.2f} of the slower one",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
