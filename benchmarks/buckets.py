@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import cv2
+import numpy as np
 
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
@@ -33,7 +34,7 @@ WIDTH, HEIGHT, THREADS = 400, 250, 16
 
 def write_photos(folder: Path, count: int) -> None:
     """Write JPEGs of different content."""
-    scene = cv2.imread(str(photos()["china.jpg"]))
+    scene = np.asarray(cv2.imread(str(photos()["china.jpg"])))
     for number in range(count):
         top, left = number % 150, number % 200
         cv2.imwrite(str(folder / f"{number:05}.jpg"), scene[top : top + HEIGHT, left : left + WIDTH])
