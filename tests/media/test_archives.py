@@ -132,6 +132,10 @@ def test_links_and_what_is_not_read_are_told(tmp_path: Path) -> None:
             item.type, item.linkname = kind, target
             item.size = 0 if target else len(photo(7))
             archive.addfile(item, None if target else io.BytesIO(photo(7)))
+        for kind in (b"V", b"D", b"M"):  # a label, a list of a folder's files, the rest of another volume
+            item = tarfile.TarInfo("of-gnu")
+            item.type = kind
+            archive.addfile(item)
         for name, kind in (("soft.png", tarfile.SYMTYPE), ("null", tarfile.CHRTYPE), ("pipe", tarfile.FIFOTYPE)):
             item = tarfile.TarInfo(name)
             item.type, item.linkname = kind, "/etc/passwd"

@@ -23,6 +23,7 @@ _MOST = 1_000_000  # members of one archive: half a kilobyte each in the driver'
 _MOST_INDEX = 256 << 20  # bytes of a ZIP's index, which zipfile reads as a whole
 _MOST_HEADER = 1 << 20  # bytes of a TAR's long name or extended header
 _MOST_FILLING = 1 << 20  # bytes of zeros between joined TARs: tar writes up to 10,240
+_NO_FILES = (b"V", b"D", b"M")  # labels and lists of folders by GNU tar, the rest of a file in another volume
 _BLOCK = 512  # bytes: POSIX.1-2017, pax Interchange Format
 _LOCAL = struct.Struct("<4s2xHH4xIIIHH")  # flags, method, checksum, packed and full size, lengths of name and field
 _ENCRYPTED, _SIZES_FOLLOW, _UTF_8 = 1, 8, 0x800  # flags
@@ -105,7 +106,7 @@ class Archive:
                 places[item.name] = places[item.linkname]
             elif item.isreg() and item.sparse is None:
                 places[item.name] = item.offset_data, item.size
-            elif item.isdir():
+            elif item.isdir() or item.type in _NO_FILES:
                 continue
             else:
                 places[item.name] = NOT_INSIDE, 0

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import BinaryIO
 
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.file_types import Kind
+from framekiln.media.file_types import PACKETS, Kind
 
 _TAIL = 4096  # bytes at the end that must contain the end marker: cameras and editors append some data
 _MAX_BOXES = 10_000  # a fragmented film has two boxes a second
@@ -39,7 +39,7 @@ def is_truncated(stream: BinaryIO, kind: Kind) -> bool:
     stream.seek(max(0, size - _TAIL))
     tail = stream.read()
     if kind.name == "mpegts":  # the last packets end with the file; the first one may be cut
-        return all(set(tail[-step * 3 + sync :: step]) != {0x47} for step, sync in ((188, 0), (192, 4)))
+        return all(set(tail[-step * 3 + sync :: step]) != {0x47} for step, sync in PACKETS)
     if kind.name == "GIF":
         return tail.rstrip(b"\x00")[-1:] != b"\x3b"
     return kind.name in _END_MARKS and _END_MARKS[kind.name] not in tail

@@ -55,10 +55,11 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     ("an SGI image", rb"\x01\xda"),
     ("a PDF document", rb"%PDF"),
     ("an Office document or a thumbnail cache", rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),  # also Thumbs.db
+    ("a camera raw file (RW2, ORF, RAF, X3F, MRW)", rb"IIU\x00|IIR[OS]|MMOR|FUJIFILMCCD-RAW|FOVb|\x00MRM"),
     ("a ZIP archive", rb"PK\x03\x04"),
-    ("a gzip archive: unpack it", rb"\x1f\x8b"),
-    ("a 7-Zip archive", rb"7z\xbc\xaf\x27\x1c"),
-    ("a RAR archive", rb"Rar!"),
+    ("a packed file: unpack it", rb"\x1f[\x8b\x9d]|BZh[1-9]1AY|\xfd7zXZ\x00|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"),
+    ("a 7-Zip archive: unpack it", rb"7z\xbc\xaf\x27\x1c"),
+    ("a RAR archive: unpack it", rb"Rar!"),
     ("a Parquet table", rb"PAR1"),
     ("a SQLite database", rb"SQLite format 3"),
     ("a program", rb"\x7fELF"),
@@ -75,15 +76,20 @@ _SIDECAR = re.compile(r"aae|csv|ini|jsonl?|log|md|nfo|parquet|srt|tsv|txt|vtt|xm
 _OF_MEDIA = re.compile(
     r"jpe?g|jpe|jfif|a?png|gif|webp|avifs?|hei[cf]s?|hif|tiff?|bmp|dib|jp2|j2k|jpx|jpf|jxl|tga|p[abgnpf]m|exr|hdr|dds"
     r"|psd|psb|svg|ico|cur|sgi|dng|nef|nrw|arw|sr2|cr2|cr3|crw|raf|orf|rw2|pef|srw|x3f|3fr|raw"
-    r"|mp4|m4v|mov|qt|mkv|webm|avi|mpe?g|mp[12]v|m2[vtp]s?|mts|ts|vob|flv|f4v|og[gvm]|wmv|asf|3g[p2]|mxf|rmv?b?|dv"
-    r"|mjpe?g|h?26[45]|hevc|y4m|yuv|ivf|nut|tar|tgz|zip"
+    r"|mp4|m4v|mov|qt|mkv|webm|avi|mpe?g|mp[12]v|m2[vtp]s?|mts|ts|vob|flv|f4v|og[vm]|wmv|asf|3g[p2]|mxf|rmv?b?|dv"
+    r"|mjpe?g|h?26[45]|hevc|y4m|yuv|ivf|nut|tar|zip"
 )
+_OF_CODE = ("ts", "mts")  # of TypeScript and of translations, too
+_PACKED_TAR = re.compile(r"\.(tar\.(gz|bz2|xz|zst|lz4|lzma|z)|tgz|tbz2?|txz|tzst)$")
 _ENDING = re.compile(r"\.([a-z][a-z0-9]{0,7})$|(?:^|/)(?:authors|changelog|copying|licen[cs]e|makefile|notice|readme)$")
+_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TARGA_HEADER, _TAR_BLOCK = 18, 512  # bytes
+PACKETS = ((188, 0), (192, 4), (204, 0))  # bytes of one, and before its first mark: with a time, with a checksum
 _MARKUP = (
     (re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)", re.I | re.S), "a web page (HTML)"),
     (re.compile(rb"\s*(<\?xml.*?>\s*)?(<!--.*?-->\s*)*(<!doctype svg.*?>\s*)?<svg", re.I | re.S), "a drawing (SVG)"),
+    (re.compile(rb"version https://git-lfs"), "a pointer of Git LFS: run `git lfs pull`"),
     (re.compile(rb"\s*<\?xml", re.I), "XML"),
     (re.compile(rb"\s*[\[{]\s*([\"\d\[{\]}-]|true|false|null)", re.I), "JSON"),
 )
@@ -105,26 +111,30 @@ def detect_kind(head: bytes) -> Kind:
 def kind_of(name: str, head: bytes) -> Kind:
     """Return the kind of a file from its name and its first bytes; see `detect_kind`.
 
-    A page or a text under the name of a photo is no sidecar, but a broken download. A caption may begin as BMP photos
-    do, so its name counts first. Targa has no magic number, so other names do not have it.
+    A page or a text under the name of a photo is no sidecar, but a broken download. A text may begin as BMP or MP4 do,
+    so its name counts first. Targa has no magic number, so other names do not have it.
     Raises MediaError: PASSED_OVER for a file that is no media by both; EMPTY and UNSUPPORTED.
     """
     ending = _get_ending(name)
-    if _SIDECAR.fullmatch(ending):
-        if is_text(head) or head.startswith((b"PAR1", *_UTF_16)):
-            raise _pass_over("text or a table")
-        return detect_kind(head)
-    if not ending or is_of_media(name):
-        return detect_kind(head)
+    is_sidecar, is_media = bool(_SIDECAR.fullmatch(ending)), is_of_media(name)
+    if is_sidecar and (not _CONTROLS.search(head) or head.startswith((b"PAR1", *_UTF_16))):
+        raise pass_over("text or a table")  # in any encoding: captions are in Shift JIS or Windows-1251 too
     kind = _detect_by_beginning(head) if head else "an empty file"
+    if isinstance(kind, str) and head and _PACKED_TAR.search(name.lower()):
+        what = "a compressed TAR, of which no member can be read alone; unpack it, or decompress it to .tar"
+        raise MediaError(Reason.UNSUPPORTED, what)
+    if ending and is_text(head) and (ending in _OF_CODE or not is_media):
+        raise pass_over(kind if isinstance(kind, str) else "plain text")
+    if not ending or is_media or is_sidecar:
+        return detect_kind(head)
     if isinstance(kind, str) or kind.name == "TGA":
-        raise _pass_over(kind if isinstance(kind, str) else "unknown binary data")
+        raise pass_over(kind if isinstance(kind, str) else "unknown binary data")
     return kind
 
 
 def is_of_media(name: str) -> bool:
     """Return whether a name has the ending of a photo, a film, or an archive of them."""
-    return bool(_OF_MEDIA.fullmatch(_get_ending(name))) or name.lower().endswith(".tar.gz")
+    return bool(_OF_MEDIA.fullmatch(_get_ending(name)) or _PACKED_TAR.search(name.lower()))
 
 
 def has_ending(name: str) -> bool:
@@ -137,7 +147,8 @@ def _get_ending(name: str) -> str:
     return (match[1] or "txt") if match else ""
 
 
-def _pass_over(what: str) -> MediaError:
+def pass_over(what: str) -> MediaError:
+    """Return the error of a file that is no media."""
     return MediaError(Reason.PASSED_OVER, f"passed over, not media: {what}")
 
 
@@ -152,7 +163,7 @@ def is_tar(head: bytes) -> bool:
 
 def is_text(head: bytes) -> bool:
     """Return whether a file starts as text: no control characters but white space, at most 5 % invalid UTF-8."""
-    if re.search(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]", head):
+    if _CONTROLS.search(head):
         return False
     broken = head.decode("utf-8", errors="replace").count("\ufffd")
     return broken * 20 <= len(head)
@@ -174,11 +185,14 @@ def _detect_by_beginning(head: bytes) -> Kind | str:
 
 def _is_transport_stream(head: bytes) -> bool:
     """Return whether packets of an MPEG transport stream follow one another, also where the first one was cut."""
-    marks = (head[first::step] for first, step in ((0, 188), (4, 192)))
-    if any(len(bytes_) >= 3 and set(bytes_) == {0x47} for bytes_ in marks):
-        return True
-    cut = (head[first::188] for first in range(1, 188))
-    return not is_text(head) and any(len(bytes_) >= 8 and set(bytes_) == {0x47} for bytes_ in cut)
+    if is_text(head):
+        return False
+    for step, whole in PACKETS:
+        for first in range(step):
+            marks = head[first::step]
+            if len(marks) >= (3 if first == whole else 8) and set(marks) == {0x47}:
+                return True
+    return False
 
 
 def _detect_by_brand(head: bytes) -> Kind | str:

@@ -154,6 +154,17 @@ def test_empty_file_and_camera_raw(tmp_path: Path) -> None:
         ("1.txt", b"PK\x20is no archive", "passed_over"),
         ("1.txt", "a caption".encode("utf-16"), "passed_over"),
         ("1", b"BMW M3 in the snow", "unsupported"),
+        ("1.txt", "\u7d05\u3044\u8eca\u3068\u732b".encode("shift-jis"), "passed_over"),
+        ("1.txt", "\u043a\u0440\u0430\u0441\u043d\u0430\u044f".encode("cp1251"), "passed_over"),
+        ("1.caption", b"GIF89a funny cat", "passed_over"),
+        ("1.caption", b"P6 10 10 is a grid", "passed_over"),
+        ("1.caption", b"a lot free to park in", "passed_over"),
+        ("1.caption", b"very wide street", "passed_over"),
+        ("1.tag", b"OggS is a magic word", "passed_over"),
+        ("index.d.ts", b"declare const x: number;\n", "passed_over"),
+        ("app.mts", b"export default 1;\n", "passed_over"),
+        ("de.ts", b"<?xml version='1.0'?>\n<!DOCTYPE TS>", "passed_over"),
+        ("odd.ts", (b"G" + b"x" * 187) * 12, "passed_over"),
         ("1.txt", b"", "passed_over"),
         ("0.parquet", b"PAR1....", "passed_over"),
         ("photo.XMP", b"<?xml version='1.0'?>", "passed_over"),
@@ -166,7 +177,19 @@ def test_empty_file_and_camera_raw(tmp_path: Path) -> None:
         ("form.PDF", b"", "passed_over"),
         ("texts.docx", b"PK\x03\x04rest", "passed_over"),
         ("texts.zip", b"PK\x03\x04rest", "truncated"),
-        ("photos.tar.gz", b"\x1f\x8b\x08", "unsupported"),
+        *(
+            (f"photos.{ending}", magic + bytes(99), "unsupported")
+            for endings, magic in (
+                (("tar.gz", "tgz"), b"\x1f\x8b\x08"),
+                (("tar.bz2", "tbz2"), b"BZh91AY&SY"),
+                (("tar.xz", "txz"), b"\xfd7zXZ\x00"),
+                (("tar.zst",), b"\x28\xb5\x2f\xfd"),
+                (("tar.lz4",), b"\x04\x22\x4d\x18"),
+            )
+            for ending in endings
+        ),
+        ("table.csv.gz", b"\x1f\x8b\x08", "passed_over"),
+        ("photo.jpg", b"version https://git-lfs.github.com/spec/v1\n", "unsupported"),
         ("README", b"Photos of birds.", "passed_over"),
         ("song.mp3", b"ID3\x04", "passed_over"),
         ("index.html", b"<!DOCTYPE html>", "passed_over"),
@@ -182,3 +205,17 @@ def test_empty_file_and_camera_raw(tmp_path: Path) -> None:
 def test_what_is_no_media_by_name_and_content_is_passed_over(tmp_path: Path, name: str, data: bytes, kind: str) -> None:
     (tmp_path / name).write_bytes(data)
     assert single_failure(tmp_path)[0] == kind
+
+
+def test_films_of_sound_alone_are_passed_over_unless_they_are_named_as_films(tmp_path: Path) -> None:
+    import av
+
+    for name in ("a.ogg", "a.oga", "a.mka", "a.mkv"):
+        with av.open(str(tmp_path / name), "w") as out:
+            track = out.add_stream("flac", rate=48_000, layout="mono")
+            tone = av.AudioFrame.from_ndarray(np.zeros((1, 4_096), np.int16), format="s16", layout="mono")
+            tone.rate, tone.pts = 48_000, 0
+            out.mux([*track.encode(tone), *track.encode()])
+    _, failures = decoded(tmp_path)
+    kinds = {failure.media_id: failure.kind for failure in failures}
+    assert kinds == {"a.ogg": "passed_over", "a.oga": "passed_over", "a.mka": "passed_over", "a.mkv": "empty"}

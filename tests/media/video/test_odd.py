@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -10,6 +11,9 @@ import av
 import numpy as np
 import pytest
 
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.file_types import Kind
+from framekiln.media.video.container import decode_errors
 from framekiln.media.video.shown_frames import DisplayMatrix
 from tests.support.media.media_factory import decoded
 from tests.support.media.remux import remuxed
@@ -237,5 +241,25 @@ def test_side_data_without_a_name_hides_no_orientation(rotation: int, orientatio
 def test_a_transport_stream_that_begins_inside_a_packet(tmp_path: Path, cut: int) -> None:
     whole = write(tmp_path / "whole.ts", range(0, 2000, 40), base=Fraction(1, 1000))
     (tmp_path / "cut.ts").write_bytes(b"\x5a" * (188 - cut) + whole.read_bytes())
-    rows, failures = decoded(tmp_path / "cut.ts", ("frame",))
-    assert failures == [] and [number_in(row["frame"]) for row in rows] == list(range(50))
+    data, packets = whole.read_bytes(), range(0, whole.stat().st_size, 188)
+    timed = b"".join(bytes(4) + data[at : at + 188] for at in packets)
+    summed = b"".join(data[at : at + 188] + bytes(16) for at in packets)
+    for name, content in (
+        ("192.mts", timed),
+        ("192-cut.mts", timed[cut:]),
+        ("204.ts", summed),
+        ("204-cut.ts", summed[cut:]),
+    ):
+        (tmp_path / name).write_bytes(content)
+    for name in ("cut.ts", "192.mts", "192-cut.mts", "204.ts", "204-cut.ts"):
+        rows, failures = decoded(tmp_path / name, ("frame",))
+        assert failures == [] and [number_in(row["frame"]) for row in rows][-40:] == list(range(10, 50)), name
+        assert len(rows) == 50 or "-cut" in name
+
+
+@pytest.mark.parametrize("name", ["PatchWelcomeError", "DecoderNotFoundError"])
+def test_what_libav_cannot_read_is_not_called_damaged(name: str) -> None:
+    error, kind = getattr(av.error, name), Kind(decoder="video", name="avi")
+    with pytest.raises(MediaError) as caught, decode_errors(io.BytesIO(b"RIFF"), kind):
+        raise error(1, "not yet implemented")
+    assert caught.value.reason is Reason.UNSUPPORTED

@@ -35,13 +35,15 @@ def open_container(stream: BinaryIO, kind: Kind, max_pixels: int) -> Any:
 
 @contextmanager
 def decode_errors(stream: BinaryIO, kind: Kind) -> Iterator[None]:
-    """Raise `MediaError` for errors of libav inside the block: TRUNCATED, CORRUPT or TOO_LARGE."""
+    """Raise `MediaError` for errors of libav inside the block: TRUNCATED, CORRUPT, UNSUPPORTED or TOO_LARGE."""
     try:
         yield
     except MediaError:
         raise
     except MemoryError as exc:
         raise MediaError(Reason.TOO_LARGE, "it does not fit into memory") from exc
+    except (av.error.PatchWelcomeError, av.error.DecoderNotFoundError) as exc:
+        raise MediaError(Reason.UNSUPPORTED, f"{kind.name}: a variant that libav does not read; convert it") from exc
     except Exception as exc:  # libav's errors derive from many of Python's
         reason = Reason.TRUNCATED if is_truncated(stream, kind) else Reason.CORRUPT
         raise MediaError(reason, f"{kind.name}: {error_text(exc)}") from exc

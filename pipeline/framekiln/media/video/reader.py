@@ -18,7 +18,7 @@ from av.video.reformatter import VideoReformatter
 
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.damaged import check_sample_counts, is_truncated
-from framekiln.media.file_types import Kind
+from framekiln.media.file_types import Kind, is_of_media, pass_over
 from framekiln.media.files import MediaFile
 from framekiln.media.frames import (
     Frame,
@@ -60,7 +60,7 @@ class _VideoReader:
     """An open video file, read once from the start of a segment, or of the file, to its end."""
 
     def __init__(self, media: MediaFile, kind: Kind, spec: FrameSpec, wanted: Segments) -> None:
-        self._spec, self._size = spec, media.size
+        self._spec, self._size, self._name = spec, media.size, media.media_id
         self._reads_on = wanted.halo > 0 or spec.sound  # into the next segment
         self.segment: VideoSegment | None = None
         self._stream = open_film(media, kind)
@@ -84,7 +84,7 @@ class _VideoReader:
         size = self._stream.seek(0, os.SEEK_END)
         self._stream.seek(0)
         self._container = open_container(self._stream, kind, self._spec.config.max_pixels)
-        self._track = _find_track(self._container)
+        self._track = _find_track(self._container, self._name)
         self._truncated = self._truncated and not _has_all_packets(self._track, size)
         self._configure()
         context, frames = self._track.codec_context, self._track.frames
@@ -194,9 +194,11 @@ def _has_all_packets(track: Any, size: int) -> bool:
     return whole and max(entry.pos + entry.size for entry in entries) <= size
 
 
-def _find_track(container: Any) -> Any:
+def _find_track(container: Any, name: str) -> Any:
     covers = av.stream.Disposition.attached_pic
     tracks = [track for track in container.streams.video if not track.disposition & covers]
     if tracks:
         return default_track(tracks)
+    if container.streams.audio and not is_of_media(name):
+        raise pass_over("sound")
     raise MediaError(Reason.EMPTY, "it has sound but no video" if container.streams.audio else "it has no video")
