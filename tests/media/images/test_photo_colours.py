@@ -14,6 +14,7 @@ from PIL import ImageCms
 from tests.media.images.test_colours import patches, ten_bits
 from tests.support.media.colour_profiles import (
     ADOBE_RGB,
+    BT709,
     DISPLAY_P3,
     PRO_PHOTO,
     expected,
@@ -142,6 +143,36 @@ def test_code_points_of_wide_colours_and_powers(tmp_path: Path) -> None:
         colours, note = shown(save(tmp_path, with_chunk(plain, b"cICP", bytes(points))))
         assert note is None and np.array_equal(colours, COLOURS)
     assert np.array_equal(shown(save(tmp_path, with_chunk(plain, b"cICP", b"\x0c")))[0], COLOURS), "cut"
+
+
+PLACES = {
+    "P3": (3127, 3290, 6800, 3200, 2650, 6900, 1500, 600),
+    "BT.709": (3127, 3290, 6400, 3300, 3000, 6000, 1500, 600),
+}
+
+
+@pytest.mark.parametrize("mode", ["RGB", "P", "L"])
+def test_gamma_and_primaries_of_a_png(tmp_path: Path, mode: str) -> None:
+    image = Pil.fromarray(PATCHES[:, :, 0] if mode == "L" else PATCHES)
+    plain = encoded(image.quantize(8) if mode == "P" else image, "PNG")
+    colours = COLOURS[:, :1].repeat(3, axis=1) if mode == "L" else COLOURS
+
+    def show(gamma: int, places: str | None = None, *more: bytes) -> tuple[np.ndarray, str | None]:
+        data = with_chunk(plain, b"gAMA", gamma.to_bytes(4, "big"))
+        if places:
+            data = with_chunk(data, b"cHRM", b"".join((10 * value).to_bytes(4, "big") for value in PLACES[places]))
+        for name in more:
+            data = with_chunk(data, name, b"\0")
+        return shown(save(tmp_path, data))
+
+    for gamma, places in ((45_455, None), (45_000, "BT.709"), (0, "P3"), (4_000_000_000, None)):
+        assert np.array_equal(show(gamma, places)[0], colours) and show(gamma, places)[1] is None
+    assert show(100_000, "P3", b"sRGB")[1] is None, "the chunk sRGB counts first"
+    levels, note = show(100_000)
+    assert note == "PNG gAMA 1" and np.abs(levels - expected(colours, BT709, 1.0)).max() <= 2
+    if mode != "L":
+        levels, note = show(55_556, "P3")
+        assert note == "PNG gAMA 0.556 with cHRM" and np.abs(levels - expected(colours, DISPLAY_P3, 1.8)).max() <= 3
 
 
 def test_frames_of_animations_and_parts_of_photos_are_converted_too(tmp_path: Path) -> None:

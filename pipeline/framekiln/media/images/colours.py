@@ -1,8 +1,9 @@
-"""Colours of photos to sRGB: by an ICC profile, or by the code points of ITU-T H.273 (CICP) in PNG, AVIF and HEIC.
+"""Colours of photos to sRGB: by an ICC profile, by code points of ITU-T H.273 (CICP), or by a PNG's gAMA and cHRM.
 
-One rule for all formats. Code points count first where they name PQ or HLG, which no profile describes, and in a PNG,
-whose standard says so; else a profile counts first. PQ and HLG are mapped as in films. Other transfers than those of
-`_POWERS` are shown as sRGB, as in films. A damaged profile, or one of other channels, leaves colours as they are.
+One rule for all formats. Code points of PNG, AVIF and HEIC count first where they name PQ or HLG, which no profile
+describes, and in a PNG, whose standard says so; else a profile counts first. PQ and HLG are mapped as in films. Other
+transfers than those of `_POWERS` are shown as sRGB, as in films. A damaged profile, or one of other channels, leaves
+colours as they are.
 """
 
 import io
@@ -37,6 +38,10 @@ _TO_BT709 = {
 }
 _POWERS = {4: 2.2, 5: 2.8, 8: 1.0}
 _HDR = (16, 18)
+_LONGEST_CHUNK, _GAMMAS = 64, (0.2, 2.0)  # bytes; from the darkest display to light that is brighter than linear
+_NEAR_POWER, _NEAR_MATRIX = 0.1, 0.02  # of 2.2 and of BT.709: writers round, and say 0.45 or 0.4545 for sRGB
+_BT709_XYZ, _D65 = ((0.64 / 0.33, 1, 0.03 / 0.33), (0.5, 1, 0.1 / 0.6), (2.5, 1, 0.79 / 0.06)), (0.95046, 1.0, 1.08906)
+_BRADFORD = np.array([[0.8951, 0.2664, -0.1614], [-0.7502, 1.7135, 0.0367], [0.0389, -0.0685, 1.0296]])
 _ROWS = 64  # converted at once: linear light takes 12 bytes a pixel
 
 
@@ -51,22 +56,59 @@ class Conversion:
 
 def find_conversion(data: bytes, kind: Kind, image: Pil.Image) -> Conversion | None:
     """Return how the colours of an opened photo become sRGB; None where they are, or where the file says nothing."""
-    profile = image.info.get("icc_profile")
-    primaries, transfer = _find_code_points(data, kind)
+    profile, chunks = image.info.get("icc_profile"), _read_chunks(data) if kind.name == "PNG" else {}
+    primaries, transfer = _find_code_points(data, kind, chunks)
     if primaries and (kind.name == "PNG" or transfer in _HDR or not profile):
         return _find_by_code_points(primaries, transfer)
-    return _find_by_profile(bytes(profile), image.mode) if profile else None
+    if profile:
+        return _find_by_profile(bytes(profile), image.mode)
+    return None if b"sRGB" in chunks else _find_by_chunks(chunks)
 
 
-def _find_code_points(data: bytes, kind: Kind) -> tuple[int, int]:
+def _read_chunks(data: bytes) -> dict[bytes, bytes]:
+    """Return the short chunks before a PNG's pixels."""
+    at, result = 8, dict[bytes, bytes]()
+    while (length := int.from_bytes(data[at : at + 4], "big")) and data[at + 4 : at + 8] != b"IDAT":
+        if length <= _LONGEST_CHUNK:
+            result[data[at + 4 : at + 8]] = data[at + 8 : at + 8 + length]
+        at += 12 + length
+    return result
+
+
+def _find_by_chunks(chunks: dict[bytes, bytes]) -> Conversion | None:
+    """Return the conversion by gAMA and cHRM (PNG, third edition, 11.3.2), as in browsers; None for those of sRGB."""
+    gamma, places = chunks.get(b"gAMA", b""), chunks.get(b"cHRM", b"")
+    stated = int.from_bytes(gamma, "big") / 100_000
+    if len(gamma) != 4 or not _GAMMAS[0] <= stated <= _GAMMAS[1]:
+        return None
+    matrix = _find_matrix(places) if len(places) == 32 else np.eye(3)
+    power = None if abs(1 / stated - 2.2) <= _NEAR_POWER else 1 / stated
+    if matrix is None or (power is None and np.abs(matrix - np.eye(3)).max() <= _NEAR_MATRIX):
+        return None
+    name = f"PNG gAMA {stated:.3g}{' with cHRM' * bool(places)}"
+    return Conversion(name, partial(_convert_light, matrix=matrix.astype(np.float32), power=power))
+
+
+def _find_matrix(places: bytes) -> np.ndarray | None:
+    """Return the matrix from a PNG's primaries, in linear light, to those of BT.709; None for points on one line."""
+    x, y = np.array(struct.unpack(">8I", places)).reshape(4, 2).T / 100_000
+    if (y <= 0).any():
+        return None
+    (white, *primaries), to_xyz = np.stack([x / y, np.ones(4), (1 - x - y) / y], axis=1), []
+    for points, light in ((primaries, white), (_BT709_XYZ, _D65)):
+        columns = np.array(points).T
+        if abs(np.linalg.det(columns)) < 1e-6:
+            return None
+        to_xyz.append(columns * np.linalg.solve(columns, light))
+    cones = np.diag((_BRADFORD @ _D65) / (_BRADFORD @ white))
+    return np.linalg.inv(to_xyz[1]) @ np.linalg.inv(_BRADFORD) @ cones @ _BRADFORD @ to_xyz[0]
+
+
+def _find_code_points(data: bytes, kind: Kind, chunks: dict[bytes, bytes]) -> tuple[int, int]:
     """Return the numbers of primaries and transfer; zeros where a file has none."""
-    if kind.name == "PNG":
-        at = 8
-        while (length := int.from_bytes(data[at : at + 4], "big")) and data[at + 4 : at + 8] != b"IDAT":
-            if data[at + 4 : at + 8] == b"cICP" and length == 4:
-                return data[at + 8], data[at + 9]
-            at += 12 + length
-    elif kind.name in ("AVIF", "HEIF"):
+    if len(points := chunks.get(b"cICP", b"")) == 4:
+        return points[0], points[1]
+    if kind.name in ("AVIF", "HEIF"):
         for name, start, stop in boxes(io.BytesIO(data), len(data)):
             place = data.find(b"colrnclx", start, stop) if name == b"meta" else -1
             if 0 <= place <= len(data) - 12:
