@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from framekiln.runtime.recovery.captured_error import CapturedError
+from framekiln.runtime.recovery.captured_error import CapturedError, capture
 from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
 
 
@@ -39,3 +39,13 @@ def test_a_child_ignores_packages_of_the_working_directory(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     with ChildProcess(Held()) as child:
         assert child.call("add", 2, 3) == 5
+
+
+def test_a_message_of_any_length_is_kept_short_in_its_row():
+    try:
+        raise ValueError("begin" + "x" * 1_000_000 + "end")
+    except ValueError as error:
+        captured = capture(error)
+    assert captured.message.startswith("begin") and captured.message.endswith("end")
+    assert len(captured.message) < 11_000 and len(captured.traceback) < 11_000
+    assert "raise ValueError" in captured.traceback

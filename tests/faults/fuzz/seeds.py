@@ -15,8 +15,10 @@ from framekiln.media.file_types import HEAD_BYTES, detect_kind
 from tests.support.media.archive_factory import tar, zipped
 from tests.support.media.colour_profiles import ADOBE_RGB, rgb_profile
 from tests.support.media.material import ROOT
-from tests.support.media.media_factory import encoded, film, numbered
+from tests.support.media.media_factory import encoded, film, numbered, with_chunk
 from tests.support.media.rare_photos import bmp, tiff, two_bits
+from tests.support.media.tiff_factory import join_pages
+from tests.support.media.tiff_factory import tiff as wide
 
 _MOST = 40_000  # bytes of a file taken from the test media: small ones are decoded a hundred times a second
 _SAME = {"fflags": "bitexact"}  # no date and no random identity: the same bytes in every process
@@ -94,6 +96,10 @@ def _photos() -> dict[str, bytes]:
         "enclosed_png.bmp": bmp(0, 5, encoded(plain, "PNG"), (24, 40)),
         "ink.tif": tiff(ink, "<", deflate=False, differences=False, rows=10),
         "deflated_ink.tif": tiff(ink, ">", deflate=True, differences=True, rows=24),
+        "wide.tif": wide(noise.astype("u2") << 8, order=">", deflate=True, predictor=2, apart=True),
+        "tiles.tif": wide(noise.astype("f4"), deflate=True, predictor=3, tile=(16, 16), is_big=True),
+        "pages.tif": join_pages([wide(noise[:4], ((254, (1,)),)), wide(noise[..., 0].astype("i4"))]),
+        "gamma.png": with_chunk(encoded(plain, "PNG"), b"gAMA", (55_556).to_bytes(4, "big")),
         "float.tif": encoded(Pil.fromarray(noise[:, :, 0].astype(np.float32)), "TIFF"),
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from tests.support.media.colour_profiles import (
     ink_profile,
     rgb_profile,
 )
-from tests.support.media.media_factory import decoded, encoded
+from tests.support.media.media_factory import decoded, encoded, with_chunk
 from tests.support.media.photo_factory import save, single_row
 
 COLOURS = np.array([[180, 60, 60], [60, 180, 60], [60, 60, 180], [128, 128, 128], [255, 255, 255], [20, 40, 30]])
@@ -42,13 +41,6 @@ def shown(path: Path, column: str = "frame") -> tuple[np.ndarray, str | None]:
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
-
-
-def with_chunk(data: bytes, name: bytes, content: bytes) -> bytes:
-    """Return a PNG with a further chunk after its header."""
-    body = name + content
-    chunk = len(content).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
-    return data[:33] + chunk + data[33:]
 
 
 @pytest.mark.parametrize("name", PROFILES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zlib
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -26,6 +27,13 @@ def encoded(image: Pil.Image, kind: str, **options: Any) -> bytes:
     out = io.BytesIO()
     image.save(out, kind, **options)
     return out.getvalue()
+
+
+def with_chunk(data: bytes, name: bytes, content: bytes) -> bytes:
+    """Return a PNG with a further chunk after its header."""
+    body = name + content
+    chunk = len(content).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
+    return data[:33] + chunk + data[33:]
 
 
 def numbered(index: int, height: int = 16, width: int = 24) -> np.ndarray:

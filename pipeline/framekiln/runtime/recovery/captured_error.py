@@ -18,6 +18,8 @@ BROKEN_GPU = 71
 
 _ESCAPED = "backslashreplace"  # of what UTF-8 cannot encode, such as a path with undecodable bytes
 _TRACEBACK_ENTRIES = 12  # enough to reach our frame from a library's
+_LONGEST = 10_000
+"""Characters of a message or a traceback: each row that fails has both, and a message may hold a whole array."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +55,11 @@ class CapturedError:
 
 def capture(error: BaseException) -> CapturedError:
     """Return an exception's text, and clear the local variables of all frames that it came through."""
+    entries = traceback.format_exception(error)[-_TRACEBACK_ENTRIES:]
     captured = CapturedError(
         kind=type(error).__name__,
-        message=message_of(error),
-        traceback="".join(traceback.format_exception(error)[-_TRACEBACK_ENTRIES:]).encode(errors=_ESCAPED).decode(),
+        message=_shorten(message_of(error)),
+        traceback=_shorten("".join(entries).encode(errors=_ESCAPED).decode()),
         out_of_memory=is_out_of_memory(error),
         broken_gpu=is_broken_gpu(error),
     )
@@ -70,3 +73,8 @@ def capture(error: BaseException) -> CapturedError:
             link.__traceback__ = None
             chain += [link.__cause__, link.__context__]
     return captured
+
+
+def _shorten(text: str) -> str:
+    """Return a text's beginning and end; all of it, unless it is longer than the limit."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
