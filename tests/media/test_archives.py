@@ -127,7 +127,8 @@ def test_a_damaged_member_is_a_line_of_its_own(tmp_path: Path) -> None:
 def test_links_and_what_is_not_read_are_told(tmp_path: Path) -> None:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
-        for name, kind, target in (("a.png", tarfile.REGTYPE, ""), ("hard.png", tarfile.LNKTYPE, "a.png")):
+        hard = (("hard.png", tarfile.LNKTYPE, "a.png"), ("./other.png", tarfile.LNKTYPE, "./a.png"))
+        for name, kind, target in (("a.png", tarfile.REGTYPE, ""), *hard):
             item = tarfile.TarInfo(name)
             item.type, item.linkname = kind, target
             item.size = 0 if target else len(photo(7))
@@ -142,7 +143,7 @@ def test_links_and_what_is_not_read_are_told(tmp_path: Path) -> None:
             archive.addfile(item)
     (tmp_path / "a.tar").write_bytes(out.getvalue())
     rows, failures = shown(tmp_path)
-    assert rows == {"a.tar/a.png": 7, "a.tar/hard.png": 7}
+    assert rows == {"a.tar/a.png": 7, "a.tar/hard.png": 7, "a.tar/other.png": 7}
     assert failures == dict.fromkeys(("a.tar/soft.png", "a.tar/null", "a.tar/pipe"), "unreadable")
     data = bytearray(zipped(photos(2)))
     data[data.index(b"PK\x01\x02") + 8] |= 1  # encrypted

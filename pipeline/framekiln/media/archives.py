@@ -102,16 +102,17 @@ class Archive:
         archive, places = tarfile.open(fileobj=stream, mode="r:", tarinfo=_Header), dict[str, tuple[int, int]]()  # noqa: SIM115
         while (item := archive.next()) is not None:
             archive.members.clear()  # type: ignore[attr-defined]  # else all are kept
-            if item.islnk() and item.linkname in places:
-                places[item.name] = places[item.linkname]
+            name, target = item.name.removeprefix("./"), item.linkname.removeprefix("./")
+            if item.islnk() and target in places:
+                places[name] = places[target]
             elif item.isreg() and item.sparse is None:
-                places[item.name] = item.offset_data, item.size
+                places[name] = item.offset_data, item.size
             elif item.isdir() or item.type in _NO_FILES:
                 continue
             else:
-                places[item.name] = NOT_INSIDE, 0
-            offset, size = places[item.name]
-            self._add(item.name, size, "tar", offset)
+                places[name] = NOT_INSIDE, 0
+            offset, size = places[name]
+            self._add(name, size, "tar", offset)
         stream.seek(archive.offset)
         if len(rest := stream.read(_BLOCK)) < _BLOCK:
             raise MediaError(Reason.TRUNCATED, "TAR: the end is missing")
