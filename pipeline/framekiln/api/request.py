@@ -69,11 +69,7 @@ def cluster_address(option: str | None) -> str | None:
 
 
 def pipeline_of(pipeline: Manifest | None) -> PipelineFile:
-    """Read a pipeline file; the shipped one without a name.
-
-    Raises:
-        ConfigError: the file is missing or wrong.
-    """
+    """Read a pipeline file; the shipped one without a name. Raises ConfigError if the file is missing or wrong."""
     if isinstance(pipeline, Mapping):
         return model_of(PipelineFile, pipeline, "pipeline")
     return read_pipeline(_read_text(pipeline))
@@ -131,11 +127,7 @@ def _choose_inputs(*places: Input) -> list[str]:
 
 
 def input_texts(given: Input) -> list[str]:
-    """Return inputs as texts.
-
-    Raises:
-        ConfigError: one is no path.
-    """
+    """Return inputs as texts. Raises ConfigError if one is no path."""
     if given is None:
         return []
     several: Iterable[Any] = [given] if isinstance(given, str) or not isinstance(given, Iterable) else given

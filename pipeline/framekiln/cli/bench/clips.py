@@ -40,11 +40,7 @@ class ClipOptions:
     pools: Annotated[Literal["on", "off", "both"], clip_option(help="Keep buffers from batch to batch.")] = "on"
 
     def settings(self, cells: CellOptions, target: str = "") -> ClipSettings:
-        """Return what is measured.
-
-        Raises:
-            ConfigError: a scenario or a target is unknown.
-        """
+        """Return what is measured. Raises ConfigError if a scenario or a target is unknown."""
         from framekiln.api.bench_options import bench_plan
         from framekiln.lab.clips.formats import SCENARIOS, Load
         from framekiln.lab.clips.measure import ClipSettings
@@ -65,11 +61,7 @@ class ClipOptions:
         )
 
     def clips(self, folder: Path) -> list[Clip]:
-        """Return the clips, made ones in a folder.
-
-        Raises:
-            InputError: a file cannot be decoded.
-        """
+        """Return the clips, made ones in a folder. Raises InputError if a file cannot be decoded."""
         from framekiln.lab.clips.formats import FORMATS, clip_of_file, made_clip
 
         return [

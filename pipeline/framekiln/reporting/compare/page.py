@@ -28,11 +28,7 @@ def default_path(comparison: Comparison) -> str:
 
 
 def write_page(path: str, comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
-    """Write the page and return its path.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Write the page and return its path. Raises OutputError if the file cannot be written."""
     target = Path(path).expanduser()
     with writing(target, code="FK-PAGE-NOT-WRITABLE", fix="choose another file with --html"):
         target.write_text(render(comparison, verdicts), encoding="utf-8", errors="replace")

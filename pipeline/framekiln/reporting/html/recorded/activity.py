@@ -67,11 +67,7 @@ class Activity:
 
 
 def read_activity(store: Store, run: str) -> Activity | None:
-    """Add up a run's records; None where there are none.
-
-    Raises:
-        GoneError: the run ended while it was being read.
-    """
+    """Add up a run's records; None where there are none. Raises GoneError if the run ended while it was being read."""
     span = _find_span(store, run)
     if span is None:
         return None
