@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from framekiln.api.bench import BenchFiles
 from framekiln.api.bench_options import CellOptions
 from framekiln.cli.app import app
-from framekiln.cli.bench.clips import ClipOptions, bench_clips
+from framekiln.cli.bench.clips import bench_clips, clip_settings
+from framekiln.cli.bench.options import ClipOptions
 from framekiln.contract.errors import ConfigError, InputError
 from framekiln.lab.clips.formats import Clip, ClipFormat, Load, arrivals, clip_of_file, made_clip
 from framekiln.lab.clips.frames import PHASES, Buffers, FrameCall
@@ -229,7 +230,7 @@ def test_the_command_takes_files_and_refuses_unknown_scenarios(tmp_path):
     ]
     assert stats["findings"] == []
     with pytest.raises(ConfigError) as error:
-        ClipOptions(clip="4k", scenario="burst").settings(cells)
+        clip_settings(ClipOptions(clip="4k", scenario="burst"), cells)
     assert error.value.code == "FK-BENCH-SCENARIO"
 
 

@@ -61,8 +61,8 @@ class BenchFiles:
         """Read the figures to compare with, before they may be written anew. Raises ConfigError if they are none."""
         return results.read_report(self.against) if self.against else None
 
-    def check(self) -> None:
-        """Check that all files can be written, and that there is a base for conditions.
+    def check(self) -> Self:
+        """Check that all files can be written, and that there is a base for conditions; return the same.
 
         Raises:
             ConfigError: one of these is not so.
@@ -79,6 +79,7 @@ class BenchFiles:
         if self.fail_if:
             conditions(self.fail_if)
         parse_targets(self.target)
+        return self
 
     def write(self, report: results.BenchReport, *, is_new: bool) -> list[Path]:
         """Write the figures of a new bench, and a copy where one is asked for."""
@@ -157,9 +158,8 @@ def bench(model: Model | Given | Sequence[Model | Given] | Place, **options: Unp
     >>> [(cell.cell.batch, cell.outcome) for cell in result.cells]
     [(1, 'ok'), (4, 'ok')]
     """
-    files = BenchFiles.of(checked(BenchOptions, options))
+    files = BenchFiles.of(checked(BenchOptions, options)).check()
     cells = {name: value for name, value in options.items() if name not in FileOptions.__annotations__}
-    files.check()
     base = files.base()
     if (earlier := earlier_figures(model, options.get("pipeline"))) is not None:
         for name in cells:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +11,7 @@ from typer import Argument, Option
 
 from framekiln.api.bench_options import CellOptions, FileOptions
 from framekiln.api.options import defaults
-from framekiln.cli.bench.clips import ClipOptions, bench_clips
-from framekiln.cli.bench.files import finish
-from framekiln.cli.bench.nsight import NsightOptions, bench_nsight
-from framekiln.cli.bench.videos import SavOptions, bench_videos
+from framekiln.cli.bench.options import ClipOptions, NsightOptions, SavOptions, check_options, check_unread, list_given
 from framekiln.cli.options import Quiet, names
 from framekiln.contract.errors import ConfigError
 from framekiln.reporting.terminal.console import print_line
@@ -25,10 +21,6 @@ if TYPE_CHECKING:
 
 _CHATTY = ("torchao", "torch.utils._pytree")
 """Loggers that warn whenever torchao is imported, which transformers does where it is installed."""
-_MACHINE = ("device", "weights_dir")
-_CELL = ("size", "frames", "precisions", "compile", "backends", "channels_last", *_MACHINE)
-_READ = {"--sav": ("precisions", *_MACHINE), "--clip": _CELL, "--nsys": ("batch", "pipeline", "input", *_CELL)}
-"""Options of cells that a measurement other than that of cells reads."""
 _UNMEASURED = ("out", "save", "against", "fail_if", "target")
 """Options for files that figures measured before need."""
 
@@ -57,19 +49,21 @@ def bench(
     Nothing else should use the machine meanwhile. Weights are random where the published ones are missing.
     Exits with 1 if a condition of --fail-if is met, or a limit of --target is not.
     """
-    from framekiln.api.bench import BenchFiles
-
     console = Console(quiet=quiet)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.ERROR)
+    from framekiln.api.bench import BenchFiles
+    from framekiln.cli.bench.clips import bench_clips
+    from framekiln.cli.bench.nsight import bench_nsight
+    from framekiln.cli.bench.videos import bench_videos
+
     if list_ or model is None:
         _print_models(console, options["pipeline"])
         return
     if not names(model):
         raise ConfigError("MODEL is empty; `framekiln bench --list` names models.", code="FK-BENCH-MODEL")
-    _check_options(options, videos, clips, nsight, files)
-    kept = BenchFiles.of({**files, "out": files["out"] or "bench"})
-    kept.check()
+    check_options(options, videos, clips, nsight, files)
+    kept = BenchFiles.of({**files, "out": files["out"] or "bench"}).check()
     if videos.is_asked:
         bench_videos(console, names(model), options, videos, kept)
     elif clips.clip:
@@ -82,13 +76,14 @@ def bench(
 
 def _measure_or_compare(console: Console, model: str, cells: CellOptions, files: FileOptions, kept: BenchFiles) -> None:
     from framekiln.api.bench import earlier_figures
+    from framekiln.cli.bench.files import finish
     from framekiln.cli.bench.measure import measure
     from framekiln.lab.output.results import read_report
 
     base, earlier = kept.base(), earlier_figures(model, cells["pipeline"])
     if earlier is not None:
-        unread = [*_list_given(cells, defaults(CellOptions)), *_list_given(files, defaults(FileOptions), _UNMEASURED)]
-        _check_unread(unread, "with figures measured before")
+        unread = [*list_given(cells, defaults(CellOptions)), *list_given(files, defaults(FileOptions), _UNMEASURED)]
+        check_unread(unread, "with figures measured before")
     report = read_report(earlier) if earlier else measure(console, names(model), cells, kept)
     finish(console, report, kept, base, is_new=earlier is None)
 
@@ -99,48 +94,3 @@ def _print_models(console: Console, pipeline: Any) -> None:
 
     print_line(console, f"Models: {', '.join(known_models())}")
     print_line(console, f"Steps: {', '.join(first_pass_steps(read_pipeline(pipeline)))}")
-
-
-def _check_options(
-    cells: CellOptions, videos: SavOptions, clips: ClipOptions, nsight: NsightOptions, files: FileOptions
-) -> None:
-    """Check that everything that was asked for is measured: no option is left out in silence.
-
-    Raises:
-        ConfigError: something would be left out, or there is no GPU.
-    """
-    from framekiln.lab.measure.timed import check_device
-
-    if videos.sav is not None and videos.test:
-        raise ConfigError("--sav and --test are measured one at a time.", code="FK-BENCH-OPTION")
-    asked = {"--sav": videos.is_asked, "--clip": bool(clips.clip), "--nsys": nsight.is_asked}
-    others = [name for name, is_asked in asked.items() if is_asked]
-    if len(others) > 1:
-        raise ConfigError(f"{others[0]} and {others[1]} are measured one at a time.", code="FK-BENCH-OPTION")
-    for name, group, usual in (("--sav", videos, SavOptions()), ("--clip", clips, ClipOptions())):
-        if not asked[name]:
-            _check_unread(_list_given(vars(group), vars(usual)), f"without {name}")
-    for name in others:
-        unread = _list_given(cells, defaults(CellOptions), _READ[name])
-        if name == "--nsys":  # recordings are compared with nothing
-            unread += _list_given(files, defaults(FileOptions), ("out",))
-        _check_unread(unread, f"with {name}")
-    if files["note"] and not files["history"]:
-        _check_unread(["--note"], "without --history")
-    if cells["iterations"] is not None and cells["duration"] is not None:
-        _check_unread(["--duration"], "with --iterations")
-    if cells["find_batch"] and cells["batch"]:
-        _check_unread(["--batch"], "with --find-batch")
-    if not nsight.dry_run:
-        check_device(cells["device"])
-
-
-def _list_given(options: Mapping[str, Any], usual: Mapping[str, Any], known: Collection[str] = ()) -> list[str]:
-    """Return the options with another value than their default, but for some, as on the command line."""
-    given = [name for name, value in options.items() if name not in known and value != usual[name]]
-    return [f"--{name.replace('_', '-')}" for name in given]
-
-
-def _check_unread(options: Sequence[str], where: str) -> None:
-    if options:
-        raise ConfigError(f"{options[0]} changes nothing {where}; leave it out.", code="FK-BENCH-OPTION")

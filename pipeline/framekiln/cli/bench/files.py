@@ -1,24 +1,22 @@
 """The end of `framekiln bench`, whatever it measured: files, findings and verdicts."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from typer import Exit
 
+from framekiln.api.bench import BenchFiles, concluded
 from framekiln.cli.console import ERRORS, interruptible, print_note
+from framekiln.lab.findings import LOAD, load
+from framekiln.lab.measure.device_facts import bench_environment
+from framekiln.lab.output.results import BenchReport, Finding, new_report, require_any
+from framekiln.lab.samples import samples
+from framekiln.reporting.bench.page import PictureRow
 from framekiln.reporting.terminal.console import print_line
-
-if TYPE_CHECKING:
-    from framekiln.api.bench import BenchFiles
-    from framekiln.lab.output.results import BenchReport, Finding
-    from framekiln.reporting.bench.page import PictureRow
-
 
 _PRINTED = 3  # findings of a rule in the terminal
 
@@ -42,10 +40,6 @@ def measuring(
         OutputError: a file cannot be written.
         Exit: a condition is met, or a target is not.
     """
-    from framekiln.lab.findings import load
-    from framekiln.lab.measure.device_facts import bench_environment
-    from framekiln.lab.output.results import new_report
-
     base, environment = files.base(), bench_environment(device)
     crowded = tuple(load(environment))
     print_findings(crowded)
@@ -71,8 +65,6 @@ def keep_figures(report: BenchReport, files: BenchFiles, pictures: Sequence[Pict
     Raises:
         OutputError: a file cannot be written.
     """
-    from framekiln.api.bench import BenchFiles, concluded
-
     concluded(report, BenchFiles(out=files.out), None, is_new=True, pictures=pictures)
 
 
@@ -91,11 +83,6 @@ def finish(
         ConfigError: nothing was measured, or nothing that the base has.
         OutputError: a file cannot be written.
     """
-    from framekiln.api.bench import concluded
-    from framekiln.lab.findings import LOAD
-    from framekiln.lab.output.results import require_any
-    from framekiln.lab.samples import samples
-
     result = concluded(report, files, base, is_new=is_new, pictures=pictures)
     if result.base_differs:
         print_note(f"The base was measured elsewhere: {result.base_differs}.")

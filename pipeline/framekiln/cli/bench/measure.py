@@ -1,9 +1,6 @@
 """The measurement of `framekiln bench`: models one after the other, each cell printed as it ends."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -14,15 +11,13 @@ from framekiln.cli.console import interruptible
 from framekiln.lab.bench import BenchWatch
 from framekiln.lab.measure.figures import MODEL_SHARE
 from framekiln.lab.measure.timed import USUAL_CALLS
+from framekiln.lab.measure.tracing import Details
+from framekiln.lab.output.cells import CellResult
+from framekiln.lab.output.results import BenchReport, Finding, ModelInfo
 from framekiln.lab.sweep.batch_search import SearchResult, curves, knee
 from framekiln.reporting.bench.tables import drift, peak_memory, speed_up
 from framekiln.reporting.kit.formatting import figure
 from framekiln.reporting.terminal.console import print_line
-
-if TYPE_CHECKING:
-    from framekiln.lab.measure.tracing import Details
-    from framekiln.lab.output.cells import CellResult
-    from framekiln.lab.output.results import BenchReport, Finding, ModelInfo
 
 
 class _Printing(BenchWatch):

@@ -1,44 +1,25 @@
 """`framekiln bench MODEL --nsys` and `--ncu`: recordings by Nsight's tools, without timings of the bench's own."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
 from rich.console import Console
 
+from framekiln.api.bench_options import CellOptions, bench_plan
+from framekiln.cli.bench.options import NsightOptions
 from framekiln.cli.console import interruptible
-from framekiln.cli.options import profiler_option
+from framekiln.lab.measure.device_facts import bench_environment
+from framekiln.lab.models.registry import find_model, is_step
+from framekiln.lab.nsight.rules import compute_findings, systems_findings
+from framekiln.lab.nsight.session import Mode, NsightRecorder, Target
+from framekiln.lab.output.results import STATS, Finding, new_report, write_report
+from framekiln.profiling.tools.nsight import NCU, NSYS, NsightTool, find_tool, named_command, require_tool
+from framekiln.reporting.bench.page import PAGE, render, write_page
 from framekiln.reporting.terminal.console import print_line
-
-if TYPE_CHECKING:
-    from framekiln.api.bench_options import CellOptions
-    from framekiln.lab.nsight.session import Mode, Target
-    from framekiln.lab.output.results import Finding
-    from framekiln.profiling.tools.nsight import NsightTool
-
-
-@dataclass(frozen=True, kw_only=True)
-class NsightOptions:
-    """Options of Nsight's tools."""
-
-    nsys: Annotated[
-        Literal["external", "inline"] | None,
-        profiler_option(help="Record by Nsight Systems: the whole process, or only the calls after the warm-up."),
-    ] = None
-    ncu: Annotated[bool, profiler_option("--ncu", help="Record kernels by Nsight Compute.")] = False
-    dry_run: Annotated[
-        bool, profiler_option("--dry-run", help="Print the commands of --nsys and --ncu, and run nothing.")
-    ] = False
-
-    @property
-    def is_asked(self) -> bool:
-        """Return whether a tool records."""
-        return self.ncu or self.nsys is not None or self.dry_run
 
 
 def bench_nsight(console: Console, models: Sequence[str], cells: CellOptions, nsight: NsightOptions, out: Path) -> None:
@@ -48,12 +29,6 @@ def bench_nsight(console: Console, models: Sequence[str], cells: CellOptions, ns
         ConfigError: a tool or a permission is missing, or a model is unknown.
         SetupError: a tool failed.
     """
-    from framekiln.lab.measure.device_facts import bench_environment
-    from framekiln.lab.nsight.session import NsightRecorder
-    from framekiln.lab.output.results import STATS, new_report, write_report
-    from framekiln.profiling.tools.nsight import require_tool
-    from framekiln.reporting.bench.page import PAGE, render, write_page
-
     targets = _list_targets(models, cells)
     recorder = NsightRecorder(folder=out / "nsight", note=partial(print_line, console))
     if nsight.dry_run:
@@ -79,9 +54,6 @@ def bench_nsight(console: Console, models: Sequence[str], cells: CellOptions, ns
 
 
 def _list_targets(models: Sequence[str], cells: CellOptions) -> list[Target]:
-    from framekiln.api.bench_options import bench_plan
-    from framekiln.lab.models.registry import find_model, is_step
-    from framekiln.lab.nsight.session import Target
 
     plan = bench_plan(cells)
     for name in models:
@@ -97,7 +69,6 @@ def _list_targets(models: Sequence[str], cells: CellOptions) -> list[Target]:
 
 
 def _list_asked(nsight: NsightOptions) -> list[tuple[str, NsightTool, Mode | None]]:
-    from framekiln.profiling.tools.nsight import NCU, NSYS
 
     asked: list[tuple[str, NsightTool, Mode | None]] = []
     if nsight.nsys is not None or not nsight.ncu:
@@ -107,8 +78,6 @@ def _list_asked(nsight: NsightOptions) -> list[tuple[str, NsightTool, Mode | Non
 
 def _list_commands(nsight: NsightOptions, recorder: Any, targets: Sequence[Target]) -> Iterator[str]:
     """Yield the commands for any machine: with the tool as the environment names it, or its bare name."""
-    from framekiln.profiling.tools.nsight import find_tool, named_command
-
     yield shlex.join(["mkdir", "-p", str(recorder.folder)])  # nsys and ncu make no folders
     for target in targets:
         for _, tool, mode in _list_asked(nsight):
@@ -117,7 +86,6 @@ def _list_commands(nsight: NsightOptions, recorder: Any, targets: Sequence[Targe
 
 
 def _record(recorder: Any, tool: Sequence[str], target: Target, mode: Mode | None) -> tuple[Any, list[Finding]]:
-    from framekiln.lab.nsight.rules import compute_findings, systems_findings
 
     if mode is None:
         kernels = recorder.record_kernels(tool, target)

@@ -1,63 +1,39 @@
 """`framekiln bench MODEL --sav DIR`: models that follow objects through videos with true masks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
 from rich.console import Console
 
+from framekiln.api.bench import BenchFiles
+from framekiln.api.bench_options import CellOptions, bench_plan
 from framekiln.cli.bench.files import measuring
-from framekiln.cli.options import video_option
+from framekiln.cli.bench.options import SavOptions
 from framekiln.contract.errors import MediaError, check_known
+from framekiln.contract.placement import WEIGHT_TYPES, Placement
+from framekiln.lab.models.registry import RANDOM, find_model
+from framekiln.lab.sav.layout import AnnotatedVideo, annotated_videos, write_made_video
+from framekiln.lab.sav.measure import SavBench, SavSettings, VideoModel, VideoRow
+from framekiln.lab.sav.trackers import check_model, load_tracker
+from framekiln.planning.manifest import read_pipeline
+from framekiln.reporting.bench.page import PictureRow, picture_rows
+from framekiln.reporting.bench.tables import videos_table
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 
-if TYPE_CHECKING:
-    from framekiln.api.bench import BenchFiles
-    from framekiln.api.bench_options import CellOptions
-    from framekiln.lab.sav.layout import AnnotatedVideo
-    from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow
-    from framekiln.reporting.bench.page import PictureRow
 
-
-@dataclass(frozen=True, kw_only=True)
-class SavOptions:
-    """Options of video segmentation."""
-
-    sav: Annotated[
-        Path | None,
-        video_option("--sav", metavar="DIR", help="Videos with true masks in SA-V's layout, or DAVIS's."),
-    ] = None
-    test: Annotated[bool, video_option("--test", help="Run --sav on a small video that is made for it.")] = False
-    prompt: Annotated[
-        Literal["points", "box", "mask"], video_option(help="What the first true mask of an object becomes.")
-    ] = "points"
-    limit_videos: Annotated[int | None, video_option(min=1, help="Only the first videos.")] = None
-    limit_objects: Annotated[int | None, video_option(min=1, help="Only the first objects of each video.")] = None
-    runs: Annotated[int, video_option(min=1, help="Runs of each object.")] = 5
-    overlays: Annotated[bool, video_option("--overlays", help="Keep pictures of masks and truth.")] = False
-
-    @property
-    def is_asked(self) -> bool:
-        """Return whether videos are measured."""
-        return self.test or self.sav is not None
-
-    def settings(self, device: str, out: Path | None) -> SavSettings:
-        """Return what is measured."""
-        from framekiln.lab.sav.measure import SavSettings
-
-        return SavSettings(
-            prompt=self.prompt,
-            limit_videos=self.limit_videos,
-            limit_objects=self.limit_objects,
-            runs=self.runs,
-            device=device,
-            overlays=out / "overlays" if self.overlays and out else None,
-        )
+def _make_settings(options: SavOptions, device: str, out: Path | None) -> SavSettings:
+    return SavSettings(
+        prompt=options.prompt,
+        limit_videos=options.limit_videos,
+        limit_objects=options.limit_objects,
+        runs=options.runs,
+        device=device,
+        overlays=out / "overlays" if options.overlays and out else None,
+    )
 
 
 def bench_videos(
@@ -71,13 +47,8 @@ def bench_videos(
         OutputError: a file cannot be written.
         Exit: a condition is met, or a target is not.
     """
-    from framekiln.api.bench_options import bench_plan
-    from framekiln.lab.sav.layout import annotated_videos, write_made_video
-    from framekiln.reporting.bench.page import picture_rows
-    from framekiln.reporting.bench.tables import videos_table
-
     plan = bench_plan(cells)
-    settings = videos.settings(plan.measure.device, files.out)
+    settings = _make_settings(videos, plan.measure.device, files.out)
     models = _list_models(names_, plan.axes.precisions, settings.device, plan.weights_dir)
     rows: list[VideoRow] = []
 
@@ -96,11 +67,6 @@ def bench_videos(
 def _list_models(
     names_: Sequence[str], precisions: Sequence[str], device: str, weights_dir: Path | None
 ) -> list[VideoModel]:
-    from framekiln.contract.placement import WEIGHT_TYPES, Placement
-    from framekiln.lab.models.registry import RANDOM, find_model
-    from framekiln.lab.sav.measure import VideoModel
-    from framekiln.lab.sav.trackers import check_model, load_tracker
-    from framekiln.planning.manifest import read_pipeline
 
     for name in names_:
         check_model(name)
@@ -131,7 +97,6 @@ def _measure(
     settings: SavSettings,
     rows: list[VideoRow],
 ) -> None:
-    from framekiln.lab.sav.measure import SavBench
 
     with suppress(MediaError):  # a mask that cannot be read becomes a row
         taken = videos[: settings.limit_videos]
