@@ -1,5 +1,5 @@
 """What `import framekiln` gives: functions with the options of the commands, and typed results.
 
-A module each for what is returned or given: `request` (with `options` and `steps`), `plan`, `run` (with `progress`),
-`output` (with `summary` and `frames`), `compare`, `bench`. The commands print what these return.
+Each noun has a module: `request` (with `options` and `steps`), `plan`, `run` (with `watch`), `output` (with `summary`),
+`compare`, `bench`. The commands take the same options and print the same results.
 """
