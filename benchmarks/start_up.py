@@ -109,15 +109,11 @@ def set_ups(checkouts: Mapping[str, Path], repeats: int) -> dict[str, dict[str, 
     return taken
 
 
-def _median(values: Sequence[float]) -> float:
-    return statistics.median(values)
-
-
 def _print(title: str, names: Sequence[str], figures: Mapping[str, Sequence[Sequence[float]]], form: str) -> None:
     """Print a table: a line for each figure, a column for each checkout, and their ratio."""
     print(f"| {title} | {' | '.join(figures)} |{' ratio |' if len(figures) > 1 else ''}")
     for i, name in enumerate(names):
-        values = [_median([each[i] for each in repeats]) for repeats in figures.values()]
+        values = [statistics.median([each[i] for each in repeats]) for repeats in figures.values()]
         ratio = f" {values[0] / values[1]:.2f} |" if len(values) > 1 else ""
         print(f"| {name} | {' | '.join(format(value, form) for value in values)} |{ratio}")
 

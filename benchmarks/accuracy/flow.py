@@ -6,7 +6,6 @@ The least agreement was chosen on other photos and other motion than those here 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import cv2
 import numpy as np
@@ -25,7 +24,9 @@ def measure() -> list[AccuracyFigure]:
     frames, truth = rubberwhale()
     direct = _dis(frames)
     (row, _) = ready(cache=True)(table(frames)).to_pylist()
-    whale = _full(row, truth.shape)
+    field = decode(row["flow_field"])
+    scale = np.array([truth.shape[1] / field.shape[1], truth.shape[0] / field.shape[0]], np.float32)
+    whale = np.asarray(cv2.resize(field, (truth.shape[1], truth.shape[0])) * scale)
     exact = _figure("RubberWhale at 584x388", "end-point error, px", off(whale, truth), off(direct, truth))
     return [exact, *_large()]
 
@@ -57,10 +58,3 @@ def _dis(frames: Sequence[np.ndarray]) -> np.ndarray:
 
 def _figure(data: str, what: str, value: float, library: float, better: str = "lower") -> AccuracyFigure:
     return AccuracyFigure(subject="flow", data=data, measure=what, value=value, library=library, better=better)
-
-
-def _full(row: dict[str, Any], shape: tuple[int, ...]) -> np.ndarray:
-    """Return the kept field at the size of the frame, in its px."""
-    field = decode(row["flow_field"])
-    scale = np.array([shape[1] / field.shape[1], shape[0] / field.shape[0]], np.float32)
-    return np.asarray(cv2.resize(field, (shape[1], shape[0])) * scale)

@@ -67,7 +67,10 @@ def main() -> None:
         )
         results: list[StepResult] = []
         for result in run_steps(steps, options, words.limit):
-            _print(result)
+            for line in result.results:
+                print(json.dumps({"step": result.step} | line), file=sys.stderr)
+            summary = {key: value for key, value in asdict(result).items() if key != "results"}
+            print(json.dumps(rounded(summary)), file=sys.stderr, flush=True)
             results.append(result)
             if words.out is not None:
                 words.out.mkdir(parents=True, exist_ok=True)
@@ -85,14 +88,6 @@ def _work_folder(wanted: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="framekiln-gpu-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
-
-
-def _print(result: StepResult) -> None:
-    """Print a step's results, a line each."""
-    for line in result.results:
-        print(json.dumps({"step": result.step} | line), file=sys.stderr)
-    summary = {key: value for key, value in asdict(result).items() if key != "results"}
-    print(json.dumps(rounded(summary)), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -149,7 +149,10 @@ class Bench:
                     cells = self._plan.axes.cells(self._infos[source.name].batch)
                     self._measure_cells(process, cells)
                     if folder is not None and self._plan.details.is_asked:
-                        self._record(process, source.name, cells[0], folder)
+                        cell = cells[0]
+                        details = process.details(cell, self._plan.details, folder.absolute())
+                        self._watch.details(details)
+                        self._found += waits(f"{source.name}, {cell.title}", details.syncs)
 
     def _measure_cells(self, process: ModelBench, cells: Sequence[Cell]) -> None:
         if not self._plan.find_batch:
@@ -162,12 +165,6 @@ class Bench:
     def _add(self, result: CellResult) -> None:
         self._watch.cell(result)
         self.cells.append(result)
-
-    def _record(self, process: ModelBench, model: str, cell: Cell, folder: Path) -> None:
-        """Record a cell in detail, and keep the waits for the GPU as findings."""
-        details = process.details(cell, self._plan.details, folder.absolute())
-        self._watch.details(details)
-        self._found += waits(f"{model}, {cell.title}", details.syncs)
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def waits(where: str, syncs: Mapping[str, int]) -> list[Finding]:
 
 
 def _dominant(cell: CellResult) -> Iterator[Finding]:
-    for layer in _level(cell, 1):
+    for layer in [layer for layer in cell.layers if layer.depth == 1]:
         if layer.share > DOMINANT:
             text = f"{layer.path} ({layer.kind}) takes {layer.share:.0%} of the model's time"
             inside = [below for below in cell.layers if below.path.startswith(f"{layer.path}.")]
@@ -233,10 +233,6 @@ RULES: tuple[Rule, ...] = (
     _throttled,
     _weak,
 )
-
-
-def _level(cell: CellResult, depth: int) -> Sequence[Layer]:
-    return [layer for layer in cell.layers if layer.depth == depth]
 
 
 def _finding(rule: str, cell: CellResult, text: str, fix: str, **numbers: float) -> Finding:

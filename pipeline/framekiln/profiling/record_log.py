@@ -86,14 +86,12 @@ class Stream:
             self._pending.clear()
             if lines:
                 with suppress(OutputError):
-                    self._write(b"".join([line() for line in lines]))
-
-    def _write(self, data: bytes) -> None:
-        if self._store.appends:
-            self._store.append(f"{self._name}.jsonl", data)
-        else:
-            self._number += 1
-            self._store.write(f"{self._name}-{self._number:06}.jsonl", data)
+                    data = b"".join([line() for line in lines])
+                    if self._store.appends:
+                        self._store.append(f"{self._name}.jsonl", data)
+                    else:
+                        self._number += 1
+                        self._store.write(f"{self._name}-{self._number:06}.jsonl", data)
 
     def _watch(self) -> None:
         while self._pending.wait():

@@ -176,7 +176,12 @@ class _Bench:
         if isinstance(result, CapturedError) and not result.broken_gpu:
             raise GaveUpError(f"a batch of {count} raised {result.kind}: {result.message}")
         if isinstance(result, ChildDied | CapturedError):
-            return self._failed(count, result)
+            self.close()
+            self._deaths += 1
+            if self._deaths >= _DEATHS:
+                problem = f"its process died {self._deaths} times, last at a batch of {count}: {reason_of(result)}"
+                raise GaveUpError(problem)
+            return Sample(subject=self._step.name, batch=count, outcome="error", why=reason_of(result))
         if result.outcome == "ok":
             self.trials.append(result)
         return result
@@ -225,14 +230,6 @@ class _Bench:
             self.close()
             raise GaveUpError(f"it could not be set up: {reason_of(answer)}")
         self._batch, self.ready = count, self.ready or answer
-
-    def _failed(self, count: int, answer: ChildDied | CapturedError) -> Sample:
-        self.close()
-        self._deaths += 1
-        if self._deaths >= _DEATHS:
-            problem = f"its process died {self._deaths} times, last at a batch of {count}: {reason_of(answer)}"
-            raise GaveUpError(problem)
-        return Sample(subject=self._step.name, batch=count, outcome="error", why=reason_of(answer))
 
     def close(self) -> None:
         """End the child."""

@@ -75,17 +75,14 @@ class Load:
         first = 0
         while first < len(times):
             full = times[first + self.batch - 1] if first + self.batch <= len(times) else float("inf")
-            self._wait_until(max(times[first], min(times[first] + self.linger_s, full)))
+            while (left := max(times[first], min(times[first] + self.linger_s, full)) - self.clock()) > 0:
+                self.sleep(left)
             start = self.clock()
             waiting = [arrival for arrival in times[first : first + self.batch] if arrival <= start]
             handle(len(waiting))
             done.append(Served(arrivals=tuple(waiting), start=start, end=self.clock()))
             first += len(waiting)
         return done
-
-    def _wait_until(self, moment: float) -> None:
-        while (left := moment - self.clock()) > 0:
-            self.sleep(left)
 
 
 def arrivals(frames: int, rate: float, start: float) -> list[float]:

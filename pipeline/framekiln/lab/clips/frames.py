@@ -87,9 +87,18 @@ class FrameCall:
             with self.phase("infer"):
                 outputs = self.prepared.call()
             with self.phase("download"):
-                arrays = self._download(outputs)
+                arrays = [
+                    self.buffers.take(
+                        f"output {i}", tensor.shape, tensor.dtype, "cpu", pin=tensor.device.type != "cpu"
+                    ).copy_(tensor, non_blocking=True)
+                    for i, tensor in enumerate(tensors_in(outputs))
+                ]
             with self.phase("postprocess"):
-                return self._postprocess(frames, arrays)
+                area = next((array for array in arrays if _is_map(array, self._input)), None)
+                if area is None:
+                    return list(frames)
+                maps = area.float().flatten(1, -3).mean(1) if area.dim() > 3 else area.float()
+                return [self._drawn(frame, maps[i * self.eyes : (i + 1) * self.eyes]) for i, frame in enumerate(frames)]
 
     def _upload(self, frames: Sequence[Image]) -> torch.Tensor:
         import torch
@@ -114,21 +123,6 @@ class FrameCall:
         levels.copy_(views.permute(0, 3, 1, 2))
         small = interpolate(levels, self._input.shape[2:], mode="bilinear")
         self._input[: len(small)].copy_(small.div_(255).sub_(MEAN).div_(STD))
-
-    def _download(self, outputs: Any) -> list[torch.Tensor]:
-        return [
-            self.buffers.take(f"output {i}", tensor.shape, tensor.dtype, "cpu", pin=tensor.device.type != "cpu").copy_(
-                tensor, non_blocking=True
-            )
-            for i, tensor in enumerate(tensors_in(outputs))
-        ]
-
-    def _postprocess(self, frames: Sequence[Image], arrays: Sequence[torch.Tensor]) -> list[Image]:
-        area = next((array for array in arrays if _is_map(array, self._input)), None)
-        if area is None:
-            return list(frames)
-        maps = area.float().flatten(1, -3).mean(1) if area.dim() > 3 else area.float()
-        return [self._drawn(frame, maps[i * self.eyes : (i + 1) * self.eyes]) for i, frame in enumerate(frames)]
 
     def _drawn(self, frame: Image, maps: torch.Tensor) -> Image:
         """Tint the half of a frame where each eye's map is above 0, the threshold of masks."""

@@ -117,7 +117,7 @@ class ModelBench:
         if isinstance(answer, ChildDied | CapturedError):
             self._child.end()
             blank = CellResult(cell=cell, model=self._source.name, outcome="error", why=reason_of(answer))
-            return blank if not _is_killed(answer) else _killed(blank)
+            return blank if not (isinstance(answer, ChildDied) and answer.how == "SIGKILL") else _killed(blank)
         if answer.outcome == "oom":
             self._child.end()  # what an allocation that failed leaves behind is not measured
         return answer
@@ -151,11 +151,6 @@ class ModelBench:
         if not self._child.is_there:
             self._child.start(ModelProcess(self._source, self._options))
         return self._child.call(method, *arguments, timeout_s=_TIMEOUT_S)
-
-
-def _is_killed(answer: ChildDied | CapturedError) -> bool:
-    """Return whether the system ended a process, which it does where memory runs out."""
-    return isinstance(answer, ChildDied) and answer.how == "SIGKILL"
 
 
 def _killed(blank: CellResult) -> CellResult:
