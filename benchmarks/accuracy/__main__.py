@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import accuracy
-from benchmarks.accuracy.figure import AccuracyFigure
+from benchmarks.accuracy import AccuracyFigure
 
 TOLERANCE = 1e-3  # figures are rounded to three digits in the table
 

@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.accuracy.figure import AccuracyFigure
+from benchmarks.accuracy import AccuracyFigure
 from framekiln.contract.columns import Image, pack
 from framekiln.contract.placement import Placement
 from framekiln_stages.faces.stage import Faces

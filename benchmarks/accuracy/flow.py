@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
-from benchmarks.accuracy.figure import AccuracyFigure
+from benchmarks.accuracy import AccuracyFigure
 from framekiln_stages.flow.flow_colors import decode
 from tests.support.media.photos import PHOTOS, photo
 from tests.support.stages.flow_factory import driven, off, ready, rubberwhale, table

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from sklearn.metrics import adjusted_rand_score
 
+from benchmarks.accuracy import AccuracyFigure
 from benchmarks.accuracy.faces import COUPLE, frames, read, real_stage, with_face_of
-from benchmarks.accuracy.figure import AccuracyFigure
 from framekiln.contract.columns import Image, pack
 from framekiln.contract.placement import Placement
 from framekiln_stages.faces.stage import Faces

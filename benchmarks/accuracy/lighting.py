@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from benchmarks.accuracy.figure import AccuracyFigure
+from benchmarks.accuracy import AccuracyFigure
 from tests.support.media.photos import PHOTOS
 from tests.support.stages.lighting_factory import even_scene, gain, light, photo
 

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 from sklearn.metrics import roc_auc_score
 
+from benchmarks.accuracy import AccuracyFigure
 from benchmarks.accuracy.faces import real_stage
-from benchmarks.accuracy.figure import AccuracyFigure
 from framekiln.contract.columns import Image, pack
 from framekiln_stages.faces.stage import Faces
 from framekiln_stages.identities.comparison import Rule, compare

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import cv2
 import numpy as np
 
-from benchmarks.accuracy.figure import AccuracyFigure
+from benchmarks.accuracy import AccuracyFigure
 from framekiln.contract.columns import Image
 from framekiln.contract.placement import Placement
 from framekiln.weights.resolver import resolve

@@ -11,7 +11,7 @@ from itertools import permutations
 
 import numpy as np
 
-from benchmarks.accuracy.figure import AccuracyFigure
+from benchmarks.accuracy import AccuracyFigure
 from framekiln_stages.shots.stage import Shots
 from tests.support.media.photos import PHOTOS
 from tests.support.stages.shots_factory import clip, described, dissolve, mixed, through, whip, wipe

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy.figure import AccuracyFigure
+from benchmarks.accuracy import AccuracyFigure
 from tests.support.stages.sync_factory import ASIDE, CLIPS, FRAME, clip, heard, judge, moved, spoken, table_of
 
 NEAR = (-8, -4, 0, 4, 8)  # frames, of 40 ms: within what broadcasts and phones do

@@ -46,8 +46,9 @@ class GpuStep:
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
 
-def _step(name: str, limit_s: float, about: str, *needs: str) -> GpuStep:
-    return GpuStep(name=name, use=f"benchmarks.gpu.steps.{name}:measure", about=about, limit_s=limit_s, needs=needs)
+def _step(name: str, limit_s: float, about: str, *needs: str, use: str = "") -> GpuStep:
+    use = f"benchmarks.gpu.steps.{use or f'{name}:measure'}"
+    return GpuStep(name=name, use=use, about=about, limit_s=limit_s, needs=needs)
 
 
 STEPS = (
@@ -57,10 +58,10 @@ STEPS = (
     _step("ceilings", 200, "each model alone, on its own terms"),
     _step("shares", 300, "each stage as a worker runs it, against its model's ceiling"),
     _step("memory", 120, "limits on memory: they are kept, and no row is lost"),
-    _step("processes", 100, "one process on the GPU against two"),
+    _step("processes", 100, "one process on the GPU against two", use="shares:measure_processes"),
     _step("engine", 150, "a run over 6,000 photos: start-up, steady rate, tail", "ray"),
-    _step("capped", 240, "all stages on a GPU of 8 GB", "ray"),
-    _step("calibration", 200, "a calibration, and what it predicts of the run", "ray"),
+    _step("capped", 240, "all stages on a GPU of 8 GB", "ray", use="engine:measure_capped"),
+    _step("calibration", 200, "a calibration, and what it predicts", "ray", use="engine:measure_calibration"),
 )
 """In the order in which they run; a later one may read what an earlier one recorded or wrote."""
 

@@ -7,9 +7,12 @@ algorithms; networks of convolutions are also measured without that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from benchmarks.gpu.options import GpuOptions, Record, read_results
 from benchmarks.gpu.stage_steps import MeasureError, measured
@@ -20,17 +23,87 @@ from framekiln.lab.models.factory import Factory
 from framekiln.lab.models.registry import ModelRecipe, ModelSource, find_model
 from framekiln.lab.output.cells import Cell
 from framekiln.planning.manifest import read_pipeline
+from framekiln_stages.nets.factories import lama as generator
+from framekiln_stages.nets.factories import sam2
+from framekiln_stages.nets.lama.network import cast
+from framekiln_stages.nets.sam2.image import CHANNELS, MODELS, SIDE, build_image_model
 
+Model = tuple[nn.Module, Callable[..., Any]]
 PROMPTS = 1024  # of an image: the grid of 32 by 32 points
 AREA = 512 * 512  # px of an image for LaMa
 _CONVOLUTIONS = ("arcface", "lama")  # what their stages lose without cuDNN's search
+
+
+class SamDecoder(nn.Module):
+    """Prompts on one image, by transformers' own mask decoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        model = build_image_model(MODELS["sam2.1-hiera-tiny"], None)  # all sizes have the same decoder
+        model.vision_encoder = nn.Identity()
+        self.model = model
+
+    def forward(self, fine: Tensor, middle: Tensor, coarse: Tensor, points: Tensor) -> Tensor:
+        """Return logits for points (p 2, px) on the features of one image."""
+        labels = torch.ones(1, len(points), 1, dtype=torch.long, device=points.device)
+        prompts = {"input_points": points[None, :, None], "input_labels": labels}
+        masks: Tensor = self.model(image_embeddings=[fine, middle, coarse], **prompts).pred_masks
+        return masks
+
+
+class HalfLama(nn.Module):
+    """LaMa in fp16 with its Fourier units in fp32, however it is converted; in fp32 on the CPU."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return n 3 h w for n 4 h w."""
+        half = images.half() if images.is_cuda else images
+        result: Tensor = self.net(half)
+        return result
+
+    def _apply(self, fn: Any, recurse: bool = True) -> nn.Module:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if next(self.parameters()).is_cuda:
+            cast(self.net, torch.float16)
+        return self
+
+
+def sam_encoder(name: str = "sam2.1-hiera-large") -> Model:
+    """Return SAM 2.1's image encoder."""
+    model, inputs = sam2(None, model=name)
+    return model.get_submodule("vision_encoder"), lambda batch=1: inputs(batch=batch)["pixel_values"]
+
+
+def sam_encoder_tiny() -> Model:
+    """Return the smallest one."""
+    return sam_encoder("sam2.1-hiera-tiny")
+
+
+def sam_decoder() -> Model:
+    """Return SAM 2.1's mask decoder; its batch is the number of prompts."""
+    sides = (SIDE // 4, SIDE // 8, SIDE // 16)
+
+    def inputs(batch: int = 1) -> tuple[Tensor, ...]:
+        levels = [torch.randn(1, channels, side, side) for channels, side in zip(CHANNELS, sides, strict=True)]
+        return (*levels, torch.rand(batch, 2) * SIDE)
+
+    return SamDecoder(), inputs
+
+
+def lama() -> Model:
+    """Return LaMa's generator."""
+    net, inputs = generator(None)
+    return HalfLama(net), inputs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ceiling:
     """A model, and the batch at which its rate is level on an H200."""
 
-    model: str  # of the registry, or the factory of `benchmarks.gpu.networks`
+    model: str  # of the registry, or a factory of this module
     batch: int
     precision: str
     items: float = 1.0  # of a row of the batch
@@ -47,7 +120,7 @@ class Ceiling:
         return replace(find_model(self.model, read_pipeline(None)).factory, weights=None)
 
 
-_OWN = "benchmarks.gpu.networks"
+_OWN = "benchmarks.gpu.steps.ceilings"
 FULL = {
     "clip": Ceiling(model="clip-vit-l14", batch=256, precision="bf16"),
     "arcface": Ceiling(model="arcface-r50", batch=1024, precision="fp16", channels_last=True),

@@ -1,4 +1,8 @@
-"""The command line over photos: start-up, steady rate and tail, by the records of the run."""
+"""The command line over photos: start-up, steady rate and tail, by the records of the run.
+
+All stages also run with the limit of a GPU of 8 GB, which they share. A calibration of `categorize` predicts the run on
+this GPU, and on others.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
 from benchmarks.gpu.options import GpuOptions, Record
-from benchmarks.gpu.stage_steps import SMALL
+from benchmarks.gpu.stage_steps import SMALL, STAGES, WORK
 from benchmarks.gpu.steps.ceilings import ceilings
 from benchmarks.made_rows import write_photos
+from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
+from framekiln.lab.predict.predict import predict
+from framekiln.lab.predict.source_run import read_source
 from framekiln.output.object_store import Store
+from framekiln.planning.gpu.calibration_file import Calibration, read_calibration
 from framekiln.profiling.record_log import CALLS, NODES, read
 from framekiln.profiling.records import PACKET
 from framekiln.profiling.run_profile import choose_run
@@ -26,6 +35,10 @@ from framekiln.profiling.targets import GpuStatistics
 
 PHOTOS, SMALL_PHOTOS = 6000, 8
 _DISTINCT = 64  # photos that are made; the others are links to them
+CAP_GB = 8.0
+_PHOTOS = 48
+TARGETS = ("rtx-5080", "rtx-4060")
+_WITHIN = 0.15  # relative error of the predicted rate of the run on this GPU
 
 
 class CommandError(Exception):
@@ -117,3 +130,71 @@ def measure(options: GpuOptions, record: Record) -> None:
         record(caches=name, share=share, ok=result["rows"] == expected, **result)
         if options.small:
             return
+
+
+def measure_capped(options: GpuOptions, record: Record) -> None:
+    """Record the run's rate and its peak of memory, which must be below the limit."""
+    settings = [word for setting in WORK["faces"] for word in ("--set", setting)]
+    settings += run_settings(options, STAGES)
+    gpu = [] if options.device == "cpu" else ["--profile", "memory-constrained", "--vram-cap", f"{CAP_GB:g}"]
+    limit = [] if options.small else ["--limit", str(_PHOTOS)]
+    result = run(options, Path(options.folder) / "capped", STAGES, *gpu, *limit, *settings)
+    peak = result["vram_peak_gb"]
+    record(limit_gb=CAP_GB if gpu else None, ok=not gpu or (peak is not None and peak <= CAP_GB), **result)
+
+
+def measure_calibration(options: GpuOptions, record: Record) -> None:
+    """Record the calibration, then the errors of its predictions where a GPU was measured."""
+    calibration = _calibrated(options)
+    figures = calibration.steps["categorize"]
+    about = {"device": calibration.device, "context_gb": calibration.context_gb, "weights_gb": figures.weights_gb}
+    batches = {"fastest_batch": figures.fastest_batch, "largest_batch": figures.largest_batch}
+    rates = {str(trial.batch): trial.rows_per_s for trial in figures.trials}
+    line = figures.memory.model_dump() if figures.memory is not None else None
+    record(**about, **batches, rows_per_s=rates, memory=line)
+    if options.device != "cpu":
+        _predict(options, calibration, record)
+
+
+def _calibrated(options: GpuOptions) -> Calibration:
+    folder, limits = options.folder / "calibration", ["--most-batch", "4" if options.small else "128", "--rows", "8"]
+    policy = [
+        "--missing-weights",
+        "dummy",
+        "--accept-license",
+        "--stages",
+        "categorize",
+        *run_settings(options, ["categorize"]),
+    ]
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier call
+    source, profile = str(photos(options)), ["--profile", options.profile]
+    framekiln("calibrate", "--input", source, *profile, *policy, *limits, "--save", str(folder))
+    (path,) = folder.glob("*.json")
+    return read_calibration(path)
+
+
+def _predict(options: GpuOptions, calibration: Calibration, record: Record) -> None:
+    known = read_gpus(None)
+    prediction = predict(
+        read_source(str(_run_to_predict(options))),
+        calibration,
+        gpu_by_driver_name(calibration.device, known),
+        {name: gpu_by_name(name, known) for name in TARGETS},
+    )
+    tests = {name: asdict(errors) for name, errors in prediction.tested.items()}
+    error = prediction.run_error
+    is_close = error is not None and abs(error) <= _WITHIN
+    checks = {} if options.small else {"ok": is_close}  # a small run has no steady rate
+    record(run_error=error, **checks, back_tests=tests, why=prediction.not_shown)
+    for estimate in prediction.gpus:
+        rate = asdict(estimate.rate) if estimate.rate is not None else None
+        record(gpu=estimate.gpu, rows_per_s=rate, limit=estimate.limit, why=estimate.why_not)
+
+
+def _run_to_predict(options: GpuOptions) -> Path:
+    """Return the output of the engine's run; where it did not run, of one of its own."""
+    for name in ("warm", "cold"):
+        if (options.folder / name / "run.json").exists():
+            return options.folder / name
+    run(options, options.folder / "cold", ["categorize"], *run_settings(options, ["categorize"]))
+    return options.folder / "cold"

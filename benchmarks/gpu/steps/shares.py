@@ -2,7 +2,7 @@
 
 The rate counts whole calls: preprocessing, copies, the model, postprocessing. `share` is that of the ceiling, the model
 alone on its own terms. `share_of_own_calls` is that of the stage's own model calls, repeated on input that is already
-on the device.
+on the device. One process on the GPU is compared with two, and what a process costs besides its models is read.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from benchmarks.gpu.options import GpuOptions, Record
-from benchmarks.gpu.stage_steps import Case, MeasureError, measured, step_of
+from benchmarks.gpu.stage_steps import Case, MeasureError, call, measured, step_of
 from benchmarks.gpu.steps.ceilings import AREA, ceilings
 from benchmarks.made_rows import Size, rows_for
-from framekiln.device import Batches, CallScheduler, memory_gb, recorded_calls, wait
+from framekiln.device import Batches, CallScheduler, DeviceMemory, Meter, memory_gb, recorded_calls, wait
 from framekiln.lab.measure.timed import TimeLimits, timed
+from framekiln.lab.sweep.runner import CellChild
 from framekiln.planning.step import Step
 from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.stage_setup import set_up
@@ -188,3 +189,43 @@ def measure(options: GpuOptions, record: Record) -> None:
             continue
         limit = known.get(CEILING[held[title].case.stage])
         record(case=title, share=answer["units_per_s"] / limit if limit else None, **answer)
+
+
+class MeteredWork(StageWork):
+    """The same, with the memory of its process."""
+
+    def prepare(self) -> None:
+        """See `StageWork`."""
+        self._meter = Meter(self.step.placement.device)
+        self._meter.begin()
+        super().prepare()
+
+    def seen(self) -> DeviceMemory:
+        """Return the device and the memory of the context, where no other process uses the GPU."""
+        return self._meter.seen()
+
+
+def measure_processes(options: GpuOptions, record: Record) -> None:
+    """Record the rates of `categorize` in one process with several packets and with one, and in two processes."""
+    case = Case(stage="categorize", sizes=[options.photo] * (2 if options.small else 128))
+    step = step_of(case, options)
+    single = replace(step, placement=replace(step.placement, in_flight=1))
+    with CellChild.of(MeteredWork(single, case, options.seconds)) as other:
+        call(other, "prepare")
+        record(processes=1, in_flight=1, rows_per_s=call(other, "rate"), **_memory(other))
+    with (
+        CellChild.of(MeteredWork(step, case, options.seconds)) as one,
+        CellChild.of(MeteredWork(step, case, options.seconds)) as two,
+    ):
+        call(one, "prepare")
+        alone = call(one, "rate")
+        record(processes=1, in_flight=step.placement.in_flight, rows_per_s=alone)
+        call(two, "prepare")
+        with ThreadPoolExecutor(2) as pool:
+            rates = list(pool.map(lambda child: call(child, "rate"), (one, two)))
+    record(processes=2, in_flight=step.placement.in_flight, rows_per_s=sum(rates), against_one=sum(rates) / alone)
+
+
+def _memory(child: CellChild) -> Mapping[str, Any]:
+    device: DeviceMemory = call(child, "seen")
+    return {"device": device.name, "total_gb": device.total_gb, "context_gb": device.context_gb}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from framekiln.contract.phases import PhaseClock
@@ -22,16 +21,6 @@ if TYPE_CHECKING:
 
 WHOLE = "(model)"
 """Path of everything outside the modules that are listed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hooked:
-    """A module with hooks."""
-
-    path: str
-    kind: str
-    depth: int
-    parent: str | None  # the nearest module above it with hooks
 
 
 @contextmanager

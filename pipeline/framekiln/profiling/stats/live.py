@@ -15,15 +15,7 @@ from typing import Any
 import numpy as np
 
 from framekiln.profiling.records import GpuSample, Reading, StepEvent
-from framekiln.profiling.stats.speed import (
-    StepTotals,
-    covered_s,
-    input_wait,
-    percentiles_ms,
-    phase_shares,
-    rows_per_s,
-    share_of_time,
-)
+from framekiln.profiling.stats import speed
 from framekiln.profiling.stats.steps import NO_PERCENTILES, ProcessStatistics, StepStatistics, weighted
 
 WINDOW_SECONDS = 10.0  # short enough to follow changes, long enough for several packets
@@ -45,7 +37,7 @@ class LiveWindow:
     def add(self, event: StepEvent) -> None:
         """Add a packet's event."""
         # Before its first packet a process waits for other processes to start, not for input.
-        wait = input_wait(event) if event.worker in self._by_worker else 0.0
+        wait = speed.input_wait(event) if event.worker in self._by_worker else 0.0
         self._by_worker[event.worker].append((event, wait))
         self._by_step[event.step].append((event, wait))
         self._first[event.step] = min(self._first.get(event.step, event.started), event.started)
@@ -74,7 +66,7 @@ class LiveWindow:
         calls = [seconds for event in packets for seconds in event.calls]
         begin = max(since, self._first[name])
         rows = sum(event.rows * _share_between(event, begin, now) for event in recent)
-        seconds, totals = sum(event.seconds for event in recent), StepTotals()
+        seconds, totals = sum(event.seconds for event in recent), speed.StepTotals()
         for event in recent:
             totals.add(event)
         cores = [one.cpu_percent for node in nodes for one in self._recent(node, now) if one.cpu_percent is not None]
@@ -82,13 +74,13 @@ class LiveWindow:
             step=name,
             device=recent[0].device,
             rows=totals.rows,
-            rows_per_s=rows_per_s(rows, max(1e-3, now - begin)),
+            rows_per_s=speed.rows_per_s(rows, max(1e-3, now - begin)),
             seconds=seconds,
             **weighted(processes),
             packets=len(packets),
             calls=len(calls),
-            call_ms=percentiles_ms(calls) or NO_PERCENTILES,
-            phases=phase_shares(totals.phases, seconds),
+            call_ms=speed.percentiles_ms(calls) or NO_PERCENTILES,
+            phases=speed.phase_shares(totals.phases, seconds),
             begin=self._first[name],
             end=now,
             retries=sum(event.retries for event in recent),
@@ -110,11 +102,11 @@ class LiveWindow:
         waited = sum(min(wait, event.around.get("wait", 0.0)) for event, wait in events)
         process = ProcessStatistics(
             rows=(rows := sum(event.rows for event in own)),
-            rows_per_s=rows_per_s(rows, length),
+            rows_per_s=speed.rows_per_s(rows, length),
             seconds=sum(event.seconds for event in own),
-            busy=share_of_time(_covered_s(own), length),
-            process_busy=share_of_time(_covered_s([event for event, _ in events]), length),
-            starved=share_of_time(waited, length),
+            busy=speed.share_of_time(_covered_s(own), length),
+            process_busy=speed.share_of_time(_covered_s([event for event, _ in events]), length),
+            starved=speed.share_of_time(waited, length),
         )
         return process, length
 
@@ -137,7 +129,7 @@ class LiveWindow:
 
 
 def _covered_s(events: Sequence[StepEvent]) -> float:
-    return covered_s(np.array([event.started for event in events]), np.array([event.seconds for event in events]))
+    return speed.covered_s(np.array([event.started for event in events]), np.array([event.seconds for event in events]))
 
 
 def averaged(readings: Sequence[Sequence[GpuSample]]) -> list[GpuSample]:

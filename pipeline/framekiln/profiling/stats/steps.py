@@ -17,24 +17,10 @@ import pyarrow.compute as pc
 
 from framekiln.contract.row_errors import DECODE
 from framekiln.profiling.records import CALL, HAND_ON, INSIDE, PACKET, SET_UP
-from framekiln.profiling.stats.speed import (
-    Percentiles,
-    StepTotals,
-    TimedCalls,
-    covered_s,
-    cpu_use,
-    ends,
-    floats,
-    gpu_use,
-    percentiles_ms,
-    phase_shares,
-    rows_per_s,
-    share_of_time,
-    steady_rows_per_s,
-)
+from framekiln.profiling.stats import speed
 
-NO_PERCENTILES: Percentiles = (0.0, 0.0, 0.0)
-NO_CALLS = TimedCalls.of((), (), (), ())
+NO_PERCENTILES: speed.Percentiles = (0.0, 0.0, 0.0)
+NO_CALLS = speed.TimedCalls.of((), (), (), ())
 PARTS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("fetch", "preprocess", "upload"),
     "model": ("infer",),
@@ -73,8 +59,8 @@ class StepStatistics(ProcessStatistics):
     workers: Mapping[str, ProcessStatistics]
     packets: int
     calls: int
-    call_ms: Percentiles  # p50, p95, p99; in decoding each packet counts as a call
-    row_ms: Percentiles = NO_PERCENTILES  # a call's time by its rows, which events do not tell
+    call_ms: speed.Percentiles  # p50, p95, p99; in decoding each packet counts as a call
+    row_ms: speed.Percentiles = NO_PERCENTILES  # a call's time by its rows, which events do not tell
     phases: Mapping[str, float]  # share of the step's seconds
     set_up_s: float = 0.0  # of the slowest process
     begin: float  # seconds since the epoch
@@ -83,7 +69,7 @@ class StepStatistics(ProcessStatistics):
     vram_peak_gb: float | None
     gpu_use: float | None  # mean utilisation of its nodes' GPUs during its calls, 0 to 1
     cpu_use: float | None = None  # mean use of its nodes' cores during its packets, by all programs, 0 to 1
-    timed: TimedCalls = NO_CALLS  # of records
+    timed: speed.TimedCalls = NO_CALLS  # of records
 
     @property
     def lasted(self) -> float:
@@ -96,12 +82,12 @@ class StepStatistics(ProcessStatistics):
         return self.call_ms[1] if self.calls else None
 
     @property
-    def totals(self) -> StepTotals:
+    def totals(self) -> speed.StepTotals:
         """Return its sums, as run.json and the end of a run show them; errors are in no record."""
         phases = {name: share * self.seconds for name, share in self.phases.items() if name != "other"}
         busy, workers = self.seconds - phases.get("queue", 0.0), set(self.workers)
         first, last, set_up = self.begin, self.end, self.set_up_s
-        return StepTotals(
+        return speed.StepTotals(
             rows=self.rows, busy=busy, first=first, last=last, set_up=set_up, workers=workers, phases=phases
         )
 
@@ -143,7 +129,7 @@ def _step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.Table | Non
     workers = {worker: _of(packets, worker) for worker in pc.unique(packets["worker"]).to_pylist()}
     decoding = set(records.filter(pc.equal(records["step"], DECODE))["worker"].to_pylist())
     durations = {phase: float(pc.sum(packets[phase]).as_py() or 0.0) for phase in INSIDE}
-    seconds, rows = floats(timed, "seconds"), np.maximum(1, floats(timed, "rows"))
+    seconds, rows = speed.floats(timed, "seconds"), np.maximum(1, speed.floats(timed, "rows"))
     processes = {worker: _process(mine, _of(records, worker)) for worker, mine in workers.items()}
     begin, end = _span(packets)
     return StepStatistics(
@@ -155,43 +141,45 @@ def _step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.Table | Non
         **_amounts(packets, max(end - begin, 1e-9)),
         packets=whole.num_rows,
         calls=timed.num_rows,
-        call_ms=percentiles_ms(seconds) or NO_PERCENTILES,
-        row_ms=percentiles_ms(seconds / rows) or NO_PERCENTILES,
-        timed=TimedCalls.of(*(timed[column].to_numpy() for column in ("worker", "started", "seconds", "rows"))),
-        phases=phase_shares(durations, float(pc.sum(packets["seconds"]).as_py())),
+        call_ms=speed.percentiles_ms(seconds) or NO_PERCENTILES,
+        row_ms=speed.percentiles_ms(seconds / rows) or NO_PERCENTILES,
+        timed=speed.TimedCalls.of(*(timed[column].to_numpy() for column in ("worker", "started", "seconds", "rows"))),
+        phases=speed.phase_shares(durations, float(pc.sum(packets["seconds"]).as_py())),
         set_up_s=float(pc.max(own.filter(pc.equal(own["kind"], SET_UP))["seconds"]).as_py() or 0.0),
         begin=begin,
         end=end,
         retries=int(pc.sum(packets["retries"]).as_py()),
         vram_peak_gb=pc.max(packets["vram_peak_gb"]).as_py(),
-        gpu_use=gpu_use(calls, nodes),
-        cpu_use=cpu_use(packets, nodes),
+        gpu_use=speed.gpu_use(calls, nodes),
+        cpu_use=speed.cpu_use(packets, nodes),
     )
 
 
 def _process(packets: pa.Table, records: pa.Table) -> tuple[ProcessStatistics, float]:
     """Return a process's statistics in a step and its seconds, from its packets of that step and all of its records."""
     begin, end = _span(packets)
-    started, kinds = floats(records, "started"), np.array(records["kind"].to_pylist())
+    started, kinds = speed.floats(records, "started"), np.array(records["kind"].to_pylist())
     inside = (started >= begin) & (started < max(end, np.nextafter(begin, np.inf)))
     length = max(end - begin, 1e-9)
 
     def share(name: str, chosen: Any) -> float:
-        return share_of_time(float(floats(records, name)[inside & chosen].sum()), length)
+        return speed.share_of_time(float(speed.floats(records, name)[inside & chosen].sum()), length)
 
-    packets_inside = inside & (kinds == PACKET)
+    def busy(work: pa.Table) -> float:
+        return speed.share_of_time(
+            speed.covered_s(*(speed.floats(work, one) for one in ("started", "seconds"))), length
+        )
+
     # On the CPU each packet has a core of its own, so that its parts are shares of the time of all of them.
     lanes = len(pc.unique(packets["lane"])) if packets["device"][0].as_py() == "cpu" else 1
     process = ProcessStatistics(
         **_amounts(packets, length),
-        busy=share_of_time(covered_s(floats(packets, "started"), floats(packets, "seconds")), length),
-        process_busy=share_of_time(
-            covered_s(started[packets_inside], floats(records, "seconds")[packets_inside]), length
-        ),
+        busy=busy(packets),
+        process_busy=busy(records.filter(pa.array(inside & (kinds == PACKET)))),
         starved=share("wait", started > begin),
         held=share("seal", kinds == HAND_ON),
         parts={
-            part: sum(float(floats(packets, one).sum()) for one in phases) / length / lanes
+            part: sum(float(speed.floats(packets, one).sum()) for one in phases) / length / lanes
             for part, phases in PARTS.items()
         },
     )
@@ -217,12 +205,12 @@ def weighted(processes: Mapping[str, tuple[ProcessStatistics, float]]) -> dict[s
 
 def _amounts(packets: pa.Table, length: float) -> dict[str, Any]:
     """Return rows, seconds and rates of packets within a time of this length."""
-    whole, rows = _with_rows(packets), int(floats(packets, "rows").sum())
+    whole, rows = _with_rows(packets), int(speed.floats(packets, "rows").sum())
     return {
         "rows": rows,
-        "rows_per_s": rows_per_s(rows, length),
-        "steady_rows_per_s": steady_rows_per_s(ends(whole), floats(whole, "rows")),
-        "seconds": float(floats(packets, "seconds").sum()),
+        "rows_per_s": speed.rows_per_s(rows, length),
+        "steady_rows_per_s": speed.steady_rows_per_s(speed.ends(whole), speed.floats(whole, "rows")),
+        "seconds": float(speed.floats(packets, "seconds").sum()),
     }
 
 
@@ -231,7 +219,7 @@ def _with_rows(packets: pa.Table) -> pa.Table:
 
 
 def _span(packets: pa.Table) -> tuple[float, float]:
-    return float(floats(packets, "started").min()), float(ends(packets).max())
+    return float(speed.floats(packets, "started").min()), float(speed.ends(packets).max())
 
 
 def _of(records: pa.Table, worker: str) -> pa.Table:
