@@ -158,7 +158,6 @@ _RULES: tuple[_Rule, ...] = (_start_up, _second_pass, _busy, _held, _idle)
 
 
 def _change(step: StepStatistics) -> str:
-    """Return the change to try first, by the phase that takes most of the step's time."""
     phase = max((name for name in step.phases if name != "queue"), key=lambda name: step.phases[name])
     if phase == "write":
         return "write to a faster disk; its files take most of its time"

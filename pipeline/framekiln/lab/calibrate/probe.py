@@ -123,7 +123,6 @@ class Probe:
         self._step.stage.item_counts.take()
 
     def _call(self, batch: pa.Table) -> None:
-        """Make a call, results included."""
         result = self._step.stage(batch)
         if result.num_rows != batch.num_rows:
             problem = f"was given {batch.num_rows} rows and returned {result.num_rows}"

@@ -78,7 +78,6 @@ def _row(blank: Mapping[str, object], model: BenchModel, clip: Clip, settings: C
 
 
 def _measured(blank: Mapping[str, object], model: BenchModel, clip: Clip, settings: ClipSettings) -> dict[str, object]:
-    """Return the figures of one row."""
     scenario: Scenario = blank["scenario"]  # type: ignore[assignment]
     cell: Cell = blank["cell"]  # type: ignore[assignment]
     size = cell.batch // clip.format.eyes

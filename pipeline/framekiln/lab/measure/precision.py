@@ -94,7 +94,6 @@ def arithmetic(precision: str, device: str) -> Iterator[None]:
 
 
 def _linear(module: Any) -> dict[str, Any]:
-    """Return the linear layers of a module by path."""
     import torch
 
     return {name: layer for name, layer in module.named_modules() if type(layer) is torch.nn.Linear}

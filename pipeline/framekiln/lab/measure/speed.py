@@ -68,7 +68,6 @@ def measure_speed(prepared: Prepared, limits: TimeLimits, *, cold: bool = False)
 
 
 def _before(prepared: Prepared, counter: EnergyCounter, *, cold: bool) -> Callable[[int], None]:
-    """Return what precedes each timed call, by its number."""
     flush = _flusher(prepared) if cold else None
 
     def before(number: int) -> None:

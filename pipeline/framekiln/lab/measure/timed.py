@@ -109,7 +109,6 @@ def timed(
 
 @contextmanager
 def _recorded(event: Callable[[], Event] | None, pairs: list[tuple[Event, Event]]) -> Iterator[None]:
-    """Add a pair of events around the block, if there are events."""
     if event is None:
         yield
         return
@@ -123,7 +122,6 @@ def _recorded(event: Callable[[], Event] | None, pairs: list[tuple[Event, Event]
 def _warm_up(
     call: Callable[[], object], wait: Callable[[], None], limits: TimeLimits, clock: Clock
 ) -> tuple[int, float]:
-    """Make untimed calls, and return their number and seconds."""
     began, done = clock(), 0
     while done < limits.warmup or clock() - began < limits.warmup_s:
         call()

@@ -180,7 +180,6 @@ def _images(batch: int = 1, size: int = IMAGE_SIDE) -> torch.Tensor:
 
 
 def _repeat(tensor: torch.Tensor, batch: int) -> torch.Tensor:
-    """Return `batch` rows of a tensor, its own in turn."""
     if not tensor.dim() or len(tensor) == batch:
         return tensor
     times = -(-batch // len(tensor))

@@ -172,8 +172,8 @@ def write_tables(cells: Sequence[CellResult], folder: Path) -> list[Path]:
         OutputError: a file cannot be written.
     """
     rows = [_layer_row(cell, layer) for cell in cells for layer in cell.layers]
-    paths = [_write(folder / SUMMARY, [summary_row(cell) for cell in cells])] if cells else []
-    return [*paths, _write(folder / LAYERS, rows)] if rows else paths
+    paths = [write_table(folder / SUMMARY, [summary_row(cell) for cell in cells])] if cells else []
+    return [*paths, write_table(folder / LAYERS, rows)] if rows else paths
 
 
 def summary_row(result: CellResult) -> dict[str, Any]:
@@ -209,7 +209,8 @@ def _take(source: object, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(source, name) for name in names}
 
 
-def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Write rows of the same columns, at least one, as CSV."""
     with writing(path), path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()

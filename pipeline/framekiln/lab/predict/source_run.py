@@ -114,7 +114,6 @@ def read_source(path: str) -> SourceRun:
 
 
 def _record(store: Store) -> dict[str, Any]:
-    """Return the run.json of a run that is finished."""
     try:
         record = read_run_record(store)
     except FileNotFoundError as error:

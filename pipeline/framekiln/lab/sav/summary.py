@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
 
-from framekiln.lab.output.results import writing
+from framekiln.lab.output.results import write_table
 from framekiln.lab.sav.measure import VideoRow
 
 _PLAIN = ("model", "weights", "device", "prompt", "video", "object", "run", "outcome", "why", "first_frame", "frames")
@@ -70,14 +69,12 @@ def write_video_csv(rows: Sequence[VideoRow], path: Path) -> Path:
     Raises:
         OutputError: the file cannot be written.
     """
-    with writing(path), path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([*_PLAIN, *_FIGURES, *(f"{name}_ms" for name in _LATENCY)])
-        for row in rows:
-            values, latency = asdict(row), row.latency_ms
-            times = [getattr(latency, name) if latency else None for name in _LATENCY]
-            writer.writerow([*(values[name] for name in (*_PLAIN, *_FIGURES)), *times])
-    return path
+    lines = [
+        {name: getattr(row, name) for name in (*_PLAIN, *_FIGURES)}
+        | {f"{name}_ms": getattr(row.latency_ms, name, None) for name in _LATENCY}
+        for row in rows
+    ]
+    return write_table(path, lines)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

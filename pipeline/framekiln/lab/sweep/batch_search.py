@@ -76,7 +76,6 @@ def _reason_to_stop(trial: Sample, falls: int, level: int, limits: Limits) -> st
 
 
 def _bisect(attempt: Callable[[int], Sample], trials: list[Sample], above: int, failure: Sample) -> SearchResult:
-    """Bisect between the last batch that ran and one that failed, until they are neighbours."""
     below = trials[-1].batch if trials else 0
     while above - below > 1:
         result = attempt((above + below) // 2)

@@ -32,8 +32,6 @@ _VRAM = {"allocated": "vram_allocated_gb", "reserved": "vram_reserved_gb", "peak
 
 @dataclass(kw_only=True, slots=True)
 class _Worker:
-    """A thread row of the trace."""
-
     name: str
     pid: int
     tid: int

@@ -153,7 +153,6 @@ def _ended_after(events: deque[tuple[StepEvent, float]], since: float) -> list[t
 
 
 def _share_between(event: StepEvent, begin: float, end: float) -> float:
-    """Return the share of a packet's time between two moments."""
     if event.seconds <= 0:
         return 1.0
     return max(0.0, min(end, event.ended) - max(begin, event.started)) / event.seconds

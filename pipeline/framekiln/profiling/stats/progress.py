@@ -22,8 +22,6 @@ _WHOLE = 1 - 1e-6  # shares of a unit are floats that add up to 1
 
 @dataclass
 class _Place:
-    """The progress of a step."""
-
     wave: int = 1  # that it runs in, from 1
     rows: int = 0  # that it computed
     passed: int = 0  # decoded rows of its wave up to the last packet that passed it

@@ -121,7 +121,6 @@ def step_statistics(calls: pa.Table, nodes: pa.Table | None = None) -> list[Step
 
 
 def _step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.Table | None) -> StepStatistics:
-    """Return one step's statistics from all records and the step's packets."""
     own = records.filter(pc.equal(records["step"], name))
     calls = own.filter(pc.equal(own["kind"], CALL))
     whole = _with_rows(packets)
@@ -166,9 +165,8 @@ def _process(packets: pa.Table, records: pa.Table) -> tuple[ProcessStatistics, f
         return speed.share_of_time(float(speed.floats(records, name)[inside & chosen].sum()), length)
 
     def busy(work: pa.Table) -> float:
-        return speed.share_of_time(
-            speed.covered_s(*(speed.floats(work, one) for one in ("started", "seconds"))), length
-        )
+        covered = speed.covered_s(speed.floats(work, "started"), speed.floats(work, "seconds"))
+        return speed.share_of_time(covered, length)
 
     # On the CPU each packet has a core of its own, so that its parts are shares of the time of all of them.
     lanes = len(pc.unique(packets["lane"])) if packets["device"][0].as_py() == "cpu" else 1
@@ -204,7 +202,6 @@ def weighted(processes: Mapping[str, tuple[ProcessStatistics, float]]) -> dict[s
 
 
 def _amounts(packets: pa.Table, length: float) -> dict[str, Any]:
-    """Return rows, seconds and rates of packets within a time of this length."""
     whole, rows = _with_rows(packets), int(speed.floats(packets, "rows").sum())
     return {
         "rows": rows,
