@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class AccuracyFigure:
     """A measured value; `value` and `library` share the unit that `measure` names."""
 
@@ -16,8 +16,8 @@ class AccuracyFigure:
     data: str  # the media and its number of items: "obama, biden, single: 96 photos"
     measure: str  # "recall of labelled people", "end-point error, px"
     value: float
-    library: float | None  # None: no library answers the same question
-    better: str  # "higher" or "lower"
+    library: float | None = None  # None: no library answers the same question
+    better: str = "higher"  # or "lower"
 
     @property
     def key(self) -> str:

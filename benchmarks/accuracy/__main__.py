@@ -28,7 +28,7 @@ TOLERANCE = 1e-3  # figures are rounded to three digits in the table
 def subjects() -> list[str]:
     """Return the modules that measure something."""
     names = (module.name for module in pkgutil.iter_modules(accuracy.__path__))
-    return sorted(set(names) - {"__main__", "figure"})
+    return sorted(set(names) - {"__main__"})
 
 
 def table(figures: Sequence[AccuracyFigure]) -> str:

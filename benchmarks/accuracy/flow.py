@@ -6,6 +6,7 @@ The least agreement was chosen on other photos and other motion than those here 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import cv2
 import numpy as np
@@ -17,6 +18,7 @@ from tests.support.stages.flow_factory import driven, off, ready, rubberwhale, t
 
 MOTIONS = (5, 20, 45, 90, 150, 220)  # px of 1242
 RIGHT = 0.3  # largest relative error of a mean length that counts as right
+_figure = partial(AccuracyFigure, "flow", better="lower")
 
 
 def measure() -> list[AccuracyFigure]:
@@ -54,7 +56,3 @@ def _dis(frames: Sequence[np.ndarray]) -> np.ndarray:
     start = np.zeros((*now.shape, 2), np.float32)
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
     return np.asarray(dis.calc(now, then, start))
-
-
-def _figure(data: str, what: str, value: float, library: float, better: str = "lower") -> AccuracyFigure:
-    return AccuracyFigure(subject="flow", data=data, measure=what, value=value, library=library, better=better)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import hdbscan
 import numpy as np
@@ -31,6 +32,7 @@ ALONE = (
 SIDES = (37, 24, 18)  # px of a shrunk face
 GALLERY = 3  # images of each person, the others are new photos
 FULL = 0
+_figure = partial(AccuracyFigure, "identities")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +209,3 @@ def _beside_large(pictures: Sequence[PersonPicture], side: int) -> AccuracyFigur
         "share with the right identity",
         right / len(small),
     )
-
-
-def _figure(data: str, what: str, value: float, library: float | None = None, better: str = "higher") -> AccuracyFigure:
-    return AccuracyFigure(subject="identities", data=data, measure=what, value=value, library=library, better=better)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import cv2
 import numpy as np
 
@@ -10,6 +12,7 @@ from tests.support.media.photos import PHOTOS
 from tests.support.stages.lighting_factory import even_scene, gain, light, photo
 
 STOPS = (-6.0, -4.0, -2.0, -1.0)  # darker, so that nothing is clipped at the top
+_figure = partial(AccuracyFigure, "lighting", better="lower")
 
 
 def measure() -> list[AccuracyFigure]:
@@ -51,7 +54,3 @@ def _direction() -> AccuracyFigure:
     return _figure(
         f"a scene lit from {len(errors)} sides", "error of the direction, degrees", float(np.mean(errors)), None
     )
-
-
-def _figure(data: str, what: str, value: float, library: float | None) -> AccuracyFigure:
-    return AccuracyFigure(subject="lighting", data=data, measure=what, value=value, library=library, better="lower")

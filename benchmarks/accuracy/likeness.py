@@ -13,6 +13,7 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -31,6 +32,7 @@ from framekiln_stages.identities.face_table import FaceTable
 PEOPLE, STRANGERS, PHOTOS, ASIDE = 300, 400, 4, 3  # every third person was kept aside
 EYES = (63, 67, 89, 68)  # px, about, in photos of this set
 RULE = Rule(probability=0.95, cosine=0.45, margin=0.1, quality=0.1)
+_figure = partial(AccuracyFigure, "likeness")
 
 
 def _shrink(side: int) -> Callable[[Image], Image]:
@@ -134,7 +136,3 @@ def _compare(
         _figure(data, "share of all with a wrong identity", float((given & ~right).mean()), better="lower"),
         _figure(data, "AUC of the probability", float(roc_auc_score(mine & right, probability))),
     ]
-
-
-def _figure(data: str, what: str, value: float, better: str = "higher") -> AccuracyFigure:
-    return AccuracyFigure(subject="likeness", data=data, measure=what, value=value, library=None, better=better)

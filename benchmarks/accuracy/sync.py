@@ -7,6 +7,7 @@ figures of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ BEYOND = (-36, -30, 30, 36)
 RIGHT = 2.0  # frames
 NOISE = (None, 15.0, 5.0)  # dB of the speech over white noise
 Row = dict[str, Any]
+# no library at hand answers the questions without a network's weights
+_figure = partial(AccuracyFigure, "sync")
 
 
 def measure() -> list[AccuracyFigure]:
@@ -28,24 +31,14 @@ def measure() -> list[AccuracyFigure]:
     others = [judge(table_of(a, heard(b))) for a in CLIPS for b in CLIPS if a != b]
     given = float(np.mean([row["offset_frames"] is not None for row in others]))
     figures = [
-        _figure("6 clips x 5 moves within 0.32 s", "offsets within 2 frames, share", _right(near), "higher"),
-        _figure("6 clips x 6 moves of 0.64 to 0.96 s", "offsets within 2 frames, share", _right(far), "higher"),
-        _figure("6 clips x 6 moves of 0.64 to 0.96 s", "wrong offsets, share", _wrong(far), "lower"),
-        _figure("6 clips x 4 moves of 1.2 to 1.44 s", "wrong offsets, share", _wrong(beyond), "lower"),
-        _figure("30 pairs of lips and another's sound", "offsets given, share", given, "lower"),
-        _figure(
-            "own sound near against another's",
-            "AUC of the confidence",
-            _auc([row for _, row in near], others),
-            "higher",
-        ),
+        _figure("6 clips x 5 moves within 0.32 s", "offsets within 2 frames, share", _right(near)),
+        _figure("6 clips x 6 moves of 0.64 to 0.96 s", "offsets within 2 frames, share", _right(far)),
+        _figure("6 clips x 6 moves of 0.64 to 0.96 s", "wrong offsets, share", _wrong(far), better="lower"),
+        _figure("6 clips x 4 moves of 1.2 to 1.44 s", "wrong offsets, share", _wrong(beyond), better="lower"),
+        _figure("30 pairs of lips and another's sound", "offsets given, share", given, better="lower"),
+        _figure("own sound near against another's", "AUC of the confidence", _auc([row for _, row in near], others)),
     ]
     return [*figures, _calibration(NOISE, "clean and noisy"), _calibration((None,), "clean")]
-
-
-def _figure(data: str, what: str, value: float, better: str) -> AccuracyFigure:
-    """Return a figure; no library at hand answers the question without a network's weights."""
-    return AccuracyFigure(subject="sync", data=data, measure=what, value=value, library=None, better=better)
 
 
 def _own(clips: Sequence[str], moves: Sequence[int]) -> list[tuple[int, Row]]:
@@ -80,7 +73,7 @@ def _calibration(noise: Sequence[float | None], what: str) -> AccuracyFigure:
     bins = np.minimum(shown * 5, 4).astype(int)
     gap = sum(abs(((shown - true) * weight)[bins == number].sum()) for number in range(5))
     data = f"2 speakers kept aside, {what}: {len(own)} own, {len(swapped)} another's"
-    return _figure(data, "expected calibration error", float(gap), "lower")
+    return _figure(data, "expected calibration error", float(gap), better="lower")
 
 
 def _noisy(lips: str, sound: str, noise: Sequence[float | None]) -> Iterator[tuple[int, Row]]:

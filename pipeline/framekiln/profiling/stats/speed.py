@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from framekiln.planning.sample import PERCENTILES
 from framekiln.profiling.records import CALL, OUTSIDE, StepEvent
 
-QUANTILES: Mapping[str, float] = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+QUANTILES: Mapping[str, float] = {name: PERCENTILES[name] for name in ("p50", "p95", "p99")}
 
 STEADY = (0.2, 0.8)  # shares of finished rows; the start and the end of a run lie outside
 MIN_STEADY_PACKETS = 5  # with fewer, the rate would rest on one or two packets

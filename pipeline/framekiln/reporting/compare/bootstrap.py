@@ -19,13 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from framekiln.planning.sample import calls_for
 from framekiln.profiling.stats.speed import QUANTILES, TimedCalls
 
 RESAMPLES = 1000
 LEVEL = 0.95  # of an interval
 MOST_CALLS = 5_000  # drawn in one resample, 0.1 to 0.4 s a step; the spread of more calls shrinks by their square root
 LEAST_CALLS = 40  # with 24, intervals missed the true change in 9 % of draws, in 22 % where neighbours were alike
-BEYOND = 5  # calls that must lie beyond a quantile; the resampled 99th percentile of 50 calls is always their largest
 _LENGTHENING = 2.0  # of the optimal block length: with 1.5, up to 8.7 % of equal runs were called different
 _AT_ONCE = 2_000_000  # numbers in memory
 Floats = NDArray[np.float64]
@@ -65,7 +65,7 @@ def spreads(calls: TimedCalls, seed: str) -> dict[str, Spread]:
         return {}
     each, cycles, rows = calls.seconds / calls.rows, calls.cycles, calls.rows
     length = block_length(each, calls.worker)
-    known = [name for name, share in QUANTILES.items() if count * (1 - share) >= BEYOND]
+    known = [name for name, share in QUANTILES.items() if count >= calls_for(share)]
     parts: dict[str, list[Floats]] = {}
     for drawn in _resample(calls.worker, length, np.random.default_rng(zlib.crc32(seed.encode()))):
         total = rows[drawn].sum(1)
