@@ -5,10 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
-from framekiln.lab.clips.formats import Clip, Load, Scenario, Served
+from framekiln.lab.clips.formats import Clip, Load, Scenario
 from framekiln.lab.clips.frames import PHASES, Buffers, FrameCall, shares
 from framekiln.lab.models.factory import failure_of
 from framekiln.lab.models.registry import BenchModel
@@ -58,55 +59,52 @@ def measure_clips(
     name: str, weights: str, model: BenchModel, clips: Sequence[Clip], settings: ClipSettings
 ) -> Iterator[ClipRow]:
     """Yield the rows of a model; what fails, does not fit or cannot be read is a row that says why."""
-    for clip in clips:
-        for scenario in settings.scenarios:
-            for pooled in settings.pools:
-                item, frames = clip.format, 1 if scenario == "single" else settings.load.batch
-                blank: dict[str, object] = {"model": name, "weights": weights, "device": settings.device}
-                blank |= {"clip": item.name, "height": item.height, "width": item.width, "eyes": item.eyes}
-                blank |= {"scenario": scenario, "pools": pooled}
-                blank["cell"] = replace(settings.cell, batch=frames * item.eyes)
-                yield _row(blank, model, clip, settings)
+    for clip, scenario, pooled in product(clips, settings.scenarios, settings.pools):
+        item, frames = clip.format, 1 if scenario == "single" else settings.load.batch
+        row = ClipRow(
+            model=name,
+            weights=weights,
+            device=settings.device,
+            clip=item.name,
+            height=item.height,
+            width=item.width,
+            eyes=item.eyes,
+            scenario=scenario,
+            pools=pooled,
+            cell=replace(settings.cell, batch=frames * item.eyes),
+            outcome="ok",
+        )
+        try:
+            row = _measured(row, model, clip, settings.load)
+        except Exception as error:  # of any class: the model's own code runs
+            outcome, why = failure_of(error)
+            row = replace(row, outcome=outcome, why=why)
+        yield row
 
 
-def _row(blank: Mapping[str, object], model: BenchModel, clip: Clip, settings: ClipSettings) -> ClipRow:
-    try:
-        return ClipRow(**blank, outcome="ok", **_measured(blank, model, clip, settings))  # type: ignore[arg-type]
-    except Exception as error:  # of any class: the model's own code runs
-        outcome, why = failure_of(error)
-    return ClipRow(**blank, outcome=outcome, why=why)  # type: ignore[arg-type]
-
-
-def _measured(blank: Mapping[str, object], model: BenchModel, clip: Clip, settings: ClipSettings) -> dict[str, object]:
-    scenario: Scenario = blank["scenario"]  # type: ignore[assignment]
-    cell: Cell = blank["cell"]  # type: ignore[assignment]
-    size = cell.batch // clip.format.eyes
-    prepared = model.prepare(cell, settings.device)
-    call = FrameCall(prepared=prepared, eyes=clip.format.eyes, buffers=Buffers(pooled=bool(blank["pools"])))
-    load = replace(settings.load, scenario=scenario)
+def _measured(row: ClipRow, model: BenchModel, clip: Clip, load: Load) -> ClipRow:
+    size = row.cell.batch // row.eyes
+    prepared = model.prepare(row.cell, row.device)
+    call = FrameCall(prepared=prepared, eyes=row.eyes, buffers=Buffers(pooled=row.pools))
     with tempfile.TemporaryDirectory() as folder:
-        way = Way(clip=clip, call=call, file=Path(folder) / "out.mp4", streams=size if scenario == "multi" else 1)
+        way = Way(clip=clip, call=call, file=Path(folder) / "out.mp4", streams=size if row.scenario == "multi" else 1)
         with way.encoder:
             for _ in range(_WARM_UP):
                 way.handle(size)
             call.clock.take()
-            done = load.serve(way.handle)
-            phases = dict(call.clock.take())
-    return _figures(done, phases)
-
-
-def _figures(done: Sequence[Served], phases_s: Mapping[str, float]) -> dict[str, object]:
+            done = replace(load, scenario=row.scenario).serve(way.handle)
+            phases_s = dict(call.clock.take())
     taken = [seconds for batch in done for seconds in batch.latencies]
-    latency, frames = Statistics.of(taken), len(taken)
-    span = done[-1].end - min(done[0].arrivals)
-    return {
-        "frames": frames,
-        "batch": fmean(len(batch.arrivals) for batch in done),
-        "latency_ms": latency,
-        "fps": frames / span if span else None,
-        "phases_ms": {name: 1000 * phases_s[name] / frames for name in PHASES if name in phases_s},
-        "shares": shares(phases_s),
-    }
+    frames, span = len(taken), done[-1].end - min(done[0].arrivals)
+    return replace(
+        row,
+        frames=frames,
+        batch=fmean(len(batch.arrivals) for batch in done),
+        latency_ms=Statistics.of(taken),
+        fps=frames / span if span else None,
+        phases_ms={name: 1000 * phases_s[name] / frames for name in PHASES if name in phases_s},
+        shares=shares(phases_s),
+    )
 
 
 @dataclass(kw_only=True)
