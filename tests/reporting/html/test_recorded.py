@@ -26,6 +26,7 @@ from framekiln.reporting.html.recorded.activity import (
 )
 from framekiln.reporting.html.recorded.machines import MOST_MACHINES, machine_charts
 from framekiln.reporting.html.recorded.timeline import MOST_LANES, timeline
+from framekiln.reporting.html.throughput import rates_table
 from framekiln.reporting.kit.lines import POINTS, round_up
 from tests.support.media.collections_factory import photo
 from tests.support.runs.report_factory import RUN, call_records, figures, node_samples, output, recorded
@@ -62,6 +63,11 @@ def test_the_activity_of_a_process_adds_up_its_records(tmp_path):
     assert sum(known.values()) == pytest.approx(activity.seconds) == pytest.approx(2 + 6 * (1 + 2 + 2 + 0.5))
     assert known[IDLE] == pytest.approx(activity.seconds - 23.0)
     assert seconds(decoding)["decode"] == pytest.approx(6 * 1.8)
+
+
+def test_waits_for_other_packets_are_a_share_of_all_seconds():
+    table = rates_table({"faces": figures(10, 6.0, infer=4.5, queue=9.0, write=1.5)}, {}, "")
+    assert table.rows[0][-1] == "queue 60%, infer 30%, write 10%"
 
 
 def test_a_wait_that_reaches_back_over_work_counts_once(tmp_path):

@@ -15,6 +15,7 @@ import numpy as np
 from framekiln.device import weights_bytes
 from framekiln.lab.measure.prepared import Prepared, tensor_bytes
 from framekiln.lab.output.cells import Leak, Memory, MemoryPoint
+from framekiln.profiling.tools.torch_profiler import profiler_of
 
 STEADY = 0.9
 """Share of calls that grow. A call that keeps a tensor grows each time, however small: the loss in a list has 4 bytes
@@ -108,7 +109,7 @@ def _allocated_on_cpu(call: Callable[[], Any], calls: int) -> list[int]:
     """Return the bytes of tensors after each call, from 0 before the first."""
     from torch.profiler import record_function
 
-    with _profiler("cpu") as profile:
+    with profiler_of("cpu") as profile:
         for _ in range(calls):
             with record_function(_CALL):
                 call()
@@ -121,7 +122,7 @@ def _allocated_on_cpu(call: Callable[[], Any], calls: int) -> list[int]:
 
 def _profiled(call: Callable[[], Any], device: str) -> list[MemoryPoint]:
     """Return the memory of a call from its start to its end, its result included."""
-    with _profiler(device) as profile:
+    with profiler_of(device) as profile:
         result = call()
         if device != "cpu":
             import torch
@@ -142,13 +143,6 @@ def _points(events: Sequence[Any]) -> list[MemoryPoint]:
         reserved = fields.total_reserved or None  # the CPU's allocator reserves nothing
         points.append(MemoryPoint(ms=(event.start_time_ns - begin) / 1e6, allocated=total, reserved=reserved))
     return points
-
-
-def _profiler(device: str) -> Any:
-    from torch.profiler import ProfilerActivity, profile
-
-    activities = [ProfilerActivity.CPU, *([] if device == "cpu" else [ProfilerActivity.CUDA])]
-    return profile(activities=activities, profile_memory=True)
 
 
 def _allocations(profile: Any, device: str) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import cProfile
-import gzip
 import importlib
 import io
 import pstats
@@ -21,6 +20,7 @@ from framekiln.contract.errors import ConfigError
 from framekiln.lab.measure.layers import modules_to
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
+from framekiln.profiling.tools.torch_profiler import profiler_of
 
 _CALLS = 3  # recorded, after one that is not: enough to see what repeats, few enough to read
 _ROWS = 30  # of a table
@@ -81,13 +81,11 @@ def record(prepared: Prepared, title: str, options: DetailOptions, folder: Path)
 def write_trace(prepared: Prepared, folder: Path, name: str, depth: int) -> list[Path]:
     """Write a Chrome trace with a range for each module, and tables of operators by time and by memory."""
     import torch
-    from torch.profiler import ProfilerActivity, profile
 
     prepared.call()
-    activities = [ProfilerActivity.CPU, *([] if prepared.device == "cpu" else [ProfilerActivity.CUDA])]
     handles = _ranges(prepared, depth)
     try:
-        with profile(activities=activities, profile_memory=True, record_shapes=True) as recorded:
+        with profiler_of(prepared.device) as recorded:
             for number in range(_CALLS):
                 with torch.profiler.record_function(f"call {number}"):
                     prepared.call()
@@ -97,10 +95,7 @@ def write_trace(prepared: Prepared, folder: Path, name: str, depth: int) -> list
             handle.remove()
     folder.mkdir(parents=True, exist_ok=True)
     trace, table = folder / f"{name}.json.gz", folder / f"{name}-operators.txt"
-    plain = folder / f"{name}.json"
-    recorded.export_chrome_trace(str(plain))
-    trace.write_bytes(gzip.compress(plain.read_bytes()))
-    plain.unlink()
+    recorded.export_chrome_trace(str(trace))
     where, averages = "cpu" if prepared.device == "cpu" else "device", recorded.key_averages()
     keys = f"self_{where}_time_total", f"self_{where}_memory_usage"
     table.write_text("\n".join(averages.table(sort_by=key, row_limit=_ROWS) for key in keys))
@@ -187,9 +182,7 @@ def synchronisations(prepared: Prepared) -> dict[str, int]:
 
 
 def _counted_operators(prepared: Prepared) -> dict[str, int]:
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU]) as recorded:
+    with profiler_of("cpu") as recorded:
         prepared.call()
     counts = {event.key: event.count for event in recorded.key_averages() if event.key in _SYNCING}
     counts.pop("aten::_local_scalar_dense", None) if "aten::item" in counts else None

@@ -138,7 +138,7 @@ class TorchProfiler(CallRecorder):
 
         if self._profile is None:
             stage.annotate = torch.profiler.record_function
-        self._profile = _profile(self._device)
+        self._profile = profiler_of(self._device)
         self._profile.start()
         self._range = torch.profiler.record_function(self._step)
         self._range.__enter__()
@@ -170,7 +170,7 @@ class MemoryTimeline(CallRecorder):
     def begin(self, stage: Stage) -> None:  # noqa: ARG002
         """See `CallRecorder`."""
         if self._device == "cpu":
-            self._profile = _profile(self._device)
+            self._profile = profiler_of(self._device)
             self._profile.start()
             return
         import torch
@@ -197,7 +197,8 @@ class MemoryTimeline(CallRecorder):
         self.save(f"-{number}.json.gz", gzip.compress(json.dumps(trace, separators=(",", ":")).encode()))
 
 
-def _profile(device: str) -> Any:
+def profiler_of(device: str) -> Any:
+    """Return torch's profiler of a device, with memory and shapes."""
     from torch.profiler import ProfilerActivity, profile
 
     activities = [ProfilerActivity.CPU, *([] if device == "cpu" else [ProfilerActivity.CUDA])]

@@ -111,7 +111,7 @@ def rates_table(figures: Mapping[str, Any], profile: Mapping[str, Any], slowest:
         Column("Busy / waits / hands on", "own", show=lambda own: " / ".join(map(share, map(own.get, _SPENT)))),
         words("Share of busy time", lambda one: str(one["part"]), "meter"),
         Column("", "part", show=share),
-        words("Inside its calls", _name_phases, "roomy"),
+        words("Phases", _name_phases, "roomy"),
     )
     return TextTable(title="Throughput of each step", columns=columns, items=items)
 
@@ -150,5 +150,6 @@ def _write_ms(value: float) -> str:
 
 
 def _name_phases(step: Mapping[str, Any]) -> str:
-    busy = step["busy_s"]
-    return shares({name: taken / busy for name, taken in (step.get("phases_s") or {}).items()} if busy else {})
+    phases = step.get("phases_s") or {}
+    whole = step["busy_s"] + phases.get("queue", 0.0)  # waits for other packets are a phase, and no work
+    return shares({name: taken / whole for name, taken in phases.items()} if whole else {})
