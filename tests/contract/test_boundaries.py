@@ -27,7 +27,7 @@ OWNERS = {  # outside library -> where in the package it may be imported
         "device/",
         "lab/",
         "profiling/tools/torch_profiler.py",
-        "profiling/export/prometheus.py",
+        "profiling/export/live_metrics.py",
     ),
     "requests": ("weights/download.py",),
     "filelock": ("weights/fetch.py",),

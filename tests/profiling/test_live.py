@@ -17,7 +17,7 @@ from framekiln.contract.errors import ConfigError
 from framekiln.contract.row_errors import DECODE
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
-from framekiln.profiling.export.prometheus import Scalars, check, points
+from framekiln.profiling.export.live_metrics import Scalars, check, points
 from framekiln.profiling.records import Reading, StepEvent
 from framekiln.profiling.stats.live import WINDOW_SECONDS, averaged
 from framekiln.profiling.stats.progress import RunTotals

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from framekiln.profiling.export.prometheus import BOUNDS, BUSY, CALL, METRICS, PHASE, ROWS, WAIT, observations
+from framekiln.profiling.export.live_metrics import BOUNDS, BUSY, CALL, METRICS, PHASE, ROWS, WAIT, observations
 from framekiln.profiling.records import SET_UP, Reading, StepEvent
 from tests.support.runs.live_events import GPU_SAMPLE
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from framekiln.profiling.export.prometheus import METRICS
+from framekiln.profiling.export.live_metrics import METRICS
 from tests.support.media.collections_factory import photo
 
 _RUN = """

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from html import escape
 
 from framekiln.job import Job
-from framekiln.profiling.export.prometheus import Scalars, check
+from framekiln.profiling.export.live_metrics import Scalars, check
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.reporting.terminal.console import Terminal, print_line, stderr_console
 from framekiln.reporting.terminal.progress import (

@@ -20,7 +20,7 @@ from framekiln.engine.run_state import Reporter, RunState, last_lines
 from framekiln.engine.sampler import Sampler
 from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets
-from framekiln.profiling.export.prometheus import BOUNDS, METRICS, Metric, observations
+from framekiln.profiling.export.live_metrics import BOUNDS, METRICS, Metric, observations
 from framekiln.profiling.records import Reading, StepEvent
 
 _STOP_SECONDS = 5.0  # for the last lines; then samplers are ended without them

@@ -21,7 +21,7 @@ from framekiln.reporting.terminal.console import print_line
 from framekiln.runtime.run.result import Workload
 
 if TYPE_CHECKING:
-    from framekiln.profiling.export.prometheus import Scalars
+    from framekiln.profiling.export.live_metrics import Scalars
 
 LINE_SECONDS = (10.0, 300.0)  # between the first two lines, and at most; doubled from line to line in between
 ADVICE_SECONDS = 2.0  # between two evaluations of the advice rules
