@@ -72,13 +72,14 @@ def colour(image: Image) -> dict[str, float | None]:
 
     - outside the range of McCamy's formula, 2000 to 12500 K;
     - beyond a Duv of 0.05, where CIE 15 defines no colour temperature;
-    - where under 1 % of the pixels are not clipped;
+    - where under 1 % of the pixels are clipped neither at white nor at black: a title on black has no light;
     - where the estimate is darker than code 16, since its steps of 6 % would decide the colour.
     """
-    unclipped = (largest(image) < 254).astype(np.uint8)
+    top = largest(image)
+    unclipped = (top < 254).astype(np.uint8)
     light = np.array(cv2.mean(cv2.LUT(image, SIXTH), unclipped)[:3]) ** (1 / 6)
     unknown: dict[str, float | None] = {"colour_temperature": None, "tint": None}
-    if np.count_nonzero(unclipped) < 0.01 * unclipped.size or light.max() < LINEAR[16]:
+    if np.count_nonzero((top > 1) & (top < 254)) < 0.01 * top.size or light.max() < LINEAR[16]:
         return unknown
     x, y, _ = TO_XYZ @ light / (TO_XYZ @ light).sum()
     kelvin, tint = temperature(x, y), duv(x, y)

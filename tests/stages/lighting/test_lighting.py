@@ -116,6 +116,15 @@ def test_greener_light_raises_the_tint():
     assert magenta < neutral < green
 
 
+def test_a_title_on_black_has_no_colour_temperature():
+    image = np.zeros((224, 300, 3), np.uint8)
+    image[100:104, 100:150] = 180  # 0.3 % of the pixels
+    (row,) = light(image)
+    assert (row["colour_temperature"], row["tint"]) == (None, None)
+    image[:112] = 180
+    assert light(image)[0]["colour_temperature"] == pytest.approx(6504, abs=5)
+
+
 @pytest.mark.parametrize("code", [(0, 255, 0), (0, 0, 200), (2, 1, 0)])
 def test_what_has_no_colour_temperature_gets_none(code):
     (row,) = light(np.full((224, 224, 3), code, np.uint8))

@@ -59,12 +59,8 @@ def decode(
     if wanted is not None and len(unit.media) == 1:
         yield from decoder.segments(wanted, is_done)
         return
-    builder = decoder.builder()
     with closing(ahead):
-        for media in unit.media:
-            for source in decoder.sources(media, builder.failures):
-                yield from decoder.packets(media, source, builder)
-    yield from builder.finish(1.0)
+        yield from decoder.files()
 
 
 def decode_frames(media: MediaFile, columns: Sequence[str], config: DecodeConfig, *, first: int = 0) -> Iterator[Frame]:
@@ -103,6 +99,14 @@ class Reader:
 class _UnitDecoder:
     unit: Unit
     reader: SourceReader
+
+    def files(self) -> Iterator[Packet]:
+        """Yield packets of all files, and the empty one at the end."""
+        builder = self.builder()
+        for media in self.unit.media:
+            for source in self.sources(media, builder.failures):
+                yield from self.packets(media, source, builder)
+        yield from builder.finish(1.0)
 
     def segments(self, wanted: Segments, is_done: Callable[[int, int], bool]) -> Iterator[Packet]:
         """Yield packets of the wanted segments; those with index 0 are all of a film that is not read in segments."""
