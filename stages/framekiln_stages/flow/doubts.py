@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 
 from framekiln_stages.flow.motion import Field, Gray, resized
+from framekiln_stages.flow.stripes import is_textured, without_stripes
 
 # Agreement below which a pair is looked at again: motion of 60 px of 1242 has 0.83, bands of light 0.1 to 0.8.
 DOUBTFUL = 0.8
@@ -24,15 +25,17 @@ DOUBTFUL = 0.8
 SURE = 0.75  # agreement from which other looks are not asked
 NEAR = 0.3  # mean distance of the same motion in two looks, of its length
 RIVAL = 0.1  # a look that agrees less by no more than this, and has another motion, makes it unknown
+SMALL = 1.0  # px: stripes that change a flow by less do no harm
 FEWER = 0.75  # of the pixels' sides, where they are not more than `size` anyway
 
 
 class Look(NamedTuple):
-    """The flow of a pair, its agreement with the flow back, and whether its motion is known."""
+    """The flow of a pair of frames, its agreement with the flow back, and whether its motion is known."""
 
     flow: Field
     agreement: float
     known: bool = True
+    pair: tuple[Gray, Gray] | None = None  # the frames that it is of, where they are others than the given ones
 
 
 Confirm = Callable[[Gray, Gray], Look | None]
@@ -47,6 +50,25 @@ def settle(first: Look, now: Gray, then: Gray, size: int, confirm: Confirm) -> L
     confirmed = any(distance <= NEAR for distance, _ in others)
     rivalled = any(distance > NEAR and sure >= best.agreement - RIVAL for distance, sure in others)
     return best._replace(known=best.agreement >= SURE or (confirmed and not rivalled))
+
+
+def unstripe(first: Look, now: Gray, then: Gray, size: int, confirm: Confirm) -> Look:
+    """Return the flow of a pair without the stripes of light that change in it, where that is another; else the first.
+
+    Brick walls and feathers look like stripes too. Under stripes the first look's agreement says nothing, so that its
+    motion is unknown where the other look is not sure.
+    """
+    plain = without_stripes(now, then)
+    found = confirm(*plain) if plain is not None else None
+    if plain is None or found is None:
+        return first
+    apart, length = (float(np.linalg.norm(flow, axis=-1).mean()) for flow in (first.flow - found.flow, first.flow))
+    if apart <= max(SMALL, NEAR * length):
+        return first
+    if found.agreement < DOUBTFUL:
+        found = settle(found, *plain, size, confirm)
+    known = found.known and found.agreement >= SURE and is_textured(plain[0])
+    return found._replace(pair=plain) if known else first._replace(known=False)
 
 
 def _look_again(now: Gray, then: Gray, size: int, confirm: Confirm) -> Iterator[Look]:

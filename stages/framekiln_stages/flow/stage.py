@@ -21,7 +21,7 @@ import pyarrow as pa
 from framekiln.contract import Drawing, Image, Legend, Placement, Scope, Stage, Weights, field, views
 from framekiln.contract.limits import Natural, Proportion
 from framekiln_stages.flow import flow_colors
-from framekiln_stages.flow.doubts import DOUBTFUL, Look, settle
+from framekiln_stages.flow.doubts import DOUBTFUL, Look, settle, unstripe
 from framekiln_stages.flow.motion import Camera, Field, Gray, agreement, camera, motion, residual, score, shake
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, mean_or, unmatched_share
 from framekiln_stages.shared.settings import PixelStage
@@ -76,7 +76,7 @@ class Flow(PixelStage):
     Motion and shake are null where the flow back does not confirm the flow, for instance at a cut.
     """
 
-    version = 3
+    version = 4  # 4: stripes of light are no motion
     scope = Scope.CLIP
     halo = 2  # shake compares the motion i -> i+1 with i+1 -> i+2
     dummy_weights = True
@@ -172,8 +172,10 @@ class Flow(PixelStage):
             return
         for now, then in itertools.pairwise(grays):
             found = self._confirm(now, then)
-            if found is not None and found.agreement < DOUBTFUL:
-                found = settle(found, now, then, self.config.size, self._confirm)
+            if found is not None:
+                looks = (now, then, self.config.size, self._confirm)
+                found = settle(found, *looks) if found.agreement < DOUBTFUL else found
+                found = unstripe(found, *looks)
             yield found
 
     def _confirm(self, now: Gray, then: Gray) -> Look | None:
@@ -216,7 +218,7 @@ class Flow(PixelStage):
         flow, sure = look.flow, look.agreement
         given = look.known and sure >= self.config.min_agreement
         known = motion(flow, height, width, self.config.still) if given else {}
-        cut = score(residual(*pair, flow), self.config.cut_residual)
+        cut = score(residual(*(look.pair or pair), flow), self.config.cut_residual)
         field = {"flow_field": flow_colors.encode(flow)} if self.config.cache else {}
         return {"motion_mean": None} | known | {"motion_agreement": sure, "cut": cut} | field
 

@@ -4,15 +4,16 @@ Every frame lies between two images that stand still, or nearly. In a dissolve e
 and contrast sinks while two unrelated images are mixed, also where they move (Alattar 1993). In a wipe an edge crosses
 the image at a steady speed, and each tile changes while the edge crosses it. A pan or a passer-by follows none of it.
 
-Shapes: n frames in order; grid float32 n g, the image at 4 by 4 pixels (row, column, RGB), codes 0 to 255.
+Shapes: n frames in order; grid float32 n g, the image at 4 by 4 pixels (row, column, RGB), codes 0 to 255; times n, s.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln_stages.shots.transitions import SHORT, Grid, Transition, Values, apart
+from framekiln_stages.shots.transitions import INNER, ROUNDING_S, Grid, Transition, Values, apart
 
 Span = tuple[float, int, int, str]  # an error, first and last frame, and the shape
 Shape = Callable[[Grid], Grid]
@@ -23,15 +24,20 @@ Shape = Callable[[Grid], Grid]
 DISSOLVE_OFF = 0.24
 # Largest error of a wipe. On 8 wipes between the same clips: 0.05 to 0.16, one 0.20; elsewhere 0.18 and more.
 WIPE_OFF = 0.17
-LEAST = 4  # frames of a dissolve
-WIPE_FRAMES = 6  # fewer: an edge that crosses a tile within a frame looks like something that pops up
+LEAST_S = 0.16  # of a dissolve: four frames at 25 a second
+# Of a wipe. A quicker edge, or one that crosses a tile within a frame, looks like something that pops up.
+WIPE_S, WIPE_FRAMES = 0.24, 4
 LOST = 0.3  # weight of contrast that a dissolve should lose and keeps
 STRAY = 0.4  # of the distance, for frames at quarters of the way in a first search; chosen on those clips too
 # Correlation of two images' tiles above which they are one image, under other light or partly faded. Of 453 pairs of
 # different photos that are apart enough, none is above 0.80; of 324 photos beside themselves darker, brighter or partly
 # faded to black or white, none is below 0.95.
 SAME_IMAGE = 0.9
-EVIDENCE = 4  # frames on each side that must stand still, or nearly
+EVIDENCE_S = 0.16  # on each side that must stand still, or nearly; at least a frame
+# Few frames show little of when a transition began: it lasts up to an interval less than from still to still frame.
+# Intervals by which it is tried to begin later and to end earlier, where it has up to `FEW` of them.
+PHASES, FEW = ((0.0, 0.0), (0.5, 0.5), (0.0, 0.5), (0.5, 0.0)), 8
+LENGTHS = 12  # tried in a first search
 SIDE = 4  # tiles in a row
 
 
@@ -53,8 +59,10 @@ SHAPES: Mapping[str, Shape] = {
 """A dissolve, and wipes by the direction in which the edge moves."""
 
 
-def gradual(grid: Grid, contrast: Values, least: float, longest: int, busy: NDArray[np.bool_]) -> list[Transition]:
-    """Return dissolves and wipes of up to `longest` frames between images at least `least` codes (RMS) apart.
+def gradual(
+    grid: Grid, contrast: Values, times: Values, least: float, longest: float, busy: NDArray[np.bool_]
+) -> list[Transition]:
+    """Return dissolves and wipes of up to `longest` seconds between images at least `least` codes (RMS) apart.
 
     An image that gets brighter, or is partly faded, is on a straight line too, but between two states of itself.
 
@@ -62,18 +70,18 @@ def gradual(grid: Grid, contrast: Values, least: float, longest: int, busy: NDAr
         grid: n g.
         contrast: n, standard deviation of luma.
         least: codes.
-        longest: frames, at least `LEAST`, which is the shortest dissolve; the shortest wipe has `WIPE_FRAMES`.
+        times: n.
+        longest: s; the shortest dissolve has `LEAST_S`, the shortest wipe `WIPE_S`.
         busy: n, true for frames of other transitions, over which none reaches. Of overlapping ones the straightest
             remains.
     """
-    frames = _Frames(grid, contrast)
-    lengths = np.unique(np.rint(np.geomspace(LEAST, longest, 12)).astype(int))
+    frames = _Frames(grid, contrast, times)
     rough = _select_apart(
         [
-            (frames.error(at, at + length, shape), at, at + length, shape)
+            (frames.error(first, last, shape), first, last, shape)
+            for length in np.geomspace(LEAST_S, longest, LENGTHS)
             for shape in SHAPES
-            for length in lengths[lengths < len(grid)].tolist()
-            for at in _find_straight(grid, length, least, SHAPES[shape])
+            for first, last in frames.find_straight(length, least, shape)
         ],
         busy,
     )
@@ -100,32 +108,52 @@ def _select_apart(found: list[Span], busy: NDArray[np.bool_]) -> list[Span]:
     return kept
 
 
-def _find_straight(grid: Grid, length: int, least: float, shape: Shape) -> list[int]:
-    """Return the frames i whose image differs from that of i + length, with the shape at quarters of the way."""
-    start = grid[:-length]
-    step = grid[length:] - start
-    reach = np.sqrt((step**2).mean(axis=1))
-    good = reach >= least
-    for share in (0.25, 0.5, 0.75):
-        at = round(share * length)
-        off = grid[at : at + len(start)] - start - shape(np.array([at / length], np.float32)) * step
-        good &= np.sqrt((off**2).mean(axis=1)) < STRAY * reach
-    return [int(i) for i in np.flatnonzero(good) if not same_image(grid[i], grid[i + length])]
-
-
 class _Frames:
     """The frames of a file, with errors of transitions between them."""
 
-    def __init__(self, grid: Grid, contrast: Values) -> None:
-        self._grid, self._variance = grid, contrast**2
+    def __init__(self, grid: Grid, contrast: Values, times: Values) -> None:
+        self._grid, self._variance, self._times = grid, contrast**2, times
+
+    def find_straight(self, length: float, least: float, shape: str) -> list[tuple[int, int]]:
+        """Return frames `length` s apart whose images differ, with the shape at quarters of the way between them."""
+        last = np.searchsorted(self._times, self._times + length - ROUNDING_S)
+        first = np.flatnonzero((last < len(last)) & (last > np.arange(len(last)) + INNER))
+        last, start = last[first], self._grid[first]
+        step = self._grid[last] - start
+        reach = np.sqrt((step**2).mean(axis=1))
+        straight = np.zeros(len(first), np.bool_)
+        for shifts in PHASES[:2]:
+            late, lasting = self._measure(first, last, shifts)
+            near = (reach >= least) & ((sum(shifts) == 0) | (last - first <= FEW))
+            for quarter in (0.25, 0.5, 0.75):
+                at = np.clip(np.searchsorted(self._times, late + quarter * lasting - ROUNDING_S), first + 1, last - 1)
+                share = np.clip((self._times[at] - late) / lasting, 0, 1).astype(np.float32)
+                off = self._grid[at] - start - SHAPES[shape](share) * step
+                near &= np.sqrt((off**2).mean(axis=1)) < STRAY * reach
+            straight |= near
+        pairs = zip(first[straight].tolist(), last[straight].tolist(), strict=True)
+        return [(a, b) for a, b in pairs if not same_image(self._grid[a], self._grid[b])]
+
+    def _measure(self, first: Any, last: Any, shifts: tuple[float, float]) -> tuple[Any, Any]:
+        """Return begin and length in s of transitions, whose ends are shares of an interval inside of still frames."""
+        times = self._times
+        begin = times[first] + shifts[0] * (times[first + 1] - times[first])
+        return begin, times[last] - shifts[1] * (times[last] - times[last - 1]) - begin
 
     def error(self, first: int, last: int, shape: str) -> float:
+        """Return the smallest error of a transition between still frames; see `PHASES`."""
+        return min(self._error(first, last, shape, by) for by in (PHASES if last - first <= FEW else PHASES[:1]))
+
+    def _error(self, first: int, last: int, shape: str, shifts: tuple[float, float]) -> float:
         """Return the error of a transition between still frames: its distance from the shape, over that of the images.
 
         That of a dissolve includes how far its contrast is from that of two mixed images.
         """
-        low, high = max(0, first - EVIDENCE), min(len(self._grid) - 1, last + EVIDENCE)
-        share = np.clip((np.arange(low, high + 1) - first) / (last - first), 0, 1).astype(np.float32)
+        times, beside = self._times, EVIDENCE_S + ROUNDING_S
+        low = max(0, min(int(np.searchsorted(times, times[first] - beside)), first - 1))
+        high = min(len(times) - 1, max(int(np.searchsorted(times, times[last] + beside)) - 1, last + 1))
+        begin, lasting = self._measure(first, last, shifts)
+        share = np.clip((times[low : high + 1] - begin) / lasting, 0, 1).astype(np.float32)
         one, other = self._grid[low : first + 1].mean(axis=0), self._grid[last : high + 1].mean(axis=0)
         off = self._grid[low : high + 1] - one - SHAPES[shape](share) * (other - one)
         line = float(np.sqrt((off**2).mean()) / max(1e-6, apart(one, other)))
@@ -140,7 +168,7 @@ class _Frames:
         stray = float(np.sqrt(((found - lost * loss) ** 2).sum() / (loss**2).sum()))
         return float(np.sqrt(line**2 + stray**2 + (LOST * max(0.0, 1 - lost)) ** 2))
 
-    def refined(self, span: Span, longest: int) -> Span:
+    def refined(self, span: Span, longest: float) -> Span:
         """Return the best fit near a transition."""
         best, (_, _, _, shape) = span, span
         for _ in range(4):
@@ -149,14 +177,19 @@ class _Frames:
             tried = [(start, last) for start in range(max(0, first - spread), first + spread + 1)]
             tried += [(first, stop) for stop in range(last - spread, min(last + spread, len(self._grid) - 1) + 1)]
             tried += [(first - by, last + by) for by in range(1, min(spread, first, len(self._grid) - 1 - last) + 1)]
-            fits = [(self.error(a, b, shape), a, b, shape) for a, b in tried if SHORT < b - a <= longest]
+            fits = [(self.error(a, b, shape), a, b, shape) for a, b in tried if self._may_last(a, b, longest)]
             best = min([best, *fits])
         return best
+
+    def _may_last(self, first: int, last: int, longest: float) -> bool:
+        lasting = float(self._times[last] - self._times[first])
+        return last - first > INNER and LEAST_S - ROUNDING_S <= lasting <= longest + ROUNDING_S
 
     def is_transition(self, span: Span, least: float) -> bool:
         """Tell whether a fit is near enough to its shape, and between different images."""
         error, first, last, shape = span
         near = error < (DISSOLVE_OFF if shape == DISSOLVE else WIPE_OFF)
-        long = shape == DISSOLVE or last - first >= WIPE_FRAMES
+        lasting = self._times[last] - self._times[first]
+        long = shape == DISSOLVE or (last - first >= WIPE_FRAMES and lasting >= WIPE_S - ROUNDING_S)
         one, other = self._grid[first], self._grid[last]
         return near and long and apart(one, other) >= least and not same_image(one, other)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from framekiln.contract import MEDIA_ID, Drawing, Placement, Scope, Stage, Table, Weights, field, views
 from framekiln.contract.limits import Positive, Proportion
-from framekiln_stages.shots.gradual import LEAST, gradual
+from framekiln_stages.shots.gradual import LEAST_S, gradual
 from framekiln_stages.shots.transitions import SURE_CUT, Transition, boundaries, cuts, fades, flashes
 
 # Pixels of the grid, each the mean of its tile; at 8, motion moves dissolves 1.6 to 2 times as far off their line.
@@ -67,7 +67,7 @@ SHOTS = pa.schema(
 )
 KIND = (
     "cut, dissolve, wipe, fade_out or fade_in; what pops up over a sixth of the frame or more is a cut too; wipes are "
-    "found with a straight edge, along a side, from 6 frames on"
+    "found with a straight edge, along a side, from 0.24 s and 4 frames on"
 )
 TRANSITIONS = pa.schema(
     [
@@ -84,7 +84,7 @@ TRANSITIONS = pa.schema(
 class Shots(Stage):
     """Cuts, fades, dissolves and wipes of a file, and the shots between them."""
 
-    version = 4  # 4: limits in seconds
+    version = 5  # 5: limits in seconds of the frames' own times; flashes of a moving camera
     finds = (("transitions", "cut or fade", "cuts and fades"),)
     scope = Scope.MEDIA
     inputs = ("media_id", "frame_index", "time_s", "cut", *FEATURES.names)  # cut: the score from `Flow`
@@ -146,27 +146,20 @@ class Shots(Stage):
         contrast, score = (
             rows[name].cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("luma_deviation", "cut")
         )
-        config, interval = self.config, _find_interval(rows)
-        shortest, longest = round(config.shortest_s / interval), max(LEAST, round(config.longest_s / interval))
-        hard = cuts(score, grid, config.cut, shortest, config.flash)
-        soft = fades(contrast[known], grid, config.plain, longest, [item.last for item in hard])
-        bright = flashes(score, grid, config.cut, shortest, config.flash, round(config.longest_flash_s / interval))
+        config, times = self.config, rows["time_s"].fill_null(0.0).to_numpy()  # null: a photo, one frame
+        brief, longest = (config.cut, config.shortest_s, config.flash), max(LEAST_S, config.longest_s)
+        hard = cuts(score, grid, times, *brief)
+        soft = fades(contrast[known], grid, times, config.plain, longest, [item.last for item in hard])
+        bright = flashes(score, grid, times, *brief, config.longest_flash_s)
         hard, soft = ([one for one in own if not any(one.first in each for each in bright)] for own in (hard, soft))
         hard = [item for item in hard if not any(fade.first <= item.first < fade.last for fade in soft)]
         sure = [item for item in hard if score[item.first] >= SURE_CUT]
         busy = np.zeros(len(grid), np.bool_)
         for item in (*sure, *soft):
             busy[item.first : item.last + 1] = True
-        slow = gradual(grid, contrast[known], config.dissolve, longest, busy)
+        slow = gradual(grid, contrast[known], times, config.dissolve, longest, busy)
         hard = [item for item in hard if not any(one.first <= item.first < one.last for one in slow)]
         return sorted([*hard, *soft, *slow])
-
-
-def _find_interval(rows: pa.Table) -> float:
-    """Return the seconds from one row to the next, which --every-nth makes longer."""
-    times = rows["time_s"].drop_null().to_numpy()
-    interval = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
-    return interval if interval > 0 else 0.04
 
 
 def _make_table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

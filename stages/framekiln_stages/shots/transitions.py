@@ -4,8 +4,9 @@ A cut is where flow finds no motion that explains the next frame. Every frame of
 that stands still, or nearly, to one colour.
 
 Shapes: n frames in order. cut float n, the score that frame i + 1 begins a new shot (NaN: unknown); grid float32 n g,
-the image at a few pixels, RGB codes 0 to 255. A transition's `first` is the last frame wholly of the old image, `last`
-the first one wholly of the new. A cut has last = first + 1.
+the image at a few pixels, RGB codes 0 to 255; times n, s. A transition's `first` is the last frame wholly of the old
+image, `last` the first one wholly of the new. A cut has last = first + 1. Limits are in seconds, so that they hold at
+any frame rate.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,8 +24,12 @@ BLACK, WHITE = 32.0, 223.0  # mean codes: half way from the end of the scale to 
 SURE_CUT = 0.993
 # Least ratio of a cut's residual to the mean of those of two frames on each side, PySceneDetect's AdaptiveDetector's.
 TIMES, BESIDE = 3.0, 2
+SEEN = 0.25  # of an image's contrast, from which on it can be told under a flash
 STEADY = 2.0  # codes by which light that decays may rise: noise of a codec
-SHORT = 3  # frames: a quicker change is a cut
+SHORT_S = 0.12  # a quicker change is a cut
+PLATEAU_S = 0.4  # least time beside a fade in which the image must stay as light, or nearly
+INNER = 1  # frames that must lie inside what is gradual: without one there is nothing to tell it from a cut
+ROUNDING_S = 0.002  # times in files are multiples of 1 ms or finer
 
 
 @dataclass(frozen=True, order=True)
@@ -42,15 +47,17 @@ class Transition:
         return (self.first + self.last + 1) // 2
 
 
-def cuts(cut: Values, grid: Grid, threshold: float, shortest: int, flash: float) -> list[Transition]:
-    """Return cuts where scores exceed the threshold; of several within `shortest` frames (0: none), the highest.
+def cuts(cut: Values, grid: Grid, times: Values, threshold: float, shortest: float, flash: float) -> list[Transition]:
+    """Return cuts where scores exceed the threshold; of several within `shortest` seconds (0: none), the highest.
 
-    A flash is no cut: at most `shortest` frames that differ from those on both sides, while these are the same image
-    (within `flash` codes, root mean square). Motion that flow cannot follow is none either; see `_stands_out`.
+    A flash is no cut: frames that last at most `shortest` and differ from those on both sides, while these are the same
+    image (within `flash` codes, root mean square). A single frame may last twice as long, since what it shows may have
+    been there for a part of that. Motion that flow cannot follow is none either; see `_stands_out`.
     """
     above = np.flatnonzero(cut[:-1] > threshold)
-    runs = [run.tolist() for run in np.split(above, np.flatnonzero(np.diff(above) > shortest) + 1) if len(run)]
-    best = [max(run, key=lambda i: (cut[i], -i)) for run in runs if not _is_flash(grid, run, shortest, flash)]
+    lasting = np.where(np.diff(above) == 1, 2 * shortest, shortest) + ROUNDING_S
+    runs = [run.tolist() for run in np.split(above, np.flatnonzero(np.diff(times[above]) > lasting) + 1) if len(run)]
+    best = [max(run, key=lambda i: (cut[i], -i)) for run in runs if not _is_flash(grid, times, run, shortest, flash)]
     return [Transition(i, i + 1, "cut") for i in best if _stands_out(cut, i)]
 
 
@@ -65,9 +72,11 @@ def _stands_out(cut: Values, at: int) -> bool:
     return bool(here * (len(residual) - 1) >= TIMES * (residual.sum() - here))
 
 
-def _is_flash(grid: Grid, run: Sequence[int], shortest: int, flash: float) -> bool:
-    for a in range(max(0, run[0] - shortest), run[0] + 1):
-        for b in range(run[-1] + 1, min(len(grid), a + shortest + 2)):
+def _is_flash(grid: Grid, times: Values, run: Sequence[int], shortest: float, flash: float) -> bool:
+    for a in range(int(np.searchsorted(times, times[run[0]] - shortest - ROUNDING_S)), run[0] + 1):
+        for b in range(max(run[-1] + 1, a + 1), len(grid)):
+            if times[b] - times[a + 1] > (2 if b == a + 2 else 1) * shortest + ROUNDING_S:
+                break
             # The two frames of a single cut are no evidence: two takes on one set may be similar.
             differs = len(run) > 1 or any(apart(grid[a], grid[m]) > 2 * flash for m in range(a + 1, b))
             if differs and apart(grid[a], grid[b]) < flash:
@@ -80,31 +89,49 @@ def apart(a: Grid, b: Grid) -> float:
     return float(np.sqrt(((a - b) ** 2).mean()))
 
 
-def flashes(cut: Values, grid: Grid, threshold: float, shortest: int, flash: float, longest: int) -> list[range]:
+def flashes(
+    cut: Values, grid: Grid, times: Values, threshold: float, shortest: float, flash: float, longest: float
+) -> list[range]:
     """Return flashes that fill the frame at once and decay, each from the last frame before to the first one after.
 
-    The light falls until the image is the one before (within `flash` codes), in at most `longest` frames and without
-    a cut after the first `shortest` ones.
+    The first lit frame is no darker anywhere than the one before. Within `longest` seconds the light falls, and that
+    one's image is seen again, under other light, before another cut. The light falls up to the end.
     """
     light, found = grid.mean(axis=1), []
     for a in np.flatnonzero(cut[:-1] > threshold).tolist():
-        if light[a + 1] - light[a] <= 2 * flash:
+        if light[a + 1] - light[a] <= 2 * flash or (grid[a + 1] - grid[a]).min() < -flash:
             continue
-        for b in range(a + 2, min(a + 1 + longest, len(grid) - 1) + 1):
-            if light[b] > light[b - 1] + STEADY or (cut[b - 1] > threshold and b - 1 - a > shortest):
+        end = a
+        for b in range(a + 2, int(np.searchsorted(times, times[a + 1] + longest + ROUNDING_S))):
+            # a frame may be the only lit one, at few frames a second
+            is_cut = b > a + 2 and cut[b - 1] > threshold and times[b - 1] - times[a] > shortest + ROUNDING_S
+            if is_cut or (end > a and light[b] > light[b - 1] + STEADY):
                 break
-            if apart(grid[a], grid[b]) < flash:
-                found.append(range(a, b + 1))
+            falls = light[b] < light[a + 1 : b].max() - flash
+            if end > a or (falls and _is_lit(grid[a], grid[b], flash)):
+                end = b
+            if light[end] - light[a] < flash and end > a:
                 break
+        if end > a:
+            found.append(range(a, end + 1))
     return found
 
 
-def fades(contrast: Values, grid: Grid, plain: float, longest: int, bounds: Iterable[int]) -> list[Transition]:
+def _is_lit(image: Grid, other: Grid, flash: float) -> bool:
+    """Tell whether another image is this one under other light: within `flash` codes, for each code that is left."""
+    one, two = image - image.mean(), other - other.mean()
+    gain = float((one @ two) / max(float(one @ one), 1e-6))
+    return gain >= SEEN and apart(gain * one, two) < flash * min(gain, 1.0)
+
+
+def fades(
+    contrast: Values, grid: Grid, times: Values, plain: float, longest: float, bounds: Iterable[int]
+) -> list[Transition]:
     """Return fades to and from black and white, around runs of frames with a luma deviation below `plain`.
 
     The distance of a frame from the plain colour is one ramp between two plateaus, by least squares. `bounds` are the
-    first frames of shots after cuts, which no fade crosses. Cuts within `SHORT` frames of the plain ones do not count,
-    since the end of a quick fade looks like a cut.
+    first frames of shots after cuts, which no fade crosses. Cuts within `SHORT_S` of the plain ones do not count, since
+    the end of a quick fade looks like a cut.
     """
     found: list[Transition] = []
     edges = np.flatnonzero(np.diff(np.concatenate([[0], contrast < plain, [0]])))
@@ -114,35 +141,39 @@ def fades(contrast: Values, grid: Grid, plain: float, longest: int, bounds: Iter
             continue
         away = np.sqrt(((grid - (0.0 if mean <= BLACK else 255.0)) ** 2).mean(axis=1)).astype(np.float64)
         colour = "black" if mean <= BLACK else "white"
-        before = max([0, *(b for b in bounds if b < start - SHORT)])
-        after = min([len(grid), *(b for b in bounds if b > stop + SHORT)])
-        if (ramp := _fit_ramp(away[before:stop][::-1], stop - start, longest)) is not None:
+        before = max([0, *(b for b in bounds if times[b] < times[start] - SHORT_S - ROUNDING_S)])
+        after = min([len(grid), *(b for b in bounds if b > stop and times[b] > times[stop] + SHORT_S + ROUNDING_S)])
+        back = slice(stop - 1, before - 1 if before else None, -1)
+        if (ramp := _fit_ramp(away[back], -times[back], stop - start, longest)) is not None:
             found.append(Transition(stop - 1 - ramp[1], stop - 1 - ramp[0], "fade_out", colour))
-        if (ramp := _fit_ramp(away[start:after], stop - start, longest)) is not None:
+        if (ramp := _fit_ramp(away[start:after], times[start:after], stop - start, longest)) is not None:
             found.append(Transition(start + ramp[0], start + ramp[1], "fade_in", colour))
     return found
 
 
-def _fit_ramp(away: Values, plain: int, longest: int) -> tuple[int, int] | None:
+def _fit_ramp(away: Values, times: Values, plain: int, longest: float) -> tuple[int, int] | None:
     """Return the last frame at the colour and the first at the plateau; None without a fade."""
     lowest = away[:plain].min()
     best, found = np.inf, None
     # A frame is plain a little before the colour is reached, so the ramp may begin some frames inside.
-    for start in range(max(0, plain - 1 - longest // 4), min(plain + 1, len(away) - SHORT)):
-        window = away[start : start + 2 * longest] - lowest
-        for length in range(SHORT, min(longest, len(window) - 1) + 1):
-            shape = np.minimum(np.arange(len(window)) / length, 1.0)
-            height = (shape @ window) / (shape @ shape)
-            # over the same frames for all candidates, so that their errors can be compared
-            error = ((window - height * shape) ** 2).sum() + ((away[:start] - lowest) ** 2).sum()
-            if error < best:
+    early = int(np.searchsorted(times, times[plain - 1] - longest / 4 - ROUNDING_S))
+    for start in range(early, min(plain + 1, len(away) - INNER)):
+        since, above = times[start:] - times[start], away[start:] - lowest
+        shortest, end = np.searchsorted(since, [SHORT_S - ROUNDING_S, longest + ROUNDING_S]).tolist()
+        # to a frame that is not plain: among plain ones the smallest error is that of no fade at all
+        for length in range(max(INNER + 1, shortest, plain - start), min(end, len(since))):
+            beside = max(1.5 * since[length], PLATEAU_S)  # later it may be another image
+            seen = int(np.searchsorted(since, since[length] + beside + ROUNDING_S))
+            shape = np.minimum(since[:seen] / since[length], 1.0)
+            height = (shape @ above[:seen]) / (shape @ shape)
+            off = ((above[:seen] - height * shape) ** 2).sum() + ((away[:start] - lowest) ** 2).sum()
+            if (error := off / (seen + start)) < best:
                 best, found = error, (start, start + length, height)
     if found is None:
         return None
     start, stop, height = found
-    inside = away[start : stop + 1] - lowest
-    line = height * np.arange(len(inside)) / (len(inside) - 1)
-    straight = np.abs(inside - line).max() < 0.2 * height
+    line = height * (times[start : stop + 1] - times[start]) / (times[stop] - times[start])
+    straight = np.abs(away[start : stop + 1] - lowest - line).max() < 0.2 * height
     return (start, stop) if height > 0 and straight else None
 
 

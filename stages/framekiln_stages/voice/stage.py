@@ -99,7 +99,7 @@ class Voice(Stage):
         return {"samples": own} | dict(zip(names, columns, strict=True))
 
     def _cut_windows(self, slices: list[Slice | None], own: int) -> Iterator[NDArray[np.float32]]:
-        """Yield the windows of the first slice, chunk by chunk: k WINDOW each, -1 to 1, NaN where the sound has ended."""
+        """Yield the windows of the first slice, chunk by chunk: k WINDOW each, -1 to 1, NaN after the last sound."""
         samples = np.concatenate([part for part in slices if part is not None])[: own + WINDOW].astype(np.float32)
         samples = np.pad(samples / 32768, (0, own + WINDOW - len(samples)), constant_values=np.nan)
         count = max(round(own / STEP), 1) if own else 0

@@ -243,6 +243,36 @@ def test_motion_under_bands_of_light_is_that_of_the_camera_or_unknown(name):
     assert row["motion_mean"] is None or row["motion_mean"] == pytest.approx(6.3, rel=0.3)
 
 
+def striped(period, angle, phase, height=224, width=390):
+    """Hard-edged stripes of light, such as sun through blinds makes."""
+    y, x = np.mgrid[:height, :width]
+    across = (x * np.sin(angle) + y * np.cos(angle) - phase) / period
+    return cv2.GaussianBlur(np.where(across % 1 < 0.5, 1.4, 0.6), (0, 0), 1.0)
+
+
+@pytest.mark.parametrize(("period", "angle"), [(8, 0.0), (14, math.pi / 2), (30, 0.6)])
+@pytest.mark.parametrize(("dx", "dy"), [(0, 0), (-5, 3)])
+@pytest.mark.parametrize("name", PHOTOS)
+def test_narrow_stripes_of_light_are_no_motion(name, period, angle, dx, dy):
+    """They move by three tenths of their period; a clear sky keeps a little of them."""
+    image = cv2.resize(photo(name)[:420, :510], (410, 244), interpolation=cv2.INTER_AREA)
+    views = [image[10:234, 10:400], image[10 - dy : 234 - dy, 10 - dx : 400 - dx]]
+    frames = [lit(view, striped(period, angle, 0.3 * period * i), i) for i, view in enumerate(views)]
+    row = ready()(table(frames)).to_pylist()[0]
+    assert row["motion_mean"] is None or row["motion_mean"] == pytest.approx(math.hypot(dx, dy), abs=2.5)
+    assert row["cut"] < 0.5
+
+
+def test_a_wall_of_bricks_that_moves_is_not_taken_for_stripes():
+    """Its rows look like stripes of light; what is left without them confirms the motion."""
+    y, x = np.mgrid[:300, :500]
+    bricks = np.where((y % 24 < 3) | ((x + 24 * (y // 24 % 2)) % 48 < 3), 90.0, 150.0)
+    bricks += cv2.GaussianBlur(np.random.default_rng(0).normal(0, 60, bricks.shape), (0, 0), 3)
+    wall = np.repeat(bricks[..., None], 3, axis=2)
+    frames = [lit(wall[at : at + 224, at : at + 390], np.ones((224, 390)), at) for at in (10, 14)]
+    assert_follows(ready()(table(frames)).to_pylist()[0], -4, -4)
+
+
 def test_of_looks_that_differ_and_are_as_sure_the_motion_is_unknown():
     still = np.zeros((40, 60), np.uint8)
     right, left = (np.full((40, 60, 2), at, np.float32) for at in (8, -8))

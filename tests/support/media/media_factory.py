@@ -59,8 +59,12 @@ def film(
     options: dict[str, str] | None = None,
     container: dict[str, str] | None = None,
     colorspace: int = 0,
+    times: Sequence[int] | None = None,
 ) -> Path:
-    """Write a film of RGB frames, lossless with the default codec. `sound` is mono 48 kHz int16."""
+    """Write a film of RGB frames, lossless with the default codec. `sound` is mono 48 kHz int16.
+
+    `times`: of each frame, in units of 1 / fps; one after the other without.
+    """
     import av
 
     with av.open(str(path), "w", options=container or {}) as out:
@@ -75,7 +79,7 @@ def film(
         for index, frame in enumerate(frames):
             av_frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
             av_frame = av_frame.reformat(format=pix_fmt, dst_colorspace=colorspace) if colorspace else av_frame
-            av_frame.pts, av_frame.time_base = index, Fraction(1, fps)
+            av_frame.pts, av_frame.time_base = times[index] if times else index, Fraction(1, fps)
             out.mux(track.encode(av_frame))
         out.mux(track.encode(None))
         if sound_track is not None and sound is not None:
