@@ -66,7 +66,7 @@ class Lighting(Stage):
     Colour and direction are null where an image does not determine them: see `colour` and `direction`.
     """
 
-    version = 4  # 4: no colour of a title on black; 3: the direction does not depend on the frame's shape
+    version = 4  # 4: direction by shading, wherever the subject stands; no colour of a title on black
     thread_safe = True
     outputs = OUTPUTS
 

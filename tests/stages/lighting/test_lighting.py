@@ -161,16 +161,16 @@ def test_a_lamp_put_beside_an_evenly_lit_scene_is_found(angle):
     assert row["light_strength"] > 0.6
 
 
-def ball(height, width, angle):
-    """A matt sphere, lit from an angle and somewhat from the front, before a grey wall."""
+def ball(height, width, angle, *, at=(0.5, 0.5), radius=0.35, wall=0.2):
+    """A matt sphere, lit from an angle and somewhat from the front, before a wall that is even or given by place."""
     y, x = np.mgrid[:height, :width]
-    radius = 0.35 * min(height, width)
-    across, up = (x - width / 2) / radius, (height / 2 - y) / radius
+    radius *= min(height, width)
+    across, up = (x - at[0] * width) / radius, (at[1] * height - y) / radius
     inside = across**2 + up**2 < 1
     depth = np.sqrt(np.clip(1 - across**2 - up**2, 0, None))
     turn = math.radians(angle)
     shade = np.clip(0.8 * (across * math.cos(turn) + up * math.sin(turn)) + 0.6 * depth, 0, None)
-    codes = 255 * np.where(inside, 0.05 + 0.7 * shade, 0.2) ** (1 / 2.2)
+    codes = 255 * np.where(inside, 0.05 + 0.7 * shade, wall) ** (1 / 2.2)
     return np.repeat(codes.astype(np.uint8)[..., None], 3, axis=2)
 
 
@@ -179,6 +179,17 @@ def ball(height, width, angle):
 def test_a_lit_sphere_gives_its_direction_in_frames_of_any_shape(shape, angle):
     (row,) = light(ball(*shape, angle))
     assert angle_between(row["light_direction"], angle) < 2
+
+
+@pytest.mark.parametrize("shape", [(224, 299), (224, 398), (398, 224)])
+@pytest.mark.parametrize("wall", [0.02, 0.7, "bricks"])
+@pytest.mark.parametrize("at", [(0.4, 0.45), (0.6, 0.4)])
+def test_a_lit_sphere_gives_its_direction_wherever_it_stands_and_before_any_wall(shape, wall, at):
+    y, x = np.mgrid[: shape[0], : shape[1]]
+    bricks = np.where((y % 24 < 3) | ((x + 24 * (y // 24 % 2)) % 48 < 3), 0.5, 0.15)
+    for angle in (20, 110, 260):
+        (row,) = light(ball(*shape, angle, at=at, radius=0.25, wall=bricks if wall == "bricks" else wall))
+        assert angle_between(row["light_direction"], angle) < 5
 
 
 @pytest.mark.parametrize("shape", [(480, 640), (360, 640), (640, 360)])
