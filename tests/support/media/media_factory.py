@@ -61,10 +61,7 @@ def film(
     colorspace: int = 0,
     times: Sequence[int] | None = None,
 ) -> Path:
-    """Write a film of RGB frames, lossless with the default codec. `sound` is mono 48 kHz int16.
-
-    `times`: of each frame, in units of 1 / fps; one after the other without.
-    """
+    """Write a film of RGB frames, lossless by default. `sound`: mono 48 kHz int16; `times`: in units of 1 / fps."""
     import av
 
     with av.open(str(path), "w", options=container or {}) as out:
