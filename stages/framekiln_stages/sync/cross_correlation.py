@@ -87,7 +87,7 @@ def highest(curve: Signal) -> Peak | None:
     others = curve[tops[np.abs(tops - at) > BESIDE]]
     return Peak(
         at=at + float(shift),
-        height=float(here - 0.25 * (before - after) * shift),
+        height=min(1.0, float(here - 0.25 * (before - after) * shift)),  # a parabola may rise above 1
         second=float(others.max(initial=0.0)),
         median=float(np.median(curve)),
         inside=bool(max(curve[0], curve[-1]) <= here),

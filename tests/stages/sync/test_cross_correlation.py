@@ -38,7 +38,7 @@ def test_no_correlation_leaves_one_where_the_sound_is_loudest_beside_the_lips(se
     assert np.abs(curve).max() <= 1 + 1e-6
 
 
-@given(at=st.floats(2, 8), height=st.floats(0.65, 5))
+@given(at=st.floats(2, 8), height=st.floats(0.65, 1))
 def test_the_top_of_a_parabola_is_found_between_points(at, height):
     curve = height - 0.01 * (np.arange(11) - at) ** 2
     assert (curve > 0).all()
@@ -98,3 +98,8 @@ def test_people_who_come_and_go_are_different_tracks():
     assert len(set(track)) == 2
     assert times == pytest.approx(np.r_[0:20, 25:55] / 10)
     assert len(opening_of_largest(np.arange(55) / 10, column, 9.0)[0]) == 0
+
+
+def test_the_height_between_two_points_stays_within_1():
+    peak = highest(np.array([0.1, 0.9, 0.999, 0.998, 0.8, 0.2]))
+    assert peak is not None and peak.height == 1.0
