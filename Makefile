@@ -72,9 +72,9 @@ demo-full: demo-about $(SAMPLES)/.made
 test: install
 	$(BIN)/python -m pytest -m "not (heavy or chaos or cluster)" -n auto --dist loadfile
 
-# Two at a time, since many of them start Ray or further processes.
+# Two at a time, since many of them start Ray or further processes. In order: the long ones do not come last.
 test-all: install
-	$(BIN)/python -m pytest -m "heavy and not (chaos or cluster)" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "heavy and not (chaos or cluster)" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-material: install
 	$(BIN)/python -m tests.support.media.material_download

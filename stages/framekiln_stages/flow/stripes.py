@@ -7,7 +7,7 @@ sum, so the mean along such a line takes it away, and the texture of the scene s
 Shapes: h, w of the computed size.
 """
 
-from functools import cache
+from functools import lru_cache
 
 import cv2
 import numpy as np
@@ -64,7 +64,7 @@ def find_stripes(now: Gray, then: Gray) -> float | None:
     return float(np.arctan2(y, x)) if float(power[near].sum()) >= STRIPED * total else None
 
 
-@cache
+@lru_cache(8)  # shapes of frames
 def _get_frequencies(height: int, width: int) -> tuple[Values, Values, Values, NDArray[np.bool_]]:
     # a window, the frequencies of rows (h 1) and columns (1 w) in cycles a px, and where they are slow
     taper = np.outer(np.hanning(height), np.hanning(width)).astype(np.float32)
@@ -79,7 +79,7 @@ def _interpolate(power: Values, at: int) -> float:
     return float(np.clip(0.5 * (before - after) / min(before - 2 * here + after, -1e-6), -0.5, 0.5))
 
 
-@cache
+@lru_cache(16)  # the stripes of a film keep their angle
 def _draw_line(angle: float, side: int) -> Values:
     """Return a kernel (side side) that takes the mean along a stripe."""
     kernel, steps = np.zeros((side + 1, side + 1), np.float32), np.linspace(-1, 1, 4 * side) * (side // 2)
