@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import framekiln
 from tests.support.machine.command_line import command
@@ -12,6 +13,7 @@ from tests.support.media.collections_factory import frame, photo
 STEPS = {"steps": {"crc": {"use": "tests.toys:Checksum"}}}
 
 
+@pytest.mark.heavy
 def test_a_run_over_a_shard_continues_and_retries(tmp_path, local):
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()

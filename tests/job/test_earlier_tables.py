@@ -89,6 +89,7 @@ def test_a_run_with_other_settings_shows_none_of_its_rows_before_it_can_show_all
     assert gated.record["steps"]["gate"]["settings"]["factor"] == 10
 
 
+@pytest.mark.heavy
 def test_the_settings_of_the_tables_again_need_nothing(gated):
     photo(gated.source / HELD, 501)
     finished = gated.record

@@ -126,6 +126,7 @@ def test_an_error_that_stops_a_run_leaves_tables_and_its_code(gated):
     assert "was stopped [FK-UNDECLARED-COLUMNS]" in gated.page
 
 
+@pytest.mark.heavy
 def test_a_drawing_that_kills_its_process_costs_an_early_report_and_nothing_else(gated):
     gated.set(HELD, fatal=True)
     run = gated.start()
