@@ -20,6 +20,7 @@ from rich.console import Console
 
 from framekiln.api.watch import TerminalWatch, WatchedRun
 from framekiln.contract.output_names import ERRORS as ERRORS_TABLE
+from framekiln.contract.row_errors import DECODE
 from framekiln.reporting.terminal.console import print_line
 from framekiln.reporting.terminal.tables import print_result, print_work
 from framekiln.runtime.run.request import RunRequest
@@ -93,7 +94,8 @@ def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: 
         where = f"{ERRORS_TABLE}/ in {store.root!r} says why" if result.errors else "all were passed over"
         print_note(f"Nothing could be read: none of {len(result.work.media):,} files gave a frame; {where}.")
         raise typer.Exit(NOTHING_DONE)
-    if failed := [name for name, step in result.figures.steps.items() if 0 < step.rows <= step.failures]:
+    figures = result.figures.steps.items()  # a file that is cut short has rows beside its error
+    if failed := [name for name, step in figures if 0 < step.rows <= step.failures and name != DECODE]:
         print_note(f"All rows of {', '.join(failed)} failed; {ERRORS_TABLE}/ in {store.root!r} says why.")
         raise typer.Exit(NOTHING_DONE)
 
