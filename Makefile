@@ -50,9 +50,9 @@ $(SAMPLES)/.made: pipeline/framekiln/media/samples.py $(STAMP)
 	$(BIN)/python -m framekiln.media.samples $(SAMPLES)
 	touch $@
 
-# Measured on 25 November 2026, with every package in pip's cache: 174 and 160 s to install, 101 s for the run (85 s of
-# processor time). Every step: 227 s for 20 photos with random weights (docs/measuring/performance.md).
-demo: RUNS := runs the steps that need no large weights: 1 to 2 minutes, 2 MB in $(OUT)
+# Measured with every package in pip's cache: 174 and 160 s to install (25 November 2026), 23 s for the run, 37 s beside
+# other programs (26 November). Every step: 227 s for 20 photos with random weights (docs/measuring/performance.md).
+demo: RUNS := runs the steps that need no large weights: half a minute to one, 2 MB in $(OUT)
 demo-full: RUNS := fetches up to 1.0 GB of weights, and runs every step on 228 frames: 11 s a frame without a GPU
 demo-about:
 	@test -e $(STAMP) || echo "First, about 150 packages: 3.2 GB in $(VENV), 3 minutes and the time to download them."
