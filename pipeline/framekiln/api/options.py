@@ -53,7 +53,7 @@ ADDRESS = machine_option("Ray cluster to join: auto, or host:port. [dim]Default:
 
 
 class Chosen(TypedDict, total=False):
-    """What is computed from which files; in Python these are arguments of their own."""
+    """Steps, their settings and their files; in Python these are arguments of their own."""
 
     input: Annotated[
         Input,

@@ -133,7 +133,7 @@ class Interim:
     def _complete(self) -> None:
         """Count all tables as written: an interruption before the run's own run.json and report finds them named."""
         with suppress(Exception):  # what is wrong with the output is found when those are written
-            self._tables.due()
+            self._tables.files_done = len(self._work.media)
             self._write_record(count=False)
 
     def _halt(self) -> None:

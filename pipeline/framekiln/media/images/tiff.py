@@ -81,7 +81,7 @@ class Page:
 
     @property
     def is_of_pillow(self) -> bool:
-        """Whether Pillow reads the right pixels: whole numbers of up to 8 bits, or colours of 16 that are together.
+        """True where Pillow reads the right pixels: whole numbers of up to 8 bits, or colours of 16 that are together.
 
         It reads planes of colours only, and no big-endian BigTIFF.
 
