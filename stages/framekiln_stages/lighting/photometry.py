@@ -133,9 +133,9 @@ def direction(light: Luminance) -> dict[str, float | None]:
 
 
 def _measure_shading(lightness: NDArray[np.float32]) -> tuple[float, float, float]:
-    """Return the mean slope of smooth parts in L* a px of this image, to the right and down, and the share of parts with a slope.
+    """Return the mean slope of smooth parts in L* a px, to the right and down, and the share of parts with a slope.
 
-    Each part is a plane in a window, fitted by least squares.
+    Each part is a plane in a window of this image, fitted by least squares.
     """
     window = round(min(lightness.shape) / WINDOWS) | 1
     if window < 5 or min(lightness.shape) < 3 * window:
