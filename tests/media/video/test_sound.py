@@ -167,7 +167,7 @@ def speaking(path: Path, *tracks: np.ndarray, rate: int = 44_100, codec: str = "
     with av.open(str(path), "w") as out:
         video_track = out.add_stream("libx264", rate=25)
         video_track.width, video_track.height, video_track.pix_fmt = 24, 16, "yuv420p"
-        layouts = {1: "mono", 2: "stereo", 6: "5.1"}
+        layouts = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1"}
         streams = [out.add_stream(codec, rate=rate, layout=layouts[len(track)]) for track in tracks]
         for index in range(75):
             out.mux(video_track.encode(av.VideoFrame.from_ndarray(numbered(index), format="rgb24")))
@@ -196,6 +196,9 @@ def tone(hertz: float = 440.0, rate: int = 44_100) -> np.ndarray:
         ((0, 1), 0.3),
         ((0.5, 1), 0.225),  # both have sound: the mean, as players give it
         ((0, 0, 1, 0, 0, 0), 0.3),  # a voice in the middle only
+        ((0, 0, 1, 0, 0, 0, 0, 0), 0.3),
+        ((1, 1, -1, 0, 0, 0), 0.3),  # a channel with the wrong sign
+        ((0, 0, 0, 1, 0, 0), 0.05),  # bass alone is better than silence
         ((0, 0), 0.0),
     ],
 )
@@ -205,18 +208,49 @@ def test_sound_is_heard_if_any_channel_has_it(tmp_path: Path, gains: tuple[float
     assert np.sqrt(2 * (sound**2).mean()) == pytest.approx(level, abs=0.003)
 
 
+@pytest.mark.parametrize("noise", [0.05, 0.1, 0.15])
+def test_opposite_phase_is_heard_in_noise(tmp_path: Path, noise: float) -> None:
+    own = noise * np.random.default_rng(0).standard_normal((2, 3 * 44_100))
+    sound = heard(speaking(tmp_path / "a.mkv", np.stack([tone(), -tone()]) + own))
+    assert level_of(sound, 440.0) == pytest.approx(0.3, abs=0.02)
+
+
+def test_damaged_samples_of_floating_point_are_heard_as_the_rest(tmp_path: Path) -> None:
+    channels = np.stack([tone()] * 2)
+    path = speaking(tmp_path / "a.mov", channels, codec="pcm_f32le")
+    data = bytearray(path.read_bytes())
+    at = data.index(b"mdat") + 40_000
+    data[at : at + 12] = np.array([np.nan, np.inf, -3e38], "<f4").tobytes()
+    path.write_bytes(data)
+    assert level_of(heard(path), 440.0) == pytest.approx(0.3, abs=0.02)
+
+
+def test_a_voice_in_the_centre_stays_above_music_and_bass(tmp_path: Path) -> None:
+    voice, music, bass, none = tone(), tone(1000.0), tone(60.0), 0 * tone()
+    sound = heard(speaking(tmp_path / "a.mkv", np.stack([music, music, voice, bass, none, none])))
+    assert level_of(sound, 440.0) == pytest.approx(0.3 / 2.414, abs=0.01)
+    assert level_of(sound, 60.0) < 0.01
+
+
+def level_of(sound: np.ndarray, hertz: float) -> float:
+    """The amplitude of a tone."""
+    return float(2 * np.abs((sound * np.exp(-2j * np.pi * hertz * np.arange(len(sound)) / SOUND_RATE)).mean()))
+
+
 def test_another_track_is_heard_where_the_default_one_is_silent(tmp_path: Path) -> None:
     silent, voice = np.zeros((2, 3 * 44_100)), np.stack([tone()] * 2)
     assert np.abs(heard(speaking(tmp_path / "a.mkv", silent, voice))).max() > 0.25
     assert np.abs(heard(speaking(tmp_path / "b.mkv", 0.1 * voice, voice))).max() < 0.1, "the default has sound"
     assert np.abs(heard(speaking(tmp_path / "c.mkv", silent, silent))).max() == 0
+    hiss = 1e-4 * np.random.default_rng(0).standard_normal(silent.shape)
+    assert np.abs(heard(speaking(tmp_path / "d.mkv", hiss, voice))).max() > 0.25
 
 
 @pytest.mark.parametrize("begins", [0.9, 1.7, 2.5])
 def test_channels_are_mixed_alike_from_any_second_on(tmp_path: Path, begins: float) -> None:
     """A voice moves from the left to the right, with its phase turned: each second has a mix of its own."""
     at = np.arange(3 * 44_100) / 44_100
-    channels = np.stack([(at < 1.3) * tone(), (at > 0.8) * -tone()])
+    channels = np.stack([(at < 1.3) * tone(), (at > 0.8) * -tone(), *[0 * at] * 6])
     path = speaking(tmp_path / "a.mov", channels, codec="pcm_s16le")
     (media,) = list_media(str(path))
     whole, part = (

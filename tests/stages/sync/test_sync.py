@@ -217,6 +217,17 @@ def test_an_offset_beyond_the_search_is_null(by):
     assert all(abs(row["correlation"] or 0) <= 1 for row in found)
 
 
+@pytest.mark.parametrize("by", [-112, 112, 125, 150])
+def test_an_offset_of_4_to_6_s_is_null(by):
+    """Another sentence lies within the search, and the speaker's own far beyond it."""
+    names = ("id2_vcd_swwp2s", "lbax4n", "lrwp9a", "pwij3p")
+    table = joined(*((name, 0, 75) for name in names), shifts=(0,) * 4)
+    samples = np.concatenate([clip(name)[2][: FRAME * 75] for name in names])
+    voices = spoken(moved(samples, by), np.full(300, FRAME))["voice"]
+    row = judge(table.set_column(table.schema.get_field_index("voice"), "voice", voices))
+    assert (row["offset_ms"], row["reason"]) == (None, "the best offset is beyond 2 s")
+
+
 def test_a_photo_has_no_row_and_no_file_none():
     table = table_of("lbax4n", heard("lbax4n"))
     photo = table.slice(0, 1).set_column(2, "time_s", pa.array([None], pa.float64()))

@@ -19,11 +19,12 @@ from framekiln.contract.columns import SOUND_RATE
 from framekiln.media.file_types import Kind
 from framekiln.media.files import MediaFile
 from framekiln.media.frames import Frame, LostFrames, Sound
-from framekiln.media.video.channel_mix import MIN_GAP_S, mixed_to_mono
+from framekiln.media.video.channel_mix import MIN_GAP_S, ChannelReader, mixed_to_mono
 from framekiln.media.video.container import default_track, open_container, open_film
 
 _MAX_SAMPLES = 600 * SOUND_RATE  # of one slice, 19 MB: also for a single frame with an hour of music
 _SILENT_S = 60.0  # of silence, after which another track is preferred
+_SILENT_POWER = 1e-7  # -70 dB of full scale: above the noise of dithered 16 bits, -93 dB, and below any voice
 _LEAD_S = 0.5  # given to decoder and resampler before the first needed sample: 22 packets of AAC, 25 of Opus
 _NONE: Sound = np.zeros(0, np.int16)
 
@@ -171,7 +172,7 @@ def _decode_track(container: Any, track: Any) -> Iterator[av.AudioFrame]:
 
 
 def _choose_track(media: MediaFile, kind: Kind, tracks: Sequence[Any]) -> Any:
-    """Return the track that players use, or the next one with any sound where that begins with digital silence."""
+    """Return the track that players use, or the next one with any sound where that begins with silence."""
     rest = list(tracks)
     order = [rest.pop(rest.index(default_track(rest))) for _ in tracks]
     audible = (track for track in order if len(order) == 1 or _is_audible(media, kind, track.index))
@@ -181,9 +182,9 @@ def _choose_track(media: MediaFile, kind: Kind, tracks: Sequence[Any]) -> Any:
 def _is_audible(media: MediaFile, kind: Kind, index: int) -> bool:
     with open_film(media, kind) as stream, open_container(stream, kind, 0) as container:
         pieces = _decode_track(container, container.streams[index])
-        seconds = 0.0
+        seconds, reader = 0.0, ChannelReader()
         for piece in pieces:
-            if np.any(piece.to_ndarray()):
+            if piece.samples and np.square(reader.read(piece)).mean(axis=1).max() > _SILENT_POWER:
                 return True
             seconds += piece.samples / piece.sample_rate
             if seconds > _SILENT_S:
@@ -196,9 +197,12 @@ def _make_mixer() -> Any:
 
 
 def _cut_start(piece: av.AudioFrame, begin: int) -> av.AudioFrame:
-    width = 1 if piece.format.is_planar else piece.layout.nb_channels
-    values: Any = np.ascontiguousarray(piece.to_ndarray()[:, begin * width :])
-    rest = av.AudioFrame.from_ndarray(values, format=piece.format.name, layout=piece.layout.name)
+    values: Any
+    if piece.layout.nb_channels == 1:
+        values, form = np.ascontiguousarray(piece.to_ndarray()[:, begin:]), piece.format.name
+    else:
+        values, form = np.ascontiguousarray(ChannelReader().read(piece)[:, begin:].T).reshape(1, -1), "flt"
+    rest = av.AudioFrame.from_ndarray(values, format=form, layout=piece.layout)
     rest.sample_rate, rest.time_base = piece.sample_rate, Fraction(1, piece.sample_rate)
     rest.pts = round(piece.time * piece.sample_rate) + begin if piece.time is not None else None
     return rest
