@@ -1,0 +1,170 @@
+"""Formulas for the technical quality of one image: sharpness, noise, blocks of a codec, bars, black and even frames.
+
+None of them knows what the picture shows. docs/measuring/accuracy.md has the made pictures on which each is ordered.
+
+Shapes: luma uint8 h w (BT.601, codes 0 to 255).
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+Luma = NDArray[np.uint8]
+
+STEP = 7  # px: window in which the contrast of an edge is taken; a step with a deviation of 1.1 px is whole in it
+WHOLE = 1.1  # px
+EDGE_CONTRAST = 40  # codes: steps of less are texture and the ringing of codecs
+OVER_NOISE = 12.0  # deviations: at 6, noise on a picture blurred by 3 px reads as 1 px; at 24, sharp noisy ones as soft
+SHARPEST = 0.1  # share of edges: a portrait before a blurred background is sharp
+FEWEST_EDGES = 50  # the quantile of fewer is chance
+OWN_BLUR = 0.7  # px: of the measurement, since a slope is taken over two pixels; sharp photos read 0.73 to 0.87
+SHARP = 0.4  # px: deviation of an edge in a sharp picture: half a pixel of light and half of an optical filter
+MIDDLE = 1024  # px of either side in which blocks are looked for: 1.5 ms
+BAND = 32  # px of height
+MOST_PIXELS = 1_000_000  # of a larger image evenly spaced bands are measured: 10 ms
+CELL = 16  # px: side of the squares in which noise is measured
+QUIETEST = 0.1  # share of squares: those without texture
+QUIETER = 0.9  # that tenth's share of even noise, since chance makes some squares quieter
+SECOND_DIFFERENCE = np.array([[1, -2, 1], [-2, 4, -2], [1, -2, 1]], np.float32)  # Immerkaer 1996
+BLOCK = 8  # px: side of the blocks of JPEG, MPEG-2, MPEG-4 and VP8
+BLACK_CODE, BLACK_SHARE = 32, 0.98  # ffmpeg's blackdetect: 0.1 of the way from black to white
+EVEN = 3.0  # codes, deviation of the whole: a plain wall or sky has more
+BAR_CODE = 24  # ffmpeg's cropdetect
+BAR_EDGE = 0.5  # share of a bar's length along which the picture begins within two lines
+
+
+class Bars(NamedTuple):
+    """Rows and columns of plain bars round a picture, in px."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+
+def edge_blur(luma: Luma, noise: float = 0.0) -> float | None:
+    """Return the deviation in px of the Gaussian that blurs the sharpest tenth of the edges; None without edges.
+
+    A step of contrast c that is blurred by a deviation s has the slope c / (s sqrt(2 pi)) in its middle.
+    `noise`: deviation in codes; steps that noise alone makes do not count.
+    """
+    scale = 1.0
+    while min(luma.shape) >= 4 * STEP:
+        least = max(float(EDGE_CONTRAST), OVER_NOISE * noise)
+        blurs = np.concatenate([_measure_edges(band, least) for band in _bands(luma)])
+        # In its window a wider step is not whole, and seems narrower. A smaller picture tells it.
+        if blurs.size >= FEWEST_EDGES and (found := float(np.quantile(blurs, SHARPEST))) <= WHOLE:
+            return scale * math.sqrt(max(0.0, found**2 - OWN_BLUR**2))
+        luma = cv2.resize(luma, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+        scale, noise = scale * 2, noise / 2
+    return None
+
+
+def _bands(luma: Luma) -> Iterator[Luma]:
+    """Yield the image, or evenly spaced bands of it with `MOST_PIXELS` in all."""
+    every = math.ceil(luma.size / MOST_PIXELS)
+    height = BAND if every > 1 else luma.shape[0]
+    for top in range(0, luma.shape[0], BAND * every if every > 1 else height):
+        yield luma[top : top + height]
+
+
+def _measure_edges(luma: Luma, least: float) -> NDArray[np.float32]:
+    """Return the blur in px of each edge pixel whose contrast is at least `least` codes."""
+    window, neighbours = np.ones((STEP, STEP), np.uint8), np.ones((3, 3), np.uint8)
+    contrast = cv2.subtract(cv2.dilate(luma, window), cv2.erode(luma, window))
+    across, down = (cv2.Sobel(luma, cv2.CV_32F, *order, ksize=1, scale=0.5) for order in ((1, 0), (0, 1)))
+    slope = cv2.magnitude(across, down)
+    middle = (contrast >= least) & (slope >= cv2.dilate(slope, neighbours))
+    return contrast[middle] / (math.sqrt(2 * math.pi) * np.maximum(slope[middle], 1e-3))
+
+
+def noise(luma: Luma) -> float | None:
+    """Return the deviation of the noise in codes, from the quietest tenth of the picture; None where all is clipped.
+
+    Texture does not count where a tenth of the picture has none. Squares at black or white have no noise left.
+    """
+    squares = [_measure_squares(band) for band in _bands(luma) if min(band.shape) >= CELL]
+    inside = np.concatenate(squares) if squares else np.empty(0)
+    return math.sqrt(math.pi / 2) / 6 / QUIETER * float(np.quantile(inside, QUIETEST)) if inside.size else None
+
+
+def _measure_squares(luma: Luma) -> NDArray[np.float32]:
+    """Return the mean second difference of each square that is not clipped."""
+    bends = cv2.convertScaleAbs(cv2.filter2D(luma, cv2.CV_16S, SECOND_DIFFERENCE, borderType=cv2.BORDER_REFLECT_101))
+    power, level = (_average_squares(values) for values in (bends, luma))
+    return power[(level > 8) & (level < 247)]
+
+
+def _average_squares(values: Luma) -> NDArray[np.float32]:
+    """Return the means of squares; those that the lower and the right edge cut are left out."""
+    rows, columns = (side // CELL for side in values.shape)
+    lines = values[: rows * CELL, : columns * CELL].reshape(rows, CELL, -1).sum(axis=1, dtype=np.uint16)
+    sums = np.add.reduceat(lines, np.arange(0, columns * CELL, CELL), axis=1)  # at most 65,280
+    return sums.astype(np.float32) / np.float32(CELL**2)
+
+
+def blockiness(luma: Luma) -> float | None:
+    """Return by how much steps at the borders of 8 x 8 blocks exceed those between; 0 without blocks.
+
+    The larger of both axes; the grid may begin anywhere, so that a cropped picture tells it too. None: too small, or
+    without any step.
+    """
+    if min(luma.shape) < 4 * BLOCK:
+        return None
+    top, left = (max(0, side - MIDDLE) // 2 for side in luma.shape)
+    middle = np.ascontiguousarray(luma[top : top + MIDDLE, left : left + MIDDLE])
+    return max(_measure_grid(middle), _measure_grid(cv2.transpose(middle)))
+
+
+def _measure_grid(luma: Luma) -> float:
+    # A border of blocks is a step between two even sides; a step of the picture bends beside it too.
+    steps = cv2.absdiff(luma[:, 1:], luma[:, :-1])
+    beside = cv2.addWeighted(steps[:, 2:], 0.5, steps[:, :-2], 0.5, 0)
+    excess = cv2.reduce(cv2.subtract(steps[:, 1:-1], beside), 0, cv2.REDUCE_AVG, dtype=cv2.CV_32F)[0]
+    phases = excess[: len(excess) // BLOCK * BLOCK].reshape(-1, BLOCK).mean(axis=0)
+    top = int(phases.argmax())
+    rest = float(np.delete(phases, top).mean())
+    return float(phases[top] - rest) / (rest + 0.25)
+
+
+def is_black(luma: Luma) -> bool:
+    """Return whether nearly all of the picture is nearly black."""
+    return int(np.count_nonzero(luma > BLACK_CODE)) <= (1 - BLACK_SHARE) * luma.size
+
+
+def is_uniform(luma: Luma, noise: float) -> bool:
+    """Return whether the picture is one even tone, its noise aside."""
+    deviation = float(cv2.meanStdDev(luma)[1][0, 0])
+    return deviation**2 - noise**2 < EVEN**2
+
+
+def bars(luma: Luma) -> Bars:
+    """Return the black bars round a picture; 0 where a dark edge does not end in a straight line.
+
+    For a film `luma` is the largest value of each pixel over several frames, so that a dark scene is no bar.
+    """
+    top, bottom = _measure_bars(luma)
+    left, right = _measure_bars(cv2.transpose(luma[top : len(luma) - bottom]))
+    return Bars(top, bottom, left, right)
+
+
+def _measure_bars(luma: Luma) -> tuple[int, int]:
+    """Return how many lines are bars at the top and at the bottom."""
+    shares = (luma > BAR_CODE).mean(axis=1)
+    return _count_dark(shares), _count_dark(shares[::-1])
+
+
+def _count_dark(shares: NDArray[np.float32]) -> int:
+    """Return how many lines come before the picture, by the share of pixels above black in each line."""
+    dark = int((shares > 1 - BLACK_SHARE).argmax())
+    return dark if shares[dark : dark + 3].max() >= BAR_EDGE else 0
+
+
+def change(luma: Luma, following: Luma) -> float:
+    """Return the mean difference to the next frame in codes, of the most changed square of 16 x 16 px."""
+    off = cv2.absdiff(luma, following)
+    return float(_average_squares(off).max()) if min(off.shape) >= CELL else float(off.mean())
