@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import cv2
 import numpy as np
@@ -53,7 +54,7 @@ def _reduce(image: np.ndarray) -> np.ndarray:
     return cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
 
 
-def _describe(image: np.ndarray) -> dict:
+def _describe(image: np.ndarray) -> dict[str, Any]:
     (row,) = Quality()(pa.table({"frame": pack([image])})).to_pylist()
     return row
 
@@ -90,7 +91,10 @@ def _add_noise(image: np.ndarray, deviation: float) -> np.ndarray:
 
 
 def _compress(image: np.ndarray, quality: float) -> np.ndarray:
-    return cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, int(quality)])[1], cv2.IMREAD_COLOR)
+    made: np.ndarray = cv2.imdecode(
+        cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, int(quality)])[1], cv2.IMREAD_COLOR
+    )
+    return made
 
 
 def _immerkaer(image: np.ndarray) -> float:
