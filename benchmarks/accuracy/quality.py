@@ -91,10 +91,8 @@ def _add_noise(image: np.ndarray, deviation: float) -> np.ndarray:
 
 
 def _compress(image: np.ndarray, quality: float) -> np.ndarray:
-    made: np.ndarray = cv2.imdecode(
-        cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, int(quality)])[1], cv2.IMREAD_COLOR
-    )
-    return made
+    encoded = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, int(quality)])[1]
+    return np.asarray(cv2.imdecode(encoded, cv2.IMREAD_COLOR))
 
 
 def _immerkaer(image: np.ndarray) -> float:

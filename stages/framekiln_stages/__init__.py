@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 STAGES: Mapping[str, str] = {
     "categorize": "framekiln_stages.categorize:Categorize",
+    "duplicates": "framekiln_stages.duplicates:Duplicates",
     "faces": "framekiln_stages.faces:Faces",
     "features": "framekiln_stages.shots:Features",
+    "fingerprint": "framekiln_stages.duplicates:Fingerprint",
     "flow": "framekiln_stages.flow:Flow",
     "frozen": "framekiln_stages.quality:Frozen",
     "identities": "framekiln_stages.identities:Identities",

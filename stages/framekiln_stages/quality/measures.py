@@ -7,7 +7,6 @@ Shapes: luma uint8 h w (BT.601, codes 0 to 255).
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -33,17 +32,6 @@ SECOND_DIFFERENCE = np.array([[1, -2, 1], [-2, 4, -2], [1, -2, 1]], np.float32) 
 BLOCK = 8  # px: side of the blocks of JPEG, MPEG-2, MPEG-4 and VP8
 BLACK_CODE, BLACK_SHARE = 32, 0.98  # ffmpeg's blackdetect: 0.1 of the way from black to white
 EVEN = 3.0  # codes, deviation of the whole: a plain wall or sky has more
-BAR_CODE = 24  # ffmpeg's cropdetect
-BAR_EDGE = 0.5  # share of a bar's length along which the picture begins within two lines
-
-
-class Bars(NamedTuple):
-    """Rows and columns of plain bars round a picture, in px."""
-
-    top: int
-    bottom: int
-    left: int
-    right: int
 
 
 def edge_blur(luma: Luma, noise: float = 0.0) -> float | None:
@@ -140,28 +128,6 @@ def is_uniform(luma: Luma, noise: float) -> bool:
     """Return whether the picture is one even tone, its noise aside."""
     deviation = float(cv2.meanStdDev(luma)[1][0, 0])
     return deviation**2 - noise**2 < EVEN**2
-
-
-def bars(luma: Luma) -> Bars:
-    """Return the black bars round a picture; 0 where a dark edge does not end in a straight line.
-
-    For a film `luma` is the largest value of each pixel over several frames, so that a dark scene is no bar.
-    """
-    top, bottom = _measure_bars(luma)
-    left, right = _measure_bars(cv2.transpose(luma[top : len(luma) - bottom]))
-    return Bars(top, bottom, left, right)
-
-
-def _measure_bars(luma: Luma) -> tuple[int, int]:
-    """Return how many lines are bars at the top and at the bottom."""
-    shares = (luma > BAR_CODE).mean(axis=1)
-    return _count_dark(shares), _count_dark(shares[::-1])
-
-
-def _count_dark(shares: NDArray[np.float32]) -> int:
-    """Return how many lines come before the picture, by the share of pixels above black in each line."""
-    dark = int((shares > 1 - BLACK_SHARE).argmax())
-    return dark if shares[dark : dark + 3].max() >= BAR_EDGE else 0
 
 
 def change(luma: Luma, following: Luma) -> float:

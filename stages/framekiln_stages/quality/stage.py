@@ -17,10 +17,10 @@ import pyarrow as pa
 from framekiln.contract import Drawing, NonNegative, Placement, Scope, Stage, Weights, field, views
 from framekiln.contract.columns import is_pixel_column
 from framekiln_stages.quality import measures
-from framekiln_stages.quality.measures import Luma
+from framekiln_stages.shared.black_bars import Bars, Luma, find_bars
 from framekiln_stages.shared.result_agreement import equal_share, float_values, mean_distance
 
-BARS = pa.struct([(side, pa.int32()) for side in measures.Bars._fields])
+BARS = pa.struct([(side, pa.int32()) for side in Bars._fields])
 OUTPUTS = pa.schema(
     [
         field(
@@ -89,7 +89,7 @@ class Quality(Stage):
         with self.phase("preprocess"):
             lumas = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) for image in views(batch[self.config.pixels])]
         with self.phase("infer"):
-            bars = find_bars(lumas)
+            bars = find_clip_bars(lumas)
             following: list[Luma | None] = [*lumas[1:], None]
             rows = [
                 self._describe(luma, after) | {"bars": bars.get(luma.shape)}
@@ -135,11 +135,11 @@ class Quality(Stage):
         return Drawing(caption="; ".join(facts)) if facts else None
 
 
-def find_bars(lumas: Sequence[Luma]) -> dict[tuple[int, ...], dict[str, int]]:
+def find_clip_bars(lumas: Sequence[Luma]) -> dict[tuple[int, ...], dict[str, int]]:
     """Return the bars of a clip for each size of its frames; a size whose frames are all black has none."""
     found = {}
     for shape in {luma.shape for luma in lumas}:
         brightest = np.maximum.reduce([luma for luma in lumas if luma.shape == shape])
         if not measures.is_black(brightest):
-            found[shape] = measures.bars(brightest)._asdict()
+            found[shape] = find_bars(brightest)._asdict()
     return found

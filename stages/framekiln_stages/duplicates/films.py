@@ -1,0 +1,110 @@
+"""Parts that two films share, from the hashes of their frames along time.
+
+Frames of two films that look alike vote for the shift between their times. A part is shared where votes for one shift
+go on for some seconds, so single frames alike (black, a title) are none.
+
+Shapes: n frames of all films, p pairs of frames.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from framekiln.contract import MEDIA_ID, field
+from framekiln_stages.duplicates.hashes import Bytes
+from framekiln_stages.duplicates.search import Ints, find_near
+
+FILMS = pa.schema(
+    [
+        MEDIA_ID,
+        field("start_s", pa.float64(), "where the part begins in this film", "s", nullable=False),
+        field("end_s", pa.float64(), "where it ends", "s", nullable=False),
+        field("other_media_id", pa.string(), "the film that has it too", nullable=False),
+        field("other_start_s", pa.float64(), "where it begins there", "s", nullable=False),
+        field("mirrored", pa.bool_(), "whether one is the mirror image of the other", nullable=False),
+    ]
+)
+LOOK_S = 0.25  # between looks; where nothing moves there is one look, however long it stands
+MOVED = 4  # bits that the noise of a codec changes
+NEAR = 20  # bits: frames of one shot that are an eighth of a second apart; of strangers one pair in a billion
+SHIFT_S = 0.5  # times of one part differ by a look in each film
+MISSED = 8  # looks without a match inside a part: two seconds of fast motion
+LEAST = 4  # matches: a shift that fewer agree on is chance
+
+
+def find_parts(rows: pa.Table, least_s: float) -> pa.Table:
+    """Return the shared parts of at least `least_s`, once for each pair of films, by `media_id`.
+
+    `rows`: frames of all films, sorted by `media_id` and `frame_index`.
+    """
+    rows = rows.filter(rows["picture_hash"].is_valid())
+    if not len(rows):
+        return FILMS.empty_table()
+    names = pc.dictionary_encode(rows["media_id"]).combine_chunks()
+    film, time = names.indices.to_numpy(), rows["time_s"].to_numpy()
+    hashes = np.frombuffer(b"".join(rows["picture_hash"].to_pylist()), np.uint8).reshape(-1, 1, 16)
+    looks = _choose_looks(film, time, hashes[:, 0])
+    pairs = find_near(hashes[looks], NEAR)
+    first, second = np.minimum(pairs.first, pairs.second), np.maximum(pairs.first, pairs.second)
+    film, time = film[looks], time[looks]
+    votes = pa.table(
+        {"a": film[first], "b": film[second], "mirrored": pairs.mirrored, "first": first, "second": second}
+    ).filter(film[first] != film[second])
+    texts, found = names.dictionary.to_pylist(), []
+    for key, part in _split(votes):
+        own, other = part["first"].to_numpy(), part["second"].to_numpy()
+        for begin, end, shift in _trace(own, time[other] - time[own]):
+            if time[end] - time[begin] >= least_s:
+                place = {"media_id": texts[key[0]], "start_s": time[begin], "end_s": time[end]}
+                there = {
+                    "other_media_id": texts[key[1]],
+                    "other_start_s": time[begin] + shift,
+                    "mirrored": bool(key[2]),
+                }
+                found.append(place | there)
+    return pa.Table.from_pylist(found, schema=FILMS).sort_by([("media_id", "ascending"), ("start_s", "ascending")])
+
+
+def _choose_looks(film: Ints, time: NDArray[np.float64], hashes: Bytes) -> Ints:
+    """Return the rows at which a film begins, or its picture has changed since the last look."""
+    words = hashes.view(np.uint64)
+    looks: list[int] = []
+    for at in range(len(film)):
+        if looks and film[at] == film[last := looks[-1]]:
+            moved = np.bitwise_count(words[at] ^ words[last]).sum() > MOVED
+            if time[at] - time[last] < LOOK_S or not moved:
+                continue
+        looks.append(at)
+    return np.array(looks, np.int64)
+
+
+def _split(votes: pa.Table) -> Iterator[tuple[tuple[int, int, int], pa.Table]]:
+    """Yield the votes of each two films, straight and mirrored."""
+    votes = votes.sort_by([(name, "ascending") for name in votes.column_names])
+    keys = np.stack([votes[name].to_numpy() for name in ("a", "b", "mirrored")])
+    edges = [0, *(np.flatnonzero((np.diff(keys) != 0).any(axis=0)) + 1).tolist(), len(votes)]
+    for start, stop in itertools.pairwise(edges):
+        if stop > start:
+            a, b, mirrored = keys[:, start].tolist()
+            yield (a, b, mirrored), votes.slice(start, stop - start)
+
+
+def _trace(looks: Ints, shifts: NDArray[np.float64]) -> Iterator[tuple[int, int, float]]:
+    """Yield first look, last look and shift of each part, the shift with the most votes first."""
+    left = np.arange(len(looks))
+    while len(left) >= LEAST:
+        ordered = np.sort(shifts[left])
+        counts = np.searchsorted(ordered, ordered + SHIFT_S, side="right") - np.arange(len(ordered))
+        low = ordered[int(counts.argmax())]
+        chosen = left[(shifts[left] >= low) & (shifts[left] <= low + SHIFT_S)]
+        if len(chosen) < LEAST:
+            return
+        at = np.unique(looks[chosen])
+        for run in np.split(at, np.flatnonzero(np.diff(at) > MISSED) + 1):
+            if len(run) >= LEAST:
+                yield int(run[0]), int(run[-1]), float(np.median(shifts[chosen]))
+        left = left[~np.isin(looks[left], at)]

@@ -1,0 +1,58 @@
+"""Perceptual hashes of pictures and of windows in them: equal for the same picture, close for a changed copy.
+
+A hash has the signs of 128 low frequencies of a picture's cosine transform. Brightness, contrast, colour, size and
+compression change few of them. A mirrored picture has the opposite signs at odd horizontal frequencies, so its hash is
+known without its pixels. A crop has the hash of that window in the whole picture.
+
+Shapes: n pictures, w windows, luma uint8 h w; a hash is 16 bytes, a thumbnail 32 by 32 uint8.
+"""
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+
+SIDE = 32  # px, to which a window is reduced: twice the highest frequency that is kept
+BITS = 128
+BASE = 160  # px, from which windows are cut: they begin at whole pixels
+FLAT = 3.0  # codes: below this deviation signs are those of noise
+_INSET = 0.1  # of a side: the largest crop that is looked for, at any place
+_STARTS = (0.0, _INSET / 2, _INSET)
+_INNER = [(start, start + 1 - _INSET) for start in _STARTS]
+# Top, bottom, left, right as fractions: the whole, and windows of 0.9 of its height, its width, or both.
+WINDOWS = [
+    ((0.0, 1.0), (0.0, 1.0)),
+    *[(rows, columns) for rows in _INNER for columns in _INNER],
+    *[((0.0, 1.0), columns) for columns in _INNER],
+    *[(rows, (0.0, 1.0)) for rows in _INNER],
+]
+_FREQUENCIES = sorted(
+    ((v, u) for v in range(16) for u in range(16) if v or u),
+    key=lambda at: (at[0] + at[1], at[0] ** 2 + at[1] ** 2, at),
+)[:BITS]
+# Mixed, so that any 20 neighbouring bits have low and high frequencies: a search compares such bits first.
+_ORDER = np.random.default_rng(0).permutation(BITS)
+_ROWS, _COLUMNS = np.array(_FREQUENCIES)[_ORDER].T
+MIRRORED: Bytes = np.packbits(_COLUMNS % 2 == 1)
+"""Bits that a mirrored picture has the other way round."""
+
+
+def thumbnail(luma: Bytes) -> Bytes:
+    """Return the picture at 32 by 32 px."""
+    return cv2.resize(luma, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
+
+
+def is_flat(luma: Bytes) -> bool:
+    """Return whether the picture has no detail to tell it by."""
+    return float(cv2.meanStdDev(luma)[1][0, 0]) < FLAT
+
+
+def hash_windows(luma: Bytes, count: int) -> Bytes:
+    """Return the hashes (count 16) of the first windows; the first is that of the whole picture."""
+    base = cv2.resize(luma, (BASE, BASE), interpolation=cv2.INTER_AREA)
+    found = np.empty((count, BITS), np.bool_)
+    for number, window in enumerate(WINDOWS[:count]):
+        rows, columns = (slice(*(round(at * BASE) for at in ends)) for ends in window)
+        found[number] = cv2.dct(thumbnail(base[rows, columns]).astype(np.float32))[_ROWS, _COLUMNS] > 0
+    return np.packbits(found, axis=1)

@@ -1,0 +1,153 @@
+"""Pairs of copies among millions of hashes, in bounded memory.
+
+Two hashes of copies have some 20 neighbouring bits in common, so only hashes that share such a band are compared. A
+pair that is close is a copy; one that is less close must look alike in its thumbnails too.
+
+Shapes: n pictures, w windows, p pairs; a hash is 16 bytes, a thumbnail 32 by 32 uint8.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framekiln_stages.duplicates.hashes import BITS, MIRRORED, SIDE, WINDOWS, Bytes
+
+Ints = NDArray[np.int64]
+
+# Chosen on 500 photos and copies of each, and tried on 500 others (docs/measuring/accuracy.md). Of 125,000 pairs of
+# strangers, windows and mirrors counted, the nearest differ in 32 bits, and a tenth as many in each 3 bits less. So 12
+# bits leave one chance pair in the 5e11 of a million photos.
+SURE = 12  # bits
+FAR = 32  # bits; within it copies are 0.99 of all
+ALIKE = 0.87  # correlation of thumbnails; of 400 nearest strangers 0.81 at most, of copies further than SURE 0.97 above
+SLOPE = 0.0135  # a bit: 0.6 at SURE, so that text or a logo over a copy may hide a fifth of it
+NARROW, WIDE = 8, 20  # bits of a band: as many bands as pictures, so that few strangers share one
+STEP = 4  # bits from one band to the next: at 8, 0.02 to 0.05 of the crops share none
+MANY = 200_000  # pictures from which on steps of 8 are taken, so that a million takes a minute
+CROWDED = 500  # pictures of a band that are compared with: among thousands of copies each meets some
+CHUNK = 1 << 14  # pictures whose windows are looked up together: 0.5 GB at most
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pairs:
+    """Pairs of pictures, each once."""
+
+    first: Ints  # p, of which `window` shows the second
+    second: Ints
+    window: Ints  # 0: the whole
+    mirrored: Ints  # 1 where the second is mirrored
+    distance: Ints  # bits of 128
+
+    def choose(self, which: NDArray[np.bool_] | Ints) -> "Pairs":
+        """Return some of the pairs."""
+        return Pairs(**{name: values[which] for name, values in vars(self).items()})
+
+
+def find_copies(hashes: Bytes, thumbnails: Bytes) -> Pairs:
+    """Return the pairs of copies among pictures, by the hashes of their windows (n w 16) and thumbnails (n 32 32)."""
+    _, lone, place = np.unique(np.ascontiguousarray(hashes[:, 0]).view("V16"), return_index=True, return_inverse=True)
+    pairs = find_near(hashes[lone], FAR)
+    sure = pairs.distance <= SURE
+    doubtful = pairs.choose(np.flatnonzero(~sure))
+    alike = correlate(doubtful, thumbnails[lone])
+    sure[~sure] = alike >= ALIKE - SLOPE * (FAR - doubtful.distance)
+    pairs = pairs.choose(sure)
+    same = np.flatnonzero(lone[place.ravel()] != np.arange(len(hashes)))  # of thousands, each is compared with one
+    none = np.zeros(len(same), np.int64)
+    return Pairs(
+        first=np.concatenate((lone[pairs.first], lone[place.ravel()[same]])),
+        second=np.concatenate((lone[pairs.second], same)),
+        window=np.concatenate((pairs.window, none)),
+        mirrored=np.concatenate((pairs.mirrored, none)),
+        distance=np.concatenate((pairs.distance, none)),
+    )
+
+
+def find_near(hashes: Bytes, most: int) -> Pairs:
+    """Return the pairs whose hashes (n w 16) differ in at most `most` bits, each with its nearest window."""
+    found = list(_search(hashes, most))
+    none = np.empty(0, np.int64)
+    every = Pairs(
+        **{name: np.concatenate([none, *(getattr(part, name) for part in found)]) for name in Pairs.__annotations__}
+    )
+    low, high = np.minimum(every.first, every.second), np.maximum(every.first, every.second)
+    order = np.lexsort((every.window, every.distance, high, low))
+    fresh = np.ones(len(order), np.bool_)
+    fresh[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
+    return every.choose(order[fresh])
+
+
+def _search(hashes: Bytes, most: int) -> Iterator[Pairs]:
+    """Yield pairs by each band: a picture with its windows or mirrored, and others whole."""
+    width = int(np.clip(np.ceil(np.log2(max(len(hashes), 2))), NARROW, WIDE))
+    words, mirror = (np.ascontiguousarray(part).view(">u8").astype(np.uint64) for part in (hashes, MIRRORED))
+    whole = np.ascontiguousarray(words[:, 0])
+    step = STEP if len(hashes) < MANY else 2 * STEP
+    for at in range(0, BITS - width + 1, step):
+        keys = _read_band(whole, at, width)
+        order = np.argsort(keys, kind="stable")
+        edges = np.searchsorted(keys[order], np.arange((1 << width) + 1, dtype=np.uint64)).astype(np.int32)
+        sizes = np.minimum(np.diff(edges), CROWDED)
+        for start in range(0, len(hashes), CHUNK):
+            part = words[start : start + CHUNK]
+            for mirrored, looked in ((0, part), (1, part[:, :1] ^ mirror)):
+                key = _read_band(looked, at, width).ravel()
+                hit = np.flatnonzero(sizes[key])
+                begin, size = edges[key[hit]], sizes[key[hit]]
+                query = np.repeat(hit, size)
+                other = order[np.arange(len(query)) + np.repeat(begin - np.cumsum(size) + size, size)]
+                own, window = np.divmod(query, looked.shape[1])
+                distance = np.bitwise_count(looked.reshape(-1, 2)[query] ^ whole[other]).sum(axis=1, dtype=np.int64)
+                near = np.flatnonzero((distance <= most) & (own + start != other))
+                yield Pairs(
+                    first=own[near] + start,
+                    second=other[near],
+                    window=window[near],
+                    mirrored=np.full(len(near), mirrored),
+                    distance=distance[near],
+                )
+
+
+def _read_band(words: NDArray[np.uint64], at: int, width: int) -> NDArray[np.uint64]:
+    """Return `width` bits from bit `at` on of hashes as two words (... 2)."""
+    end = at + width
+    high, low = words[..., 0], words[..., 1]
+    if end <= 64:
+        found = high >> np.uint64(64 - end)
+    else:
+        found = low >> np.uint64(128 - end)
+        found |= high << np.uint64(end - 64) if at < 64 else np.uint64(0)
+    return found & np.uint64((1 << width) - 1)
+
+
+def correlate(pairs: Pairs, thumbnails: Bytes) -> NDArray[np.float32]:
+    """Return how alike the window of the first and the whole of the second are, -1 to 1, at 16 by 16 px."""
+    alike = np.empty(len(pairs.first), np.float32)
+    for window in np.unique(pairs.window):
+        for mirrored in (False, True):
+            at = np.flatnonzero((pairs.window == window) & (pairs.mirrored == mirrored))
+            for part in np.array_split(at, max(1, len(at) // CHUNK)):
+                first = _cut(thumbnails[pairs.first[part]], int(window))[:, :, :: -1 if mirrored else 1]
+                second = _cut(thumbnails[pairs.second[part]], 0)
+                alike[part] = (_normalise(first) * _normalise(second)).sum(axis=(1, 2))
+    return alike
+
+
+def _cut(thumbnails: Bytes, window: int) -> NDArray[np.float32]:
+    rows, columns = (_weigh(*ends) for ends in WINDOWS[window])
+    return np.asarray(rows @ thumbnails.astype(np.float32) @ columns.T, np.float32)
+
+
+def _weigh(start: float, stop: float) -> NDArray[np.float32]:
+    """Return the share of each of 32 px in each of 16 cells between two fractions of a side."""
+    edges = SIDE * (start + (stop - start) * np.arange(17) / 16)
+    pixels = np.arange(SIDE)
+    low, high = np.maximum(edges[:-1, None], pixels), np.minimum(edges[1:, None], pixels + 1)
+    return (np.maximum(high - low, 0) / np.diff(edges)[:, None]).astype(np.float32)
+
+
+def _normalise(images: NDArray[np.float32]) -> NDArray[np.float32]:
+    level = images - images.mean(axis=(1, 2), keepdims=True)
+    return level / np.maximum(np.sqrt((level**2).sum(axis=(1, 2), keepdims=True)), 1e-6)

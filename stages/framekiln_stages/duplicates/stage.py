@@ -1,0 +1,145 @@
+"""Groups of copies among the photos of a run, and parts of films that are in other films too.
+
+A copy is the same picture: re-encoded, resized, recoloured, with bars, a logo or text, mirrored, or cropped by up to a
+tenth of its sides, but not mirrored and cropped. Frames of a burst are copies if they look so.
+
+Shapes: n photos, p pairs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, NonNegative, Scope, Stage, Table, field
+from framekiln_stages.duplicates.films import FILMS, find_parts
+from framekiln_stages.duplicates.hashes import SIDE, WINDOWS, Bytes
+from framekiln_stages.duplicates.search import Pairs, find_copies
+from framekiln_stages.shared.result_agreement import float_values
+
+COPIES = pa.schema(
+    [
+        MEDIA_ID,
+        FRAME_INDEX,
+        field("group", pa.int64(), "number of the group of copies, from 0, by first media_id", nullable=False),
+        field("keep", pa.bool_(), "whether it is the one of its group to keep", nullable=False),
+        field(
+            "reason",
+            pa.string(),
+            "why the kept one is kept: sharper (more detail), cleaner (fewer blocks), larger, or first by name",
+            nullable=False,
+        ),
+        field("copy_of", pa.string(), "media_id of the one to keep; null for itself"),
+        field("kind", pa.string(), "of the nearest copy: same, mirrored or crop", nullable=False),
+        field("distance", pa.int32(), "bits of 128 in which it differs from its nearest copy", nullable=False),
+    ]
+)
+
+
+class Duplicates(Stage):
+    """Groups of copies of photos with the best of each, and parts that films share."""
+
+    finds = (
+        ("duplicates", "photo that has copies", "photos that have copies"),
+        ("film_copies", "shared part of films", "shared parts of films"),
+    )
+    scope = Scope.DATASET
+    inputs = (
+        *("media_id", "frame_index", "media_type", "time_s", "height", "width"),
+        *("picture_hash", "crop_hashes", "thumbnail", "sharpness", "blockiness"),
+    )
+    tables: ClassVar[dict[str, Table]] = {
+        "duplicates": Table(
+            schema=COPIES, keys=("media_id", "frame_index"), description="a row for each photo that has copies"
+        ),
+        "film_copies": Table(
+            schema=FILMS, keys=("media_id", "start_s", "other_media_id"), description="parts that two films share"
+        ),
+    }
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        """The shortest part of a film that counts."""
+
+        least_s: NonNegative = 3.0  # titles and logos of a series are shorter or wanted
+
+    def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
+        """Find copies among all rows of the run."""
+        rows = batch.sort_by([("media_id", "ascending"), ("frame_index", "ascending")])
+        with self.phase("preprocess"):
+            photos = rows.filter(rows["crop_hashes"].is_valid())
+            whole, crops, small = (_read_bytes(photos[name]) for name in ("picture_hash", "crop_hashes", "thumbnail"))
+            hashes = np.concatenate((whole, crops), axis=1).reshape(-1, len(WINDOWS), 16)
+        with self.phase("infer"):
+            pairs = find_copies(hashes, small.reshape(-1, SIDE, SIDE))
+            films = find_parts(rows.filter(rows["time_s"].is_valid()), self.config.least_s)
+        return {"duplicates": _group(photos, pairs), "film_copies": films}
+
+    def draw(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Return what a photo is a copy of as caption."""
+        found = row["duplicates"]
+        if not found:
+            return None
+        copy = found[0]
+        return Drawing(caption="has copies, kept" if copy["keep"] else f"a copy of {copy['copy_of']}")
+
+
+def _read_bytes(column: pa.ChunkedArray) -> Bytes:
+    """Return a column of binary values of one length, without nulls, as n rows of bytes."""
+    array = column.combine_chunks()
+    size = array.type.byte_width
+    start = array.offset * size
+    return np.frombuffer(array.buffers()[1] or b"", np.uint8)[start : start + len(array) * size].reshape(-1, size)
+
+
+def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
+    """Return a row for each photo of a pair."""
+    n = len(photos)
+    links = coo_matrix((np.ones(len(pairs.first)), (pairs.first, pairs.second)), shape=(n, n))
+    _, labels = connected_components(links, directed=False)
+    nearest: dict[int, tuple[int, str]] = {}
+    kinds = np.where(pairs.mirrored == 1, "mirrored", np.where(pairs.window > 0, "crop", "same"))
+    for ends in (pairs.first, pairs.second):
+        for at, distance, kind in zip(ends.tolist(), pairs.distance.tolist(), kinds.tolist(), strict=True):
+            nearest[at] = min(nearest.get(at, (129, "")), (distance, kind))
+    groups: dict[int, list[int]] = {}
+    for at in sorted(nearest):
+        groups.setdefault(int(labels[at]), []).append(at)
+    names, index = photos["media_id"].to_pylist(), photos["frame_index"].to_pylist()
+    detail, size = _measure_detail(photos)
+    blocks = np.nan_to_num(float_values(photos["blockiness"]))
+    found = []
+    for number, members in enumerate(groups.values()):
+        best, reason = _choose_best(members, detail, blocks, size)
+        found += [
+            {"media_id": names[at], "frame_index": index[at], "group": number, "keep": at == best, "reason": reason}
+            | {"copy_of": None if at == best else names[best], "distance": nearest[at][0], "kind": nearest[at][1]}
+            for at in members
+        ]
+    return pa.Table.from_pylist(found, schema=COPIES)
+
+
+def _measure_detail(photos: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the short side that each photo's detail fills in px, and its number of pixels."""
+    height, width = (float_values(photos[name]) for name in ("height", "width"))
+    sharp = float_values(photos["sharpness"])
+    return np.where(np.isnan(sharp), np.minimum(height, width), sharp), height * width
+
+
+def _choose_best(
+    members: list[int], detail: NDArray[np.float64], blocks: NDArray[np.float64], size: NDArray[np.float64]
+) -> tuple[int, str]:
+    """Return the member with the most detail, then with the fewest blocks, then the largest; and what decided."""
+    left = np.array(members)
+    for reason, values, margin in (("sharper", detail, 0.05), ("cleaner", -blocks, None), ("larger", size, 0.0)):
+        top = float(values[left].max())
+        near = values[left] >= (top - 0.1 if margin is None else top * (1 - margin))
+        left = left[near]
+        if len(left) == 1:
+            return int(left[0]), reason
+    return int(left[0]), "first"

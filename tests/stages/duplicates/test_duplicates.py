@@ -1,0 +1,152 @@
+"""Copies are found when a photo that was changed as people change photos is grouped with it, and strangers are not."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.duplicates import search
+from framekiln_stages.duplicates.fingerprint import Fingerprint
+from framekiln_stages.duplicates.stage import Duplicates
+from tests.support.media.photos import PHOTOS, photo
+
+
+def jpeg(image, quality):
+    return cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], cv2.IMREAD_COLOR)
+
+
+def resize(image, width, height):
+    return cv2.resize(image, None, fx=width, fy=height, interpolation=cv2.INTER_AREA)
+
+
+def crop(image, top, left, by=0.9):
+    height, width = (round(by * side) for side in image.shape[:2])
+    top, left = (round(at * side) for at, side in zip((top, left), image.shape[:2], strict=True))
+    return image[top : top + height, left : left + width]
+
+
+def sign(image):
+    signed = image.copy()
+    height, width = image.shape[:2]
+    cv2.putText(signed, "SAMPLE", (width // 8, height // 2), cv2.FONT_HERSHEY_SIMPLEX, 3, (255, 255, 255), 6)
+    return cv2.addWeighted(signed, 0.6, image, 0.4, 0)
+
+
+CHANGES = {
+    "encoded": (lambda image: jpeg(image, 25), "same"),
+    "half": (lambda image: resize(image, 0.5, 0.5), "same"),
+    "stretched": (lambda image: resize(image, 1, 0.9), "same"),
+    "brighter": (lambda image: np.clip(image * 1.3 + 10.0, 0, 255).astype(np.uint8), "same"),
+    "grey": (lambda image: cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB), "same"),
+    "signed": (sign, "same"),
+    "barred": (
+        lambda image: np.pad(image, ((30, 30), (0, 0), (0, 0))),
+        "crop",
+    ),  # a bar that is not cut, as the photo is dark there: its window is nearest
+    "mirrored": (lambda image: np.ascontiguousarray(image[:, ::-1]), "mirrored"),
+    "cropped": (lambda image: crop(image, 0.03, 0.08), "crop"),
+    "narrow": (lambda image: image[:, round(0.1 * image.shape[1]) :], "crop"),
+}
+
+
+@cache
+def tiles() -> tuple[np.ndarray, ...]:
+    """Parts of the photos that show different things."""
+    found = []
+    for name in PHOTOS:
+        image = photo(name)
+        height, width = (side // 2 for side in image.shape[:2])
+        found += [image[i * height :, j * width :][:height, :width] for i in (0, 1) for j in (0, 1)]
+    return tuple(found)
+
+
+def find(images: dict[str, np.ndarray], **figures) -> list[dict]:
+    count = len(images)
+    kinds = pa.array(["photo"] * count)
+    prints = Fingerprint()(pa.table({"frame_224": pack(list(images.values())), "media_type": kinds}))
+    own = {
+        "media_id": pa.array(list(images)),
+        "frame_index": pa.array([0] * count, pa.int32()),
+        "media_type": kinds,
+        "time_s": pa.nulls(count, pa.float64()),
+        "height": pa.array([image.shape[0] for image in images.values()], pa.int32()),
+        "width": pa.array([image.shape[1] for image in images.values()], pa.int32()),
+        "sharpness": pa.array(figures.get("sharpness", [None] * count), pa.float32()),
+        "blockiness": pa.array(figures.get("blockiness", [None] * count), pa.float32()),
+    }
+    rows = pa.table(own | dict(zip(prints.column_names, prints.columns, strict=True)))
+    stage = Duplicates()
+    stage.setup({}, Placement())
+    return stage(rows.select(stage.inputs))["duplicates"].to_pylist()
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_photo_is_a_copy_and_other_photos_are_none(name):
+    change, kind = CHANGES[name]
+    originals = {f"a/{name}": photo(name) for name in PHOTOS}
+    copies = {f"b/{name}": np.ascontiguousarray(change(photo(name))) for name in PHOTOS}
+    others = {f"tile {number}": image for number, image in enumerate(tiles())}
+    rows = find(originals | others | copies)
+    groups = {row["group"]: {other["media_id"] for other in rows if other["group"] == row["group"]} for row in rows}
+    assert list(groups.values()) == [{f"a/{name}", f"b/{name}"} for name in PHOTOS]
+    assert {row["kind"] for row in rows} <= {kind, "same"} and kind in {row["kind"] for row in rows}
+    assert all(row["distance"] == 0 for row in rows) or name not in ("mirrored", "grey")
+
+
+def test_the_one_to_keep_has_the_most_detail_then_the_fewest_blocks_then_the_most_pixels():
+    image = photo("china.jpg")
+    images = {"large": resize(image, 2, 2), "own": image, "small": resize(image, 0.5, 0.5)}
+
+    def kept(**figures):
+        rows = find(images, **figures)
+        (best,) = (row for row in rows if row["keep"])
+        assert {row["copy_of"] for row in rows if not row["keep"]} == {best["media_id"]}
+        return best["media_id"], best["reason"]
+
+    assert kept() == ("large", "sharper")  # without figures the short side stands for detail
+    assert kept(sharpness=[400, 427, 210]) == ("own", "sharper")
+    assert kept(sharpness=[420, 427, 210], blockiness=[0.1, 0.9, 0.0]) == ("large", "cleaner")
+    assert kept(sharpness=[420, 427, 210], blockiness=[0.1, 0.15, 0.0]) == ("large", "larger")
+    images = {"b": image, "a": image}
+    assert kept() == ("a", "first")
+
+
+def test_even_pictures_are_no_copies_of_each_other():
+    assert (
+        find({name: np.full((300, 400, 3), code, np.uint8) for name, code in (("a", 10), ("b", 10), ("c", 200))}) == []
+    )
+    assert find({}) == [] and find({"one": photo("china.jpg")}) == []
+
+
+def test_thousands_of_the_same_picture_are_one_group(monkeypatch):
+    images = {f"{number:04}": photo("flower.jpg") for number in range(40)}
+    monkeypatch.setattr(search, "CROWDED", 5)
+    rows = find(images | {"z": jpeg(photo("flower.jpg"), 20)})
+    assert len(rows) == 41 and {row["group"] for row in rows} == {0}
+
+
+def test_the_search_finds_what_comparing_all_finds():
+    rng = np.random.default_rng(3)
+    hashes = rng.integers(0, 256, (400, 4, 16), dtype=np.uint8)
+    hashes[200:, 0] = hashes[:200, 2]
+    flips = np.zeros((200, 128), np.uint8)
+    for row, count in zip(flips, rng.integers(0, 20, 200), strict=True):
+        row[rng.permutation(128)[:count]] = 1
+    hashes[200:, 0] ^= np.packbits(flips, axis=1)
+    pairs = search.find_near(hashes, 20)
+    bits = np.unpackbits(hashes, axis=2).astype(np.int8)
+    every = {
+        (i, j)
+        for window in range(4)
+        for i, j in np.argwhere((bits[:, None, window] != bits[None, :, 0]).sum(2) <= 20).tolist()
+        if i != j
+    }
+    found = set(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True))
+    assert {tuple(sorted(pair)) for pair in found} == {tuple(sorted(pair)) for pair in every}
+    assert len(found) == len(pairs.first)

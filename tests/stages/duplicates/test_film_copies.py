@@ -1,0 +1,68 @@
+"""A part of a film is found in another film to within a second, whatever its size and frame rate, and nothing else."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from framekiln.contract.columns import pack
+from framekiln_stages.duplicates.fingerprint import Fingerprint
+from framekiln_stages.duplicates.stage import Duplicates
+from tests.support.media.photos import photo
+
+
+def pan(name: str, seconds: float, fps: float, start: float = 0.0) -> list[np.ndarray]:
+    """A camera that moves over a photo, 30 px a second."""
+    image, frames = photo(name), []
+    for number in range(round(seconds * fps)):
+        move = np.float32([[1, 0, -30 * (start + number / fps)], [0, 1, -40]])
+        frames.append(cv2.warpAffine(image, move, (320, 240), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REFLECT))
+    return frames
+
+
+def find(films: dict[str, tuple[list[np.ndarray], float]]) -> list[dict]:
+    rows = []
+    for name, (frames, fps) in films.items():
+        count = len(frames)
+        kinds = pa.array(["video"] * count)
+        prints = Fingerprint()(pa.table({"frame_224": pack(frames), "media_type": kinds}))
+        own = {
+            "media_id": pa.array([name] * count),
+            "frame_index": pa.array(range(count), pa.int32()),
+            "media_type": kinds,
+            "time_s": pa.array(np.arange(count) / fps),
+            "height": pa.array([240] * count, pa.int32()),
+            "width": pa.array([320] * count, pa.int32()),
+            "sharpness": pa.nulls(count, pa.float32()),
+            "blockiness": pa.nulls(count, pa.float32()),
+        }
+        rows.append(pa.table(own | dict(zip(prints.column_names, prints.columns, strict=True))))
+    stage = Duplicates()
+    return stage(pa.concat_tables(rows).select(stage.inputs))["film_copies"].to_pylist()
+
+
+@pytest.mark.parametrize("is_mirrored", [False, True])
+@pytest.mark.parametrize("fps", [12.5, 30.0])
+def test_a_part_is_found_in_another_film(fps, is_mirrored):
+    whole = pan("china.jpg", 4, 25) + pan("flower.jpg", 6, 25) + pan("grace_hopper.jpg", 3, 25)
+    part = pan("grace_hopper.jpg", 2, fps, 3) + pan("flower.jpg", 5, fps, 0.5)
+    frames = [np.ascontiguousarray(cv2.resize(frame, (256, 192))[:, :: -1 if is_mirrored else 1]) for frame in part]
+    found = find({"whole": (whole, 25), "part": (frames, fps)})
+    assert len(found) == 1
+    (row,) = found
+    assert (row["media_id"], row["other_media_id"], row["mirrored"]) == ("part", "whole", is_mirrored)
+    assert (row["start_s"], row["end_s"]) == (pytest.approx(2, abs=0.6), pytest.approx(7, abs=0.6))
+    assert row["other_start_s"] - row["start_s"] == pytest.approx(4.5 - 2, abs=0.5)
+
+
+def test_other_films_and_still_ones_share_nothing():
+    still = [np.zeros((240, 320, 3), np.uint8)] * 100
+    films = {
+        "a": (pan("china.jpg", 5, 10), 10),
+        "b": (pan("flower.jpg", 5, 10), 10),
+        "c": (still, 10),
+        "d": (still, 10),
+    }
+    assert find(films) == []
