@@ -37,7 +37,9 @@ LEAST = 4  # matches: a shift that fewer agree on is chance
 
 
 def find_parts(rows: pa.Table, least_s: float) -> pa.Table:
-    """Return the shared parts of at least `least_s`, once for each pair of films, by `media_id`.
+    """Return the shared parts, once for each pair of films, by `media_id`.
+
+    They last `least_s`, or 0.8 of the time in which the shorter film changes: a copy of a short film counts.
 
     `rows`: frames of all films, sorted by `media_id` and `frame_index`.
     """
@@ -54,11 +56,14 @@ def find_parts(rows: pa.Table, least_s: float) -> pa.Table:
     votes = pa.table(
         {"a": film[first], "b": film[second], "mirrored": pairs.mirrored, "first": first, "second": second}
     ).filter(film[first] != film[second])
+    lasts = np.append(np.flatnonzero(np.diff(film)), len(film) - 1)
+    begins = np.append(0, lasts[:-1] + 1)
+    spans = dict(zip(film[lasts].tolist(), (time[lasts] - time[begins]).tolist(), strict=True))
     texts, found = names.dictionary.to_pylist(), []
     for key, part in _split(votes):
         own, other = part["first"].to_numpy(), part["second"].to_numpy()
         for begin, end, shift in _trace(own, time[other] - time[own]):
-            if time[end] - time[begin] >= least_s:
+            if time[end] - time[begin] >= min(least_s, 0.8 * spans[key[0]], 0.8 * spans[key[1]]):
                 place = {"media_id": texts[key[0]], "start_s": time[begin], "end_s": time[end]}
                 there = {
                     "other_media_id": texts[key[1]],

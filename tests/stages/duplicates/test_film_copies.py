@@ -66,3 +66,11 @@ def test_other_films_and_still_ones_share_nothing():
         "d": (still, 10),
     }
     assert find(films) == []
+
+
+def test_a_copy_of_a_short_film_is_found():
+    short = pan("china.jpg", 1.5, 12)
+    found = find(
+        {"a": (short, 12), "b": (pan("flower.jpg", 4, 12), 12), "c": ([cv2.resize(f, (200, 150)) for f in short], 12)}
+    )
+    assert [(row["media_id"], row["other_media_id"]) for row in found] == [("a", "c")]
