@@ -25,11 +25,13 @@ from framekiln.output.unit_table import read_units
 from framekiln.reporting.kit.tables import plain_table
 from framekiln.runtime.run.progress import unfinished
 from framekiln.runtime.run.record import no_record, read_run_record
+from framekiln.selection.request import SelectionRequest, list_selections, read_per
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
 
     from framekiln.profiling.run_profile import RunProfile
+    from framekiln.selection.selection import Selection
 
 _ALWAYS = {FRAMES: pa.schema([*SOURCE, *PLACES]), ERRORS: ERRORS_SCHEMA}
 """Tables that every output has, with their columns where they have no row."""
@@ -151,6 +153,55 @@ class Output:
             f"{media_id!r} has no frame {frame_index} that the run kept; the table `frames` lists its frames.",
             code="FK-NO-SUCH-FRAME",
         )
+
+    def select(
+        self,
+        *,
+        where: str | None = None,
+        unique: bool = False,
+        per: Mapping[str, int] | None = None,
+        balance: str | None = None,
+        diverse: int | None = None,
+        order: str | None = None,
+        limit: int | None = None,
+    ) -> Selection:
+        """Return the frames that meet all conditions, which are applied in this order.
+
+        Expressions are DuckDB's SQL over the columns of `frames`, `shot` (number of the
+        shot) and `duplicate` (whether `duplicates` keeps another copy).
+
+        Args:
+            where: a condition, such as `sharpness > 300 and len(faces) = 1`.
+            unique: without copies, and without frames that the next one repeats.
+            per: at most so many frames of each value, the best: `{"shot": 1}`, `{"identity": 20}`, `{"media_id": 5}`.
+            balance: as many frames of each value, such as `category`; with `limit` small groups are whole.
+            diverse: so many frames, as unlike as can be, by CLIP's embeddings, or by hashes without them.
+            order: the highest first, such as `sharpness`, or `-noise`; by `media_id` and `frame_index` without it.
+            limit: at most so many.
+
+        Raises:
+            ConfigError: an expression is wrong, or the output lacks a column or table that is asked for.
+
+        >>> few = output.select(where="media_type = 'photo'", order="crc", limit=2)
+        >>> len(few), few.to_arrow(["media_id"]).num_rows
+        (2, 2)
+        """
+        from framekiln.selection.selection import select
+
+        wanted: dict[str, Any] = {"where": where, "unique": unique, "per": read_per(per), "balance": balance}
+        request = SelectionRequest(**wanted, diverse=diverse, order=order, limit=limit)
+        return select(self._store, request)
+
+    @property
+    def selections(self) -> list[str]:
+        """Names of saved selections."""
+        return list_selections(self._store)
+
+    def selection(self, name: str) -> Selection:
+        """Return a saved selection. Raises ConfigError: there is none of that name."""
+        from framekiln.selection.selection import read_selection
+
+        return read_selection(self._store, name)
 
     def report(self, run: str | None = None, *, again: bool = False) -> str:
         """Return the path or URL of report.html, which is written if it is missing.

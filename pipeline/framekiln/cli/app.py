@@ -18,6 +18,7 @@ from framekiln.cli.commands.fetch import fetch
 from framekiln.cli.commands.predict import predict
 from framekiln.cli.commands.profile import profile, trace
 from framekiln.cli.commands.run import EXAMPLES, plan, retry, run
+from framekiln.cli.commands.select import select
 from framekiln.cli.commands.steps import columns, schema, steps
 from framekiln.cli.console import ERRORS, handle_signals, leave, print_report
 from framekiln.cli.options import spread
@@ -65,7 +66,22 @@ def options(
 
 
 app.command(epilog=EXAMPLES)(spread(run))
-for command in (plan, check, fetch, profile, trace, retry, compare, calibrate, bench, predict, steps, columns, schema):
+for command in (
+    plan,
+    check,
+    fetch,
+    profile,
+    trace,
+    retry,
+    compare,
+    select,
+    calibrate,
+    bench,
+    predict,
+    steps,
+    columns,
+    schema,
+):
     app.command()(spread(command))
 
 

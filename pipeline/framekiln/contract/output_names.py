@@ -7,6 +7,7 @@ COLUMNS = "columns"  # each step's part of each packet
 UNITS = "units"  # files of each unit
 FACTS = "facts"  # inputs of each step's fingerprint
 DIGESTS = "digests"  # hashes of files' content, by path
+SELECTIONS = "selections"  # rows that a person chose, by name
 PROFILE = "profile"  # records of calls, packets and nodes
 RUN_RECORD = "run.json"
 REPORT = "report.html"
@@ -16,5 +17,5 @@ LEASE_PREFIX = "run.lease-"
 MARKS = frozenset({RUN_RECORD, COLUMNS, UNITS, FACTS, FRAMES, PROFILE})
 """Names that every run writes. A folder with three of them is an output."""
 
-INTERNAL = frozenset({COLUMNS, UNITS, FACTS, DIGESTS, PROFILE})
-"""Folders for the pipeline's own use: neither tables nor images."""
+INTERNAL = frozenset({COLUMNS, UNITS, FACTS, DIGESTS, SELECTIONS, PROFILE})
+"""Folders beside tables and images."""

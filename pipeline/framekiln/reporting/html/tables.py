@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from framekiln.contract.columns import PLACES, SOURCE
 from framekiln.contract.errors import Reason
-from framekiln.contract.output_names import COLUMNS, DIGESTS, ERRORS, FRAMES, IMAGES, PROFILE, UNITS
+from framekiln.contract.output_names import ERRORS, FRAMES, IMAGES, INTERNAL
 from framekiln.contract.row_errors import DECODE, ERRORS_SCHEMA, PASSED_OVER
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
@@ -83,7 +83,7 @@ def _choose_frame(row: Mapping[str, Any]) -> tuple[FrameKey | None, str]:
 
 FIRST_ROWS = 10
 TALLY = b"tally"  # see `_write_tallies`
-OTHER_FOLDERS = frozenset({COLUMNS, UNITS, FRAMES, ERRORS, DIGESTS, IMAGES, PROFILE})  # not of second-pass steps
+OTHER_FOLDERS = INTERNAL | {FRAMES, ERRORS, IMAGES}  # not of second-pass steps
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,81 @@
+"""What a selection asks for, checked before anything is read."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.output_names import SELECTIONS
+from framekiln.output.object_store import Store
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionRequest:
+    """Conditions on rows of `frames/`, in the order in which they are applied.
+
+    Raises ConfigError: a number is below 1, or `balance` and `diverse` are both given.
+    """
+
+    where: str | None = None  # an SQL expression over columns
+    unique: bool = False  # without copies that `duplicates` found, and without frames that the next one repeats
+    per: Mapping[str, int] = field(default_factory=dict)  # at most so many rows of each shot, identity, or column
+    balance: str | None = None  # the same number of each value of this column or expression
+    diverse: int | None = None  # so many rows, as unlike each other as can be
+    order: str | None = None  # an SQL expression; the highest first
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        numbers = {"limit": self.limit, "diverse": self.diverse} | {f"per {name}": n for name, n in self.per.items()}
+        for name, number in numbers.items():
+            if number is not None and number < 1:
+                raise ConfigError(f"{name} must be at least 1, not {number}.", code="FK-SELECTION-NUMBER")
+        if self.balance is not None and self.diverse is not None:
+            raise ConfigError(
+                "balance and diverse each choose which rows are left; save one selection, and use the other on it.",
+                code="FK-SELECTION-BOTH",
+            )
+
+    def to_json(self) -> str:
+        """Return the request as it stands in the metadata of a saved selection."""
+        return json.dumps({name: value for name, value in asdict(self).items() if value not in (None, False, {})})
+
+    @property
+    def expressions(self) -> list[str]:
+        """Return all SQL expressions."""
+        return [text for text in (self.where, self.balance, self.order, *self.per) if text]
+
+
+def read_per(words: Any) -> dict[str, int]:
+    """Return `per` of words such as `shot=1`; a mapping stays as it is.
+
+    Raises ConfigError: a word has no number.
+
+    >>> read_per(["shot=1", "identity=20"])
+    {'shot': 1, 'identity': 20}
+    """
+    if isinstance(words, Mapping):
+        return {str(name): int(number) for name, number in words.items()}
+    found = {}
+    for word in words or ():
+        name, _, number = word.rpartition("=")
+        if not name or not number.strip().isdigit():
+            raise ConfigError(f"{word!r} is not such as shot=1: a column, = and a number.", code="FK-SELECTION-PER")
+        found[name.strip()] = int(number)
+    return found
+
+
+def selection_path(name: str) -> str:
+    """Return the path of a saved selection in its output. Raises ConfigError: the name is not one."""
+    if not _NAME.fullmatch(name):
+        message = f"{name!r} is no name of a selection: use letters, digits, - and _, as in sharp-faces."
+        raise ConfigError(message, code="FK-SELECTION-NAME")
+    return f"{SELECTIONS}/{name}.parquet"
+
+
+def list_selections(store: Store) -> list[str]:
+    """Return the names of saved selections."""
+    return sorted(name.removesuffix(".parquet") for name in store.names(SELECTIONS) if name.endswith(".parquet"))

@@ -1,0 +1,155 @@
+"""A selection: rows of an output by their keys, with the request that chose them; made, saved, read and compared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from framekiln.contract.columns import KEYS
+from framekiln.contract.errors import ConfigError, check_known
+from framekiln.contract.output_names import FRAMES
+from framekiln.output.object_store import Store
+from framekiln.selection.choice import Ints, balance, number_groups, rank_in_group, spread_out
+from framekiln.selection.request import SelectionRequest, list_selections, selection_path
+from framekiln.selection.rows import Rows
+
+_REQUEST = b"framekiln.request"  # in the metadata of a saved table
+_ALIKE = ("clip_embedding", "picture_hash")
+"""Columns that say how like two frames are, the best first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Rows of an output in the order of their choice: `media_id` and `frame_index`."""
+
+    rows: pa.Table
+    request: str  # JSON
+    store: Store
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def to_arrow(self, columns: Sequence[str] = ("*",)) -> pa.Table:
+        """Return the rows of `frames/` that were chosen, in their order. `columns`: names, or SQL expressions.
+
+        Raises ConfigError: a column is missing.
+        """
+        rows = Rows(self.store)
+        rows.connection.register("chosen", self.rows.append_column("place", pa.array(range(len(self)), pa.int64())))
+        joined: Any = rows.connection.sql(f"FROM chosen JOIN {FRAMES} USING ({', '.join(KEYS)})").order("place")
+        wanted = "* EXCLUDE (place)" if tuple(columns) == ("*",) else ", ".join(columns)
+        return rows.check("columns", lambda: joined.project(wanted).to_arrow_table())
+
+    def to_pandas(self, columns: Sequence[str] = ("*",)) -> Any:
+        """Return what `to_arrow` returns as a data frame."""
+        return self.to_arrow(columns).to_pandas()
+
+    def save(self, name: str) -> "Selection":
+        """Write the selection into the output as selections/NAME.parquet, and return it.
+
+        Raises ConfigError: the name is not one of letters, digits, - and _.
+        """
+        self.store.write_table(selection_path(name), self.rows.replace_schema_metadata({_REQUEST: self.request}))
+        return self
+
+    def compare(self, other: "Selection") -> tuple[int, int]:
+        """Return how many rows this selection has beyond `other`, and how many it lacks of it."""
+        own, others = (set(zip(*table.rows.to_pydict().values(), strict=True)) for table in (self, other))
+        return len(own - others), len(others - own)
+
+
+def read_selection(store: Store, name: str) -> Selection:
+    """Return a saved selection. Raises ConfigError: there is none of that name."""
+    problem = f"There is no selection {name!r} in {store.root!r}."
+    check_known(name, list_selections(store), problem, code="FK-UNKNOWN-SELECTION")
+    table = store.read_table(selection_path(name), KEYS)
+    request = (table.schema.metadata or {}).get(_REQUEST, b"{}").decode()
+    return Selection(rows=table.replace_schema_metadata(None), request=request, store=store)
+
+
+def select(store: Store, request: SelectionRequest) -> Selection:
+    """Return the rows of an output that meet a request.
+
+    Raises ConfigError: an expression is wrong, or needs a column or table that the output lacks.
+    """
+    rows = Rows(store)
+    table = _read_candidates(rows, request)
+    keep = np.arange(len(table))
+    for name, number in request.per.items():
+        part = table.take(keep)
+        keep = keep[_choose_each(rows, part, name, number)]
+    if request.balance is not None:
+        keep = keep[balance(number_groups(table["balance"].take(keep)), request.limit)]
+    if request.diverse is not None:
+        keep = keep[spread_out(_read_vectors(table.take(keep)), request.diverse)]
+    chosen = table.select(KEYS).take(keep[: request.limit])
+    return Selection(rows=chosen, request=request.to_json(), store=store)
+
+
+def _read_candidates(rows: Rows, request: SelectionRequest) -> pa.Table:
+    """Return keys, groups and vectors of the rows that meet the conditions, the best first."""
+    columns = rows.columns
+    asked = [*request.expressions, *(["duplicate"] if request.unique else [])]
+    relation: Any = rows.join(asked)
+    if request.where:
+        relation = rows.check("where", lambda: relation.filter(request.where))
+    if request.unique:
+        kept = "NOT duplicate AND NOT coalesce(repeats, false)" if "repeats" in columns else "NOT duplicate"
+        relation = relation.filter(kept)
+    wanted = [*KEYS, *(f'({name}) AS "per {name}"' for name in request.per if name != "identity")]
+    wanted += [f"({request.balance}) AS balance"] if request.balance else []
+    wanted += [f"({request.order}) AS score"] if request.order else []
+    wanted += [_choose_vector(columns)] if request.diverse else []
+    first = "score DESC NULLS LAST, " if request.order else ""
+    option = "per, balance or order"
+    return rows.check(
+        option, lambda: relation.project(", ".join(wanted)).order(first + ", ".join(KEYS)).to_arrow_table()
+    )
+
+
+def _choose_each(rows: Rows, table: pa.Table, name: str, number: int) -> Ints:
+    """Return the positions of the first `number` rows of each group; of each person, with `identity`."""
+    if name != "identity":
+        groups = number_groups(table[f"per {name}"])
+        if name == "shot":  # shots are numbered in each file
+            files = number_groups(table["media_id"])
+            groups = files * (int(groups.max(initial=0)) + 1) + groups
+        return np.flatnonzero(rank_in_group(groups) < number)
+    rows.register("identities", for_name=name)
+    rows.connection.register(
+        "candidates", table.select(KEYS).append_column("place", pa.array(range(len(table)), pa.int64()))
+    )
+    question = (
+        "SELECT DISTINCT place, identity FROM candidates JOIN identities USING (media_id, frame_index) "
+        "WHERE identity IS NOT NULL ORDER BY place, identity"
+    )
+    found = rows.connection.sql(question).to_arrow_table()
+    near = rank_in_group(number_groups(found["identity"])) < number
+    return np.unique(found["place"].to_numpy()[near])
+
+
+def _choose_vector(columns: Sequence[str]) -> str:
+    for name in _ALIKE:
+        if name in columns:
+            return f"{name} AS vector"
+    message = (
+        f"diverse needs one of the columns {', '.join(_ALIKE)}; run `fingerprint`, or `categorize` with keep_embedding."
+    )
+    raise ConfigError(message, code="FK-SELECTION-VECTORS")
+
+
+def _read_vectors(table: pa.Table) -> np.ndarray:
+    """Return vectors (n d): embeddings, or hashes as 1 and -1; zeros for null."""
+    values = table["vector"].to_pylist()
+    known = next((value for value in values if value is not None), b"")
+    if isinstance(known, bytes):
+        bits = np.frombuffer(b"".join(value or bytes(len(known)) for value in values), np.uint8).reshape(
+            len(values), -1
+        )
+        vectors = np.unpackbits(bits, axis=1).astype(np.float32) * 2 - 1
+    else:
+        vectors = np.array([value if value is not None else [0.0] * len(known) for value in values], np.float32)
+    vectors[[value is None for value in values]] = 0
+    return vectors

@@ -1,0 +1,240 @@
+"""Selections of a made output whose right answers are known by its arithmetic."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import framekiln
+from framekiln.media.samples import make
+from framekiln.selection.choice import balance, rank_in_group, spread_out
+from tests.support.errors import fails
+from tests.support.machine.command_line import ROOT
+
+
+def write_output(folder, frames, tables):
+    """The frames in two parts, as a run writes them."""
+    for name, table in {**tables, "columns": None, "frames": frames.slice(0, 10)}.items():
+        (folder / name).mkdir(parents=True)
+        if table is not None:
+            pq.write_table(table, folder / name / "part-0.parquet")
+    pq.write_table(frames.slice(10), folder / "frames" / "part-1.parquet")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """Two films of 12 frames with three shots each, and four photos, two of which are copies."""
+    folder = tmp_path_factory.mktemp("selection") / "out"
+    films = [
+        {"media_id": name, "frame_index": i, "sharpness": 100.0 + 7 * i % 12, "category": "cat" if i % 4 else "dog"}
+        for name in "ab"
+        for i in range(12)
+    ]
+    photos = [{"media_id": f"p{i}.jpg", "frame_index": 0, "sharpness": 200.0 + i, "category": "car"} for i in range(4)]
+    rows = [
+        {
+            **row,
+            "repeats": row["media_id"] == "b" and row["frame_index"] < 3,
+            "people": [{"score": 0.9}] * (row["frame_index"] % 3),
+        }
+        for row in films + photos
+    ]
+    hashes = [np.packbits(np.arange(128) < 5 * number).tobytes() for number in range(len(rows))]
+    frames = pa.Table.from_pylist(rows).append_column("picture_hash", pa.array(hashes, pa.binary(16)))
+    shots = [
+        {"media_id": name, "shot": shot, "first_frame": 4 * shot, "last_frame": 4 * shot + 3}
+        for name in "ab"
+        for shot in range(3)
+    ]
+    copies = [{"media_id": f"p{i}.jpg", "frame_index": 0, "keep": i == 1} for i in (0, 1)]
+    people = [
+        {"media_id": name, "frame_index": i, "face_index": 0, "identity": i // 6 if i != 3 else None}
+        for name in "ab"
+        for i in range(12)
+    ]
+    tables = {"shots": shots, "duplicates": copies, "identities": people}
+    write_output(folder, frames, {name: pa.Table.from_pylist(rows) for name, rows in tables.items()})
+    return framekiln.open(folder)
+
+
+def keys(selection):
+    return list(zip(*selection.rows.to_pydict().values(), strict=True))
+
+
+def test_a_condition_reads_columns_lists_and_shots(out):
+    assert keys(out.select(where="sharpness >= 202")) == [("p2.jpg", 0), ("p3.jpg", 0)]
+    assert keys(out.select(where="len(people) = 2 and media_id = 'a'")) == [("a", i) for i in (2, 5, 8, 11)]
+    assert keys(out.select(where="shot = 1")) == [(name, i) for name in "ab" for i in range(4, 8)]
+    assert len(out.select()) == 28
+    assert len(out.select(where="not duplicate")) == 27
+
+
+def test_order_and_limit_give_the_best_first(out):
+    assert keys(out.select(order="sharpness", limit=2)) == [("p3.jpg", 0), ("p2.jpg", 0)]
+    assert keys(out.select(order="-sharpness", limit=2)) == [("a", 0), ("b", 0)]
+
+
+def test_unique_leaves_the_kept_copy_and_the_last_of_equal_frames(out):
+    left = keys(out.select(unique=True))
+    assert ("p0.jpg", 0) not in left and ("p1.jpg", 0) in left and ("p2.jpg", 0) in left
+    assert [i for name, i in left if name == "b"] == list(range(3, 12))
+
+
+def test_so_many_of_each_shot_file_and_person_are_the_best(out):
+    best = keys(out.select(per={"shot": 1}, order="sharpness", where="media_id in ('a', 'b')"))
+    right = {(name, max(range(4 * shot, 4 * shot + 4), key=lambda i: 7 * i % 12)) for name in "ab" for shot in range(3)}
+    assert set(best) == right and len(best) == 6
+    assert len(out.select(per={"media_id": 2})) == 2 + 2 + 4
+    people = keys(out.select(per={"identity": 3}))
+    assert people == [("a", 0), ("a", 1), ("a", 2), ("a", 6), ("a", 7), ("a", 8)]  # of two people, nobody else
+    both = out.select(per={"media_id": 5, "shot": 1})
+    assert len(both) == 2 + 2 + 4  # five frames of a film are of two shots
+
+
+def test_balance_takes_values_in_turns(out):
+    def counts(selection):
+        return selection.to_pandas(["category"])["category"].value_counts().to_dict()
+
+    assert counts(out.select(balance="category")) == {"cat": 4, "dog": 4, "car": 4}
+    assert counts(out.select(balance="category", limit=16)) == {"cat": 6, "dog": 6, "car": 4}
+    assert counts(out.select(balance="category", limit=2)) == {"cat": 1, "dog": 1}
+
+
+def test_diverse_goes_to_the_farthest(out):
+    """Hashes have 5 more set bits in each row, so the ends are farthest apart and the middle comes third."""
+    rows = keys(out.select())
+    chosen = [rows.index(key) for key in keys(out.select(diverse=3))]
+    assert chosen[:2] in ([0, 26], [0, 27], [0, 25]) and abs(chosen[2] - 13) <= 1
+
+
+def test_a_selection_is_saved_read_and_compared(out):
+    chosen = out.select(where="sharpness > 105", per={"shot": 1}).save("sharp-1")
+    again = out.selection("sharp-1")
+    assert out.selections == ["sharp-1"] and keys(again) == keys(chosen)
+    assert json.loads(again.request) == {"where": "sharpness > 105", "per": {"shot": 1}}
+    assert again.compare(chosen) == (0, 0)
+    assert out.select().compare(again) == (28 - len(again), 0)
+    assert again.to_arrow(["media_id", "sharpness * 2 AS twice"]).column_names == ["media_id", "twice"]
+    assert set(again.to_pandas().columns) == {
+        "media_id",
+        "frame_index",
+        "sharpness",
+        "category",
+        "repeats",
+        "people",
+        "picture_hash",
+    }
+    assert "selections" not in out.tables
+
+
+MISTAKES = {
+    "FK-SELECTION-COLUMN": {"where": "sharpnes > 3"},
+    "FK-SELECTION-SQL": {"where": "sharpness >"},
+    "FK-SELECTION-NUMBER": {"per": {"shot": 0}},
+    "FK-SELECTION-BOTH": {"balance": "category", "diverse": 3},
+}
+
+
+@pytest.mark.parametrize("code", MISTAKES)
+def test_a_mistake_is_one_sentence(out, code):
+    with fails(code):
+        out.select(**MISTAKES[code])
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "1) ; drop table frames; --",
+        "(select count(*) from read_csv('/etc/passwd')) > 0",
+        "(select count(*) from '/etc/passwd') > 0",
+        "getenv('HOME') = 'x'",
+    ],
+)
+def test_an_expression_reads_nothing_but_the_tables(out, attack):
+    with fails("FK-SELECTION-SQL"):
+        out.select(where=attack)
+
+
+def test_names_and_tables_that_are_missing_are_told(out, tmp_path):
+    for name in ("", "../x", "a b"):
+        with fails("FK-SELECTION-NAME"):
+            out.select().save(name)
+    with fails("FK-UNKNOWN-SELECTION"):
+        out.selection("sharp")
+    (tmp_path / "columns").mkdir()
+    (tmp_path / "frames").mkdir()
+    pq.write_table(
+        pa.table({"media_id": ["a"], "frame_index": pa.array([0], pa.int32())}), tmp_path / "frames" / "part.parquet"
+    )
+    bare = framekiln.open(tmp_path)
+    with fails("FK-SELECTION-TABLE"):
+        bare.select(per={"shot": 1})
+    with fails("FK-SELECTION-VECTORS"):
+        bare.select(diverse=1)
+
+
+def test_the_command_does_the_same(out, framekiln, tmp_path):
+    shown = framekiln("select", out.path, "--where", "sharpness >= 202", "--save", "top")
+    assert "2 of 28 frames, saved as top." in shown
+    assert json.loads(framekiln("select", out.path, "--order", "sharpness", "--limit", "1", "--json")) == [
+        {"media_id": "p3.jpg", "frame_index": 0}
+    ]
+    assert "3 frames more, 1 fewer" in framekiln(
+        "select",
+        out.path,
+        "--per",
+        "media_id=1",
+        "--where",
+        "media_id in ('a', 'b', 'p1.jpg', 'p2.jpg')",
+        "--against",
+        "top",
+    )
+    framekiln("select", out.path, "--per", "shot", code=2)
+
+
+@given(st.lists(st.integers(0, 4), max_size=30), st.none() | st.integers(1, 40))
+@settings(max_examples=60)
+def test_a_balance_is_fair(values, limit):
+    groups = np.array(values, np.int64)
+    chosen = groups[balance(groups, limit)]
+    sizes = {value: int((chosen == value).sum()) for value in set(values)}
+    assert len(chosen) == (
+        min(limit, len(groups)) if limit else min([values.count(v) for v in sizes] or [0]) * len(sizes)
+    )
+    for value, size in sizes.items():
+        assert size >= min(max(sizes.values()) - 1, values.count(value))
+
+
+@given(st.lists(st.integers(-3, 3), max_size=20))
+def test_ranks_count_within_groups(values):
+    ranks = rank_in_group(np.array(values, np.int64)).tolist()
+    assert ranks == [values[:i].count(value) for i, value in enumerate(values)]
+
+
+def test_rows_without_a_vector_are_the_last_choice():
+    vectors = np.array([[1, 0], [0, 0], [0.9, 0.1], [0, 1]], np.float32)
+    assert spread_out(vectors, 9).tolist() == [0, 3, 2, 1]
+
+
+@pytest.mark.heavy
+def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    """Each command of docs/training-data.md and its Python, on the samples."""
+    monkeypatch.setenv("FRAMEKILN_ENGINE", "local")
+    make(tmp_path / "photos")
+    page = (ROOT / "docs" / "training-data.md").read_text("utf-8")
+    lines = [line for block in re.findall(r"```bash\n(.*?)```", page, re.S) for line in block.splitlines()]
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    for words in [*(["-m", *shlex.split(line)] for line in lines), ["-c", code + "print(len(rows))"]]:
+        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, (words, done.stderr)
+    assert int(done.stdout) >= 4  # a photo is a shot of its own
