@@ -26,6 +26,7 @@ import av
 import cv2
 import numpy as np
 
+from framekiln.contract.packet import Packet
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_thread
@@ -121,7 +122,11 @@ def _decoded_alone(path: Path) -> int:
 
 
 def _rows(unit: Unit, columns: tuple[str, ...]) -> int:
-    return sum(packet.rows.num_rows for packet in decode(unit, columns, 0, DecodeConfig()))
+    return sum(map(_count, decode(unit, columns, 0, DecodeConfig())))  # holds no packet, as a worker
+
+
+def _count(packet: Packet) -> int:
+    return packet.rows.num_rows
 
 
 def main() -> None:

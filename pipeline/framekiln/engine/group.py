@@ -104,6 +104,7 @@ def decoded(group: Group, work: Sequence[DecodeWork], report: Reporter) -> Itera
         for unit, segments, finished in work:
             for packet in worker.decode(group.decode, unit, segments, finished):
                 yield worker, packet
+                del packet  # the worker makes the next one now
                 report.check()
         report.check()
 

@@ -140,6 +140,7 @@ class Worker:
             if packet.start < packet.stop and (packet.start, packet.stop) not in finished:
                 empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
                 yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
+            del packet, own, work  # else its pixels would stay in memory until the next packet is decoded
             started, around = time.time(), {}
         self.recorder.flush()
         self.recorder.idle()

@@ -7,6 +7,7 @@ Shapes: image uint8 h w 3; luminance uint16 h w, 65535 for linear 1. Angles are 
 """
 
 import math
+from typing import Any
 
 import cv2
 import numpy as np
@@ -21,7 +22,8 @@ LINEAR = np.where(_CODES <= 0.04045, _CODES / 12.92, ((_CODES + 0.055) / 1.055) 
 SIXTH = (LINEAR**6).astype(np.float32)
 TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])  # IEC 61966-2-1
 _PARTS = [np.rint(LINEAR * weight * 65535).astype(np.uint16) for weight in TO_XYZ[1]]
-LEVELS = np.arange(65536) / 65535
+ALL = np.arange(65536)
+LEVELS = ALL / 65535
 LIGHTNESS = np.where(LEVELS > 216 / 24389, 116 * np.cbrt(LEVELS) - 16, LEVELS * 24389 / 27)  # CIE L*, 0 to 100
 LIGHTNESS_SQUARED = LIGHTNESS**2
 SHADES = LIGHTNESS.astype(np.float32)
@@ -40,6 +42,13 @@ def luminance(image: Image) -> Luminance:
     """Return linear luminance (ITU-R BT.709 weights), 65535 for white."""
     red, green, blue = (cv2.LUT(channel, part) for channel, part in zip(cv2.split(image), _PARTS, strict=True))
     return cv2.add(cv2.add(red, green), blue)
+
+
+def histogram(light: Luminance) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return rising levels of luminance and the pixels that have them: all levels, or those of a small image alone."""
+    if light.size < ALL.size:
+        return np.unique(light, return_counts=True)
+    return ALL, np.bincount(light.ravel(), minlength=ALL.size)
 
 
 def stops(level: float) -> float:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pil
 
+from framekiln.contract.columns import views, wrap
 from framekiln.contract.packet import Packet, packet_schema
 from tests.support.media.media_factory import decoded, film, numbered, packets_of, rows_of
 from tests.support.media.photos import take
@@ -149,3 +150,13 @@ def test_a_listed_file_that_is_missing_is_one_failure(tmp_path: Path) -> None:
     assert len(rows) == 1
     assert [(failure.media_id, failure.kind) for failure in failures] == [("gone.png", "unreadable")]
     assert "No such file" in failures[0].message
+
+
+def test_wrapped_images_are_views_of_themselves_and_small_ones_are_copied():
+    large, small = np.full((300, 300, 3), 7, np.uint8), np.full((2, 3, 3), 9, np.uint8)
+    column = wrap([small, small, large, large[::-1], small])
+    assert [len(chunk) for chunk in column.chunks] == [2, 1, 1, 1]
+    for image, source in zip(views(column), (small, small, large, large[::-1], small), strict=True):
+        assert np.array_equal(image, source) and not image.flags.writeable
+    assert np.shares_memory(views(column)[2], large) and not np.shares_memory(views(column)[0], small)
+    assert not views(wrap([]))

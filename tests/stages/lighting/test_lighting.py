@@ -35,6 +35,13 @@ def test_less_light_keeps_the_range_until_8_bits_end_it():
     assert starved < full - 1
 
 
+def test_a_small_image_has_the_figures_of_a_large_one_with_the_same_pixels():
+    image = photo("china.jpg")[:64, :64]
+    small, large = light(image, np.tile(image, (5, 5, 1)))
+    names = ("exposure", "contrast", "dynamic_range", "clipped_highlights")
+    assert [small[name] for name in names] == pytest.approx([large[name] for name in names], rel=1e-6)
+
+
 def test_exposure_of_cards_is_known():
     grey, white, black = light(*(np.full((224, 300, 3), code, np.uint8) for code in (118, 255, 0)))
     assert grey["exposure"] == pytest.approx(0, abs=0.02)

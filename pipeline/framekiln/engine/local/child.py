@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -73,8 +74,7 @@ def _serve(link: Link) -> None:
                 os.environ["OMP_NUM_THREADS"] = str(threads)  # torch reads it when a stage imports it
                 held[key] = cloudpickle.loads(function)
                 continue
-            for _ in held[key](content, link) or ():
-                pass  # no other process needs the packets
+            deque(held[key](content, link) or (), maxlen=0)  # no other process needs the packets
         except FramekilnError as error:
             link._ask("fail", error)
         except OWN_CODE as error:

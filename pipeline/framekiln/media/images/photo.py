@@ -3,33 +3,25 @@
 Of a truncated photo Pillow returns the part that it can decode; that is a row and a line in the errors table. Without a
 visible part, and for damage inside the file, it is only the line.
 
-JPEG is scaled while it is decoded (by DCT), which also makes the small sizes cheap. Every other format is decoded once
+JPEG is scaled while it is decoded (`jpeg`), which also makes the small sizes cheap. Every other format is decoded once
 at full size and reduced by area.
 
 Animated GIF, WebP, PNG and AVIF are read as short films: their frames have numbers and times like those of a video.
 Pillow composes them as a viewer shows them, one after the other, so that memory does not grow with their number.
-
-JPEG decoders on one core, 1152 x 896 pixels at quality 90, images a second at full, 1/2, 1/4, 1/8 size (equal pixels):
-
-    simplejpeg 1.9     431  536  587  651   reports missing data and corrupt data
-    OpenCV 5.0         410  515  573  627   accepts half a file, the rest grey
-    Pillow 13 (draft)  338  470  554  615   reports missing data, not corrupt data
 """
 
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 
-import numpy as np
-import simplejpeg
 from PIL import Image as Pil
 from PIL.ImageFile import ImageFile
 
-from framekiln.contract.columns import LARGEST_REDUCTION, Image
+from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.damaged import boxes
 from framekiln.media.file_types import Kind
@@ -38,12 +30,11 @@ from framekiln.media.frames import (
     FrameSource,
     FrameSpec,
     LostFrames,
-    Reduced,
     max_frames,
     reduce_by,
     too_many_frames,
 )
-from framekiln.media.images import pillow
+from framekiln.media.images import jpeg, pillow
 from framekiln.media.images.bmp import Bmp, enclosed_photo
 from framekiln.media.images.colours import find_conversion
 from framekiln.media.images.tiff import find_photo
@@ -55,11 +46,6 @@ _MOST_PIXEL = 48  # bytes of one: six channels of 64 bits
 _LEAST_PART = 0.01  # of the pixels; a decoder may invent a block or two where the data ends
 _MAX_HEADER = 1 << 22  # bytes of the box `meta` that are searched: a grid of 10,000 tiles takes 1 MB
 _STATED_SIZE = re.compile(rb"ispe\0{4}(.{4})(.{4})", re.S)  # ISO/IEC 23008-12, 6.5.3: version and flags, width, height
-
-# Messages of libjpeg-turbo for images with invented parts. Its other warnings (extra bytes, unusual parameters of some
-# phones) concern complete images.
-_TRUNCATED = "premature end of jpeg"
-_DAMAGED = ("premature end of data segment", "bad huffman code", "bad arithmetic code", "instead of rst")
 
 
 def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
@@ -86,12 +72,15 @@ def _decode(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
         data, own = _find_own_reader(data, kind, spec)
         if own is not None:
             return _make_source(_make_frame(*_show(data, kind, own.image(data)), own.orientation, spec))
+        if kind.name == "JPEG" and (size := jpeg.plain_size(data)):
+            return _make_source(jpeg.decode_frame(data, kind, size, spec))
         image = pillow.open_image(data, kind)
         spec.check_size(image.height, image.width)
         if kind.name in _ANIMATED and getattr(image, "is_animated", False):
             return open_animation(data, kind, spec)
         if kind.name == "JPEG" and image.mode in ("L", "RGB"):
-            return _make_source(_decode_jpeg_frame(data, kind, image, spec))
+            size, conversion = (image.height, image.width), find_conversion(data, kind, image)
+            return _make_source(jpeg.decode_frame(data, kind, size, spec, pillow.orientation(image), conversion))
         return _make_source(_make_frame(*_show(data, kind, image), pillow.orientation(image), spec))
 
 
@@ -174,37 +163,6 @@ def _show(data: bytes, kind: Kind, image: Pil.Image) -> tuple[Image, str | None]
 
 def _make_frame(full: Image, color_space: str | None, orientation: int, spec: FrameSpec) -> Frame:
     return spec.frame(0, full.shape[:2], orientation, partial(reduce_by, full), is_key=True, color_space=color_space)
-
-
-def _decode_jpeg_frame(data: bytes, kind: Kind, image: ImageFile, spec: FrameSpec) -> Frame:
-    size = (image.height, image.width)
-    if not spec.pixels:  # the file must still be checked for damage
-        _decode_jpeg(data, kind, *size, LARGEST_REDUCTION)
-    conversion = find_conversion(data, kind, image)
-    to_srgb = conversion.of_rgb if conversion else None
-    make = _convert_after(partial(_decode_jpeg, data, kind, *size), to_srgb)
-    name = conversion and conversion.name
-    return spec.frame(0, size, pillow.orientation(image), make, is_key=True, color_space=name)
-
-
-def _convert_after(make: Reduced, to_srgb: Callable[[Image], Image] | None) -> Reduced:
-    """Return a function whose image is converted once it is small."""
-    return make if to_srgb is None else lambda factor: to_srgb(make(factor))
-
-
-def _decode_jpeg(data: bytes, kind: Kind, height: int, width: int, factor: int) -> Image:
-    """Return the image at 1/factor of its size, as stored (h w 3)."""
-    try:
-        return simplejpeg.decode_jpeg(data, min_height=-(-height // factor), min_width=-(-width // factor))
-    except ValueError as exc:
-        message = str(exc).lower()
-        if _TRUNCATED in message:
-            raise MediaError(Reason.TRUNCATED, f"JPEG: {exc}") from exc
-        if any(text in message for text in _DAMAGED):
-            raise MediaError(Reason.CORRUPT, f"JPEG: {exc}") from exc
-    image = pillow.open_image(data, kind)  # rarer kinds of JPEG, and harmless warnings; uses the same library
-    image.draft("RGB", (max(1, width // factor), max(1, height // factor)))
-    return np.asarray(image.convert("RGB"))
 
 
 _CANVAS_DIVISOR = 4  # Pillow holds several copies of a canvas: 25 to 35 bytes a pixel, of a photo 6 to 20

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from framekiln.contract.columns import SOUND, SOURCE, is_pixel_column, pack
+from framekiln.contract.columns import SOUND, SOURCE, is_pixel_column, wrap
 from framekiln.contract.packet import HALO, Packet, packet_schema
 from framekiln.contract.row_errors import Failure
 from framekiln.media.config import DecodeConfig
@@ -136,7 +136,7 @@ class PacketBuilder:
 
     def _make_column(self, name: str) -> pa.Array:
         if is_pixel_column(name):
-            return pack([frame.images[name] for frame in self._frames])
+            return wrap([frame.images[name] for frame in self._frames])
         if name == "sound":
             return pa.array([frame.sound for frame in self._frames], SOUND)
         values = self._halo if name == HALO else self._values[name]
