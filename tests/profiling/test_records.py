@@ -150,7 +150,7 @@ def test_phases_by_events_add_up_without_waits_in_the_call(rounds):
 
 
 def test_a_call_with_many_phases_keeps_few_events(monkeypatch):
-    monkeypatch.setattr("framekiln.device.timing._MOST", 6)
+    monkeypatch.setattr("framekiln.contract.phases._MOST", 6)
     events = []
 
     def event():

@@ -2,12 +2,15 @@
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 PHASES = ("preprocess", "upload", "queue", "infer", "download", "postprocess")
 """Upload is to the device, download back from it; queue is the wait while the device works for other packets."""
+
+_MOST = 4096  # unread phases: a call on a whole video has one or two a frame
 
 
 class PhaseClock(threading.local):
@@ -19,40 +22,33 @@ class PhaseClock(threading.local):
     """
 
     def __init__(self) -> None:
-        self._open: list[tuple[float, float]] = []  # of each open phase: its start, and the seconds nested in it
-        self._seconds: dict[str, float] = {}
+        self._open: list[tuple[Any, int]] = []  # of each open phase: its begin, and the number of ended phases by then
+        self._ended: list[tuple[str, Any, Any, int, int]] = []  # name, begin, end, depth, ended phases at its begin
+        self._seconds: dict[str, float] = {}  # of phases that were read
         self._moves: list[tuple[str, str, Callable[[], float]]] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a new clock: a stage is sent to its process before it has measured anything."""
         return PhaseClock, ()
 
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        """Seconds by phase since the last `take`."""
-        return self.apply_moves(self._seconds)
+    def stamp(self) -> Any:
+        """Return a mark of this moment, for `between`."""
+        return time.perf_counter()
 
-    def apply_moves(self, measured: Mapping[str, float]) -> Mapping[str, float]:
-        """Return measured seconds, on whatever clock, after what `move` counts for other phases."""
-        totals = dict(measured)
-        for source, target, seconds in self._moves:
-            moved = min(seconds(), totals.get(source, 0.0))
-            totals[source] = totals.get(source, 0.0) - moved
-            totals[target] = totals.get(target, 0.0) + moved
-        return totals
+    def between(self, begin: Any, end: Any) -> float:
+        """Return the seconds between two marks."""
+        return float(end - begin)
 
     def begin(self) -> None:
         """Begin a phase, which may be nested in another one."""
-        self._open.append((time.perf_counter(), 0.0))
+        self._open.append((self.stamp(), len(self._ended)))
 
     def end(self, name: str) -> None:
         """End the phase that began last."""
-        began, nested = self._open.pop()
-        taken = time.perf_counter() - began
-        self._seconds[name] = self._seconds.get(name, 0.0) + taken - nested
-        if self._open:
-            start, inside = self._open[-1]
-            self._open[-1] = start, inside + taken
+        begin, first = self._open.pop()
+        self._ended.append((name, begin, self.stamp(), len(self._open), first))
+        if len(self._ended) >= _MOST and not self._open:
+            self.settle()
 
     def move(self, source: str, target: str, seconds: Callable[[], float]) -> None:
         """Count seconds of one phase for another one, as of a wait during which another thread did the work.
@@ -61,10 +57,30 @@ class PhaseClock(threading.local):
         """
         self._moves.append((source, target, seconds))
 
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Seconds by phase since the last `take`."""
+        self.settle()
+        return self._seconds
+
     def take(self) -> Mapping[str, float]:
         """Return seconds by phase, and count from 0 again."""
-        taken, self._seconds, self._moves = self.seconds, {}, []
+        taken, self._seconds = self.seconds, {}
         return taken
+
+    def settle(self) -> None:
+        """Read the lengths of ended phases, after what `move` counts for other phases; a GPU's clock waits for them."""
+        lengths: list[float] = []
+        totals = defaultdict(float, self._seconds)
+        for name, begin, end, depth, first in self._ended:
+            lengths.append(self.between(begin, end))
+            inside = (i for i in range(first, len(lengths) - 1) if self._ended[i][3] == depth + 1)
+            totals[name] += lengths[-1] - sum(lengths[i] for i in inside)
+        for source, target, seconds in self._moves:
+            moved = min(seconds(), totals[source])
+            totals[source] -= moved
+            totals[target] += moved
+        self._seconds, self._ended, self._moves = dict(totals), [], []
 
 
 _calls = threading.local()

@@ -8,13 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from framekiln.device.failures import is_out_of_memory, release_memory
+from framekiln.device.lazy import torch
 from framekiln.device.streams import Mark, thread_stream
-
-if TYPE_CHECKING:
-    import torch
 
 _PASSED = 8  # batches of others before the oldest call's; from 4 to 32, the share of a simulated GPU stayed within .01
 
@@ -122,8 +120,6 @@ def separately(parts: Sequence[Part], error: Exception, device: str) -> Mark:
 
 def launch(parts: Sequence[Part], device: str) -> Mark:
     """Compute a batch, give each call its rows, and return the mark of its end."""
-    import torch
-
     stream = thread_stream(device)
     for call, _, _ in parts:
         stream.wait_for(call.ready)

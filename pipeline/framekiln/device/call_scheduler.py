@@ -19,16 +19,14 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from framekiln.contract.phases import running_clock
 from framekiln.device.call_queue import Call, Model, Part, launch, next_batch, separately
 from framekiln.device.failures import OwnerEndedError
+from framekiln.device.lazy import torch
 from framekiln.device.streams import Mark, thread_stream
 from framekiln.device.watchdog import Watchdog
-
-if TYPE_CHECKING:
-    import torch
 
 T = TypeVar("T")
 
@@ -159,8 +157,6 @@ class CallScheduler:
         is_elsewhere = tensors[0].device.type != self._device
         if is_elsewhere or self._owner in (None, threading.current_thread()):
             return model.direct(*tensors)
-        import torch
-
         stream = thread_stream(self._device)
         call = Call(model, tuple(tensors), stream.mark(), time.monotonic())
         clock = running_clock()

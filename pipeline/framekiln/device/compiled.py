@@ -15,13 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from framekiln.device.failures import is_broken_gpu, is_out_of_memory, release_memory
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
+from framekiln.device.lazy import torch
 
 LAZY_SHAPES = 8  # of a function without a warm-up, compiled as they come: torch's own limit
 SMALL = 16  # rows from which a second, smaller size is compiled; fewer are padded at less cost than another graph
@@ -45,21 +41,21 @@ def take_failures() -> list[str]:
 class Compiled:
     """A function of tensors with a common first axis, compiled for few shapes."""
 
-    def __init__(self, function: Callable[..., torch.Tensor], regions: Sequence[nn.Module] = ()) -> None:
+    def __init__(self, function: Callable[..., torch.Tensor], regions: Sequence[torch.nn.Module] = ()) -> None:
         """Wrap a function of tensors n ... to a tensor n ...; nothing is compiled yet.
 
         Args:
             function: rows must not depend on each other.
             regions: the modules to compile, which are changed; without any, the function is compiled as a whole.
         """
-        import torch
+        from torch import compile as compile_by_torch
 
         torch._dynamo.config.recompile_limit = _MOST_GRAPHS
         # Checked before each call is all but torch's global state. It includes the number of CPU threads, which other
         # libraries change in the middle of a run. Calls here are all made in inference mode, and what else it includes
         # (TF32, autocast) is set before the first one.
         guards = {"guard_filter_fn": lambda entries: [entry.guard_type != "GLOBAL_STATE" for entry in entries]}
-        compiled = partial(torch.compile, dynamic=False, options=guards)
+        compiled = partial(compile_by_torch, dynamic=False, options=guards)
         for region in regions:  # not `Module.compile`, since all classes share one code object there
             region.forward = compiled(region.forward)
         self._function, self._compiled = function, function if regions else compiled(function)
@@ -86,8 +82,6 @@ class Compiled:
             tensors: n ..., contiguous or not.
             most: largest batch that fits into the memory.
         """
-        import torch
-
         count, key = len(tensors[0]), _key(tensors)
         if self.is_new(tensors):
             self._compile(tuple(tensor[:1] for tensor in tensors), most)
@@ -104,8 +98,6 @@ class Compiled:
 
     def _compile(self, row: tuple[torch.Tensor, ...], most: int) -> None:
         """Compile all sizes of a shape, or note why that failed; a size that is not compiled runs uncompiled."""
-        import torch
-
         sizes, wanted = self._sizes.setdefault(_key(row), []), batch_sizes(most)
         try:
             with torch.inference_mode():
@@ -129,8 +121,6 @@ def _filled(tensor: torch.Tensor, size: int) -> torch.Tensor:
 
     A layout of its own, or a tensor made outside of inference mode, would be compiled again.
     """
-    import torch
-
     if missing := size - len(tensor):
         return torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])])
     return tensor.contiguous() if tensor.is_inference() else tensor.contiguous().clone()

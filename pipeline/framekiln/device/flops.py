@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+from framekiln.device.lazy import torch
 
 _DEEPEST = 16  # levels of references, two for an attribute: a stage's network is three or four below the stage
 
@@ -24,7 +23,6 @@ def flops_of(call: Callable[[], object]) -> float | None:
 
 def flops_by_module(call: Callable[[], object]) -> dict[str, float]:
     """Return the operations of a call by module, `Class.path` of attributes, and of all as `Global`; without zeros."""
-    import torch
     from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
     aten = torch.ops.aten
@@ -67,8 +65,6 @@ def traffic_of(call: Callable[[], object]) -> int:
 
 
 def _bytes(item: object) -> int:
-    import torch
-
     return item.nbytes if isinstance(item, torch.Tensor) else 0
 
 

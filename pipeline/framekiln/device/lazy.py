@@ -1,7 +1,7 @@
 """torch under a name that loads it at its first use, because the driver plans without it.
 
-Modules write `from framekiln.device import torch` where they are imported to plan, and `import torch` elsewhere. Names
-in annotations would be used at the import, so such modules keep them as text: `from __future__ import annotations`.
+Modules that are imported to plan write `from framekiln.device import torch`. Names in annotations would be used at the
+import, so such modules keep them as text: `from __future__ import annotations`.
 """
 
 from importlib import import_module

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from framekiln.device.lazy import torch
 from framekiln.device.nvml import handles, library, text
 
 
@@ -40,8 +41,6 @@ class Meter:
     def clear(self) -> None:
         """Release cached memory and reset peaks; called before each batch size."""
         if self._is_gpu:
-            import torch
-
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self._device)
 
@@ -49,16 +48,12 @@ class Meter:
         """Return the GB allocated now; None where it is unknown."""
         if not self._is_gpu:
             return None
-        import torch
-
         return torch.cuda.memory_allocated(self._device) / 1e9
 
     def peaks(self) -> tuple[float, float] | None:
         """Return the peaks of allocated and of reserved GB since the last `clear`; None where unknown."""
         if not self._is_gpu:
             return None
-        import torch
-
         allocated, reserved = torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved
         return allocated(self._device) / 1e9, reserved(self._device) / 1e9
 
@@ -66,8 +61,6 @@ class Meter:
         """Return the device; called last, after everything is loaded."""
         if not self._is_gpu:
             return DeviceMemory(name="cpu")
-        import torch
-
         known: Any = torch.cuda.get_device_properties(self._device)
         free, total = torch.cuda.mem_get_info(self._device)
         used, before = (total - free) / 1e9, 0.0

@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from framekiln.contract.placement import Placement
 from framekiln.device.call_scheduler import CallScheduler
 from framekiln.device.compiled import Compiled
 from framekiln.device.failures import is_out_of_memory
+from framekiln.device.lazy import torch
 
-if TYPE_CHECKING:
-    import torch
-
-    M = TypeVar("M", bound=torch.nn.Module)
-
+M = TypeVar("M", bound="torch.nn.Module")
 SEED = 0
 Call = Callable[[], Any]
 
@@ -32,8 +29,6 @@ def dtype_of(placement: Placement, best: str = "bf16") -> torch.dtype:
             float32 on the CPU, since few CPUs have 16-bit arithmetic. Others: that type.
         best: the 16-bit type that suits the model.
     """
-    import torch
-
     name: str = placement.precision
     if name == "auto":
         name = "fp32" if placement.device == "cpu" else best
@@ -45,8 +40,6 @@ def ready(module: M, placement: Placement, dtype: torch.dtype) -> M:
 
     Weights are converted before they are copied, so that the device never holds more than it keeps.
     """
-    import torch
-
     module = module.eval().requires_grad_(False).to(dtype).to(placement.device)
     if placement.channels_last:
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -105,8 +98,6 @@ class Batches:
         """Return the function's result for all rows, computed now and in this thread."""
         if self._compiled is None and (self._unit is None or len(tensors[0]) <= self.most(tensors)):
             return self._function(*tensors)
-        import torch
-
         with torch.inference_mode():
             most = self.most(tensors)
             parts = zip(*(torch.split(tensor, most) for tensor in tensors), strict=True)
@@ -157,8 +148,6 @@ def seeded() -> Iterator[None]:
 
     Weights are drawn on the CPU: a GPU's generator draws other numbers, and would hold them in fp32 first.
     """
-    import torch
-
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(SEED)
         yield
@@ -166,17 +155,13 @@ def seeded() -> Iterator[None]:
 
 def wait(device: str) -> None:
     """Wait until the device has finished its work."""
-    if device.startswith("cuda"):  # not on "meta" either, where operations are counted
-        import torch
-
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # else this process has used none
-            torch.cuda.synchronize(device)
+    # not on "meta" either, where operations are counted, nor where this process has used none
+    if device.startswith("cuda") and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize(device)
 
 
 def limit_memory(gigabytes: float) -> None:
     """Limit this process's memory on its GPU; more raises an out-of-memory error, as on a smaller GPU."""
-    import torch
-
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, gigabytes * 1e9 / total))
 
@@ -186,8 +171,6 @@ def disable_tf32() -> None:
 
     By default they round to TF32, which has a mantissa of ten bits.
     """
-    import torch
-
     torch.backends.cudnn.allow_tf32 = False
 
 
@@ -195,6 +178,4 @@ def device_name(device: str) -> str:
     """Return the product name of a device; "cpu" for the CPU."""
     if device == "cpu":
         return device
-    import torch
-
     return str(torch.cuda.get_device_name(device)) if torch.cuda.is_available() else device

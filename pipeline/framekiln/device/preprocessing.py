@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from framekiln.contract import Image, Placement
+from framekiln.device.lazy import torch
 from framekiln.device.resizing import STEP, Preparation, fit, fit_mixed, padded
 from framekiln.device.transfer import Phase, untimed, upload
-
-if TYPE_CHECKING:
-    import torch
 
 LONGEST = 8  # aspect ratio: a longer panorama is first cropped, or a strip of 1 by 10,000 would grow to 1.5 GB
 OFTEN = 4  # images of one size from which they have calls of their own
@@ -45,8 +42,6 @@ def prepare(
         phase: times copies to the device as an upload.
         mixed: whether rare sizes share calls; None: on a GPU.
     """
-    import torch
-
     device, pin = placement.device, placement.pin_memory
     ready = [middle(image) for image in images] if how.crop else list(images)
     groups = list(_alike(ready, mixed=device != "cpu" if mixed is None else mixed))
@@ -69,8 +64,6 @@ def normalized(levels: torch.Tensor, how: Preparation, placement: Placement, dty
 
 
 def _in_order(levels: torch.Tensor, groups: Sequence[Sequence[int]]) -> torch.Tensor:
-    import torch
-
     order = np.array([index for group in groups for index in group], np.int64)
     if not (np.diff(order) < 0).any():
         return levels
@@ -83,8 +76,6 @@ def _constants(how: Preparation, device: str) -> tuple[torch.Tensor, torch.Tenso
 
     Any thread may use them: copies from pageable memory are complete when they return.
     """
-    import torch
-
     with torch.inference_mode(mode=False):
         mean, std = (torch.tensor(values).mul(255).view(3, 1, 1).to(device) for values in (how.mean, how.std))
     return mean, std

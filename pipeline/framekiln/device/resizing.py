@@ -15,14 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from framekiln.contract.columns import Image
-
-if TYPE_CHECKING:
-    import torch
+from framekiln.device.lazy import torch
 
 STEP = 128  # px: images of several sizes share a call where their sides, rounded up to it, are equal
 Triple = tuple[float, float, float]
@@ -81,8 +78,6 @@ def fit_mixed(pixels: torch.Tensor, shapes: Sequence[tuple[int, int]], how: Prep
 
     The result is n 3 s s float32, with whole levels from 0 to 255.
     """
-    import torch
-
     sizes = np.array([(*shape, *resized(*shape, how)) for shape in shapes], np.float32)  # n 4: old, new
     axes = torch.from_numpy(sizes).to(pixels.device, non_blocking=True)
     count, height, width = pixels.shape[:3]
@@ -99,8 +94,6 @@ def _weights(lengths: torch.Tensor, longest: int, how: Preparation) -> torch.Ten
 
     `lengths` are those of the line before and after resizing, n 2.
     """
-    import torch
-
     old, new = lengths[:, :1, None], lengths[:, 1:, None]
     scale = old / new
     first = ((new - how.side) / 2).round()  # of the crop

@@ -10,10 +10,9 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+from framekiln.device.lazy import torch
 
 
 class Mark:
@@ -39,24 +38,18 @@ class DeviceStream:
     def __init__(self, device: str) -> None:
         self._stream: Any = None
         if device != "cpu":
-            import torch
-
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def current(self) -> AbstractContextManager[Any]:
         """Launch this thread's work in this stream during the block."""
         if self._stream is None:
             return nullcontext()
-        import torch
-
         return torch.cuda.stream(self._stream)
 
     def mark(self, *, timed: bool = False) -> Mark:
         """Return a mark after all work that was launched so far; `timed` for one between which time is measured."""
         if self._stream is None:
             return Mark()
-        import torch
-
         # blocking: a thread that waits for it sleeps, where CUDA's default keeps a core busy
         event = torch.cuda.Event(enable_timing=timed, blocking=True)  # type: ignore[no-untyped-call]
         event.record(self._stream)
@@ -79,8 +72,6 @@ def keep_while_used(tensor: torch.Tensor) -> torch.Tensor:
     If it is dropped there, its memory is kept until what this thread launches with it is done.
     """
     if tensor.is_cuda:
-        import torch
-
         tensor.record_stream(torch.cuda.current_stream(tensor.device))
     return tensor
 

@@ -9,15 +9,13 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import Image
-
-if TYPE_CHECKING:
-    import torch
+from framekiln.device.lazy import torch
 
 Phase = Callable[[str], AbstractContextManager[None]]
 """The type of `Stage.phase`."""
@@ -41,8 +39,6 @@ def upload(images: Sequence[Image], device: str, *, pin: bool = False) -> torch.
 
 def upload_all(images: Sequence[Image], device: str, *, pin: bool = False) -> torch.Tensor:
     """Return the bytes of images of any sizes (h w c each), one image after the other, on a device; see `upload`."""
-    import torch
-
     if device != "cpu" and pin:
         buffers: dict[str, _Staging] = _threads.__dict__.setdefault("buffers", {})
         if device not in buffers:
@@ -67,16 +63,12 @@ class _Staging:
     """
 
     def __init__(self, device: str) -> None:
-        import torch
-
         self._device, self._turn, self._stream = device, 0, _copy_stream(device)
         self._buffers = [torch.empty(0, dtype=torch.uint8) for _ in range(2)]
         self._copied = [torch.cuda.Event(blocking=True) for _ in range(2)]  # type: ignore[no-untyped-call]
 
     def send(self, images: Sequence[Image]) -> torch.Tensor:
         """Return the images' bytes on the device; the computing stream waits for the copy, the CPU does not."""
-        import torch
-
         self._turn = 1 - self._turn
         copied, count = self._copied[self._turn], sum(image.size for image in images)
         copied.synchronize()  # until this buffer's last copy is complete
@@ -99,6 +91,4 @@ def _copy_stream(device: str) -> Any:
 
     torch has 32 streams, and a process has one for each packet in work.
     """
-    import torch
-
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
