@@ -24,7 +24,7 @@ ALLOWED = {
         "pickle.loads",
     ): "a stage that the check itself has just pickled",
     ("pipeline/framekiln/engine/local/child.py", "cloudpickle.loads"): "messages of the engine that started it",
-    ("pipeline/framekiln/engine/local/pool.py", "cloudpickle.loads"): "messages of the process that it started",
+    ("pipeline/framekiln/engine/local/engine.py", "cloudpickle.loads"): "messages of the process that it started",
     (
         "pipeline/framekiln/engine/ray/workers.py",
         "ray.cloudpickle.loads",

@@ -95,7 +95,7 @@ def test_a_device_that_hangs_ends_its_process():
 import threading, torch
 from framekiln.contract.placement import Placement
 from framekiln.device import Batches, CallScheduler
-from framekiln.device.streams import Mark
+from framekiln.device.call_queue import Mark
 Mark.wait = lambda _: threading.Event().wait()
 Batches.calls = CallScheduler("cpu", 0.0, 0.5)
 Batches(lambda rows: rows, Placement(batch=1))(torch.ones(9, 1))

@@ -20,8 +20,8 @@ import ray
 from ray._private import services
 
 from framekiln.contract.errors import StartError, UserError
+from framekiln.engine.ray.death_watch import PARKED, ended
 from framekiln.engine.ray.session import session
-from framekiln.engine.ray.shutdown import PARKED, ended
 
 _RUN = """
 import ray, sys

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from framekiln.engine.ray.shutdown import ended, interrupts_held
+from framekiln.engine.ray.death_watch import ended, interrupts_held
 
 
 class Batches:

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from framekiln.contract.errors import DamagedError, GoneError, OutputError
-from framekiln.output.expected_columns import check_types, exact, optional
 from framekiln.output.object_store import Store
+from framekiln.output.parquet import check_types, exact, optional
 from framekiln.output.store_errors import read_errors
 from tests.support.errors import fails
 from tests.support.machine.permissions import permissions_count

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from framekiln.cli.app import main
 from framekiln.planning.gpu.calibration_file import Calibration, Line, StepFigures, settings_of
-from framekiln.planning.gpu.co_location import GpuCapacity
+from framekiln.planning.gpu.co_location import GpuCapacity, measured, stated
 from framekiln.planning.gpu.packing import layout, layouts
-from framekiln.planning.gpu.requirements import measured, stated
 from framekiln.planning.manifest import ProfileFile, profile_names, read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions

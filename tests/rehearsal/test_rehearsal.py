@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 READ_GPU = """
 import json
-from framekiln.device.memory import _used_gb
+from framekiln.device.timing import _used_gb
 from framekiln.planning.processes.resources import gpu_names, this_machine
 from framekiln.device.nvml import library
 from framekiln.profiling.node_metrics import NodeMetrics

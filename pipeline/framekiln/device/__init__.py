@@ -1,16 +1,16 @@
 """Pixels and models on their device; the only package of `pipeline/` that imports torch.
 
-    transfer  ->  preprocessing  ->  the stage's model, prepared by `model.ready`
+    preprocessing  ->  the stage's model, prepared by `model.ready`
 
 The driver plans without torch, so modules that it imports take it from here: `lazy`.
 """
 
+from framekiln.device.call_queue import keep_while_used
 from framekiln.device.call_scheduler import CallScheduler
 from framekiln.device.compiled import take_failures
 from framekiln.device.failures import is_broken_gpu, is_out_of_memory, message_of, release_memory
 from framekiln.device.flops import flops_by_module, flops_of, modules_of, traffic_of, weights_bytes
 from framekiln.device.lazy import torch
-from framekiln.device.memory import DeviceMemory, Meter
 from framekiln.device.model import (
     Batches,
     device_name,
@@ -22,11 +22,9 @@ from framekiln.device.model import (
     seeded,
     wait,
 )
-from framekiln.device.preprocessing import LONGEST, middle, normalized, prepare
+from framekiln.device.preprocessing import LONGEST, Phase, middle, normalized, prepare, untimed, upload, upload_all
 from framekiln.device.resizing import Preparation, fit_mixed
-from framekiln.device.streams import keep_while_used
-from framekiln.device.timing import clock_of, memory_gb
-from framekiln.device.transfer import Phase, untimed, upload, upload_all
+from framekiln.device.timing import DeviceMemory, Meter, clock_of, memory_gb
 
 __all__ = [
     "LONGEST",

@@ -22,10 +22,9 @@ from functools import partial
 from typing import TypeVar
 
 from framekiln.contract.phases import running_clock
-from framekiln.device.call_queue import Call, Model, Part, launch, next_batch, separately
+from framekiln.device.call_queue import Call, Mark, Model, Part, launch, next_batch, separately, thread_stream
 from framekiln.device.failures import OwnerEndedError
 from framekiln.device.lazy import torch
-from framekiln.device.streams import Mark, thread_stream
 from framekiln.device.watchdog import Watchdog
 
 T = TypeVar("T")

@@ -1,33 +1,39 @@
-"""Phases timed by the GPU, between two CUDA events in its stream.
+"""Phases timed by the GPU, between two CUDA events in its stream, and the GPU memory of a process.
 
 Kernels are launched asynchronously, so that the CPU's clock would measure launches only. Events are read after the
-call. Its results have been downloaded by then, so that reading does not wait.
+call. Its results have been downloaded by then, so that reading does not wait. Gigabytes are 1e9 bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from framekiln.contract.phases import PhaseClock
 from framekiln.device.lazy import torch
+from framekiln.device.nvml import handles, library, text
+
+Event = Any
+"""A `torch.cuda.Event`: of it `record`, `synchronize` and `elapsed_time` are called."""
 
 
 class EventClock(PhaseClock):
     """Clock between CUDA events, which are reused: creating one takes longer than recording it."""
 
-    def __init__(self, event: Callable[[], Any]) -> None:
+    def __init__(self, event: Callable[[], Event]) -> None:
         super().__init__()
-        self._event, self._spare = event, list[Any]()
+        self._event, self._spare = event, list[Event]()
 
-    def stamp(self) -> Any:
+    def stamp(self) -> Event:
         """Record an event in the current stream."""
         event = self._spare.pop() if self._spare else self._event()
         event.record()
         return event
 
-    def between(self, begin: Any, end: Any) -> float:
+    def between(self, begin: Event, end: Event) -> float:
         """Wait until the GPU has reached the later event, and return the seconds."""
         end.synchronize()
         return float(begin.elapsed_time(end)) / 1000
@@ -64,3 +70,73 @@ def memory_gb(device: str, *, anew: bool = True) -> tuple[float, float, float] |
     if anew:
         cuda.reset_peak_memory_stats(device)
     return allocated["current"] / 1e9, reserved["current"] / 1e9, allocated["peak"] / 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceMemory:
+    """The device that a process runs on."""
+
+    name: str  # by its driver; "cpu" for the CPU
+    total_gb: float | None = None  # None where it is unknown
+    context_gb: float = 0.0  # used by this process in addition to torch's allocator
+
+
+class Meter:
+    """Reader of one process's memory on its device; it is pickled before use. On the CPU nothing is measured.
+
+    On a GPU it reads the counters of torch's allocator. A CUDA context needs further memory for kernels and for cuBLAS
+    and cuDNN handles. By NVML, which needs no context, it is the growth of the GPU's used memory since the process
+    started, less the allocator's memory. Without NVML it is the GPU's used memory less the allocator's, which assumes
+    that no other process uses the GPU.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        self._device, self._is_gpu = device, device != "cpu"
+        self._before: Mapping[str, float] = {}
+
+    def begin(self) -> None:
+        """Note the memory in use; called first in the process, before anything uses the device."""
+        self._before = _used_gb() if self._is_gpu else {}
+
+    def clear(self) -> None:
+        """Release cached memory and reset peaks; called before each batch size."""
+        if self._is_gpu:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self._device)
+
+    def held(self) -> float | None:
+        """Return the GB allocated now; None where it is unknown."""
+        if not self._is_gpu:
+            return None
+        return torch.cuda.memory_allocated(self._device) / 1e9
+
+    def peaks(self) -> tuple[float, float] | None:
+        """Return the peaks of allocated and of reserved GB since the last `clear`; None where unknown."""
+        if not self._is_gpu:
+            return None
+        allocated, reserved = torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved
+        return allocated(self._device) / 1e9, reserved(self._device) / 1e9
+
+    def seen(self) -> DeviceMemory:
+        """Return the device; called last, after everything is loaded."""
+        if not self._is_gpu:
+            return DeviceMemory(name="cpu")
+        known: Any = torch.cuda.get_device_properties(self._device)
+        free, total = torch.cuda.mem_get_info(self._device)
+        used, before = (total - free) / 1e9, 0.0
+        uuid = str(getattr(known, "uuid", "")).removeprefix("GPU-")
+        after = _used_gb()
+        if uuid in self._before and uuid in after:
+            used, before = after[uuid], self._before[uuid]
+        context = used - before - torch.cuda.memory_reserved(self._device) / 1e9
+        return DeviceMemory(name=str(known.name), total_gb=total / 1e9, context_gb=max(0.0, context))
+
+
+def _used_gb() -> dict[str, float]:
+    """Return the GB that all processes use on each GPU, by UUID; empty without NVML."""
+    nvml, used_gb = library(), dict[str, float]()
+    with suppress(Exception):  # this GPU or this user's rights do not allow the query
+        for handle in handles(nvml):
+            name = text(nvml.nvmlDeviceGetUUID(handle)).removeprefix("GPU-")
+            used_gb[name] = nvml.nvmlDeviceGetMemoryInfo(handle).used / 1e9
+    return used_gb

@@ -1,17 +1,25 @@
-"""The seam between a job and the owner of its processes."""
+"""The seam between a job and the owner of its processes, and what these report.
 
+A run's state outlives its processes: events for the driver, attempts at work, and the error that stops the run.
+"""
+
+import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from framekiln.contract.errors import FramekilnError
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
+from framekiln.planning.error_budget import Budgets
 from framekiln.planning.plan import Plan
 from framekiln.profiling.records import Reading, StepEvent
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
+from framekiln.runtime.recovery.attempt_log import AttemptTable, PastAttempts
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
 
@@ -52,3 +60,101 @@ class Engine(ABC):
     @abstractmethod
     def close(self) -> None:
         """End all processes."""
+
+
+_LINES = 20
+_NOISE = re.compile(
+    r"^ +File \"[^\"]*\", line \d+ in |^:|^Extension modules:|^PC: @|^ +@ +0x|logging\.cc|/site-packages/ray/"
+)  # Ray's, faulthandler's
+_LONGEST = 300  # of a line
+
+
+class RunState(AttemptTable):
+    """The memory of a run, which outlives its worker processes.
+
+    It keeps their events for the driver, and their attempts for the processes that replace them.
+    """
+
+    def __init__(self, budgets: Budgets) -> None:
+        super().__init__()
+        self._events: list[StepEvent | Reading] = []
+        self._error: FramekilnError | None = None
+        self._budgets = budgets
+
+    def fail(self, error: FramekilnError) -> None:
+        """Keep the error that stops the run; the first one counts."""
+        self._error = self._error or error
+
+    def error(self) -> FramekilnError | None:
+        """Return the error that stops the run; None without one."""
+        return self._error
+
+    def add_step(self, event: StepEvent) -> None:
+        """Keep a step's event, and count its failures against the step's budget."""
+        self.add_event(event)
+        self._error = self._error or self._budgets.spend(event.step, event.rows, event.reasons)
+
+    def add_event(self, event: StepEvent | Reading) -> None:
+        """Keep an event for the driver."""
+        self._events.append(event)
+
+    def take(self) -> list[StepEvent | Reading]:
+        """Return all events since the last call."""
+        events, self._events = self._events, []
+        return events
+
+
+class Reporter(ABC):
+    """A worker's connection to its run's state, pickled with a group.
+
+    It sends events without waiting, and waits for the answers of the attempt log.
+    """
+
+    @abstractmethod
+    def __call__(self, event: StepEvent) -> None:
+        """Send an event."""
+
+    @abstractmethod
+    def _ask(self, method: str, *arguments: object) -> Any:
+        """Return the answer of a method of the run's state; events that were sent before have arrived."""
+
+    @abstractmethod
+    def last_lines(self, worker: str) -> str:
+        """Return the last lines on standard error of a dead worker; empty if there are none."""
+
+    def begin(self, work: str, worker: str) -> PastAttempts:
+        """See `AttemptLog`."""
+        past: PastAttempts = self._ask("begin", work, worker)
+        return past
+
+    def note(self, work: str, call: str) -> None:
+        """See `AttemptLog`."""
+        self._ask("note", work, call)
+
+    def end(self, work: str) -> None:
+        """See `AttemptLog`."""
+        self._ask("end", work)
+
+    def check(self) -> None:
+        """Raise the error that stops the run, if there is one."""
+        if error := self._ask("error"):
+            raise error
+
+    @contextmanager
+    def fatal(self) -> Iterator[None]:
+        """Send our own errors to the driver as they are."""
+        try:
+            yield
+        except FramekilnError as error:
+            self._ask("fail", error)
+            raise
+
+
+def last_lines(output: str) -> str:
+    """Return the last lines of a process's output that are its own words.
+
+    >>> last_lines("the file is from the future\\nExtension modules: numpy, torch")
+    'the file is from the future'
+    """
+    lines = [line[:_LONGEST] for line in output.strip().splitlines() if not _NOISE.search(line)]
+    return "\n".join(lines[-_LINES:])

@@ -13,7 +13,7 @@ from framekiln.planning.plan import Plan
 from framekiln.runtime.run.request import RunRequest
 
 if TYPE_CHECKING:
-    from framekiln.engine.local.pool import WorkerProcess
+    from framekiln.engine.local.engine import WorkerProcess
 
 SMALL_BYTES = 2_000_000_000
 """Input files that `auto` computes without Ray.
@@ -59,7 +59,7 @@ def started_ahead(request: RunRequest) -> Iterator[list[WorkerProcess]]:
         raise ConfigError(f"--engine local: {problem}; leave out one of the two.", code="FK-ENGINE-LOCAL")
     ahead: list[WorkerProcess] = []
     if request.engine != "ray" and not _needs_ray(request):
-        from framekiln.engine.local.pool import WorkerProcess
+        from framekiln.engine.local.engine import WorkerProcess
 
         ahead.append(WorkerProcess())
     try:

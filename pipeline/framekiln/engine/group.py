@@ -10,7 +10,7 @@ from framekiln.contract.errors import SetupError
 from framekiln.contract.packet import Packet
 from framekiln.contract.placement import Placement
 from framekiln.device.watchdog import within
-from framekiln.engine.run_state import Reporter
+from framekiln.engine.base import Reporter
 from framekiln.media.units import Segments, Unit, split_unit, task_bytes
 from framekiln.output.ledger import Ledger, Span
 from framekiln.output.object_store import Store

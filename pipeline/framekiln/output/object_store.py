@@ -19,8 +19,7 @@ import pyarrow.fs as pafs
 from framekiln.contract.errors import OutputError
 from framekiln.media.files import open_uri
 from framekiln.media.media_ids import as_uri
-from framekiln.output.expected_columns import check_text, check_types
-from framekiln.output.parquet import ParquetTable, to_parquet
+from framekiln.output.parquet import ParquetTable, check_text, check_types, to_parquet
 from framekiln.output.publisher import TEMPORARY, BucketPublisher, DiskPublisher, Publisher
 from framekiln.output.store_errors import damaged, error_text, list_errors, read_errors, write_errors
 

@@ -14,8 +14,7 @@ from framekiln.contract.errors import ConfigError, WeightsError, check_known
 from framekiln.contract.stage import Scope, Stage
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.step import Step
-from framekiln.weights.lockfile import WeightsEntry
-from framekiln.weights.messages import check_licences, explain_missing, fetch_command
+from framekiln.weights.lockfile import WeightsEntry, check_licences, explain_missing, fetch_command
 from framekiln.weights.resolver import find_weights, with_stand_ins
 
 K = TypeVar("K", bound=Hashable)

@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 
 from framekiln.contract.errors import DamagedError, GoneError, OutputError
 from framekiln.contract.output_names import PROFILE
-from framekiln.output.expected_columns import check_types
 from framekiln.output.object_store import Store
+from framekiln.output.parquet import check_types
 from framekiln.profiling import node_metrics, records
 
 FLUSH_SECONDS = 0.5  # half of what a killed process may lose

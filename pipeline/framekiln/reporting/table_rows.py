@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from framekiln.output.expected_columns import check_types
 from framekiln.output.object_store import Store
+from framekiln.output.parquet import check_types
 
 T = TypeVar("T")
 

@@ -18,8 +18,7 @@ from filelock import FileLock
 from framekiln.contract.errors import WeightsError
 from framekiln.weights.checksums import atomic_file, sha256
 from framekiln.weights.download import ProgressCallback, UnreachableError, download
-from framekiln.weights.lockfile import Bundle, Local, Member, Url, WeightsEntry, Wheel
-from framekiln.weights.messages import NotFetchedError
+from framekiln.weights.lockfile import Bundle, Local, Member, NotFetchedError, Url, WeightsEntry, Wheel
 from framekiln.weights.resolver import cache_folder, extract_to_cache, locate, search_folders
 
 _STALE_SECONDS = 600.0  # since a copy was last written to; the slowest USB stick writes every second

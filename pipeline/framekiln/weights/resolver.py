@@ -20,8 +20,17 @@ from pathlib import Path
 from framekiln.contract.errors import ConfigError, WeightsError, check_known
 from framekiln.contract.shipped_files import shipped
 from framekiln.weights.checksums import atomic_file, cache_root, sha256
-from framekiln.weights.lockfile import Bundle, BundlePart, Member, WeightsEntry, Wheel, check_file_names, load_lock
-from framekiln.weights.messages import describe_missing, explain_missing
+from framekiln.weights.lockfile import (
+    Bundle,
+    BundlePart,
+    Member,
+    WeightsEntry,
+    Wheel,
+    check_file_names,
+    describe_missing,
+    explain_missing,
+    load_lock,
+)
 
 ENVIRONMENT = "FRAMEKILN_WEIGHTS"
 

@@ -21,8 +21,7 @@ from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
 from framekiln.reporting.terminal.console import print_line, print_table
-from framekiln.weights.lockfile import Url, WeightsEntry, Wheel
-from framekiln.weights.messages import NotFetchedError, check_licences
+from framekiln.weights.lockfile import NotFetchedError, Url, WeightsEntry, Wheel, check_licences
 from framekiln.weights.resolver import cache_folder, find_weights, merged_lock
 
 if TYPE_CHECKING:  # it imports requests, which no other command needs

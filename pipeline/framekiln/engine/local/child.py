@@ -20,7 +20,7 @@ from typing import Any
 import cloudpickle
 
 from framekiln.contract.errors import OWN_CODE, FramekilnError
-from framekiln.engine.run_state import Reporter
+from framekiln.engine.base import Reporter
 from framekiln.profiling.records import StepEvent
 from framekiln.runtime.recovery.captured_error import capture
 

@@ -1,27 +1,185 @@
 """Both passes in a few worker processes of this machine.
 
-Each process decodes units and applies all steps to their packets, so that nothing travels between processes.
+Each process decodes units and applies all steps to their packets, so that nothing travels between processes. One that
+dies is replaced, and its work is done again. All talk with them is in one thread, the caller's: so Ctrl-C ends it
+wherever it waits, and nothing needs a lock.
 """
 
 import os
-from collections.abc import Sequence
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import psutil
 
+from framekiln.contract.errors import FramekilnError, SetupError
 from framekiln.device.cores import usable_cores
-from framekiln.engine.base import Engine, RunContext
+from framekiln.engine.base import Engine, Reporter, RunContext, RunState, last_lines
 from framekiln.engine.group import Group, decode_work, decoded, write_tables
-from framekiln.engine.local.pool import Pool, WorkerProcess
-from framekiln.engine.run_state import RunState
+from framekiln.engine.local.child import ASK, DO, DONE, EVENT, HOLD, LAST_LINES
 from framekiln.engine.sampler import Sampler
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
 from framekiln.planning.error_budget import Budgets
 from framekiln.planning.processes.waves import Wave, combined_placement
 from framekiln.planning.step import Step
+from framekiln.runtime.recovery.child_process import start_child
+from framekiln.runtime.recovery.memory_pressure import Standstill, memory_full, more_memory
 from framekiln.runtime.second_pass.second_pass import SecondPass
+
+_TICK_S = 0.5  # between two looks at the run as a whole: fast enough for a progress bar
+_MOST_DEATHS = 10  # in a row without any progress
+_LEAST_S = 20.0  # without progress: of processes that start at once, those that fit get time to end some work
+_END_S = 5.0  # for the own end of a process, once nobody talks to it any more
+
+
+class WorkerProcess:
+    """A process that does one piece of work at a time."""
+
+    def __init__(self) -> None:
+        """Start it, in a process group of its own: terminals and schedulers send their signals to a whole group."""
+        threads = {"OMP_NUM_THREADS": "1"}  # of NumPy; torch takes those of its work
+        self.connection, self._process, self._output = start_child(
+            "framekiln.engine.local.child", threads, process_group=0
+        )
+        self._held: set[str] = set()
+        self.work: Any = None  # None while it is idle
+
+    @property
+    def name(self) -> str:
+        """Return its name in the attempt log, as `worker_name` gives it there."""
+        return f"{socket.gethostname()}:{self._process.pid}"
+
+    def start(self, key: str, function: object, work: Any) -> None:
+        """Let it do work by a function, which each process gets once, by its key."""
+        self.work = work
+        with suppress(OSError):  # it has died; reading from it tells so
+            if key not in self._held:
+                self.send((HOLD, key, function))
+                self._held.add(key)
+            self.send((DO, key, work))
+
+    def send(self, message: Any) -> None:
+        """Send a message or an answer."""
+        self.connection.send_bytes(cloudpickle.dumps(message))
+
+    def receive(self) -> Any:
+        """Return its next message; EOFError or OSError where it has died."""
+        return cloudpickle.loads(self.connection.recv_bytes())
+
+    def end(self) -> str:
+        """End it, and return the last lines of its output."""
+        self.connection.close()
+        try:
+            self._process.wait(timeout=0 if self.work is not None else _END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        with self._output as output:
+            output.seek(0)
+            return last_lines(output.read().decode(errors="replace"))
+
+
+class Pool:
+    """The worker processes of a run."""
+
+    def __init__(self, state: RunState, tick: Callable[[], None], started: Sequence[WorkerProcess] = ()) -> None:
+        """Take over idle processes that were started before; `tick` is called twice a second while work goes on."""
+        self._state, self._tick = state, tick
+        self._processes = [*started]
+        self._output: dict[str, str] = {}  # last lines of dead processes, by name
+        self._advances, self._since, self._deaths = 0, time.monotonic(), 0  # since the last progress
+        self._standstill, self._looked = Standstill(), 0.0
+
+    def run(self, key: str, function: Callable[[Any, Reporter], object], work: Sequence[Any], size: int) -> None:
+        """Do all work.
+
+        Args:
+            key: names the function, so that a process gets it once.
+            function: takes one item of the work; what it yields is dropped.
+            work: none of it is None.
+            size: processes at most.
+
+        Raises:
+            FramekilnError: the error that stops the run.
+        """
+        waiting, size = deque(work), max(1, min(size, len(work)))
+        paths = [path or str(Path.cwd()) for path in sys.path]
+        # Packed by itself: a process that was started before the function was known learns first where its modules are.
+        packed = cloudpickle.dumps(function), max(1, usable_cores() // size), paths
+        while waiting or self._list_busy():
+            while waiting and len(self._list_busy()) < size:
+                process = next((each for each in self._processes if each.work is None), None)
+                if process is None:
+                    self._processes.append(process := WorkerProcess())
+                process.start(key, packed, waiting.popleft())
+            for connection in wait([process.connection for process in self._list_busy()], timeout=_TICK_S):
+                process = next(each for each in self._processes if each.connection is connection)
+                try:
+                    self._answer(process, *process.receive())
+                except (EOFError, OSError):
+                    waiting.appendleft(process.work)
+                    self._processes.remove(process)
+                    self._output[process.name] = process.end()
+                    self._deaths += 1
+            self._look()
+        self._tick()
+
+    def close(self) -> None:
+        """End all processes; those at work are killed."""
+        while self._processes:
+            self._processes.pop().end()
+
+    def last_lines(self, worker: str) -> str:
+        """Return the last lines of a dead process's output; empty if it is not known."""
+        return self._output.get(worker, "")
+
+    def _list_busy(self) -> list[WorkerProcess]:
+        return [process for process in self._processes if process.work is not None]
+
+    def _answer(self, process: WorkerProcess, kind: str, *content: Any) -> None:
+        if kind == EVENT:
+            self._state.add_step(*content)
+        elif kind == ASK:
+            method, arguments = content
+            owner: object = self if method == LAST_LINES else self._state
+            process.send(getattr(owner, method)(*arguments))
+        elif kind == DONE:
+            process.work = None
+            (problem,) = content
+            if problem:
+                last = problem.strip().splitlines()[-1]
+                self._state.fail(FramekilnError(f"A worker process stopped the run: {last}", code="FK-WORKER-STOPPED"))
+
+    def _look(self) -> None:
+        """Look at the run as a whole, twice a second. Raises FramekilnError: the error that stops the run."""
+        if error := self._state.error():
+            raise error
+        now = time.monotonic()
+        if now - self._looked < _TICK_S:
+            return
+        self._looked = now
+        self._tick()
+        if progress := self._state.advances() != self._advances:
+            self._advances, self._since, self._deaths = self._state.advances(), now, 0
+        if self._deaths >= _MOST_DEATHS and now - self._since >= _LEAST_S:
+            last = next(reversed(self._output.values()), "") or f"Probably memory ran out: {more_memory()}"
+            raise SetupError(
+                f"{self._deaths} processes died one after the other, and no work was finished in between. {last}",
+                code="FK-PROCESSES-KILLED",
+            )
+        if self._standstill.lasts(progress=progress):
+            raise memory_full()
+
 
 _PROCESS_BYTES = 500_000_000  # of a process with torch and without weights
 _WEIGHTS_FACTOR = 2.0  # memory for weights, by their files: as loaded, and while they are read

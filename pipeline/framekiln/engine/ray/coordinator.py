@@ -15,8 +15,8 @@ import ray
 from ray.util.metrics import Counter, Gauge, Histogram
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from framekiln.engine.base import Reporter, RunState, last_lines
 from framekiln.engine.ray.private import log_folder, measure_store
-from framekiln.engine.run_state import Reporter, RunState, last_lines
 from framekiln.engine.sampler import Sampler
 from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets

@@ -26,9 +26,8 @@ from framekiln.contract.placement import Placement
 from framekiln.engine.base import Engine, RunContext
 from framekiln.engine.group import Group, decode_work
 from framekiln.engine.ray.coordinator import RayReporter, Samplers, start_coordinator
-from framekiln.engine.ray.death_watch import DeathWatch, services_error
+from framekiln.engine.ray.death_watch import DeathWatch, ended, services_error
 from framekiln.engine.ray.private import dead_services, kill_model_processes
-from framekiln.engine.ray.shutdown import ended
 from framekiln.engine.ray.workers import (
     KeepsModel,
     apply_steps,

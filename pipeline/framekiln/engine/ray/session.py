@@ -21,7 +21,7 @@ from ray.exceptions import AuthenticationError, RayError
 
 from framekiln.contract.errors import FramekilnError, ResourceError, StartError
 from framekiln.engine.ray import private
-from framekiln.engine.ray.shutdown import interrupts_held, signals_kept
+from framekiln.engine.ray.death_watch import interrupts_held, signals_kept
 from framekiln.planning.processes.resources import Node, this_machine
 from framekiln.planning.stage_building import own_folders
 

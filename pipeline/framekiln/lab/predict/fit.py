@@ -17,9 +17,8 @@ from framekiln.lab.calibrate.bench import design_matrix, non_negative_fit
 from framekiln.lab.predict.gpu_specs import GpuSpecs
 from framekiln.lab.predict.source_run import SourceStep
 from framekiln.planning.gpu.calibration_file import StepFigures
-from framekiln.planning.gpu.co_location import GpuCapacity
+from framekiln.planning.gpu.co_location import BatchOption, GpuCapacity, Requirement
 from framekiln.planning.gpu.packing import layouts
-from framekiln.planning.gpu.requirements import BatchOption, Requirement
 from framekiln.planning.sample import Sample
 from framekiln.planning.step import Step
 

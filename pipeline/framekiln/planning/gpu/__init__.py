@@ -1,8 +1,6 @@
 """The layout of models on a GPU: which are there together, and in what batches, by their memory and their speed.
 
-requirements   memory and time of a step, at one batch or another
-co_location    one wave: its processes and batches within the GPU's memory
-packing        layouts of all waves, and the cost of each
-scheduler      the best layout, as placements
-explanations   the reasons for it, in sentences
+co_location  one wave: the memory and time of its steps, and their processes and batches within the GPU's memory
+packing      layouts of all waves, the cost of each, and the reasons for the best
+scheduler    the best layout, as placements
 """

@@ -7,10 +7,8 @@ from typing import Any
 
 from framekiln.contract.errors import ResourceError
 from framekiln.planning.gpu.calibration_file import Calibration
-from framekiln.planning.gpu.co_location import GpuCapacity, WaveLayout
-from framekiln.planning.gpu.explanations import reasons, too_large
-from framekiln.planning.gpu.packing import Layout, layout, layouts
-from framekiln.planning.gpu.requirements import Requirement, measured, stated
+from framekiln.planning.gpu.co_location import GpuCapacity, Requirement, WaveLayout, measured, stated
+from framekiln.planning.gpu.packing import Layout, layout, layouts, reasons, too_large
 from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import wave_numbers
 from framekiln.planning.step import DecodeStep, Step

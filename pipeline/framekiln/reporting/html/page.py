@@ -11,8 +11,8 @@ from markupsafe import Markup
 from framekiln.contract.columns import KEYS
 from framekiln.contract.output_names import ERRORS, FRAMES, REPORT, RUN_RECORD
 from framekiln.contract.stage import Stage
-from framekiln.output.expected_columns import optional
 from framekiln.output.object_store import Store
+from framekiln.output.parquet import optional
 from framekiln.reporting.html import summary, throughput
 from framekiln.reporting.html.gallery.findings import Findings, frames_with_findings, spread_frames
 from framekiln.reporting.html.gallery.gallery import gallery, step_samples

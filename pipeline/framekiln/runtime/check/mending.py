@@ -8,8 +8,8 @@ from framekiln.contract.columns import PLACES, SOURCE
 from framekiln.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, FRAMES, UNITS
 from framekiln.contract.stage import Stage
 from framekiln.output.damage import ERRORS_SUFFIX, damaged_tables
-from framekiln.output.expected_columns import exact, optional
 from framekiln.output.object_store import Store
+from framekiln.output.parquet import exact, optional
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import is_file_column, parts_schema
 from framekiln.runtime.check.check import listed_damage, parts_without_images

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from framekiln.media.discovery.listing import in_shard, shard
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
-from framekiln.output.content_hash import with_digests
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import divide_into_units, read_units, sort_units
+from framekiln.output.unit_table import divide_into_units, read_units, sort_units, with_digests
 from framekiln.runtime.run.request import RunRequest
 
 

@@ -14,8 +14,8 @@ from framekiln.contract.errors import ContractError, DamagedError
 from framekiln.contract.output_names import ERRORS
 from framekiln.contract.row_errors import Failure, to_table, traced
 from framekiln.contract.stage import Scope, Stage, Table
-from framekiln.output.expected_columns import exact, optional
 from framekiln.output.object_store import Store
+from framekiln.output.parquet import exact, optional
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step, fingerprint
 from framekiln.profiling.records import PACKET, Record, Report, worker_name

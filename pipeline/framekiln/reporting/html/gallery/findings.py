@@ -18,8 +18,8 @@ from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import OutputError
 from framekiln.contract.output_names import IMAGES
 from framekiln.contract.stage import Stage
-from framekiln.output.expected_columns import optional
 from framekiln.output.object_store import Store
+from framekiln.output.parquet import optional
 from framekiln.planning.step import is_file_column
 from framekiln.reporting.table_rows import TableFiles, batches, find_table, is_list, readable, spread
 
