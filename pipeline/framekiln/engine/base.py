@@ -6,8 +6,7 @@ A run's state outlives its processes: events for the driver, attempts at work, a
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ from framekiln.planning.error_budget import Budgets
 from framekiln.planning.plan import Plan
 from framekiln.profiling.records import Reading, StepEvent
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
-from framekiln.runtime.recovery.attempt_log import AttemptTable, PastAttempts
+from framekiln.runtime.recovery.attempt_log import AttemptTable
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
 
@@ -102,52 +101,6 @@ class RunState(AttemptTable):
         """Return all events since the last call."""
         events, self._events = self._events, []
         return events
-
-
-class Reporter(ABC):
-    """A worker's connection to its run's state, pickled with a group.
-
-    It sends events without waiting, and waits for the answers of the attempt log.
-    """
-
-    @abstractmethod
-    def __call__(self, event: StepEvent) -> None:
-        """Send an event."""
-
-    @abstractmethod
-    def _ask(self, method: str, *arguments: object) -> Any:
-        """Return the answer of a method of the run's state; events that were sent before have arrived."""
-
-    @abstractmethod
-    def last_lines(self, worker: str) -> str:
-        """Return the last lines on standard error of a dead worker; empty if there are none."""
-
-    def begin(self, work: str, worker: str) -> PastAttempts:
-        """See `AttemptLog`."""
-        past: PastAttempts = self._ask("begin", work, worker)
-        return past
-
-    def note(self, work: str, call: str) -> None:
-        """See `AttemptLog`."""
-        self._ask("note", work, call)
-
-    def end(self, work: str) -> None:
-        """See `AttemptLog`."""
-        self._ask("end", work)
-
-    def check(self) -> None:
-        """Raise the error that stops the run, if there is one."""
-        if error := self._ask("error"):
-            raise error
-
-    @contextmanager
-    def fatal(self) -> Iterator[None]:
-        """Send our own errors to the driver as they are."""
-        try:
-            yield
-        except FramekilnError as error:
-            self._ask("fail", error)
-            raise
 
 
 def last_lines(output: str) -> str:

@@ -10,7 +10,6 @@ from framekiln.contract.errors import SetupError
 from framekiln.contract.packet import Packet
 from framekiln.contract.placement import Placement
 from framekiln.device.watchdog import within
-from framekiln.engine.base import Reporter
 from framekiln.media.units import Segments, Unit, split_unit, task_bytes
 from framekiln.output.ledger import Ledger, Span
 from framekiln.output.object_store import Store
@@ -18,7 +17,7 @@ from framekiln.planning.processes.waves import Wave, combined_placement
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.records import worker_name
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
-from framekiln.runtime.recovery.attempt_log import SET_UP
+from framekiln.runtime.recovery.attempt_log import SET_UP, Reporter
 from framekiln.runtime.recovery.memory_pressure import more_memory
 from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows
 from framekiln.runtime.worker import Worker
@@ -116,7 +115,7 @@ def write_tables(step: SecondPass, occasion: str, units: tuple[UnitRows, ...], r
             with _setting_up(step.name, occasion, report):
                 step.set_up()
             _later.add(occasion)
-        step(units, report, report)
+        step(units, report)
 
 
 def decode_work(wave: Wave, units: Sequence[Unit], ledger: Ledger, slots: int) -> list[tuple[DecodeWork, ...]]:

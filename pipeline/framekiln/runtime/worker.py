@@ -33,7 +33,7 @@ from framekiln.profiling.step_work import Recorder, StepWork
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.calls.packet_caller import Outcome, PacketCaller
 from framekiln.runtime.part_files import Parts, part_of
-from framekiln.runtime.recovery.attempt_log import Attempt, AttemptLog, begin_attempt
+from framekiln.runtime.recovery.attempt_log import Attempt, Reporter, begin_attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.recovery.decode_guard import DecodeGuard
 from framekiln.runtime.stage_setup import set_up, share_gpu
@@ -50,7 +50,7 @@ class Worker:
         steps: Sequence[Step],
         store: Store,
         report: Report,
-        log: AttemptLog | None = None,
+        log: Reporter | None = None,
         key: str = "",
         profilers: ProfilerOptions = NO_PROFILERS,
     ) -> None:

@@ -16,23 +16,38 @@ from framekiln.engine.ray import session
 from framekiln.job import job
 from framekiln.media.units import split_unit, task_bytes
 from framekiln.planning.processes.resources import this_machine
-from framekiln.runtime.recovery.attempt_log import AttemptTable
+from framekiln.runtime.recovery.attempt_log import AttemptTable, Reporter
 from framekiln.runtime.worker import Worker
+
+
+class _Reporter(Reporter):
+    """The connection to an attempt log in this process."""
+
+    def __init__(self, on_events):
+        self._send, self._log = on_events, AttemptTable()
+
+    def __call__(self, event):
+        self._send([event])
+
+    def _ask(self, method, *arguments):
+        return getattr(self._log, method)(*arguments)
+
+    def last_lines(self, worker):
+        return ""
 
 
 class SerialEngine:
     """Both passes of `framekiln.engine.choice.Engine`."""
 
     def __init__(self, plan, store, on_events):
-        self._plan, self._store, self._log = plan, store, AttemptTable()
-        self._report = lambda event: on_events([event])
+        self._plan, self._store, self._report = plan, store, _Reporter(on_events)
 
     def close(self):
         """Do nothing: no process was started."""
 
     def first_pass(self, number, units, ledger):
         wave = self._plan.waves[number]
-        first, *others = [Worker(steps, self._store, self._report, self._log, "serial") for steps in wave.groups()]
+        first, *others = [Worker(steps, self._store, self._report, self._report, "serial") for steps in wave.groups()]
         config = wave.decode.config
         each = task_bytes(units, config, wave.decode.workers)
         for unit in units:
@@ -44,7 +59,7 @@ class SerialEngine:
 
     def second_pass(self, step, pieces):
         for piece in pieces:
-            step(piece, self._report, self._log)
+            step(piece, self._report)
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from typing import Any
 import cloudpickle
 
 from framekiln.contract.errors import OWN_CODE, FramekilnError
-from framekiln.engine.base import Reporter
 from framekiln.profiling.records import StepEvent
+from framekiln.runtime.recovery.attempt_log import Reporter
 from framekiln.runtime.recovery.captured_error import capture
 
 HOLD, DO = "hold", "do"  # messages to this process: a function to keep by a key, work for it

@@ -23,7 +23,7 @@ import psutil
 
 from framekiln.contract.errors import FramekilnError, SetupError
 from framekiln.device.cores import usable_cores
-from framekiln.engine.base import Engine, Reporter, RunContext, RunState, last_lines
+from framekiln.engine.base import Engine, RunContext, RunState, last_lines
 from framekiln.engine.group import Group, decode_work, decoded, write_tables
 from framekiln.engine.local.child import ASK, DO, DONE, EVENT, HOLD, LAST_LINES
 from framekiln.engine.sampler import Sampler
@@ -32,6 +32,7 @@ from framekiln.output.ledger import Ledger
 from framekiln.planning.error_budget import Budgets
 from framekiln.planning.processes.waves import Wave, combined_placement
 from framekiln.planning.step import Step
+from framekiln.runtime.recovery.attempt_log import Reporter
 from framekiln.runtime.recovery.child_process import start_child
 from framekiln.runtime.recovery.memory_pressure import Standstill, memory_full, more_memory
 from framekiln.runtime.second_pass.second_pass import SecondPass

@@ -15,13 +15,14 @@ import ray
 from ray.util.metrics import Counter, Gauge, Histogram
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from framekiln.engine.base import Reporter, RunState, last_lines
+from framekiln.engine.base import RunState, last_lines
 from framekiln.engine.ray.private import log_folder, measure_store
 from framekiln.engine.sampler import Sampler
 from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets
 from framekiln.profiling.export.live_metrics import BOUNDS, METRICS, Metric, observations
 from framekiln.profiling.records import Reading, StepEvent
+from framekiln.runtime.recovery.attempt_log import Reporter
 
 _STOP_SECONDS = 5.0  # for the last lines; then samplers are ended without them
 

@@ -14,8 +14,8 @@ import ray
 from framekiln.contract.errors import FramekilnError
 from framekiln.contract.packet import Packet
 from framekiln.contract.row_errors import DECODE
-from framekiln.engine.base import Reporter
 from framekiln.engine.group import Group, decoded, worker_of, write_tables
+from framekiln.runtime.recovery.attempt_log import Reporter
 from framekiln.runtime.second_pass.second_pass import SecondPass
 from framekiln.runtime.worker import Worker
 

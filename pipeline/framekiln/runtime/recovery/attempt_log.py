@@ -11,10 +11,14 @@ more carefully:
 The log is held by the coordinator, not on a disk: several machines need not share one.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 from framekiln.contract.errors import FramekilnError
+from framekiln.profiling.records import StepEvent
 from framekiln.runtime.recovery.memory_pressure import more_memory
 
 PAUSED = "-"
@@ -41,17 +45,50 @@ class PastAttempts:
         return len(self.workers)
 
 
-class AttemptLog(Protocol):
-    """The log that a process writes to. Each method returns when the entry is known outside of the process."""
+class Reporter(ABC):
+    """A worker's connection to its run's state, the log of attempts among it; pickled with the worker's steps.
+
+    It sends events without waiting, and waits for answers: an entry of the log is known outside of the process.
+    """
+
+    @abstractmethod
+    def __call__(self, event: StepEvent) -> None:
+        """Send an event."""
+
+    @abstractmethod
+    def _ask(self, method: str, *arguments: object) -> Any:
+        """Return the answer of a method of the run's state; events that were sent before have arrived."""
+
+    @abstractmethod
+    def last_lines(self, worker: str) -> str:
+        """Return the last lines on standard error of a dead worker; empty if there are none."""
 
     def begin(self, work: str, worker: str) -> PastAttempts:
         """Log that work begins, and return earlier attempts at it."""
+        past: PastAttempts = self._ask("begin", work, worker)
+        return past
 
     def note(self, work: str, call: str) -> None:
         """Log a call that is about to be made; empty when it has returned."""
+        self._ask("note", work, call)
 
     def end(self, work: str) -> None:
         """Log that work is done."""
+        self._ask("end", work)
+
+    def check(self) -> None:
+        """Raise the error that stops the run, if there is one."""
+        if error := self._ask("error"):
+            raise error
+
+    @contextmanager
+    def fatal(self) -> Iterator[None]:
+        """Send our own errors to the driver as they are."""
+        try:
+            yield
+        except FramekilnError as error:
+            self._ask("fail", error)
+            raise
 
 
 @dataclass
@@ -72,7 +109,7 @@ class AttemptTable:
         self._ended: set[int] = set()  # hashes of work
 
     def begin(self, work: str, worker: str) -> PastAttempts:
-        """See `AttemptLog`."""
+        """See `Reporter`."""
         if (entry := self._open.get(work)) is None:
             self._open[work] = _OpenWork(worker)
             return PastAttempts()
@@ -89,12 +126,12 @@ class AttemptTable:
         return PastAttempts(tuple(entry.dead), frozenset(entry.suspects))
 
     def note(self, work: str, call: str) -> None:
-        """See `AttemptLog`."""
+        """See `Reporter`."""
         if entry := self._open.get(work):
             entry.call = call
 
     def end(self, work: str) -> None:
-        """See `AttemptLog`."""
+        """See `Reporter`."""
         self._open.pop(work, None)
         if not work.startswith(SET_UP) and hash(work) not in self._ended:
             self._advances += 1
@@ -115,7 +152,7 @@ class Attempt:
     """The current attempt at some work."""
 
     past: PastAttempts = PastAttempts()
-    log: AttemptLog | None = None  # None: a first attempt
+    log: Reporter | None = None  # None: a first attempt
     work: str = ""  # its name in the log
 
     @property
@@ -148,7 +185,7 @@ class Attempt:
         return call in self.past.suspects
 
 
-def begin_attempt(log: AttemptLog | None, work: str, worker: str) -> Attempt:
+def begin_attempt(log: Reporter | None, work: str, worker: str) -> Attempt:
     """Log that work begins, and return how carefully it is done; without a log it is a first attempt.
 
     Raises:

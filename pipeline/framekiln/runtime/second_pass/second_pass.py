@@ -6,9 +6,9 @@ swept at the end.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,9 +26,8 @@ from framekiln.output.ledger import Ledger, Part
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import fingerprint, marked
-from framekiln.profiling.records import Report
 from framekiln.runtime.calls.packet_caller import nulls
-from framekiln.runtime.recovery.attempt_log import AttemptLog
+from framekiln.runtime.recovery.attempt_log import Reporter
 
 _OF_A_RUN = re.compile(r"(?:.*-)?(?:all|[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 _OF_A_UNIT = re.compile(r"(?:.*-)?(?P<unit>[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
@@ -106,25 +105,28 @@ def expected_rows(unit: Unit, wanted: frozenset[str]) -> UnitRows:
     return UnitRows(unit=unit.name, parts={}, media=None if own == names else own, files=unit.media)
 
 
-class SecondPass(Protocol):
+class SecondPass(ABC):
     """Work of the second pass, called in any process with one unit, or with all."""
 
     name: str
-    cpus: float
-    over_all: bool  # one call covers all units
-    kept: frozenset[str]  # tables that are replaced, but never only deleted
-    processes: Placement | None  # of the processes that keep its model; None: it has no model, and runs in tasks
+    cpus: float = 1.0
+    over_all: bool = False  # one call covers all units
+    kept: frozenset[str] = frozenset()  # tables that are replaced, but never only deleted
+    processes: Placement | None = None  # of the processes that keep its model; None: it has no model, and runs in tasks
 
-    def set_up(self) -> None:
+    def set_up(self) -> None:  # noqa: B027 - without a model there is nothing to load
         """Load what all calls in this process share; once it is there, do nothing."""
 
+    @abstractmethod
     def missing(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
         """Return the units without tables, by the calls that write them."""
 
+    @abstractmethod
     def live(self, units: Sequence[UnitRows]) -> dict[str, set[str]]:
         """Return the names of the files that belong to these units, by table."""
 
-    def __call__(self, units: tuple[UnitRows, ...], report: Report, log: AttemptLog) -> None:
+    @abstractmethod
+    def __call__(self, units: tuple[UnitRows, ...], report: Reporter) -> None:
         """Write the tables of units."""
 
 
@@ -141,12 +143,10 @@ def _select(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in dict.fromkeys(names) if name in schema.names])
 
 
-class Assembly:
+class Assembly(SecondPass):
     """The tables `frames/` and `errors/`, assembled from the parts."""
 
-    name, cpus, over_all = ASSEMBLE, 1.0, False
-    kept: frozenset[str] = frozenset()
-    processes: Placement | None = None
+    name = ASSEMBLE
 
     def __init__(self, plan: Plan, store: Store) -> None:
         """Keep the plan's names and schemas, without its stages: a process without their code can assemble too."""
@@ -167,15 +167,7 @@ class Assembly:
         names = {self.name_of(unit) for unit in units}
         return {FRAMES: names, ERRORS: names}
 
-    def set_up(self) -> None:
-        """Do nothing."""
-
-    def __call__(
-        self,
-        units: tuple[UnitRows, ...],
-        report: Report | None = None,  # noqa: ARG002 - as of `SecondPass`
-        log: AttemptLog | None = None,  # noqa: ARG002
-    ) -> None:
+    def __call__(self, units: tuple[UnitRows, ...], report: Reporter | None = None) -> None:  # noqa: ARG002
         """Write one unit's errors, then its rows."""
         (unit,) = units
         name = self.name_of(unit)

@@ -18,12 +18,12 @@ from framekiln.output.object_store import Store
 from framekiln.output.parquet import exact, optional
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step, fingerprint
-from framekiln.profiling.records import PACKET, Record, Report, worker_name
+from framekiln.profiling.records import PACKET, Record, worker_name
 from framekiln.profiling.step_work import Recorder, StepWork
 from framekiln.runtime.calls.stage_caller import Batch, CallData, StageCaller
-from framekiln.runtime.recovery.attempt_log import AttemptLog, begin_attempt
+from framekiln.runtime.recovery.attempt_log import Reporter, begin_attempt
 from framekiln.runtime.recovery.captured_error import CapturedError
-from framekiln.runtime.second_pass.second_pass import UnitRows, columns_of
+from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows, columns_of
 from framekiln.runtime.stage_setup import set_up, share_gpu
 
 GENERATION = b"framekiln.generation"
@@ -82,7 +82,7 @@ def _read_generations(store: Store, table: str) -> dict[str, int]:
     return found
 
 
-class Tables:
+class Tables(SecondPass):
     """One second-pass step and its tables."""
 
     def __init__(self, step: Step, plan: Plan, store: Store) -> None:
@@ -122,12 +122,12 @@ class Tables:
             set_up(self._step)
             self._is_set_up = True
 
-    def __call__(self, units: tuple[UnitRows, ...], report: Report, log: AttemptLog) -> None:
+    def __call__(self, units: tuple[UnitRows, ...], report: Reporter) -> None:
         """Write the tables of one unit, or of all."""
         file, recorder = _name_file(self._step, units), Recorder.of(self._store)
         record = Record(kind=PACKET, step=self.name, unit=file, started=time.time())
         record.device = self._step.placement.device
-        attempt = begin_attempt(log, f"step {self.name!r} at {file}", worker_name())
+        attempt = begin_attempt(report, f"step {self.name!r} at {file}", worker_name())
         self.set_up()
         tables = [unit.read(self._store, self._columns) for unit in units]
         rows = pa.concat_tables([table for table in tables if table.num_columns] or [pa.table({})])
