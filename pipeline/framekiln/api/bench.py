@@ -11,9 +11,8 @@ from typing_extensions import Unpack
 
 from framekiln.api import html
 from framekiln.api.bench_options import BenchOptions, FileOptions, bench_plan
-from framekiln.api.options import Manifest, Place, checked, shows
-from framekiln.api.request import pipeline_of
-from framekiln.api.steps import Given, with_steps
+from framekiln.api.options import Given, Manifest, Place, checked, shows
+from framekiln.api.request import pipeline_of, with_steps
 from framekiln.api.writable import check_file, check_folder
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Stage

@@ -15,8 +15,8 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
-from framekiln.api.steps import Steps
 from framekiln.contract.errors import check_known
+from framekiln.contract.stage import Stage
 from framekiln.planning.plan_options import Policy
 from framekiln.planning.settings import validated
 
@@ -27,6 +27,10 @@ Input = Place | Sequence[Place] | None
 """A folder, a glob, a file, a list of files, or a URL; several of them; None for that of the environment or a file."""
 Manifest = Place | Mapping[str, Any]
 """A profile or a pipeline: a path, or the content of such a file. For a profile also the name of a shipped one."""
+Given = type[Stage] | Stage
+"""A stage class, one of its instances with its settings, or a function under `framekiln.stage`."""
+Steps = str | Given | Sequence[str | Given | Mapping[str, Given]] | Mapping[str, Given] | None
+"""Names of steps as a list or as "a,b", and stages; a mapping names the steps of stages. None: all of the pipeline."""
 Settings = Mapping[str, Mapping[str, Any]] | str | Sequence[str] | None
 """Settings by step and name, as in `{"flow": {"preset": "fast"}}`; or texts, as in `["flow.preset=fast"]`."""
 

@@ -8,9 +8,8 @@ from typing import Any
 from typing_extensions import Unpack
 
 from framekiln.api import html
-from framekiln.api.options import Input, Manifest, Options, Place, Settings, shows
+from framekiln.api.options import Input, Manifest, Options, Place, Settings, Steps, shows
 from framekiln.api.request import make_request
-from framekiln.api.steps import Steps
 from framekiln.contract.errors import ResourceError, UserError, WeightsError
 from framekiln.job import Job
 from framekiln.planning.plan import Plan, idle_cap, make_plan

@@ -7,10 +7,9 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from framekiln.api.options import Input, Manifest, Place, RunOptions, Settings, shows
+from framekiln.api.options import Input, Manifest, Place, RunOptions, Settings, Steps, shows
 from framekiln.api.output import Output
 from framekiln.api.request import make_request
-from framekiln.api.steps import Steps
 from framekiln.api.watch import WatchedRun, make_watch, scalars_folder
 from framekiln.contract.stage import Stage
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from framekiln.contract.errors import FramekilnError, OutputError
@@ -89,9 +88,7 @@ class Interim:
         self._write_record(count=False)
         self._thread.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._thread.ident is None:
             return
         self._ended.set()

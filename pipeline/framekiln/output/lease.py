@@ -17,7 +17,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import FrameType, TracebackType
 
 import psutil
 
@@ -102,9 +101,7 @@ class Lease:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._end()
         try:
             if kind is None or self._lost:
@@ -193,7 +190,7 @@ class Lease:
         )
         self.end_run(OutputError(text, code="FK-OUTPUT-LOST"))
 
-    def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_interrupt(self, *_: object) -> None:
         if self._fatal is not None:
             raise KeyboardInterrupt
 
