@@ -13,14 +13,12 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from framekiln.device import torch
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.models.factory import map_tensors, tensors_in
 from framekiln.lab.output.cells import Cell
-
-if TYPE_CHECKING:
-    import torch
 
 BACKENDS = ("torch", "onnxruntime", "torchscript", "tensorrt")
 
@@ -52,8 +50,6 @@ def backend_call(cell: Cell, module: Any, inputs: Any, run: Callable[[Any, Any],
     """
     _check(cell, device)
     make = {"onnxruntime": _onnxruntime, "torchscript": _torchscript, "tensorrt": _tensorrt}[cell.backend]
-    import torch
-
     try:
         with torch.inference_mode(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # tracers warn of constants; deprecations are in the module's text
@@ -81,8 +77,6 @@ def _check(cell: Cell, device: str) -> None:
 
 
 def _torchscript(graph: torch.nn.Module, tensors: list[torch.Tensor], _: str) -> Call:
-    import torch
-
     trace: Any = torch.jit.trace
     traced = torch.jit.freeze(trace(graph, tuple(tensors), check_trace=False))
     return lambda: traced(*tensors)
@@ -97,7 +91,6 @@ def _tensorrt(graph: torch.nn.Module, tensors: list[torch.Tensor], _: str) -> Ca
 def _onnxruntime(graph: torch.nn.Module, tensors: list[torch.Tensor], device: str) -> Call:
     """Export a graph and bind its inputs and outputs to torch's tensors, so that nothing is copied."""
     import onnxruntime
-    import torch
 
     provider = "CPUExecutionProvider" if device == "cpu" else "CUDAExecutionProvider"
     if provider not in onnxruntime.get_available_providers():
@@ -127,8 +120,6 @@ def _onnxruntime(graph: torch.nn.Module, tensors: list[torch.Tensor], device: st
 
 
 def _bind(bind: Callable[..., None], name: str, tensor: torch.Tensor) -> None:
-    import torch
-
     kind: Any = torch.empty(0, dtype=tensor.dtype).numpy().dtype
     bind(name, tensor.device.type, tensor.device.index or 0, kind, tuple(tensor.shape), tensor.data_ptr())
 
@@ -141,7 +132,6 @@ def graph_of(module: Any, inputs: Any, run: Callable[[Any, Any], Any]) -> tuple[
         inputs: of the module; values in it that are no tensors become constants of the graph.
         run: calls a module on inputs of its own form.
     """
-    import torch
 
     class Graph(torch.nn.Module):
         """The module with its inputs' form fixed."""

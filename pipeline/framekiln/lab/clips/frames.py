@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from framekiln.contract.columns import Image
 from framekiln.contract.phases import PhaseClock
+from framekiln.device import torch
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.lab.models.factory import tensors_in
-
-if TYPE_CHECKING:
-    import torch
 
 PHASES = ("decode", "upload", "preprocess", "infer", "download", "postprocess", "encode")
 MEAN, STD = 0.45, 0.225  # of all channels, in fractions of 255: ImageNet's on average
@@ -39,8 +37,6 @@ class Buffers:
 
     def take(self, name: str, shape: Sequence[int], dtype: torch.dtype, device: str, *, pin: bool = False) -> Any:
         """Return a tensor with undefined values."""
-        import torch
-
         kept = self._kept.get(name) if self.pooled else None
         if kept is None or tuple(kept.shape) != tuple(shape):
             kept = torch.empty(tuple(shape), dtype=dtype, device=device, pin_memory=pin and self.pooled)
@@ -77,8 +73,6 @@ class FrameCall:
 
     def __call__(self, frames: Sequence[Image]) -> list[Image]:
         """Return frames (h w 3) with the model's map of the image laid over them, where it has one."""
-        import torch
-
         with torch.inference_mode():
             with self.phase("upload"):
                 pixels = self._upload(frames)
@@ -101,8 +95,6 @@ class FrameCall:
                 return [self._drawn(frame, maps[i * self.eyes : (i + 1) * self.eyes]) for i, frame in enumerate(frames)]
 
     def _upload(self, frames: Sequence[Image]) -> torch.Tensor:
-        import torch
-
         shape, device = (len(frames), *frames[0].shape), self.prepared.device
         staging = self.buffers.take("staging", shape, torch.uint8, "cpu", pin=device != "cpu")
         np.stack(frames, out=staging.numpy())
@@ -112,7 +104,6 @@ class FrameCall:
 
     def _preprocess(self, pixels: torch.Tensor) -> None:
         """Write the eyes of frames (n h w 3) into the model's input; items beyond them keep what they had."""
-        import torch
         from torch.nn.functional import interpolate
 
         count, height, width, _ = pixels.shape

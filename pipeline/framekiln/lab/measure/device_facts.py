@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from framekiln.device import wait
+from framekiln.device import torch, wait
 from framekiln.device.cores import usable_cores
 from framekiln.device.nvml import handles, library, text
 from framekiln.lab.measure.precision import arithmetic, dtype_of
@@ -37,8 +37,6 @@ _COPIED = {"cpu": 2**27, "cuda": 2**30}  # bytes, several times the largest cach
 
 def bench_environment(device: str) -> dict[str, Any]:
     """Return what figures depend on beside the model."""
-    import torch
-
     known = environment()
     known["versions"] |= {name: package_version(name) for name in _MORE if package_version(name)}
     gpu = device != "cpu" and torch.cuda.is_available()
@@ -160,8 +158,6 @@ class EnergyCounter:
 
 
 def _uuid(device: str) -> str:
-    import torch
-
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 
@@ -172,7 +168,6 @@ def peak_tflops(precision: str, device: str) -> float | None:
     Compared with a linear layer in that type only: what a device does in sparse or 8-bit formats is not measured. On a
     CPU, `torch.matmul` in fp16 takes another kernel than models do: 0.0025 TFLOP/s beside 0.019 on two cores.
     """
-    import torch
     from torch.nn.functional import linear
 
     if precision.startswith("int8"):
@@ -187,8 +182,6 @@ def peak_tflops(precision: str, device: str) -> float | None:
 @cache
 def peak_gb_s(device: str) -> float:
     """Return the GB/s that a large copy on a device reads and writes together."""
-    import torch
-
     source = torch.zeros(_COPIED[_kind(device)], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     seconds = timed(lambda: target.copy_(source), lambda: wait(device), _LIMITS, wait_each=True).seconds

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from framekiln.device import Meter, is_out_of_memory, release_memory, traffic_of, wait, weights_bytes
+from framekiln.device import Meter, is_out_of_memory, release_memory, torch, traffic_of, wait, weights_bytes
 from framekiln.lab.measure.device_facts import gpu_states, peak_gb_s, peak_tflops
 from framekiln.lab.measure.layers import WHOLE, measure_layers
 from framekiln.lab.measure.memory import measure_leak, measure_memory
@@ -43,8 +43,6 @@ def drift(outputs: Any, reference: Any) -> Drift:
         number of values that are not finite here and are in the reference. All are None for outputs without floating
         numbers, but for the last.
     """
-    import torch
-
     pairs = list(zip(_floats(outputs), _floats(reference), strict=True))
     if not pairs:
         return Drift(rel_l2=None, cosine=None, max=None, nonfinite=0)

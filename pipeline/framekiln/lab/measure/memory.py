@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from framekiln.device import weights_bytes
+from framekiln.device import torch, weights_bytes
 from framekiln.lab.measure.prepared import Prepared, tensor_bytes
 from framekiln.lab.output.cells import Leak, Memory, MemoryPoint
 from framekiln.profiling.tools.torch_profiler import profiler_of
@@ -44,8 +44,6 @@ def measure_memory(prepared: Prepared, cap_gb: float | None = None) -> Memory:
     peak = size + inputs + activations if prepared.device == "cpu" else None
     reserved, total = None, None if cap_gb is None else int(cap_gb * 1e9)
     if prepared.device != "cpu":
-        import torch
-
         peak = torch.cuda.max_memory_allocated(prepared.device)
         reserved = torch.cuda.max_memory_reserved(prepared.device)
         total = total or torch.cuda.get_device_properties(prepared.device).total_memory
@@ -98,8 +96,6 @@ def thinned(points: Sequence[MemoryPoint]) -> tuple[MemoryPoint, ...]:
 
 
 def _allocated_after(prepared: Prepared) -> int:
-    import torch
-
     prepared.call()
     prepared.wait()
     return torch.cuda.memory_allocated(prepared.device)
@@ -125,8 +121,6 @@ def _profiled(call: Callable[[], Any], device: str) -> list[MemoryPoint]:
     with profiler_of(device) as profile:
         result = call()
         if device != "cpu":
-            import torch
-
             torch.cuda.synchronize(device)
     del result
     return _points(_allocations(profile, device))

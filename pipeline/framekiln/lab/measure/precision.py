@@ -9,10 +9,9 @@ import importlib.util
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+from framekiln.device import torch
 
 FP32 = "fp32"
 PRECISIONS = (
@@ -36,8 +35,6 @@ class UnsupportedError(Exception):
 
 def dtype_of(precision: str) -> torch.dtype:
     """Return the type of a cell's weights and floating inputs."""
-    import torch
-
     return {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
 
 
@@ -80,8 +77,6 @@ def converted(module: Any, precision: str, calibrate: Callable[[Any], object]) -
 @contextmanager
 def arithmetic(precision: str, device: str) -> Iterator[None]:
     """Set TF32 and autocast for a precision within this block."""
-    import torch
-
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     wanted = precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = wanted
@@ -94,8 +89,6 @@ def arithmetic(precision: str, device: str) -> Iterator[None]:
 
 
 def _linear(module: Any) -> dict[str, Any]:
-    import torch
-
     return {name: layer for name, layer in module.named_modules() if type(layer) is torch.nn.Linear}
 
 
@@ -108,7 +101,6 @@ def _torchao_dynamic(module: Any) -> Any:
 
 def _torchao_static(module: Any, calibrate: Callable[[Any], object]) -> Any:
     """Quantise linear layers by the largest input that each saw on the example inputs."""
-    import torch
     from torchao.quantization import Int8StaticActivationInt8WeightConfig, PerRow, PerTensor, quantize_
 
     layers = _linear(module)
@@ -137,8 +129,6 @@ def _torchao_static(module: Any, calibrate: Callable[[Any], object]) -> Any:
 
 
 def _torch_dynamic(module: Any) -> Any:
-    import torch
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is deprecated, as the documentation says
         quantize: Any = torch.ao.quantization.quantize_dynamic

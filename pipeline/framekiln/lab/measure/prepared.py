@@ -8,16 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from framekiln.device import seeded, wait
+from framekiln.device import seeded, torch, wait
 from framekiln.lab.backends import backend_call
 from framekiln.lab.measure.precision import UnsupportedError, arithmetic, check, converted, dtype_of
 from framekiln.lab.models.factory import Built, map_tensors, tensors_in
 from framekiln.lab.output.cells import Cell
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(kw_only=True)
@@ -84,8 +81,6 @@ def prepare(built: Built, cell: Cell, device: str) -> Prepared:
 @contextmanager
 def ready_to_run(precision: str, device: str) -> Iterator[None]:
     """Set arithmetic and inference mode within this block."""
-    import torch
-
     with torch.inference_mode(), arithmetic(precision, device):
         yield
 
@@ -115,7 +110,6 @@ def run(function: Callable[..., Any], inputs: Any) -> Any:
 
 def moved(inputs: Any, device: str, dtype: torch.dtype | None, *, channels_last: bool = False) -> Any:
     """Return inputs on a device, floating ones in a type (None: as they are)."""
-    import torch
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.to(device, dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype)
@@ -128,8 +122,6 @@ def compiled(module: Any, mode: str) -> Any:
     """Return a function compiled in a mode of `torch.compile`; the module itself for "off"."""
     if mode == "off":
         return module
-    import torch
-
     torch._dynamo.reset()
     return torch.compile(module, dynamic=False, mode=None if mode == "default" else mode)
 
@@ -140,8 +132,6 @@ def tensor_bytes(value: Any) -> int:
 
 
 def _channels_last(module: Any) -> Any:
-    import torch
-
     if not any(tensor.dim() == 4 for tensor in module.parameters()):
         raise UnsupportedError("the model has no weights of two spatial axes, so channels_last changes nothing")
     return module.to(memory_format=torch.channels_last)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from framekiln.device import torch
 from framekiln.device.timing import Event
 from framekiln.lab.measure.device_facts import Energy, EnergyCounter
 from framekiln.lab.measure.prepared import Prepared
@@ -82,8 +83,6 @@ def _before(prepared: Prepared, counter: EnergyCounter, *, cold: bool) -> Callab
 
 def _flusher(prepared: Prepared) -> Callable[[], None]:
     """Return a function that writes a buffer of twice the GPU's L2 cache, or of 512 MB on a CPU, and waits."""
-    import torch
-
     size = 512_000_000  # above the L3 cache of a current server, 32 to 384 MB
     if prepared.device != "cpu":
         size = 2 * torch.cuda.get_device_properties(prepared.device).L2_cache_size
@@ -100,8 +99,6 @@ def gpu_event(device: str) -> Callable[[], Event] | None:
     """Return a function that makes an event with a time; None on the CPU."""
     if device == "cpu":
         return None
-    import torch
-
     make: Any = partial(torch.cuda.Event, enable_timing=True)
     return make
 

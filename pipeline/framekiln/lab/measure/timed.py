@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from framekiln.contract.errors import ConfigError
+from framekiln.device import torch
 from framekiln.device.timing import Event
 
 Clock = Callable[[], float]
@@ -169,8 +170,6 @@ class MeasureOptions:
 
 def default_device() -> str:
     """Return cuda where there is a GPU, else cpu."""
-    import torch
-
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

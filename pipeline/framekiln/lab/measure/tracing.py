@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from framekiln.contract.errors import ConfigError
+from framekiln.device import torch
 from framekiln.lab.measure.layers import modules_to
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
@@ -80,8 +81,6 @@ def record(prepared: Prepared, title: str, options: DetailOptions, folder: Path)
 
 def write_trace(prepared: Prepared, folder: Path, name: str, depth: int) -> list[Path]:
     """Write a Chrome trace with a range for each module, and tables of operators by time and by memory."""
-    import torch
-
     prepared.call()
     handles = _ranges(prepared, depth)
     try:
@@ -190,8 +189,6 @@ def _counted_operators(prepared: Prepared) -> dict[str, int]:
 
 
 def _warned_lines(prepared: Prepared) -> dict[str, int]:
-    import torch
-
     lines: Counter[str] = Counter()
 
     def seen(message: Any, *_: object, **__: object) -> None:
@@ -213,8 +210,6 @@ def _warned_lines(prepared: Prepared) -> dict[str, int]:
 
 def _ranges(prepared: Prepared, depth: int) -> list[Any]:
     """Put a range of the profiler, and of NVTX on a GPU, around each module; returns handles to remove them."""
-    import torch
-
     handles: list[Any] = []
     for path, module, _ in modules_to(prepared.roots, depth):
         opened: list[Any] = []

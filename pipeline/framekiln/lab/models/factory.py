@@ -18,15 +18,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from framekiln.contract.errors import ConfigError, MediaError
-from framekiln.device import is_broken_gpu, is_out_of_memory, release_memory, seeded
+from framekiln.device import is_broken_gpu, is_out_of_memory, release_memory, seeded, torch
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.planning.sample import Outcome
-
-if TYPE_CHECKING:
-    import torch
 
 AXES = ("batch", "size", "frames")
 IMAGE_SIDE = 224  # px, of images for a module without example inputs; what most encoders were trained on
@@ -79,8 +76,6 @@ class Factory:
         Raises:
             ConfigError: it raised, or returned something else than a module with example inputs.
         """
-        import torch
-
         arguments, make = dict(self.settings) | ({"weights": self.weights} if self.takes_weights else {}), self.load()
         try:
             with seeded():
@@ -149,8 +144,6 @@ def axes_of(function: Callable[..., Any]) -> dict[str, int | None]:
 
 def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
     """Return a structure of dicts, lists and tuples with each tensor replaced by the function's result."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         return function(value)
     if isinstance(value, Mapping):
@@ -162,8 +155,6 @@ def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """Return the tensors in a structure of mappings, sequences and objects with attributes, in order."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, Mapping):
@@ -174,8 +165,6 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 
 
 def _images(batch: int = 1, size: int = IMAGE_SIDE) -> torch.Tensor:
-    import torch
-
     return torch.rand(batch, 3, size, size)
 
 

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.shipped_files import shipped
-from framekiln.device import flops_by_module
+from framekiln.device import flops_by_module, torch
 from framekiln.lab.measure.prepared import Prepared, example_inputs, moved, prepare, run
 from framekiln.lab.models.factory import Built, Factory
 from framekiln.lab.output.cells import Cell
@@ -83,8 +83,6 @@ class TorchModel:
 
     def flops(self, cell: Cell, prepared: Prepared) -> Mapping[str, float]:
         """Count on the meta device, where nothing is computed; where a model reads values, in a call in fp32."""
-        import torch
-
         with torch.inference_mode():
             try:
                 module = copy.deepcopy(self.built.module).to("meta")

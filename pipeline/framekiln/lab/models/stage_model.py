@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.placement import WEIGHT_TYPES
-from framekiln.device import flops_by_module, modules_of, recorded_calls, wait
+from framekiln.device import flops_by_module, modules_of, recorded_calls, torch, wait
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.lab.models.registry import RANDOM, REAL
@@ -79,8 +79,6 @@ class StageModel:
     @staticmethod
     def _model_alone(step: Step, batch: pa.Table) -> Callable[[], None] | None:
         """Return a repetition of the model's calls on their inputs, which are on the device; None without any."""
-        import torch
-
         with recorded_calls() as calls:
             step.stage(batch)
 

@@ -13,6 +13,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from framekiln.device import torch
+
 if TYPE_CHECKING:
     from framekiln.lab.measure.prepared import Prepared
 
@@ -47,16 +49,12 @@ def _record_calls(prepared: Prepared, args: argparse.Namespace) -> int:
 
 
 def _marked(device: str, name: str, call: Any) -> None:
-    import torch
-
     with torch.cuda.nvtx.range(name) if device != "cpu" else nullcontext():
         call()
 
 
 def _profiler(args: argparse.Namespace, what: str) -> None:
     if args.range and args.device != "cpu":
-        import torch
-
         getattr(torch.cuda.profiler, what)()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,8 @@ from scipy.ndimage import distance_transform_edt
 from framekiln.contract.columns import Image
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.placement import Placement
+from framekiln.device import torch
 from framekiln.lab.sav.scores import Mask
-
-if TYPE_CHECKING:
-    import torch
 
 PromptKind = Literal["points", "box", "mask"]
 

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.stage import Stage
+from framekiln.device import torch
 from framekiln.output.object_store import Store
 
 Call = Callable[[], Any]
@@ -114,8 +115,6 @@ class NvtxRanges:
 
     def __call__(self, stage: Stage, call: Call) -> Any:
         """See `CallProfiler`."""
-        import torch
-
         if not torch.cuda.is_available():
             return call()
         if not self._annotated:
@@ -134,8 +133,6 @@ class TorchProfiler(CallRecorder):
 
     def begin(self, stage: Stage) -> None:
         """See `CallRecorder`."""
-        import torch
-
         if self._profile is None:
             stage.annotate = torch.profiler.record_function
         self._profile = profiler_of(self._device)
@@ -173,15 +170,11 @@ class MemoryTimeline(CallRecorder):
             self._profile = profiler_of(self._device)
             self._profile.start()
             return
-        import torch
-
         torch.cuda.memory._record_memory_history(max_entries=_EVENTS, stacks="python")
 
     def end(self, number: int) -> None:
         """See `CallRecorder`."""
         if self._device != "cpu":
-            import torch
-
             try:
                 self.save(f"-{number}.pickle", pickle.dumps(torch.cuda.memory._snapshot()))
             finally:
