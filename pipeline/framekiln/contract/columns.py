@@ -107,15 +107,6 @@ def reduction(height: int, width: int, at_least: int | None) -> int:
     return factor
 
 
-def source_type(name: str) -> pa.DataType:
-    """Return the Arrow type of a column that decoding provides. Raises KeyError: it provides no column of that name."""
-    if is_pixel_column(name):
-        return PIXELS
-    if name == "sound":
-        return SOUND
-    return SOURCE.field(name).type
-
-
 def pack(images: Sequence[Image]) -> pa.StructArray:
     """Return RGB images (h w 3 each) as a pixel column, by one copy of the bytes.
 

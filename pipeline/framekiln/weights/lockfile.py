@@ -174,15 +174,10 @@ def _make_invalid(message: str) -> WeightsError:
 ACCEPT = "--accept-license"
 
 
-def describe_missing(entry: WeightsEntry) -> str:
-    """Return the file, size and licence of an entry that is missing."""
-    return f"{entry.file} ({entry.name}, {entry.bytes / 1e6:.1f} MB, licence {entry.licence}) is missing"
-
-
 def explain_missing(problems: Mapping[WeightsEntry, str]) -> str:
     """Return one line for each problem, with a source where no command gets the file, and the command that gets all.
 
-    A problem is `describe_missing`, or why the entry's file cannot be used.
+    A problem is why the file of an entry cannot be used: it is missing, or another one.
     """
     lines = [f"  {problem}{_describe_source(entry)}" for entry, problem in problems.items()]
     command = fetch_command(problems)

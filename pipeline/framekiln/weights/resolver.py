@@ -27,7 +27,6 @@ from framekiln.weights.lockfile import (
     WeightsEntry,
     Wheel,
     check_file_names,
-    describe_missing,
     explain_missing,
     load_lock,
 )
@@ -96,7 +95,8 @@ def find_weights(
             problems[entry.name] = str(error)
             continue
         if path is None:
-            problems[entry.name] = describe_missing(entry)
+            about = f"{entry.name}, {entry.bytes / 1e6:.1f} MB, licence {entry.licence}"
+            problems[entry.name] = f"{entry.file} ({about}) is missing"
         else:
             paths[entry.name] = path
     return paths, problems

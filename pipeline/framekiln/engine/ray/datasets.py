@@ -33,7 +33,6 @@ from framekiln.engine.ray.workers import (
     apply_steps,
     decode_units,
     do_later,
-    keep_later_model,
     keep_models,
     named,
     pack,
@@ -110,7 +109,7 @@ class RayEngine(Engine):
             else:
                 self._pools.append(step.name)
                 place = replace(place, in_flight=1)  # a call holds a whole file's rows
-                set_up = partial(keep_later_model, step, self._reporter)
+                set_up = partial(partial, do_later, step, self._reporter)  # called with an occasion
                 model = _make_pool(step.name, set_up, place, min(place.workers, len(work)))
                 dataset = dataset.map_batches(**model, **arguments)
             self._consume(dataset)

@@ -90,11 +90,6 @@ def keep_models(group: Group, report: Reporter, occasion: str) -> Callable[[pa.T
     return partial(apply_steps, group, report)
 
 
-def keep_later_model(step: SecondPass, report: Reporter, occasion: str) -> Callable[[pa.Table], pa.Table]:
-    """Return the function that does a second-pass step's work, which sets it up first."""
-    return partial(do_later, step, report, occasion)
-
-
 def pack(work: object) -> dict[str, bytes]:
     """Return work as a row. It is pickled: paths may hold bytes that Arrow's strings cannot."""
     return {"work": ray.cloudpickle.dumps(work)}
