@@ -42,9 +42,9 @@ from framekiln.profiling.record_log import CALLS, read
 from framekiln.profiling.run_profile import choose_run
 from framekiln.profiling.stats.speed import steady_rows_per_s
 from framekiln.profiling.stats.steps import step_statistics
-from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.stage_setup import set_up
+from framekiln.runtime.step_results import PacketCaller
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from framekiln.planning.manifest import ProfileFile, read_pipeline
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
-from framekiln.runtime.calls.packet_caller import PacketCaller, clip_bounds
 from framekiln.runtime.stage_setup import set_up
+from framekiln.runtime.step_results import PacketCaller, clip_bounds
 from framekiln_stages.nets.lama.network import Sizes
 from tests.support.media.clip_factory import TINY as CLIP
 from tests.support.media.material import ROOT

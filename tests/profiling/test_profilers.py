@@ -23,8 +23,8 @@ from framekiln.output.object_store import Store
 from framekiln.profiling.tools import py_spy
 from framekiln.profiling.tools.profilers import FAILED, NO_PROFILERS, PY_SPY, ProfiledCalls, ProfilerOptions
 from framekiln.profiling.tools.torch_profiler import NvtxRanges
-from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.stage_setup import set_up
+from framekiln.runtime.step_results import PacketCaller
 from tests.support.media.collections_factory import photo
 from tests.support.runs.plan_factory import plan, toy
 from tests.toys import Checksum

@@ -18,8 +18,8 @@ from framekiln.contract.columns import SOURCE, field
 from framekiln.contract.packet import HALO
 from framekiln.contract.stage import Stage
 from framekiln.planning.gpu.calibration_file import PATIENCE, Calibration, read_calibration, write_calibration
-from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.recovery.batch_limits import BatchLimits, bucket_of
+from framekiln.runtime.step_results import PacketCaller
 from tests.support.runs.plan_factory import plan, toy
 
 

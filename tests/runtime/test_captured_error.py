@@ -9,7 +9,7 @@ import pytest
 from framekiln.contract.columns import SOURCE
 from framekiln.contract.packet import HALO
 from framekiln.contract.row_errors import to_table
-from framekiln.runtime.calls.packet_caller import PacketCaller, nulls
+from framekiln.runtime.step_results import PacketCaller, nulls
 from tests.support.runs.plan_factory import plan, toy
 
 

@@ -12,8 +12,8 @@ from framekiln.contract.errors import SetupError
 from framekiln.contract.packet import HALO
 from framekiln.contract.placement import Placement
 from framekiln.device import is_broken_gpu, is_out_of_memory
-from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.stage_setup import set_up_stage
+from framekiln.runtime.step_results import PacketCaller
 from tests.support.runs.plan_factory import plan, toy
 from tests.toys import Checksum
 

@@ -18,9 +18,9 @@ from framekiln.device import Batches, CallScheduler
 from framekiln.output.object_store import Store
 from framekiln.profiling.step_work import StepWork
 from framekiln.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
-from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.stage_setup import set_up
+from framekiln.runtime.step_results import PacketCaller
 from tests.support.runs.plan_factory import plan, toy
 
 ROWS = 4

@@ -13,9 +13,9 @@ from framekiln.contract.errors import SetupError, WeightsError
 from framekiln.contract.placement import Placement
 from framekiln.device import Batches, CallScheduler
 from framekiln.output.object_store import Store
-from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.stage_setup import set_up, set_up_stage
+from framekiln.runtime.step_results import PacketCaller
 from framekiln.runtime.worker import Worker
 from framekiln.weights.lockfile import WeightsEntry
 from tests.support.runs.plan_factory import plan, toy

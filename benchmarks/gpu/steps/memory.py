@@ -19,8 +19,8 @@ from benchmarks.made_rows import Size, rows_for
 from framekiln.device import limit_memory, memory_gb, release_memory
 from framekiln.planning.step import Step
 from framekiln.profiling.step_work import StepWork
-from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.stage_setup import set_up
+from framekiln.runtime.step_results import PacketCaller
 
 ROWS = {"categorize": 256, "segment": 8, "inpaint": 32}
 _SMALL_ROWS = {"categorize": 64, "segment": 4, "inpaint": 16}

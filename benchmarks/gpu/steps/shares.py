@@ -25,8 +25,8 @@ from framekiln.device import Batches, CallScheduler, DeviceMemory, Meter, memory
 from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.lab.sweep.runner import CellChild
 from framekiln.planning.step import Step
-from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.stage_setup import set_up
+from framekiln.runtime.step_results import PacketCaller
 
 CEILING = {"categorize": "clip", "instances": "clip", "faces": "arcface", "segment": "segment", "inpaint": "lama"}
 _SMALL: Sequence[Size] = ((256, 320), (200, 300))

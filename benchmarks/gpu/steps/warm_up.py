@@ -17,8 +17,8 @@ from benchmarks.gpu.stage_steps import STAGES, Case, MeasureError, measured, ste
 from benchmarks.made_rows import Size, rows_for
 from framekiln.device import wait
 from framekiln.planning.step import Step
-from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.stage_setup import set_up
+from framekiln.runtime.step_results import PacketCaller
 
 
 @dataclass

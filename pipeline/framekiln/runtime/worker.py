@@ -31,12 +31,11 @@ from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.records import PACKET, SET_UP, Record, Report, worker_name
 from framekiln.profiling.step_work import Recorder, StepWork
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
-from framekiln.runtime.calls.packet_caller import Outcome, PacketCaller
-from framekiln.runtime.part_files import Parts, part_of
 from framekiln.runtime.recovery.attempt_log import Attempt, Reporter, begin_attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.recovery.decode_guard import DecodeGuard
 from framekiln.runtime.stage_setup import set_up, share_gpu
+from framekiln.runtime.step_results import Outcome, PacketCaller, Parts, part_of
 
 FAILED = "failed"
 """Internal column of a packet: for each row, the names of the steps that failed on it."""

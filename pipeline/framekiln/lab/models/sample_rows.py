@@ -21,11 +21,11 @@ from framekiln.media.units import form_units
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.step_work import pixels
-from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import ChildDied
 from framekiln.runtime.recovery.child_tasks import NotTried, StageCalls, call_in_children
 from framekiln.runtime.stage_setup import set_up
+from framekiln.runtime.step_results import PacketCaller
 
 _FILE_FRAMES = 4  # at most from one video, so that the rows come from several
 _FILES_PER_ROW = 4  # files that are tried for each row, since some cannot be read

@@ -26,8 +26,8 @@ from framekiln.output.ledger import Ledger, Part
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import fingerprint, marked
-from framekiln.runtime.calls.packet_caller import nulls
 from framekiln.runtime.recovery.attempt_log import Reporter
+from framekiln.runtime.step_results import nulls
 
 _OF_A_RUN = re.compile(r"(?:.*-)?(?:all|[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 _OF_A_UNIT = re.compile(r"(?:.*-)?(?P<unit>[0-9a-f]{16})-[0-9a-f]{12}\.parquet")

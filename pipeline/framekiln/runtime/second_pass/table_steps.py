@@ -20,10 +20,10 @@ from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step, fingerprint
 from framekiln.profiling.records import PACKET, Record, worker_name
 from framekiln.profiling.step_work import Recorder, StepWork
-from framekiln.runtime.calls.stage_caller import Batch, CallData, StageCaller
 from framekiln.runtime.recovery.attempt_log import Reporter, begin_attempt
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows, columns_of
+from framekiln.runtime.stage_caller import Batch, CallData, StageCaller
 from framekiln.runtime.stage_setup import set_up, share_gpu
 
 GENERATION = b"framekiln.generation"

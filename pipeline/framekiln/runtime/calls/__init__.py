@@ -1,1 +1,0 @@
-"""Calls of stages: batches, one stage's calls, and all of a packet's."""
