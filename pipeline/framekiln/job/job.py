@@ -28,9 +28,8 @@ from framekiln.profiling.records import Reading, StepEvent
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.runtime.check.mending import Mending
 from framekiln.runtime.run.change_report import Changes, Outlook, facts_path, find_changes, outlooks, remember
-from framekiln.runtime.run.files import RunFiles
 from framekiln.runtime.run.record import read_earlier
-from framekiln.runtime.run.request import RunRequest
+from framekiln.runtime.run.request import RunFiles, RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
 from framekiln.runtime.run.retry import FailureFilter, mark_for_retry
 from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, refuse_foreign, sweep, unit_rows

@@ -21,7 +21,7 @@ from framekiln.output.unit_table import is_unchanged, read_units
 from framekiln.planning.plan import Plan
 from framekiln.planning.stage_building import built_config
 from framekiln.planning.step import DecodeStep, Step
-from framekiln.runtime.run.files import RunUnits
+from framekiln.runtime.run.request import RunUnits
 from framekiln.runtime.second_pass.second_pass import expected_rows, unit_of
 from framekiln.runtime.second_pass.table_steps import Tables
 
