@@ -33,7 +33,6 @@ from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_th
 from framekiln.media.samples import pan, photos, tone, write_clip
 from framekiln.media.units import Unit
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import ensure_units
 from framekiln.planning.manifest import read_pipeline, read_profile
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions
@@ -45,6 +44,7 @@ from framekiln.profiling.stats.steps import step_statistics
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.stage_setup import set_up
 from framekiln.runtime.step_results import PacketCaller
+from tests.support.runs.units import ensure_units
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,12 @@ from framekiln.contract.stage import Stage
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.samples import photos
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import ensure_units
 from framekiln.planning.manifest import read_pipeline
 from framekiln.planning.step import is_file_column
 from framekiln.reporting.html import NAME, write_report
 from framekiln.reporting.stages import rebuild
 from framekiln_stages.shared.masks import encode
+from tests.support.runs.units import ensure_units
 
 FACTORY: Any = importlib.import_module("tests.support.runs.report_factory")  # untyped
 DIFFERENT, IN_FILE = 50, 500  # random rows of each step; rows in a file of the table

@@ -19,7 +19,6 @@ from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.packets.decode import decode
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import ensure_units
 from framekiln.planning.manifest import ProfileFile, read_pipeline
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
@@ -31,6 +30,7 @@ from tests.support.media.clip_factory import TINY as CLIP
 from tests.support.media.material import ROOT
 from tests.support.runs.engine_factory import request
 from tests.support.runs.serial_engine import without_ray
+from tests.support.runs.units import ensure_units
 from tests.support.stages.sam.weights import TOY as SAM
 
 SMALL = (

@@ -19,7 +19,6 @@ from framekiln.media.media_ids import media_id
 from framekiln.media.units import Segments, form_units
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import ensure_units
 from framekiln.planning.manifest import ProfileFile, read_pipeline
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
@@ -27,6 +26,7 @@ from framekiln.planning.processes.resources import ROOMY
 from framekiln.runtime.worker import Worker
 from tests.support.media.collections_factory import clip, frame, photo, recut
 from tests.support.runs.engine_factory import ALL, order, rows, small, table
+from tests.support.runs.units import ensure_units
 
 __all__ = ["small"]
 

@@ -18,7 +18,6 @@ from framekiln.media.discovery.listing import list_media
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import ensure_units
 from framekiln.planning.manifest import PipelineFile, ProfileFile
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions
@@ -26,6 +25,7 @@ from framekiln.runtime.second_pass.second_pass import columns_of, unit_rows
 from tests.support.media.collections_factory import photo, recut
 from tests.support.media.media_factory import packets_of, rows_of
 from tests.support.media.segmented_films import FRAMES, WHOLE, damage, sample_film
+from tests.support.runs.units import ensure_units
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
 

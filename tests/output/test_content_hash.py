@@ -12,9 +12,10 @@ from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.files import MediaFile
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import ensure_units, is_unchanged, with_digests
+from framekiln.output.unit_table import is_unchanged, with_digests
 from tests.support.media.collections_factory import frame, photo
 from tests.support.runs.engine_factory import request
+from tests.support.runs.units import ensure_units
 
 
 @pytest.fixture

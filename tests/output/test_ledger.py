@@ -14,8 +14,9 @@ from framekiln.media.discovery.listing import shard
 from framekiln.media.files import MediaFile
 from framekiln.output.ledger import Ledger, Part, tiling
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import divide_into_units, ensure_units, read_units
+from framekiln.output.unit_table import divide_into_units, read_units
 from framekiln.runtime.second_pass.second_pass import UnitRows, sweep
+from tests.support.runs.units import ensure_units
 
 
 def media(name: str, size: int = 10, mtime: int = 1) -> MediaFile:

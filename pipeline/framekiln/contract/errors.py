@@ -1,19 +1,7 @@
 """All errors that Framekiln raises, in one tree by who can fix them.
 
-FramekilnError
-├── UserError             a mistake with a fix; the command line prints one sentence and exits with 2
-│   ├── InputError        the input is missing, empty or of no known kind
-│   ├── OutputError       the output cannot be written, or belongs to another run
-│   │   ├── GoneError     a file of the output is gone
-│   │   └── DamagedError  a file of the output cannot be read any more
-│   ├── ConfigError       a manifest, profile, setting or name is wrong
-│   ├── ResourceError     a worker does not fit the machines
-│   └── WeightsError      weights are missing or differ from the lockfile
-├── MediaError            one file cannot be read: a row in the errors table, never the end of a run
-├── BudgetError           a step failed on more rows than its budget allows: the run stops early
-├── StartError            Ray does not start on this machine: the run could go on without it
-├── SetupError            a stage could not load what it needs: the run stops and names it
-└── ContractError         a stage broke the contract: the run stops and names it
+The command line prints a `UserError` as one sentence and exits with 2. A `MediaError` is a row in the errors table and
+never ends a run. All others stop the run.
 """
 
 import difflib
@@ -97,19 +85,19 @@ class MediaError(FramekilnError):
 
 
 class BudgetError(FramekilnError):
-    """A step failed on more rows than its budget allows."""
+    """A step failed on more rows than its budget allows; the run stops early."""
 
 
 class StartError(FramekilnError):
-    """Ray does not start on this machine, though nothing that was typed is wrong."""
+    """Ray does not start on this machine, though nothing that was typed is wrong; the run could go on without it."""
 
 
 class SetupError(FramekilnError):
-    """A stage could not load what it needs."""
+    """A stage could not load what it needs; it is named."""
 
 
 class ContractError(FramekilnError):
-    """A stage returned rows or columns other than those it declared."""
+    """A stage broke the contract, as by other rows or columns than it declared; it is named."""
 
 
 OWN_CODE: tuple[type[BaseException], ...] = (Exception, SystemExit)

@@ -131,7 +131,7 @@ class Store:
     def append(self, path: str, data: bytes) -> None:
         """Append bytes to an object in one write, creating it if needed; not in a bucket."""
         with write_errors(self.root, path):
-            self._publisher.append(self._locate(path), data)
+            self._publisher.append_bytes(self._locate(path), data)
 
     def read(self, path: str) -> bytes:
         """Return an object's bytes."""

@@ -59,7 +59,7 @@ class Publisher(ABC):
     def remove(self, path: str) -> None:
         """Delete an object; raises FileNotFoundError if it is absent."""
 
-    def append(self, path: str, data: bytes) -> None:
+    def append_bytes(self, path: str, data: bytes) -> None:
         """Append bytes to an object in one write, creating it if needed; not in a bucket."""
         raise NotImplementedError
 
@@ -107,7 +107,7 @@ class DiskPublisher(Publisher):
                 Path(path).rmdir()  # it raises if there is anything in the folder
                 incomplete.replace(path)
 
-    def append(self, path: str, data: bytes) -> None:
+    def append_bytes(self, path: str, data: bytes) -> None:
         """See `Publisher`."""
         self.check()
         target = Path(path)

@@ -84,13 +84,6 @@ def divide_into_units(
     return units, fresh
 
 
-def ensure_units(store: Store, listing: list[MediaFile], selected: list[MediaFile], slots: int) -> list[Unit]:
-    """Return the units of `divide_into_units` in order, after writing the new ones."""
-    known, fresh = divide_into_units(store, listing, selected, slots)
-    write_units(store, fresh)
-    return sort_units(known + fresh)
-
-
 def sort_units(units: Iterable[Unit]) -> list[Unit]:
     """Sort units by their files, the row order of tables over a whole run."""
     return sorted(units, key=lambda unit: (unit.media[0].media_id, unit.attempt))

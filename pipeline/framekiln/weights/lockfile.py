@@ -1,11 +1,6 @@
 """The weights lockfile, parsed strictly: unknown keys are errors, so that a typo cannot disable a check.
 
-WeightsEntry                 one file: size, sha256, licence, format, and its sources in order of preference
-└── sources
-    ├── Url           the publisher's own download
-    ├── Bundle        a zip built from files inside a wheel of a package registry
-    ├── Member        one unchanged file inside such a wheel
-    └── Local         no download: the user puts the file into a weights folder
+An entry is one file with its size, sha256, licence and format, and its sources in order of preference.
 
 Messages about missing files and licences to accept are here too, each with the command that helps.
 """

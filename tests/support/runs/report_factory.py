@@ -17,10 +17,10 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.packets.decode import decode
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import ensure_units
 from framekiln.planning.manifest import Targets
 from framekiln.profiling import node_metrics, records
 from framekiln.profiling.run_profile import profile_of
+from tests.support.runs.units import ensure_units
 
 
 class Marked(Stage):

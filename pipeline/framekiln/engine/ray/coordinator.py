@@ -27,20 +27,6 @@ from framekiln.runtime.recovery.attempt_log import Reporter
 _STOP_SECONDS = 5.0  # for the last lines; then samplers are ended without them
 
 
-class Exporter:
-    """The live metrics of a run, for Ray's metrics agent, from which Prometheus fetches them; dropped without one."""
-
-    def __init__(self, run: str) -> None:
-        self._run = run
-        self._record = {metric.name: _make_recorder(metric) for metric in METRICS}
-
-    def add(self, event: StepEvent | Reading) -> None:
-        """Count an event; a metric that Ray refuses is skipped."""
-        with suppress(Exception):
-            for metric, value, labels in observations(event, self._run):
-                self._record[metric.name](value, labels)
-
-
 def _make_recorder(metric: Metric) -> Any:
     about = {"description": metric.what, "tag_keys": metric.labels}
     if metric.kind == "counter":
@@ -90,16 +76,18 @@ class Coordinator(RunState):
 
     def __init__(self, budgets: Budgets, store: Store | None = None) -> None:
         super().__init__(budgets)
-        self._exporter = Exporter(store.run if store is not None else "")
+        self._name, self._record = store.run if store is not None else "", {m.name: _make_recorder(m) for m in METRICS}
         self._sampler: NodeSampler | None = None
         if store is not None and store.run:
             with suppress(Exception):  # a machine that cannot be sampled still works
                 self._sampler = NodeSampler(store, self.add_event)
 
     def add_event(self, event: StepEvent | Reading) -> None:
-        """Keep an event for the driver, and export it to Prometheus."""
+        """Keep an event for the driver, and export it through Ray's metrics agent, from which Prometheus fetches it."""
         super().add_event(event)
-        self._exporter.add(event)
+        with suppress(Exception):  # without an agent, or for a metric that Ray refuses
+            for metric, value, labels in observations(event, self._name):
+                self._record[metric.name](value, labels)
 
     def node(self) -> str:
         """Return the id of the machine that it samples."""
