@@ -23,6 +23,7 @@ from framekiln.contract.columns import pack
 from framekiln.contract.packet import Packet, packet_schema
 from framekiln.media.samples import photos
 from framekiln.output.object_store import Store
+from framekiln.planning.error_budget import Budgets
 from framekiln.planning.manifest import ProfileFile, read_pipeline
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions
@@ -73,9 +74,9 @@ def seconds(who: Worker, one: Packet) -> tuple[float, float]:
 
 def live(packets: int = 200, calls: int = 32) -> tuple[float, float]:
     """Return the processor seconds of a packet's metrics, and of one update with so many packets in the window."""
-    from framekiln.engine.ray.coordinator import Exporter
+    from framekiln.engine.ray.coordinator import Coordinator
 
-    exporter, figures, now = Exporter("benchmark"), LiveWindow(), time.time()
+    coordinator, figures, now = Coordinator(Budgets()), LiveWindow(), time.time()
     about = {"step": "a", "rows": 512, "seconds": 0.05, "phases": {"infer": 0.03, "preprocess": 0.01}}
     about |= {"calls": (0.001,) * calls, "around": {"wait": 0.01, "fetch": 0.001, "write": 0.002}}
     events = [StepEvent(worker=f"host:{i % 4}", started=now - 9 * i / packets, **about) for i in range(packets)]  # type: ignore[arg-type]
@@ -83,7 +84,7 @@ def live(packets: int = 200, calls: int = 32) -> tuple[float, float]:
         figures.add(event)
     begin = time.process_time()
     for event in events:
-        exporter.add(event)
+        coordinator.add_event(event)
     middle = time.process_time()
     for _ in range(packets):
         figures.step("a", now)
