@@ -146,6 +146,34 @@ def test_damage_in_open_gops_costs_one_gop(tmp_path: Path, name: str) -> None:
     assert set(range(keys[1] - 1)) | set(range(keys[2], 60)) <= set(seen(rows))
 
 
+NEED_KEY = [("mpeg4", "film.avi"), ("flv", "film.flv"), ("libvpx-vp9", "film.mkv"), ("libx265", "film.ts")]
+
+
+@pytest.mark.parametrize(("codec", "name"), [*NEED_KEY, ("libx264", "film.mkv"), ("mpeg2video", "film.mpg")])
+def test_a_film_that_begins_inside_a_group_is_not_damaged(tmp_path: Path, codec: str, name: str) -> None:
+    """Frames before the first key frame are left out, in silence; numbers and times begin at it."""
+    options = {"g": "12"} | ({"x265-params": "keyint=12:log-level=none"} if codec == "libx265" else {"bf": "0"})
+    whole = write(tmp_path / f"whole{Path(name).suffix}", range(30), base=Fraction(1, 25), codec=codec, options=options)
+    cut = remuxed(whole, tmp_path / name, lambda packet, number: packet if number >= 5 else None)
+    rows, failures = decoded(cut)
+    assert failures == []
+    numbers = seen(rows)
+    assert numbers == list(range(numbers[0], 30)) and 5 <= numbers[0] <= 12
+    assert [row["frame_index"] for row in rows] == list(range(len(rows)))
+    assert [row["time_s"] for row in rows] == pytest.approx([i / 25 for i in range(len(rows))], abs=2e-3)
+
+
+@pytest.mark.parametrize("name", ["film.avi", "film.mov"])
+def test_raw_pixels_in_an_unknown_format_are_unsupported(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, [0, 40], codec="rawvideo")
+    data = path.read_bytes()
+    if name == "film.avi":
+        at = data.index(b"strf") + 22
+        path.write_bytes(data[: at - 4] + b"\0\0" + (48).to_bytes(2, "little") + bytes(4) + data[at + 4 :])
+    rows, failures = decoded(path)
+    assert rows == [] and [failure.kind for failure in failures] == ["unsupported"]
+
+
 def tracks(path: Path, numbers: Sequence[int], *, marked: int | None = None, cover: int | None = None) -> Path:
     """Write a track of three equal frames for each number; `marked` is the default track, `cover` is cover art."""
     with av.open(str(path), "w") as out:

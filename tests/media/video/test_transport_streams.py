@@ -15,6 +15,7 @@ from tests.support.media.media_factory import decoded
 from tests.support.media.own_thread import in_own_thread
 
 _PACKET = 188
+_QUIET = {"libx264": {"x264-params": "keyint=24"}, "libx265": {"x265-params": "log-level=none"}}
 
 
 @in_own_thread
@@ -26,15 +27,18 @@ def stream(
     sound: bool = False,
     starts_s: float = 0.0,
     form: str = "mpegts",
+    scale: int = 1,
+    options: dict[str, str] | None = None,
 ) -> bytes:
     """Return a film of coded images at 25 a second, with a click of sound in each second."""
-    options = {"mpegts_copyts": "1"} if starts_s else {}
+    options = options or ({"mpegts_copyts": "1"} if starts_s else {})
     with av.open(str(path), "w", format=form, options=options) as out:
-        track = out.add_stream(codec, rate=25, options={"x264-params": "keyint=24"} if codec == "libx264" else {})
-        track.width, track.height, track.pix_fmt = 64, 32, "yuv420p"
+        track = out.add_stream(codec, rate=25, options=_QUIET.get(codec, {}))
+        track.width, track.height, track.pix_fmt = 64 * scale, 32 * scale, "yuv420p"
         hearing = out.add_stream("mp2", rate=48_000, layout="mono") if sound else None
         for place, number in enumerate(numbers):
-            av_frame = av.VideoFrame.from_ndarray(coded(number), format="rgb24")
+            image = np.kron(coded(number), np.ones((scale, scale, 1), np.uint8))
+            av_frame = av.VideoFrame.from_ndarray(image, format="rgb24")
             av_frame.pts = place + round(25 * starts_s)
             out.mux(track.encode(av_frame))
         out.mux(track.encode(None))
@@ -88,6 +92,44 @@ def test_the_clock_of_other_joined_films_rises_too(tmp_path: Path, form: str, co
     parts = [stream(tmp_path / "a", range(40 * n, 40 * n + 40), codec=codec, form=form) for n in range(2)]
     (tmp_path / "all").write_bytes(b"".join(parts))
     check(tmp_path / "all", list(range(80)))
+
+
+_OTHER_TRACK = {"mpegts_start_pid": "0x300"}
+
+
+@pytest.mark.parametrize(
+    ("codecs", "options"),
+    [
+        (("libx264", "mpeg2video"), {}),
+        (("mpeg2video", "libx264"), {}),
+        (("libx265", "libx264"), {}),
+        (("libx264", "libx264"), _OTHER_TRACK),
+        (("libx264", "mpeg2video"), _OTHER_TRACK),
+    ],
+)
+def test_a_part_with_another_codec_or_track_is_named(
+    tmp_path: Path, codecs: tuple[str, str], options: dict[str, str]
+) -> None:
+    one = stream(tmp_path / "a.ts", range(30), codec=codecs[0], sound=True)
+    two = stream(tmp_path / "b.ts", range(30, 60), codec=codecs[1], sound=True, options=options)
+    (tmp_path / "all.ts").write_bytes(one + two + two)
+    rows, failures = decoded(tmp_path / "all.ts", ("frame", "sound"))
+    assert [number_in(row["frame"]) for row in rows] == list(range(30))
+    assert [(failure.kind, failure.frame_index) for failure in failures] == [("unsupported", 30)]
+    assert "split it" in failures[0].message
+
+
+@pytest.mark.parametrize(
+    ("form", "codec"),
+    [("mpegts", "mpeg2video"), ("mpegts", "libx264"), ("mpeg", "mpeg1video"), ("mpeg2video", "mpeg2video")],
+)
+def test_a_part_of_another_size_costs_no_frame(tmp_path: Path, form: str, codec: str) -> None:
+    parts = [stream(tmp_path / "a", range(20 * n, 20 * n + 20), codec=codec, form=form, scale=1 + n) for n in range(2)]
+    (tmp_path / "all").write_bytes(b"".join(parts))
+    rows, failures = decoded(tmp_path / "all")
+    assert failures == [] and [row["frame_index"] for row in rows] == list(range(40))
+    assert [number_in(row["frame"][::n, ::n]) for row in rows if (n := row["frame"].shape[0] // 32)] == list(range(40))
+    assert [row["frame"].shape[0] for row in rows] == [32] * 20 + [64] * 20
 
 
 def test_one_wrong_time_shifts_no_other() -> None:

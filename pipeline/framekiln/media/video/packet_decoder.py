@@ -98,6 +98,7 @@ class PacketDecoder:
     def __init__(self, track: Any, kind: Kind) -> None:
         self._context, self._kind = track.codec_context, kind
         self._checksums = SliceChecksums() if self._context.name == "ffv1" else None
+        self._size = b""  # that of the last sequence header of MPEG-1 or MPEG-2
         self.truncated: Any = None  # the packet at the missing end of a file
 
     def prime(self, packet: Any) -> None:
@@ -146,7 +147,7 @@ class PacketDecoder:
 
         With `tolerant`, a packet that cannot be decoded has no frames, without an error.
         """
-        error = None
+        error, before = None, list[Any]()
         try:
             if packet is self.truncated:
                 raise MediaError(Reason.TRUNCATED, "the end of the file is missing")
@@ -154,16 +155,28 @@ class PacketDecoder:
                 raise MediaError(Reason.CORRUPT, "a packet is incomplete")
             if packet.size and self._checksums and not self._checksums.match(bytes(packet)):
                 raise MediaError(Reason.CORRUPT, "a slice does not match its checksum")
-            av_frames = self._context.decode(packet if packet.size else None)
+            before = self._drain() if self._changes_size(packet) else []
+            av_frames = before + self._context.decode(packet if packet.size else None)
         except (av.FFmpegError, MediaError) as exc:
             if tolerant and isinstance(exc, av.FFmpegError):
                 return [], None
             error = exc if isinstance(exc, MediaError) else self.corrupt(exc)
-            av_frames = [av_frame for av_frame in self._drain() if av_frame.pts != packet.pts]
+            av_frames = [av_frame for av_frame in (*before, *self._drain()) if av_frame.pts != packet.pts]
         intact = [av_frame for av_frame in av_frames if not av_frame.is_corrupt]
         if len(intact) < len(av_frames) and not tolerant:
             error = error or MediaError(Reason.CORRUPT, "a frame refers to missing data")
         return intact, error
+
+    def _changes_size(self, packet: Any) -> bool:
+        """Return whether a packet begins with images of another size, at which libav drops the one that it holds.
+
+        Only its decoders of MPEG-1 and MPEG-2 do; the others return it first.
+        """
+        if self._context.name not in ("mpeg1video", "mpeg2video") or not packet.is_keyframe:
+            return False
+        before, (_, mark, after) = self._size, bytes(packet).partition(b"\0\0\1\xb3")
+        self._size = after[:3] if mark else before  # ISO/IEC 13818-2, 6.2.2.1: twice 12 bits
+        return bool(before) and before != self._size
 
     def _drain(self) -> list[Any]:
         try:

@@ -10,7 +10,7 @@ import os
 from array import array
 from collections.abc import Iterator
 from functools import cache, partial
-from itertools import chain, islice, pairwise
+from itertools import chain, dropwhile, islice, pairwise
 from typing import Any
 
 import av
@@ -39,6 +39,12 @@ from framekiln.media.video.segments import INDEXED, locate
 from framekiln.media.video.shown_frames import DisplayMatrix, FrameClock, to_rgb
 from framekiln.media.video.transport_stream import ends_in_a_frame
 
+# Codecs whose decoders raise an error before the first key frame, or show grey in which something moves: a film that
+# was cut there is not damaged. Those of H.264 and MPEG-2 drop such frames, and know key frames that are not marked.
+_NEED_KEY = (
+    *("mpeg4", "msmpeg4v1", "msmpeg4v2", "msmpeg4v3", "h263", "flv1", "wmv1", "wmv2"),
+    *("vp8", "vp9", "hevc", "av1", "ffv1"),
+)
 _NO_TIMES = ("avi",)  # formats without presentation times: libav's guesses for B-frames are wrong
 
 
@@ -98,6 +104,8 @@ class _VideoReader:
         context = self._track.codec_context
         if context is None:
             raise MediaError(Reason.UNSUPPORTED, "there is no decoder for its video codec")
+        if context.name == "rawvideo" and context.pix_fmt is None:
+            raise MediaError(Reason.UNSUPPORTED, "its raw pixels have a format that libav does not know; convert it")
         if context.height or context.width:
             self._spec.check_size(context.height, context.width)
         context.thread_count = 1  # decode tasks run side by side, and threads cost a third more work
@@ -144,9 +152,8 @@ class _VideoReader:
         if (segment := self.segment) is None:
             numbers = FrameNumbers(timed=self._stored is None)
             yield from self._decoder.frames(self._read_packets(), numbers)
-            if cut := getattr(self._stream, "cut_frames", 0):
-                message = f"it was joined of parts, and {cut:,} of them ended inside a frame, which is left out"
-                yield LostFrames(index=numbers.count, error=MediaError(Reason.TRUNCATED, message))
+            for error in getattr(self._stream, "losses", ()):
+                yield LostFrames(index=numbers.count, error=error)
             return
         if segment.start:
             self._decoder.prime(segment.first_packet)
@@ -168,7 +175,10 @@ class _VideoReader:
     def _read_packets(self) -> Iterator[Any]:
         """Yield the track's packets with a last one of size 0, or the error at which reading ended."""
         try:
-            for packet, following in pairwise(chain(self._container.demux(self._track), [None])):
+            packets = self._container.demux(self._track)
+            if self._track.codec_context.codec.canonical_name in _NEED_KEY:
+                packets = dropwhile(_is_cut_off, packets)
+            for packet, following in pairwise(chain(packets, [None])):
                 if self._stored is not None and packet.size:
                     packet.pts = packet.dts  # identifies the packet; the n-th frame shown has the n-th of these times
                     self._stored.append(packet.dts)
@@ -179,6 +189,10 @@ class _VideoReader:
             yield self._decoder.corrupt(exc)
         if self._truncated:
             yield MediaError(Reason.TRUNCATED, "the end of the file is missing")
+
+
+def _is_cut_off(packet: Any) -> bool:
+    return bool(packet.size) and not packet.is_keyframe and not packet.is_corrupt
 
 
 def _make_reducer(av_frame: Any, reformatter: VideoReformatter) -> Reduced:

@@ -41,6 +41,22 @@ def find_times(packets: Packets, *, video: bool = False) -> Iterator[tuple[tuple
                 yield (pid, False), packet[at + 14 : at + 19]
 
 
+def find_video_tracks(packets: Packets) -> set[tuple[int, int]]:
+    """Return packet id and type (table 2-34) of each video track that has frames; -1 where no table tells the type."""
+    types: dict[int, int] = {}
+    for packet in packets[(packets[:, 1] & 0x40 > 0) & (packets[:, 3] & 0x10 > 0)]:
+        at = 4 + (1 + int(packet[4]) if packet[3] & 0x20 else 0)
+        at += 1 + int(packet[at]) if at < 188 else 0
+        section = packet[at:].tolist()
+        if len(section) > 12 and section[0] == 2 and section[1] & 0xF0 == 0xB0:  # a program's list of tracks (2.4.4.8)
+            end = 3 + ((section[1] & 0x0F) << 8 | section[2]) - 4
+            at = 12 + ((section[10] & 0x0F) << 8 | section[11])
+            while at + 5 <= min(end, len(section)):
+                types[(section[at + 1] & 0x1F) << 8 | section[at + 2]] = section[at]
+                at += 5 + ((section[at + 3] & 0x0F) << 8 | section[at + 4])
+    return {(pid, types.get(pid, -1)) for (pid, _), _ in find_times(packets, video=True)}
+
+
 def read_pids(packets: Packets) -> NDArray[np.uint16]:
     """Return the packet ids, n."""
     return (packets[:, 1] & np.uint8(0x1F)).astype(np.uint16) << np.uint16(8) | packets[:, 2]

@@ -15,6 +15,7 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.files import MediaFile, open_media
 from framekiln.media.stream_view import StreamView
 from framekiln.media.video.transport_packets import (
@@ -22,6 +23,7 @@ from framekiln.media.video.transport_packets import (
     WRAP,
     Packets,
     find_times,
+    find_video_tracks,
     have_clock,
     is_full,
     list_video_times,
@@ -60,13 +62,14 @@ class _Layout:
     step: int  # bytes from packet to packet: 192 with a time before each
     runs: list[tuple[int, int]]
     joins: list[_Join]
+    stops: list[int]  # the first byte of a part with another video track or codec, if there is one
 
 
 def open_transport_stream(media: MediaFile) -> BinaryIO:
     """Open a file for reading and seeking, its joins mended. Raises MediaError: UNREADABLE."""
     stream = open_media(media)
     layout = _find_layout(media)
-    return cast("BinaryIO", _Mended(stream, layout)) if layout.joins else stream
+    return cast("BinaryIO", _Mended(stream, layout)) if layout.joins or layout.stops else stream
 
 
 def ends_in_a_frame(stream: BinaryIO) -> bool:
@@ -90,13 +93,20 @@ class _Mended(StreamView):
     """The bytes of a file in which clocks and counters go on at each join."""
 
     def __init__(self, stream: BinaryIO, layout: _Layout) -> None:
-        super().__init__(stream, stream.seek(0, os.SEEK_END))
+        super().__init__(stream, min([stream.seek(0, os.SEEK_END), *layout.stops]))
         self._layout = layout
 
     @property
-    def cut_frames(self) -> int:
-        """Number of frames of the video that are left out, since they are cut at a join."""
-        return sum(join.cut_video for join in self._layout.joins)
+    def losses(self) -> list[MediaError]:
+        """What of the video is left out: frames that are cut at a join, and parts with another codec."""
+        errors = []
+        if cut := sum(join.cut_video for join in self._layout.joins):
+            message = f"it was joined of parts, and {cut:,} of them ended inside a frame, which is left out"
+            errors.append(MediaError(Reason.TRUNCATED, message))
+        if self._layout.stops:
+            message = "it was joined of parts with other codecs or track numbers; the first ones are read: split it"
+            errors.append(MediaError(Reason.UNSUPPORTED, message))
+        return errors
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # typeshed's protocol of buffers
         step = self._layout.step
@@ -119,7 +129,7 @@ class _Mended(StreamView):
             low, high = ((place - at) // self._layout.step for place in (start, stop))
             before = packets[max(0, low) : max(0, high)]
             before[read_pids(before) == pid, 1:3] = _NO_TRACK
-        for join, following in zip(self._layout.joins, [*self._layout.joins[1:], _Join(1 << 62)], strict=True):
+        for join, following in zip(self._layout.joins, [*self._layout.joins[1:], _Join(1 << 62)], strict=False):
             low, high = ((place.at - at + self._layout.step - 1) // self._layout.step for place in (join, following))
             own = packets[max(0, low) : max(0, high)]
             own[:, 3] = (own[:, 3] & 0xF0) | ((own[:, 3] + join.counters[read_pids(own)]) & 0x0F)
@@ -136,7 +146,7 @@ def _find_layout(media: MediaFile) -> _Layout:
     with open_media(media) as stream:
         head = np.frombuffer(stream.read(20 * 192), np.uint8)
         step = 192 if len(head) > 4 and (head[4::192] == SYNC).all() else 188
-        layout, found, clock = _Layout(step, [], []), set[int](), -1
+        layout, found, clock = _Layout(step, [], [], []), set[int](), -1
         for at, packets in _read_runs(stream, step, layout.runs):
             pids = read_pids(packets)
             tables = np.flatnonzero(pids == 0)
@@ -150,7 +160,8 @@ def _find_layout(media: MediaFile) -> _Layout:
             clock = int(times[-1]) if len(times) else clock
         places = sorted(found - {0})
         for before, place, after in zip([0, *places], places, [*places[1:], 1 << 62], strict=False):
-            _add_join(stream, layout, before, place, after)
+            if not layout.stops:
+                _add_join(stream, layout, before, place, after)
     return layout
 
 
@@ -198,11 +209,14 @@ def _find_sync(block: NDArray[np.uint8], step: int, prefix: int) -> int:
 
 
 def _add_join(stream: BinaryIO, layout: _Layout, before: int, place: int, after: int) -> None:
-    """Add a join to a layout, if there is one at a place."""
+    """Add a join or the end to a layout, if there is one at a place."""
     earlier = _read_packets(stream, layout, max(before, place - _AROUND * layout.step), place)
     later = _read_packets(stream, layout, place, min(after, place + _AROUND * layout.step))
     ends, begins = list_video_times(earlier), list_video_times(later)
     if not ends or not begins:
+        return
+    if find_video_tracks(earlier).isdisjoint(find_video_tracks(later)):
+        layout.stops.append(place)
         return
     counters, new = _compare_counters(earlier, later)
     steps = np.diff([time for _, time in ends]) % WRAP
