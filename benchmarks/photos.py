@@ -29,8 +29,8 @@ from framekiln.planning.manifest import read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import this_machine
-from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.stage_setup import set_up
+from framekiln.runtime.step_results import PacketCaller
 
 SIZES = {"4,096 pixels": (64, 64, 2000), "1 MP": (800, 1280, 60), "12 MP": (3000, 4000, 6)}  # height, width, photos
 

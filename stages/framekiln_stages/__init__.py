@@ -17,6 +17,7 @@ STAGES: Mapping[str, str] = {
     "inpaint": "framekiln_stages.inpaint:Inpaint",
     "lighting": "framekiln_stages.lighting:Lighting",
     "lighting_steadiness": "framekiln_stages.lighting:Steadiness",
+    "metadata": "framekiln_stages.metadata:Metadata",
     "mouth": "framekiln_stages.mouth:Mouth",
     "objects": "framekiln_stages.objects:Objects",
     "pose": "framekiln_stages.pose:Pose",

@@ -19,9 +19,15 @@ def test_every_shipped_profile_fits_the_shipped_pipeline(name):
     result = make_plan(read_pipeline(None), read_profile(name), PlanOptions(), SHIPPED, check_weights=False)
     assert {"lighting", "flow", "pose", "lighting_steadiness"} <= {step.name for step in result.steps}
     (tasks,) = [group for group in result.groups() if group and not group[0].keeps_model]
-    assert [step.name for step in tasks] == ["quality", "fingerprint", "lighting", "flow", "features", "voice"], (
-        "pixels are copied between tasks"
-    )
+    assert [step.name for step in tasks] == [
+        "metadata",
+        "quality",
+        "fingerprint",
+        "lighting",
+        "flow",
+        "features",
+        "voice",
+    ], "pixels are copied between tasks"
 
 
 def test_cpu_only_fits_a_laptop_with_two_cores():
@@ -29,7 +35,7 @@ def test_cpu_only_fits_a_laptop_with_two_cores():
         read_pipeline(None), read_profile("cpu-only"), PlanOptions(), [Node(name="laptop", cpus=2)], check_weights=False
     )
     assert [[s.name for s in group] for group in result.groups()] == [
-        ["quality", "fingerprint", "lighting", "flow", "features", "voice"],
+        ["metadata", "quality", "fingerprint", "lighting", "flow", "features", "voice"],
         ["pose", "mouth", "categorize", "faces", "segment", "instances", "inpaint"],
     ]
 

@@ -20,6 +20,8 @@ Image = NDArray[np.uint8]  # h w 3
 
 PIXELS = pa.struct([("rgb", pa.large_binary()), ("height", pa.int32()), ("width", pa.int32())])
 SOUND = pa.large_list(pa.int16())
+TAGS = pa.map_(pa.string(), pa.string())
+"""What a file says of itself, such as `exif:DateTimeOriginal`; see `framekiln.media.tags`."""
 SOUND_RATE = 16_000  # Hz, mono: what speech models and lip-sync features are defined on
 
 _PIXEL_NAME = re.compile(r"frame(?:_(\d+))?")
@@ -71,7 +73,7 @@ SOURCE = pa.schema(
 """Columns that every row has."""
 
 KEYS = (MEDIA_ID.name, FRAME_INDEX.name)
-ON_REQUEST = ("sound",)
+ON_REQUEST = {"sound": SOUND, "tags": TAGS}
 """Columns besides pixels that are decoded only if a stage reads them."""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from framekiln.contract.columns import PIXELS, SOUND, SOURCE, field, is_pixel_column
+from framekiln.contract.columns import ON_REQUEST, PIXELS, SOURCE, field, is_pixel_column
 from framekiln.contract.row_errors import Failure
 
 HALO = "halo"
@@ -55,9 +55,9 @@ class Packet:
 
 
 def packet_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the schema of a decoded packet's rows with the given columns: of `SOURCE`, pixels or sound."""
+    """Return the schema of a decoded packet's rows with the given columns: of `SOURCE`, pixels, sound or tags."""
     others = [name for name in columns if name not in SOURCE.names]
-    extra = [pa.field(name, PIXELS if is_pixel_column(name) else SOUND) for name in others]
+    extra = [pa.field(name, PIXELS if is_pixel_column(name) else ON_REQUEST[name]) for name in others]
     return pa.schema([*SOURCE, *extra, field(HALO, pa.bool_(), "a copy of the next clip's frame", nullable=False)])
 
 

@@ -90,6 +90,7 @@ class FrameSource:
     media_type: str  # photo, animation or video
     frames: Iterator[Frame | LostFrames]
     fps: float | None = None
+    tags: Mapping[str, str] | None = None  # that the file has, where they were requested
     segment: VideoSegment | None = None  # the part of a film that `frames` begins with; None: all of the file
 
 
@@ -100,6 +101,7 @@ class FrameSpec:
     pixels: tuple[str, ...]  # names of pixel columns
     dropped: tuple[str, ...] = ()  # further ones that are not made, but count in the size of packets
     sound: bool = False
+    tags: bool = False  # of the file
     config: DecodeConfig
 
     def keeps(self, index: int) -> bool:

@@ -126,6 +126,7 @@ class SourceReader:
             pixels=tuple(name for name in self.carried if is_pixel_column(name)),
             dropped=tuple(name for name in self.columns if name in self.drops and is_pixel_column(name)),
             sound="sound" in self.columns,
+            tags="tags" in self.columns,
             config=config,
         )
         content = self.ahead.take(media)

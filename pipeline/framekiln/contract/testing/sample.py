@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from framekiln.contract.columns import SOUND, SOUND_RATE, SOURCE, Image, is_pixel_column, pack, reduction, short_side
+from framekiln.contract.columns import (
+    SOUND,
+    SOUND_RATE,
+    SOURCE,
+    TAGS,
+    Image,
+    is_pixel_column,
+    pack,
+    reduction,
+    short_side,
+)
 from framekiln.contract.stage import Media, Stage
 
 HEIGHT, WIDTH = 360, 480  # of a sample frame at full size, in pixels
@@ -24,7 +34,7 @@ _TONE = 440.0  # Hz
 def sample_rows(columns: Sequence[str], count: int = 6) -> pa.Table:
     """Return the rows of one clip of a video, or of a photo where `count` is 1.
 
-    The columns are those that decoding provides: those of `SOURCE`, pixel columns, and `sound`.
+    The columns are those that decoding provides: those of `SOURCE`, pixel columns, `sound` and `tags`.
     Raises ValueError: a column is not one that decoding provides.
     """
     return pa.table({name: _column(name, count) for name in columns})
@@ -65,6 +75,8 @@ def _column(name: str, count: int) -> pa.Array:
         return pack([sample_frame(number, name) for number in range(count)])
     if name == "sound":
         return pa.array([None if photo else _sound(number) for number in range(count)], SOUND)
+    if name == "tags":
+        return pa.array([[("exif:DateTimeOriginal", "2024:02:29 12:30:00")]] * count, TAGS)
     values: dict[str, list[Any]] = {
         "media_id": ["sample.jpg" if photo else "sample.mp4"] * count,
         "frame_index": list(range(count)),

@@ -39,6 +39,7 @@ from framekiln.media.images.bmp import Bmp, enclosed_photo
 from framekiln.media.images.colours import find_conversion
 from framekiln.media.images.tiff import find_photo
 from framekiln.media.images.wide_tiff import WideTiff
+from framekiln.media.tags import Tags, find_credentials, read_photo_tags
 
 _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no frames: only the first is used
 _PIXELS_PER_BYTE = 1000  # of a truncated file: JPEG needs a byte for 30 to 50 pixels of a flat image
@@ -57,14 +58,23 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
         _check_stated_size(data, spec)
     data, kind = enclosed_photo(data, kind)
     try:
-        return _decode(data, kind, spec)
+        return replace(_decode(data, kind, spec), tags=_read_tags(data, kind, spec))
     except MediaError as exc:
         part = _read_part(data, kind, spec) if exc.reason is Reason.TRUNCATED else None
         if part is None:
             raise
         loss = MediaError(Reason.TRUNCATED, f"{exc}; the rest of the image is filled in")
         part = replace(part, damaged=exc.reason.value)
-        return FrameSource(media_type="photo", frames=iter([part, LostFrames(index=0, error=loss)]))
+        frames: Iterator[Frame | LostFrames] = iter([part, LostFrames(index=0, error=loss)])
+        return FrameSource(media_type="photo", frames=frames, tags=_read_tags(data, kind, spec))
+
+
+def _read_tags(data: bytes, kind: Kind, spec: FrameSpec) -> Tags | None:
+    if not spec.tags:
+        return None
+    with suppress(MediaError), pillow.decode_errors(data, kind, spec.config.max_pixels), pillow.incomplete_images():
+        return read_photo_tags(data, pillow.open_image(data, kind))
+    return find_credentials(data)  # Pillow does not know the file
 
 
 def _decode(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:

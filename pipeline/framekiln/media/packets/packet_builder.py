@@ -1,13 +1,13 @@
 """Packets, gathered from clips of many files and closed between clips before they grow too large."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from framekiln.contract.columns import SOUND, SOURCE, is_pixel_column, wrap
+from framekiln.contract.columns import SOUND, SOURCE, TAGS, is_pixel_column, wrap
 from framekiln.contract.packet import HALO, Packet, packet_schema
 from framekiln.contract.row_errors import Failure
 from framekiln.media.config import DecodeConfig
@@ -92,6 +92,7 @@ class PacketBuilder:
             yield self._close()
         self._rows += rows
         self._bytes += size
+        self._tags += [source.tags] * (rows + len(clip.halo))
         for frame in (*clip.frames, *clip.halo):
             self._frames.append(frame)
             file = (media_id, frame.index, source.media_type, clip.index, frame.time_s, source.fps)
@@ -131,6 +132,7 @@ class PacketBuilder:
         self._frames: list[Frame] = []
         self._values: dict[str, list[Any]] = {name: [] for name in SOURCE.names}
         self._halo: list[bool] = []
+        self._tags: list[Mapping[str, str] | None] = []  # of each row's file
         self._rows: int = 0  # without halo rows
         self._bytes: int = 0  # of pixels only
 
@@ -139,5 +141,7 @@ class PacketBuilder:
             return wrap([frame.images[name] for frame in self._frames])
         if name == "sound":
             return pa.array([frame.sound for frame in self._frames], SOUND)
+        if name == "tags":
+            return pa.array([tags and list(tags.items()) for tags in self._tags], TAGS)
         values = self._halo if name == HALO else self._values[name]
         return pa.array(values, self._schema.field(name).type)

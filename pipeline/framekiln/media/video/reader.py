@@ -31,6 +31,7 @@ from framekiln.media.frames import (
     too_many_frames,
 )
 from framekiln.media.hdr import hdr_name
+from framekiln.media.tags import read_film_tags
 from framekiln.media.units import Segments, VideoSegment
 from framekiln.media.video.audio import SoundTrack, with_sound
 from framekiln.media.video.container import PADDING, decode_errors, default_track, open_container, open_film
@@ -59,7 +60,7 @@ def open_video(media: MediaFile, kind: Kind, spec: FrameSpec, wanted: Segments) 
     if spec.sound:
         begins, ends = video.segment_times()
         frames = with_sound(frames, lambda: SoundTrack(media, kind, video.clock.origin, begins), ends)
-    return FrameSource(media_type="video", frames=frames, fps=video.fps, segment=segment)
+    return FrameSource(media_type="video", frames=frames, fps=video.fps, tags=video.tags, segment=segment)
 
 
 class _VideoReader:
@@ -93,6 +94,7 @@ class _VideoReader:
         self._track = _find_track(self._container, self._name)
         self._truncated = self._truncated and not _has_all_packets(self._track, size)
         self._configure()
+        self.tags = read_film_tags(self._container, self._track) if self._spec.tags else None
         context, frames = self._track.codec_context, self._track.frames
         least = self._spec.config.frames_of_segment(frames, context.height * context.width)
         if frames >= 2 * least and kind.name == INDEXED and not self._truncated:

@@ -1,0 +1,87 @@
+"""What a file says of itself, as names and texts: EXIF, XMP and text of photos, tags of film containers.
+
+Names have the prefix of their standard: `exif:DateTimeOriginal`, `gps:GPSLatitude`, `xmp:Rating`, `text:Software`, and
+`film:creation_time` or `track:handler_name`. Numbers are decimal, with spaces between several. `c2pa` is there where
+the file holds content credentials. Tags never make a file unreadable: what cannot be read is left out.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from PIL import ExifTags
+from PIL import Image as Pil
+
+Tags = Mapping[str, str]
+
+_MOST_TAGS, _LONGEST = 200, 500  # characters; what a camera writes is shorter, its own notes are not
+_IFDS = ((None, "exif:", ExifTags.TAGS), (0x8769, "exif:", ExifTags.TAGS), (0x8825, "gps:", ExifTags.GPSTAGS))
+_SPACES = "xmp|exif|tiff|photoshop|dc|aux|exifEX|Iptc4xmpCore"  # prefixes of XMP's own and the cameras' properties
+_ATTRIBUTE = re.compile(rf'\b((?:{_SPACES}):\w+)\s*=\s*"([^"<>]*)"')
+_ELEMENT = re.compile(rf"<((?:{_SPACES}):\w+)>\s*(?:<rdf:\w+>\s*<rdf:li[^>]*>)?([^<>]+)<")
+_C2PA = (b"c2pa", bytes.fromhex("d8fec3d61b0e483c92975828877ec481"))  # in a JUMBF box; the UUID of a box of MP4
+_HEAD = 1 << 20  # bytes, in which credentials begin
+
+
+def read_photo_tags(data: bytes, image: Pil.Image) -> Tags:
+    """Return the tags of an opened photo; `data` is the file."""
+    found: dict[str, str] = {}
+    for pairs in (_read_exif(image), _read_xmp(image), _read_text(image)):
+        with suppress(Exception):  # damaged tags raise all kinds of errors
+            for name, value in pairs:
+                if len(found) < _MOST_TAGS and (text := _show(value)):
+                    found[name] = text
+    return {**found, **find_credentials(data)}
+
+
+def read_film_tags(container: Any, track: Any) -> Tags:
+    """Return the tags of an opened film, of its container and of its video track."""
+    found: dict[str, str] = {}
+    for prefix, tags in (("film:", container.metadata), ("track:", track.metadata)):
+        pairs = list(tags.items())[:_MOST_TAGS]
+        found |= {prefix + str(name): text for name, value in pairs if (text := _show(value))}
+    return found
+
+
+def find_credentials(data: bytes) -> Tags:
+    """Return `c2pa` where the first megabyte of a file holds content credentials; they are not verified."""
+    head = data[:_HEAD]
+    return {"c2pa": "present"} if (b"jumb" in head and _C2PA[0] in head) or _C2PA[1] in head else {}
+
+
+def _read_exif(image: Pil.Image) -> Iterator[tuple[str, Any]]:
+    exif = image.getexif()
+    for number, prefix, names in _IFDS:
+        with suppress(Exception):
+            for tag, value in (exif if number is None else exif.get_ifd(number)).items():
+                if tag in names and tag not in (0x8769, 0x8825, 0x927C, 0x9286):  # offsets, maker's note, comment
+                    yield prefix + names[tag], value
+
+
+def _read_xmp(image: Pil.Image) -> Iterator[tuple[str, str]]:
+    packet = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp") or b""
+    text = packet.decode("utf-8", "replace") if isinstance(packet, bytes) else str(packet)
+    for pattern in (_ATTRIBUTE, _ELEMENT):
+        for match in pattern.finditer(text[:_HEAD]):
+            yield match[1] if match[1].startswith("xmp:") else f"xmp:{match[1]}", match[2]
+
+
+def _read_text(image: Pil.Image) -> Iterator[tuple[str, Any]]:
+    for name, value in dict(getattr(image, "text", None) or {}).items():
+        if name != "XML:com.adobe.xmp":
+            yield f"text:{name}", value
+
+
+def _show(value: Any) -> str:
+    """Return a value as text: printable, on one line, at most 500 characters; empty for what is no text or number."""
+    if isinstance(value, tuple | list):
+        return " ".join(map(_show, value[:16]))
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace") if len(value) > 4 else " ".join(map(str, value))
+    if isinstance(value, str):
+        shown = "".join(char if char.isprintable() else " " for char in value.split("\0")[0])
+        return " ".join(shown.split())[:_LONGEST]
+    number = float(value)  # of a rational; a division by zero is none
+    return f"{number:.10g}" if math.isfinite(number) else ""

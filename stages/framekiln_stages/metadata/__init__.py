@@ -1,0 +1,3 @@
+"""What cameras and editors wrote into a file: when, where, with what, and how it was exposed."""
+
+from framekiln_stages.metadata.stage import Metadata as Metadata

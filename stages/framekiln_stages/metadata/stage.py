@@ -1,0 +1,124 @@
+"""What cameras and editors wrote into a file: when, where, with what, and how it was exposed.
+
+Photos say it in EXIF and XMP, films in the tags of their container (QuickTime's keys, and those of MP4 and Matroska).
+Nothing is guessed: a time without a zone has none, and a value that is damaged or impossible is null.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from framekiln.contract import Drawing, Stage, field
+from framekiln_stages.metadata import values
+from framekiln_stages.metadata.values import Tags
+
+OUTPUTS = pa.schema(
+    [
+        field(
+            "taken_at", pa.timestamp("us"), "when it was taken, by the clock of the place; of films without a zone UTC"
+        ),
+        field("utc_offset", pa.string(), "zone of `taken_at` such as +02:00; null where the file names none"),
+        field("latitude", pa.float64(), "north is positive, -90 to 90", "degree"),
+        field("longitude", pa.float64(), "east is positive, -180 to 180", "degree"),
+        field("altitude", pa.float32(), "above sea level", "m"),
+        field("camera_make", pa.string(), "maker of the camera or phone"),
+        field("camera_model", pa.string(), "its model"),
+        field("lens", pa.string(), "model of the lens"),
+        field("exposure_s", pa.float64(), "exposure time", "s"),
+        field("f_number", pa.float32(), "aperture: focal length over its diameter"),
+        field("iso", pa.int32(), "sensitivity by ISO 12232"),
+        field("focal_length", pa.float32(), "focal length of the lens", "mm"),
+        field("focal_length_35mm", pa.float32(), "focal length with the same view on 35 mm film", "mm"),
+        field("flash", pa.bool_(), "whether the flash fired"),
+        field("rating", pa.int32(), "stars that a person gave, -1 (rejected) to 5"),
+        field("software", pa.string(), "program or firmware that wrote the file"),
+        field("content_credentials", pa.bool_(), "whether the file holds a C2PA manifest, which is not verified"),
+    ]
+)
+_NUMBERS: Mapping[str, tuple[tuple[str, ...], float, float]] = {
+    "exposure_s": (("exif:ExposureTime", "xmp:exif:ExposureTime"), 1e-7, 1e6),
+    "f_number": (("exif:FNumber", "xmp:exif:FNumber"), 0.1, 1000),
+    "iso": (
+        ("exif:ISOSpeedRatings", "exif:PhotographicSensitivity", "exif:ISOSpeed", "xmp:exifEX:PhotographicSensitivity"),
+        1,
+        1e8,
+    ),
+    "focal_length": (("exif:FocalLength", "xmp:exif:FocalLength"), 0.1, 1e5),
+    "focal_length_35mm": (("exif:FocalLengthIn35mmFilm", "xmp:exif:FocalLengthIn35mmFilm"), 0.1, 1e5),
+    "rating": (("xmp:Rating", "exif:Rating", "xmp:xmp:Rating"), -1, 5),
+}
+"""Names of a number in their order of trust, its least and its greatest value."""
+_TEXTS: Mapping[str, tuple[str, ...]] = {
+    "camera_make": (
+        "exif:Make",
+        "xmp:tiff:Make",
+        "film:com.apple.quicktime.make",
+        "film:make",
+        "film:com.android.manufacturer",
+    ),
+    "camera_model": (
+        "exif:Model",
+        "xmp:tiff:Model",
+        "film:com.apple.quicktime.model",
+        "film:model",
+        "film:com.android.model",
+    ),
+    "lens": ("exif:LensModel", "xmp:exifEX:LensModel", "xmp:aux:Lens", "track:com.apple.quicktime.camera.lens_model"),
+    "software": (
+        "exif:Software",
+        "xmp:CreatorTool",
+        "text:Software",
+        "film:com.apple.quicktime.software",
+        "film:encoder",
+    ),
+}
+
+
+class Metadata(Stage):
+    """Time, place, camera, exposure, rating and software of each file, as its tags say."""
+
+    thread_safe = True
+    inputs = ("tags",)
+    outputs = OUTPUTS
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """Read the tags of each row; rows of one file share them."""
+        known: dict[Any, dict[str, Any]] = {}
+        rows = []
+        with self.phase("infer"):
+            for pairs in batch["tags"].to_pylist():
+                key = tuple(pairs or ())
+                if key not in known:
+                    known[key] = describe(dict(key))
+                rows.append(known[key])
+        return pa.Table.from_pylist(rows, schema=OUTPUTS)
+
+    def draw(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Return time and camera as caption."""
+        zone = f" {row['utc_offset']}" if row.get("utc_offset") else ""
+        facts = [f"{row['taken_at']:%Y-%m-%d %H:%M}{zone}"] if row.get("taken_at") else []
+        facts += [row["camera_model"]] if row.get("camera_model") else []
+        return Drawing(caption=", ".join(facts)) if facts else None
+
+
+def describe(tags: Tags) -> dict[str, Any]:
+    """Return the columns of one file."""
+    taken_at, utc_offset = values.read_time(tags)
+    latitude, longitude, altitude = values.read_place(tags)
+    numbers = {name: values.read_number(tags, *rule) for name, rule in _NUMBERS.items()}
+    whole: Callable[[float | None], int | None] = lambda value: None if value is None else round(value)  # noqa: E731
+    fired = values.read_number(tags, ("exif:Flash",), 0, 0xFFFF)
+    return {
+        **numbers,
+        **{name: next((tags[key] for key in keys if tags.get(key)), None) for name, keys in _TEXTS.items()},
+        "iso": whole(numbers["iso"]),
+        "rating": whole(numbers["rating"]),
+        "taken_at": taken_at,
+        "utc_offset": utc_offset,
+        "latitude": latitude,
+        "longitude": longitude,
+        "altitude": altitude,
+        "flash": None if fired is None else bool(int(fired) & 1),  # EXIF 2.32, table 8: bit 0
+        "content_credentials": "c2pa" in tags,
+    }

@@ -1,0 +1,105 @@
+"""Values of tags: times with their zone or none, places, and numbers within their limits.
+
+Sources: CIPA DC-008 (EXIF 2.32), XMP part 2, Apple's QuickTime metadata keys, ISO 6709 annex H.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+Tags = Mapping[str, str]
+
+_EXIF_TIME = re.compile(r"(\d{4})[:/-](\d\d)[:/-](\d\d)[ T](\d\d):(\d\d):(\d\d)")
+_ISO_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?\s*(Z|[+-]\d\d:?\d\d)?")
+_ZONE = re.compile(r"([+-])(\d\d):?(\d\d)")
+_ISO_PLACE = re.compile(r"([+-]\d+(?:\.\d+)?)([+-]\d+(?:\.\d+)?)([+-]\d+(?:\.\d+)?)?")
+_XMP_PLACE = re.compile(r"(\d+),(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?([NSEW])")
+# A film's `creation_time` is UTC by ISO/IEC 14496-12, though some cameras write their local time there.
+_ISO_NAMES = (
+    "film:com.apple.quicktime.creationdate",
+    "xmp:exif:DateTimeOriginal",
+    "xmp:photoshop:DateCreated",
+    "xmp:CreateDate",
+    "text:Creation Time",
+    "film:creation_time",
+)
+_FIRST = datetime(1826, 1, 1)  # the year of the first photo
+_UNSET = (datetime(1904, 1, 1), datetime(1970, 1, 1), datetime(1980, 1, 1))  # of clocks that were never set
+
+
+def read_number(tags: Tags, names: Sequence[str], least: float, most: float) -> float | None:
+    """Return the first of some tags that is a number within limits; `1/60` is one, of several numbers the first."""
+    for name in names:
+        first, _, second = tags.get(name, "").partition(" ")[0].partition("/")
+        try:
+            value = float(first) / float(second or 1)
+        except (ValueError, ZeroDivisionError):
+            continue
+        if least <= value <= most:
+            return value
+    return None
+
+
+def read_time(tags: Tags) -> tuple[datetime | None, str | None]:
+    """Return the local time at which a file was taken and its offset from UTC, such as +02:00; None where unknown."""
+    for name, zone, part in (
+        ("exif:DateTimeOriginal", "exif:OffsetTimeOriginal", "exif:SubsecTimeOriginal"),
+        ("exif:DateTimeDigitized", "exif:OffsetTimeDigitized", "exif:SubsecTimeDigitized"),
+    ):
+        if match := _EXIF_TIME.match(tags.get(name, "")):
+            digits = re.match(r"\d*", tags.get(part, ""))
+            if time := _make_time(match.groups(), digits[0] if digits else ""):
+                return time, _read_zone(tags.get(zone, ""))
+    for name in _ISO_NAMES:
+        match = _ISO_TIME.match(tags.get(name, ""))
+        parts = [match[n] or "0" for n in range(1, 7)] if match and match[4] else []
+        if match and parts and (time := _make_time(parts, match[7] or "")):
+            return time, _read_zone(match[8] or "")
+    return None, None
+
+
+def _make_time(parts: Sequence[str], fraction: str) -> datetime | None:
+    try:
+        time = datetime(*map(int, parts)) + timedelta(seconds=float(f"0.{fraction}") if fraction else 0)  # type: ignore[arg-type]
+    except (ValueError, OverflowError):
+        return None
+    return None if time < _FIRST or time in _UNSET else time
+
+
+def _read_zone(text: str) -> str | None:
+    if text == "Z":
+        return "+00:00"
+    match = _ZONE.match(text)
+    return f"{match[1]}{match[2]}:{match[3]}" if match and int(match[2]) <= 14 and int(match[3]) < 60 else None
+
+
+def read_place(tags: Tags) -> tuple[float | None, float | None, float | None]:
+    """Return latitude, longitude and altitude; all None where one of the first two is missing or impossible."""
+    latitude = _read_angle(tags, "Latitude", "S")
+    longitude = _read_angle(tags, "Longitude", "W")
+    altitude = read_number(tags, ("gps:GPSAltitude",), 0, 1e5)
+    if altitude is not None and tags.get("gps:GPSAltitudeRef", "0").strip() == "1":
+        altitude = -altitude
+    for name in ("film:com.apple.quicktime.location.ISO6709", "film:location", "film:location-eng"):
+        if latitude is None and (match := _ISO_PLACE.match(tags.get(name, ""))):
+            latitude, longitude = float(match[1]), float(match[2])
+            altitude = float(match[3]) if match[3] else None
+    if latitude is None or longitude is None or abs(latitude) > 90 or abs(longitude) > 180:
+        return None, None, None
+    return (None, None, None) if latitude == longitude == 0 else (latitude, longitude, altitude)
+
+
+def _read_angle(tags: Tags, axis: str, negative: str) -> float | None:
+    """Return an angle of EXIF, as degrees, minutes and seconds with a reference, or of XMP, as 48,12.5N."""
+    if match := _XMP_PLACE.fullmatch(tags.get(f"xmp:exif:GPS{axis}", "")):
+        value = float(match[1]) + float(match[2]) / 60 + float(match[3] or 0) / 3600
+        return -value if match[4] == negative else value
+    try:
+        parts = [float(text) for text in tags.get(f"gps:GPS{axis}", "").split()]
+    except ValueError:
+        return None
+    reference = tags.get(f"gps:GPS{axis}Ref", "").strip().upper()[:1]
+    if len(parts) != 3 or not reference or min(parts) < 0:
+        return None
+    value = parts[0] + parts[1] / 60 + parts[2] / 3600
+    return -value if reference == negative else value
