@@ -15,9 +15,7 @@ import numpy as np
 
 from framekiln.contract.placement import Placement
 from framekiln.lab.sav.layout import AnnotatedVideo, annotated_videos
-from framekiln.lab.sav.measure import full_size
-from framekiln.lab.sav.scores import ObjectScores, evaluated
-from framekiln.lab.sav.trackers import VideoTracker
+from framekiln.lab.sav.masks import ObjectScores, VideoTracker, evaluated, full_size
 from framekiln_stages.nets.sam2.image import MODELS
 from framekiln_stages.nets.sam2.video import EDGETAM, Tracker, load_video_model
 

@@ -31,7 +31,7 @@ from framekiln.output.object_store import Store
 from framekiln.planning.manifest import read_pipeline
 from framekiln.planning.step import is_file_column
 from framekiln.reporting.html import NAME, write_report
-from framekiln.reporting.stages import rebuild
+from framekiln.reporting.plan_facts import rebuild
 from framekiln_stages.shared.masks import encode
 from tests.support.runs.units import ensure_units
 

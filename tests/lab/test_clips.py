@@ -13,12 +13,11 @@ from typer.testing import CliRunner
 from framekiln.api.bench import BenchFiles
 from framekiln.api.bench_options import CellOptions
 from framekiln.cli.app import app
-from framekiln.cli.bench.clips import bench_clips, clip_settings
-from framekiln.cli.bench.options import ClipOptions
+from framekiln.cli.bench.command import ClipOptions
+from framekiln.cli.bench.films import bench_clips, clip_settings
 from framekiln.contract.errors import ConfigError, InputError
 from framekiln.lab.clips.formats import Clip, ClipFormat, Load, arrivals, clip_of_file, made_clip
-from framekiln.lab.clips.frames import PHASES, Buffers, FrameCall
-from framekiln.lab.clips.measure import ClipSettings, measure_clips
+from framekiln.lab.clips.measure import PHASES, Buffers, ClipSettings, FrameCall, measure_clips
 from framekiln.lab.models.factory import Factory
 from framekiln.lab.models.registry import ModelSource
 from framekiln.lab.output.cells import Cell
@@ -100,9 +99,7 @@ def test_arrivals_are_random_with_the_rate_as_their_mean():
 
 def test_targets():
     values = Statistics.of([0.016] * 60 + [0.021] * 40)
-    found = [
-        verdict.row() for verdict in verdicts(samples(report(result(latency_ms=values))), parse_targets("1080p60"))
-    ]
+    found = [verdict.row for verdict in verdicts(samples(report(result(latency_ms=values))), parse_targets("1080p60"))]
     assert [(row["target"], row["verdict"]) for row in found] == [
         ("p50<16.67", "met"),
         ("p95<20", "not met"),
@@ -155,7 +152,6 @@ def test_each_eye_is_an_item_and_bright_pixels_are_tinted(pooled):
     frame[:, 64:] = 255  # the right eye is white
     prepared = Model().prepare(Cell(batch=4), "cpu")
     call = FrameCall(prepared=prepared, eyes=2, buffers=Buffers(pooled=pooled))
-    assert call.frames == 2
     (result,) = call([frame])
     white, black = (1 - 0.45) / 0.225, -0.45 / 0.225
     np.testing.assert_allclose(prepared.inputs[:2].mean((1, 2, 3)), [black, white], rtol=1e-4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from framekiln.lab.measure.device_facts import EnergyCounter
-from framekiln.lab.measure.speed import measure_speed
+from framekiln.lab.measure.prepared import measure_speed
 from framekiln.lab.measure.timed import MeasureOptions
 from framekiln.lab.output.cells import Cell
 from tests.lab.test_cells import QUICK, measure, process
@@ -63,4 +63,4 @@ def test_the_time_of_emptying_the_caches_is_in_no_figure():
     cold = measure("plain", {"cold_cache": True}, batch=2)
     assert cold.items_per_s == pytest.approx(3 * 2 / (sum(cold.latency_ms.values) / 1000)) and cold.notes
     prepared = process("plain").model().prepare(Cell(), "cpu")
-    assert measure_speed(prepared, MeasureOptions(**QUICK).limits, cold=True).energy.joules is None
+    assert measure_speed(cold, prepared, MeasureOptions(**QUICK).limits, cold=True).item_j is None

@@ -7,10 +7,10 @@ from operator import attrgetter
 
 import pytest
 
-from framekiln.contract.errors import OutputError
+from framekiln.contract.errors import ConfigError, OutputError
 from framekiln.contract.output_names import PROFILE
 from framekiln.lab.predict.fit import held_out, needed
-from framekiln.lab.predict.gpu_specs import efficiency, scaling
+from framekiln.lab.predict.gpu_specs import efficiency, read_gpus, scaling
 from framekiln.lab.predict.source_run import read_source
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import settings_of
@@ -185,3 +185,15 @@ def test_a_model_that_uses_little_of_its_gpu_may_not_change_with_it():
     assert scaling(busy, 8, 0.005, here, target).slow < 0.1
     assert scaling(idle, 8, 0.005, here, target).slow == 1.0
     assert scaling(figures(flops=None), 8, 0.005, here, target).slow == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("- a100", "FK-GPU-FILE-INVALID"), ("a100: 3", "FK-GPU-FILE-INVALID"), ("a100: [", "FK-NOT-YAML")],
+)
+def test_a_file_in_another_form_lists_no_gpus(tmp_path, text, code):
+    path = tmp_path / "gpus.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        read_gpus(path)
+    assert error.value.code == code

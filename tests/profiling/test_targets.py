@@ -15,7 +15,7 @@ from framekiln.profiling import node_metrics
 from framekiln.profiling.records import to_table
 from framekiln.profiling.run_profile import targets_of
 from framekiln.profiling.stats.steps import step_statistics
-from framekiln.profiling.targets import GpuStatistics, compare_targets
+from framekiln.profiling.targets import compare_targets, gpu_figures
 from tests.support.runs.run_records import GPU, Made
 
 AIMS = {
@@ -34,7 +34,7 @@ AIMS = {
 def test_targets_of_a_step(name):
     aim, verdict_ = AIMS[name]
     steps = step_statistics(to_table(Made().step("faces", 4.0, **GPU).lines))  # 60 rows a minute
-    (result,) = compare_targets(Targets.model_validate({"steps": {"faces": aim}}), GpuStatistics(), steps)
+    (result,) = compare_targets(Targets.model_validate({"steps": {"faces": aim}}), {}, steps)
     assert (result.figure, result.verdict) == (f"faces.{next(iter(aim))}", verdict_)
 
 
@@ -44,7 +44,7 @@ def test_targets_of_a_step(name):
 def test_targets_of_the_gpus(use, memory, met):
     gpu = {"use_percent": use, "memory_gb": memory, "total_gb": 80.0}
     calls = to_table(Made().step("faces", 4.0, **GPU).lines)
-    gpus = GpuStatistics.of(calls, node_metrics.to_table([{"run": "0", "node": "h", "time": 1.0, "gpus": [gpu]}]))
+    gpus = gpu_figures(calls, node_metrics.to_table([{"run": "0", "node": "h", "time": 1.0, "gpus": [gpu]}]))
     aims = Targets.model_validate({"gpu_use_percent": [80, 95], "vram_peak_percent": 90, "steps": {"absent": {}}})
     assert " ".join(result_.verdict for result_ in compare_targets(aims, gpus, step_statistics(calls))) == met
 

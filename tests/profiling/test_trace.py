@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from framekiln.contract.output_names import PROFILE
 from framekiln.output.object_store import Store
-from framekiln.profiling.export.trace_events import PHASES, events
+from framekiln.profiling.export.trace_events import events
 from framekiln.profiling.record_log import gather
-from framekiln.profiling.records import CALL, HAND_ON, PACKET, SET_UP, Record
+from framekiln.profiling.records import CALL, HAND_ON, INSIDE, PACKET, SET_UP, Record
 from tests.support.machine.command_line import command
 
 RUN, EPOCH = "abc123", 1.7e9
@@ -72,7 +72,7 @@ def work(step, start, began, calls, unit="u", **more):
     return [*records, packet, hand_on], end + 0.01
 
 
-phases = st.dictionaries(st.sampled_from(PHASES[1:-1]), st.floats(1e-6, 2.0), max_size=5)
+phases = st.dictionaries(st.sampled_from(INSIDE[1:-1]), st.floats(1e-6, 2.0), max_size=5)
 packets = st.lists(st.tuples(st.lists(phases, max_size=4), st.floats(0.0, 1.0)), min_size=1, max_size=6)
 
 

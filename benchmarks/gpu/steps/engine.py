@@ -31,7 +31,7 @@ from framekiln.profiling.records import PACKET
 from framekiln.profiling.run_profile import choose_run
 from framekiln.profiling.stats.speed import ends
 from framekiln.profiling.stats.steps import step_statistics
-from framekiln.profiling.targets import GpuStatistics
+from framekiln.profiling.targets import gpu_figures
 
 PHOTOS, SMALL_PHOTOS = 6000, 8
 _DISTINCT = 64  # photos that are made; the others are links to them
@@ -104,7 +104,7 @@ def figures(out: Path, stage: str, began: float, ended: float) -> Mapping[str, A
     calls, nodes = read(store, CALLS, name), read(store, NODES, name)
     (step,) = (step for step in step_statistics(calls, nodes) if step.step == stage)
     whole = calls.filter((pc.field("kind") == PACKET) & (pc.field("step") == stage) & (pc.field("rows") > 0))
-    gpu = GpuStatistics.of(calls, nodes)
+    gpu = gpu_figures(calls, nodes)
     used = [each["memory_gb"] or 0.0 for gpus in nodes["gpus"].to_pylist() for each in gpus or ()]
     return {
         "rows": step.rows,
@@ -113,7 +113,7 @@ def figures(out: Path, stage: str, began: float, ended: float) -> Mapping[str, A
         "rows_per_s_steady": step.steady_rows_per_s,
         "first_result_s": ends(whole).min() - began,
         "tail_s": ended - step.end,
-        "gpu_use_percent": gpu.gpu_use_percent,
+        "gpu_use_percent": gpu["gpu_use_percent"],
         "vram_peak_gb": max(used, default=None),
     }
 

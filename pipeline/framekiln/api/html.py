@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from html import escape
 
-from framekiln.reporting.kit.tables import TextTable
+from framekiln.reporting.kit.texts import TextTable
 from framekiln.reporting.terminal.console import printable
 
 

@@ -22,7 +22,7 @@ from framekiln.media.media_ids import is_url
 from framekiln.output.damage import check_is_output
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import read_units
-from framekiln.reporting.kit.tables import plain_table
+from framekiln.reporting.kit.texts import plain_table
 from framekiln.runtime.run.progress import unfinished
 from framekiln.runtime.run.record import no_record, read_run_record
 from framekiln.selection.request import SelectionRequest, list_selections, read_per

@@ -15,7 +15,7 @@ from framekiln.profiling.run_profile import (
     stored_saturated,
     targets_of,
 )
-from framekiln.reporting.kit.formatting import count, duration
+from framekiln.reporting.kit.texts import count, duration
 from framekiln.reporting.plan_facts import fetching
 from framekiln.runtime.run.progress import Unfinished
 from framekiln.runtime.run.record import read_run_record

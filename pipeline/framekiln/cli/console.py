@@ -80,8 +80,7 @@ class PrintingWatch(TerminalWatch):
 def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: str | None = None) -> None:
     """Run a request and print its work, its progress and its result; `tensorboard` is a folder for scalars.
 
-    Raises:
-        UserError: see `Job.run`.
+    Raises UserError: see `Job.run`.
     """
     run = WatchedRun(replace(request, arguments=tuple(sys.argv[1:])), PrintingWatch(console, quiet=quiet), tensorboard)
     with interruptible(lambda: f"Interrupted. {run.job.extent}; the same command continues."):

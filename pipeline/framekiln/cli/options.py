@@ -136,8 +136,7 @@ def named_paths(
 def read_request(options: Mapping[str, Any], paths: Sequence[str] | None = None) -> RunRequest:
     """Return the request for the options of a command, and the paths that stand without an option's name.
 
-    Raises:
-        ConfigError: the pipeline file, the profile or --shard is wrong, or inputs are named in two ways.
+    Raises ConfigError: the pipeline file, the profile or --shard is wrong, or inputs are named in two ways.
     """
     given = {name: value for name, value in options.items() if value is not None}
     inputs, output = named_paths(paths or (), given.pop("input", None), given.pop("output", None))

@@ -16,17 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from framekiln.device import torch
-from framekiln.lab.measure.precision import UnsupportedError
+from framekiln.lab.measure.precision import CASTS, UnsupportedError
 from framekiln.lab.models.factory import map_tensors, tensors_in
 from framekiln.lab.output.cells import Cell
 
 BACKENDS = ("torch", "onnxruntime", "torchscript", "tensorrt")
 
-_CASTS = {  # precisions that a backend's graph can have; numpy, which binds ONNX Runtime's tensors, has no bf16
-    "onnxruntime": ("fp32", "fp16"),
-    "torchscript": ("fp32", "tf32", "fp16", "bf16"),
-    "tensorrt": ("fp32", "tf32", "fp16", "bf16"),
-}
+
 _PACKAGES = {
     "onnxruntime": {"onnxruntime": "onnxruntime", "onnxscript": "'framekiln[bench]'"},
     "tensorrt": {"torch_tensorrt": "torch-tensorrt"},
@@ -36,17 +32,10 @@ Call = Callable[[], Any]
 
 
 def backend_call(cell: Cell, module: Any, inputs: Any, run: Callable[[Any, Any], Any], device: str) -> Call:
-    """Return a call of a model in another runtime, with the model's own tensors as inputs.
+    """Return a call of a model, on its device in the cell's precision, in another runtime with the model's own tensors.
 
-    Args:
-        cell: its backend is none of torch's own.
-        module: on its device, in the cell's precision.
-        inputs: on the device; each call reads them anew.
-        run: calls a module on inputs of its own form.
-        device: cpu or cuda.
-
-    Raises:
-        UnsupportedError: a package is missing, or the model does not export.
+    `inputs` are read anew in each call. `run` calls a module on inputs of its own form. Raises UnsupportedError: a
+    package is missing, or the model does not export.
     """
     _check(cell, device)
     make = {"onnxruntime": _onnxruntime, "torchscript": _torchscript, "tensorrt": _tensorrt}[cell.backend]
@@ -68,8 +57,8 @@ def _check(cell: Cell, device: str) -> None:
     for package, source in _PACKAGES.get(name, {}).items():
         if importlib.util.find_spec(package) is None:
             raise UnsupportedError(f"{package} is not installed: pip install {source}")
-    if cell.precision not in _CASTS[name]:
-        raise UnsupportedError(f"{name} is measured in {', '.join(_CASTS[name])}, not in {cell.precision}")
+    if cell.precision not in CASTS[name]:
+        raise UnsupportedError(f"{name} is measured in {', '.join(CASTS[name])}, not in {cell.precision}")
     if cell.compile != "off":
         raise UnsupportedError(f"torch.compile does not apply to {name}")
     if name == "tensorrt" and device == "cpu":
@@ -127,10 +116,7 @@ def _bind(bind: Callable[..., None], name: str, tensor: torch.Tensor) -> None:
 def graph_of(module: Any, inputs: Any, run: Callable[[Any, Any], Any]) -> tuple[torch.nn.Module, list[torch.Tensor]]:
     """Return a module that maps tensors to a tuple of tensors, and the tensors of the inputs.
 
-    Args:
-        module: on its device.
-        inputs: of the module; values in it that are no tensors become constants of the graph.
-        run: calls a module on inputs of its own form.
+    Values in the inputs that are no tensors become constants. `run` calls a module on inputs of its own form.
     """
 
     class Graph(torch.nn.Module):

@@ -1,7 +1,5 @@
 """A bench from end to end: the product of what is varied, model by model, each cell in a child process."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,27 +42,13 @@ class Axes:
 
     def cells(self, own_batch: int = 1) -> list[Cell]:
         """Return all cells of a model; the batch varies fastest."""
-        return [
-            Cell(
-                batch=batch or own_batch,
-                size=size,
-                frames=frames,
-                precision=precision,
-                compile=mode,
-                channels_last=last,
-                backend=b,
-            )
-            for b, size, frames, precision, mode, last, batch in product(
-                self.backends, self.sizes, self.frames, self.precisions, self.compile, self.channels_last, self.batches
-            )
-        ]
+        axes = self.sizes, self.frames, self.precisions, self.compile, self.channels_last
+        names = "backend", "size", "frames", "precision", "compile", "channels_last", "batch"
+        cells = (dict(zip(names, values, strict=True)) for values in product(self.backends, *axes, self.batches))
+        return [Cell(**{**cell, "batch": cell["batch"] or own_batch}) for cell in cells]  # type: ignore[arg-type]
 
     def check(self) -> None:
-        """Check the names of precisions and modes.
-
-        Raises:
-            ConfigError: one is unknown.
-        """
+        """Check the names of precisions and modes. Raises ConfigError if one is unknown."""
         for name in self.precisions:
             check_known(name, PRECISIONS, f"--precisions: there is no {name!r}.", code="FK-BENCH-PRECISION")
         for mode in self.compile:
@@ -130,8 +114,7 @@ class Bench:
     def measure(self, models: Sequence[Model], folder: Path | None) -> None:
         """Measure all cells of all models; `folder` is for recordings in detail.
 
-        Raises:
-            ConfigError: a model or a function is unknown, a model cannot be built, or the folder is missing.
+        Raises ConfigError: a model or a function is unknown, a model cannot be built, or the folder is missing.
         """
         if self._plan.details.is_asked and folder is None:
             raise ConfigError("trace, cprofile and lines write files; give them a folder: out.", code="FK-BENCH-OPTION")
@@ -176,17 +159,9 @@ def recipes(
     inputs: Sequence[str] = (),
     weights_dir: Path | None = None,
 ) -> Iterator[list[ModelRecipe]]:
-    """Return the models; rows of steps are kept until the end of the block.
+    """Return the models, by names or factories; rows of steps are kept until the end of the block.
 
-    Args:
-        models: names, or factories.
-        pipeline: with the steps among them.
-        device: cpu or cuda.
-        inputs: media for a step; none: the sample collection.
-        weights_dir: another folder of weights.
-
-    Raises:
-        ConfigError: a model is unknown.
+    `inputs` are media for a step; none: the sample collection. Raises ConfigError: a model is unknown.
     """
     with tempfile.TemporaryDirectory(prefix="framekiln-") as name:
         folder, sources = Path(name), list(inputs)

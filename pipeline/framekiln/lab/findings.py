@@ -196,9 +196,6 @@ def _unsteady(cell: CellResult) -> Iterator[Finding]:
         text = f"calls vary by {share:.0%} of their mean, from {latency.min:,.2f} to {latency.max:,.2f} ms"
         fix = "end other work on the machine, warm up longer, and look at the clocks; then measure again"
         yield _finding("unsteady", cell, text, fix, deviation=share)
-
-
-def _throttled(cell: CellResult) -> Iterator[Finding]:
     reasons = sorted({reason for state in cell.clocks for reason in state.get("throttled", ())})
     if reasons:
         text = f"the GPU ran below its clock: {', '.join(reasons)}"
@@ -230,7 +227,6 @@ RULES: tuple[Rule, ...] = (
     _around,
     _small,
     _unsteady,
-    _throttled,
     _weak,
 )
 

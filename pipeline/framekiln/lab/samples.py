@@ -3,9 +3,7 @@
 Targets are for the latency of a call or a frame, as `p50<16.67,p95<20,p99<25` in ms, or a named set.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -31,7 +29,7 @@ FIGURES: Mapping[str, str] = {
 
 _TAIL = {"p50": 1.0, "p95": 1.2, "p99": 1.5}  # of a frame's period: half of the frames in time, few that are late
 SETS = {
-    name: [Limit(figure=figure, number=round(1000 / rate * by, 2)) for figure, by in _TAIL.items()]
+    name: ",".join(f"{figure}<{round(1000 / rate * by, 2):g}" for figure, by in _TAIL.items())
     for name, rate in {"1080p60": 60, "4k30": 30, "stereo60": 60}.items()
 }
 """Targets by the names of sets; 60 frames a second give p50<16.67, p95<20, p99<25."""
@@ -39,7 +37,9 @@ SETS = {
 
 def samples(report: BenchReport) -> list[Sample]:
     """Return all that a bench measured or tried, in its order."""
-    return [*map(sample_of, report.cells), *map(_of_clip, clip_rows(report)), *_of_videos(video_rows(report))]
+    runs = groupby(video_rows(report), lambda row: (row.model, row.video, row.object))
+    objects = [_of_runs(", ".join(filter(None, key)), list(group)) for key, group in runs]
+    return [*map(sample_of, report.cells), *map(_of_clip, clip_rows(report)), *objects]
 
 
 def clip_rows(report: BenchReport) -> list[ClipRow]:
@@ -94,12 +94,6 @@ def _of_clip(row: ClipRow) -> Sample:
     )
 
 
-def _of_videos(rows: Sequence[VideoRow]) -> Iterator[Sample]:
-    """Yield a sample for each object of each model: all its runs together."""
-    for key, runs in groupby(rows, lambda row: (row.model, row.video, row.object)):
-        yield _of_runs(", ".join(part for part in key if part), list(runs))
-
-
 def _of_runs(subject: str, runs: Sequence[VideoRow]) -> Sample:
     last = runs[-1]  # a run that failed is the last one of its object
     blank = Sample(subject=subject, placement=last.prompt, work=subject, outcome=last.outcome, why=last.why)
@@ -118,7 +112,6 @@ def _of_runs(subject: str, runs: Sequence[VideoRow]) -> Sample:
 
 
 def _measured(latency: Statistics | None, figures: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the figures that there are, those of the latency first."""
     times = {} if latency is None else {name: getattr(latency, name) for name in (*PERCENTILES, "mean")}
     times |= {} if latency is None else {"p50": latency.median}  # of however few calls
     return {name: value for name, value in {**times, **figures}.items() if value is not None}
@@ -130,88 +123,56 @@ def _gigabytes(size: int | None) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetVerdict:
-    """The verdict on a sample and a target."""
+    """The verdict on a sample and a target, a percentile in ms."""
 
-    sample: Sample
-    target: Limit  # of a percentile in ms
-
-    @property
-    def ms(self) -> float | None:
-        """The sample's percentile; None where there were too few calls."""
-        found: float | None = getattr(self.sample.latency, self.target.figure, None)
-        return found
-
-    @property
-    def verdict(self) -> str:
-        """The result in words: met, not met, not measured."""
-        return NOT_MEASURED if self.ms is None else MET if self.ms < self.target.number else NOT_MET
-
-    @property
-    def failed(self) -> bool:
-        """True if it is not known to be met. A sample that this machine cannot run has no target."""
-        return self.verdict != MET and self.sample.outcome != "unsupported"
-
-    @property
-    def sentence(self) -> str:
-        """The result in a sentence."""
-        start = f"{self.target.text}: {self.sample.name}: "
-        if self.ms is not None:
-            return f"{start}{self.ms:.2f} ms."
-        if self.sample.outcome != "ok":
-            return f"{start}{self.sample.outcome}, {self.sample.why}."
-        count = getattr(self.sample.latency, "count", 0)
-        return f"{start}not measured: {self.target.figure} needs {_calls(self.target)} calls or frames, not {count}."
-
-    def row(self) -> dict[str, Any]:
-        """Return it as profile_stats.json has it."""
-        known = {"subject": self.sample.subject, "placement": self.sample.placement}
-        return {**known, "target": self.target.text, "ms": self.ms, "verdict": self.verdict}
+    row: Mapping[str, Any]  # as profile_stats.json has it; its `ms` is None where there were too few calls
+    failed: bool  # it is not known to be met
+    sentence: str
 
 
 def verdicts(found: Sequence[Sample], targets: Sequence[Limit]) -> list[TargetVerdict]:
     """Return each target's verdict on each sample."""
-    return [TargetVerdict(sample=sample, target=target) for sample in found for target in targets]
+    return [_judge(sample, target) for sample in found for target in targets]
+
+
+def _judge(sample: Sample, target: Limit) -> TargetVerdict:
+    ms: float | None = getattr(sample.latency, target.figure, None)
+    verdict = NOT_MEASURED if ms is None else MET if ms < target.number else NOT_MET
+    told = f"{sample.outcome}, {sample.why}"
+    if ms is not None:
+        told = f"{ms:.2f} ms"
+    elif sample.outcome == "ok":
+        count = getattr(sample.latency, "count", 0)
+        told = f"not measured: {target.figure} needs {_calls(target)} calls or frames, not {count}"
+    row = {"subject": sample.subject, "placement": sample.placement, "target": target.text, "ms": ms}
+    failed = verdict != MET and sample.outcome != "unsupported"  # what this machine cannot run has no target
+    return TargetVerdict(
+        row={**row, "verdict": verdict}, failed=failed, sentence=f"{target.text}: {sample.name}: {told}."
+    )
 
 
 def calls_needed(targets: Sequence[Limit], given: int | None, option: str) -> int:
     """Return the number of calls or frames from which all targets are known; 0 without targets.
 
-    Raises:
-        ConfigError: the number that an option gives is too small.
+    Raises ConfigError: the number that an option gives is too small.
     """
     most = max(targets, key=_calls, default=None)
-    if most is None:
-        return 0
-    if given is not None and given < _calls(most):
-        raise ConfigError(
-            f"--target {most.text!r} needs {_calls(most)} calls or frames, and {option} is {given}; leave {option} "
-            "out.",
-            code="FK-BENCH-TARGET",
-        )
-    return _calls(most)
+    needed = 0 if most is None else _calls(most)
+    if most is not None and given is not None and given < needed:
+        problem = f"--target {most.text!r} needs {needed} calls or frames, and {option} is {given}"
+        raise ConfigError(f"{problem}; leave {option} out.", code="FK-BENCH-TARGET")
+    return needed
 
 
 def _calls(target: Limit) -> int:
-    """Return the calls or frames that it takes to know."""
     return calls_for(PERCENTILES[target.figure])
 
 
 def parse_targets(text: str) -> list[Limit]:
-    """Return the targets in a list, or of a named set.
-
-    Raises:
-        ConfigError: a word is neither a target nor a set.
-    """
+    """Return the targets in a list, or of a named set. Raises ConfigError if a word is neither a target nor a set."""
 
     def is_known(limit: Limit) -> bool:
         return limit.step is None and limit.sign == "<" and limit.figure in PERCENTILES
 
-    return parse_limits(text, is_known, _unknown, SETS)
-
-
-def _unknown(word: str) -> ConfigError:
-    return ConfigError(
-        f"--target {word!r} is no target; write p50<16.67 with one of {', '.join(PERCENTILES)} and ms, or "
-        f"{', '.join(SETS)}.",
-        code="FK-BENCH-TARGET",
-    )
+    fix = f"; write p50<16.67 with one of {', '.join(PERCENTILES)} and ms, or {', '.join(SETS)}"
+    return parse_limits(text, is_known, fix, SETS, code="FK-BENCH-TARGET")

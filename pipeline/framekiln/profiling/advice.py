@@ -1,17 +1,11 @@
 """Advice: what holds a run up, the evidence for it, and what to change.
 
-`bottleneck` judges a whole run by its records. `live_advice` judges the last seconds of a run that goes on.
-The terminal, `framekiln profile` and the report only format what they return.
-
-The processes of a run wait for each other, so the step that never waits sets the pace. All thresholds are first
-settings, not measurements.
+`bottleneck` judges a whole run by its records, `live_advice` the last seconds of a run that goes on. The processes of a
+run wait for each other, so the step that never waits sets the pace. All thresholds are first settings.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Scope
@@ -31,6 +25,8 @@ MODEL = 0.5  # share of a step's seconds from which the model dominates it
 SATURATED = 0.9  # use of all cores from which another worker finds next to none to run on
 OTHERS = 0.2  # share of all cores from which other programs are said to make a run slower
 _SAME = 0.02  # difference of shares, or relative one of times, that counts as none
+_DECODE_LESS = "read smaller images (a step's `size`) or fewer frames (`decode.every_nth`)"
+_BOOK_LESS = "lower {}'s cpus in the profile, so that more of its workers run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +34,7 @@ class Advice:
     """A finding about a run, its evidence, and the change to try."""
 
     rule: str  # the finding: too-short, start-up, later, busy, held, idle; live: starved, batch, host
-    step: str  # the step it is about; empty where it is no single step
+    step: str = ""  # the step it is about; empty where it is no single step
     reason: str  # the evidence, without a full stop
     change: str  # the fix, without a full stop
     others: str = ""  # what other programs did meanwhile: a sentence with a space behind it, or nothing
@@ -53,29 +49,19 @@ def bottleneck(steps: Sequence[StepStatistics], saturated: Collection[str] = (),
     `saturated` are the steps of `saturated_steps` in planning. `others` is the use of all cores by other programs, 0 to
     1; None if it was not measured.
     """
-    return replace(_find_bottleneck(steps, saturated), others=_tell_others(others))
-
-
-def _tell_others(use: float | None) -> str:
-    if use is None or use < OTHERS:
-        return ""
-    return f"Other programs took {_percent(use)} of the machine's cores meanwhile, so the run could be faster. "
-
-
-def _find_bottleneck(steps: Sequence[StepStatistics], saturated: Collection[str]) -> Advice:
     if not steps or max(steps, key=lambda step: step.seconds).packets < MIN_PACKETS:
-        return Advice(
-            rule="too-short",
-            step="",
-            reason=f"Fewer than {MIN_PACKETS} packets went through the step that took most of the time",
-            change="take more files, or longer ones, to see a pattern",
-        )
-    return next(advice for rule in _RULES if (advice := rule(steps, saturated)) is not None)
+        reason = f"Fewer than {MIN_PACKETS} packets went through the step that took most of the time"
+        found = Advice(rule="too-short", reason=reason, change="take more files, or longer ones, to see a pattern")
+    else:
+        found = next(advice for rule in _RULES if (advice := rule(steps, saturated)) is not None)
+    if others is None or others < OTHERS:
+        return found
+    told = f"Other programs took {_percent(others)} of the machine's cores meanwhile, so the run could be faster. "
+    return replace(found, others=told)
 
 
 def _start_up(steps: Sequence[StepStatistics], _: Collection[str]) -> Advice | None:
-    length = _length(steps)
-    slowest = max(steps, key=lambda step: step.set_up_s)
+    length, slowest = _length(steps), max(steps, key=lambda step: step.set_up_s)
     if slowest.set_up_s < SET_UP * (length + slowest.set_up_s):
         return None
     reason = f"The set-up of {slowest.step} took {slowest.set_up_s:.0f} s, and all packets together {length:.0f} s"
@@ -89,10 +75,12 @@ def _second_pass(steps: Sequence[StepStatistics], saturated: Collection[str]) ->
     if slow is None or slow.lasted <= first_pass:
         return None
     took = f"{slow.step} of the second pass took {slow.lasted:.0f} s, the whole first pass {first_pass:.0f} s"
-    if full := saturation(slow.cpu_use, saturated=slow.step in saturated):
-        return Advice(rule="later", step=slow.step, reason=f"{took}, and {full}", change=_without_workers(slow))
-    more = "its cpus" if slow.packets == 1 else f"{slow.step}'s workers, or its cpus"  # one call may take all rows
-    return Advice(rule="later", step=slow.step, reason=took, change=f"raise {more}")
+    change = (
+        "raise its cpus" if slow.packets == 1 else f"raise {slow.step}'s workers, or its cpus"
+    )  # one call takes all
+    if full := _saturation(slow, saturated=slow.step in saturated):
+        took, change = f"{took}, and {full}", _without_workers(slow)
+    return Advice(rule="later", step=slow.step, reason=took, change=change)
 
 
 def _busy(steps: Sequence[StepStatistics], saturated: Collection[str]) -> Advice | None:
@@ -102,14 +90,13 @@ def _busy(steps: Sequence[StepStatistics], saturated: Collection[str]) -> Advice
         return None
     longest = max(step.process_busy * step.lasted for step in first)
     # Of one process, each step has its own first and last packet: all its steps are candidates, not the longest alone.
-    processes = {
-        one for step in first if step.process_busy * step.lasted >= (1 - _SAME) * longest for one in step.workers
-    }
+    near = [step for step in first if step.process_busy * step.lasted >= (1 - _SAME) * longest]
+    processes = {one for step in near for one in step.workers}
     slow = max((step for step in first if processes & set(step.workers)), key=lambda step: step.working * step.lasted)
     reason = f"{slow.step} is busy {_percent(slow.busy)} of its time"
     if slow.busy < slow.process_busy - _SAME:
         reason += f", the most of its process, which is busy {_percent(slow.process_busy)}"
-    change, full = _change(slow), saturation(slow.cpu_use, saturated=slow.step in saturated)
+    change, full = _change(slow), _saturation(slow, saturated=slow.step in saturated)
     if full and "worker" in change:
         reason, change = f"{reason}, and {full}", _without_workers(slow)
     return Advice(rule="busy", step=slow.step, reason=_held_up_by(slow, first) + reason, change=change)
@@ -118,43 +105,35 @@ def _busy(steps: Sequence[StepStatistics], saturated: Collection[str]) -> Advice
 def _held_up_by(slow: StepStatistics, first: Sequence[StepStatistics]) -> str:
     """Name the step that suffers most: a later one that waits for input, or an earlier one that cannot hand on."""
     place = [step.step for step in first].index(slow.step)
-    after, before = (
-        [step for step in side if not set(step.workers) & set(slow.workers)] for side in (first[place:], first[:place])
+    sides = (
+        (first[place:], "starved", "waits {} of its time for input"),
+        (first[:place], "held", "spends {} of its time handing packets on"),
     )
-    starved = max(after, key=lambda step: step.starved, default=None)
-    if starved is not None and starved.starved >= HELD:
-        return f"{starved.step} waits {_percent(starved.starved)} of its time for input while "
-    held = max(before, key=lambda step: step.held, default=None)
-    if held is not None and held.held >= HELD:
-        return f"{held.step} spends {_percent(held.held)} of its time handing packets on while "
+    for side, share, text in sides:
+        others = [step for step in side if not set(step.workers) & set(slow.workers)]
+        worst = max(others, key=lambda step: getattr(step, share), default=None)
+        if worst is not None and getattr(worst, share) >= HELD:
+            return f"{worst.step} {text.format(_percent(getattr(worst, share)))} while "
     return ""
 
 
 def _held(steps: Sequence[StepStatistics], _: Collection[str]) -> Advice | None:
-    """No process is at its limit, and yet packets are not taken."""
     step = max((step for step in steps if not step.later), key=lambda step: step.held, default=None)
     if step is None or step.held < HELD:
         return None
-    return Advice(
-        rule="held",
-        step=step.step,
-        reason=f"{step.step} spends {_percent(step.held)} of its time handing packets on, and no step is at its limit",
-        change="give Ray's object store more memory, or read smaller images such as frame_1024, so that less travels",
-    )
+    reason = f"{step.step} spends {_percent(step.held)} of its time handing packets on, and no step is at its limit"
+    change = "give Ray's object store more memory, or read smaller images such as frame_1024, so that less travels"
+    return Advice(rule="held", step=step.step, reason=reason, change=change)
 
 
 def _idle(steps: Sequence[StepStatistics], _: Collection[str]) -> Advice:
     top = max(steps, key=lambda step: step.process_busy)
-    return Advice(
-        rule="idle",
-        step="",
-        reason=f"No step is at its limit; the busiest, {top.step}, works {_percent(top.process_busy)} of its time",
-        change="take more files at once: between few or small packets Ray's own work is what shows",
-    )
+    reason = f"No step is at its limit; the busiest, {top.step}, works {_percent(top.process_busy)} of its time"
+    change = "take more files at once: between few or small packets Ray's own work is what shows"
+    return Advice(rule="idle", reason=reason, change=change)
 
 
-_Rule = Callable[[Sequence[StepStatistics], Collection[str]], Advice | None]
-_RULES: tuple[_Rule, ...] = (_start_up, _second_pass, _busy, _held, _idle)
+_RULES = (_start_up, _second_pass, _busy, _held, _idle)
 
 
 def _change(step: StepStatistics) -> str:
@@ -186,16 +165,8 @@ def _without_workers(step: StepStatistics) -> str:
     is_alone = step.step != DECODE and not step.beside_decode  # else decoding decides on the number of processes
     if is_alone and step.cpu_use is not None and step.cpu_use < SATURATED:
         return f"{_BOOK_LESS.format(step.step)}; or lower its cost by its settings"
-    ways = [less, "take a machine with more cores"]
-    if step.device == "cpu" and step.step != DECODE:
-        ways.append("run it on a GPU where it can use one")
-    return f"more workers will not help; {', or '.join(ways)}"
-
-
-def busiest_step(totals: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the step of run.json's `figures` with the most busy time per worker: the bottleneck without records."""
-    loads = {name: step["busy_s"] / max(1, step["workers"]) for name, step in totals.items()}
-    return max((name for name in loads if loads[name]), key=lambda name: loads[name], default=None)
+    on_gpu = ", or run it on a GPU where it can use one" if step.device == "cpu" and step.step != DECODE else ""
+    return f"more workers will not help; {less}, or take a machine with more cores{on_gpu}"
 
 
 def live_advice(
@@ -209,21 +180,18 @@ def live_advice(
     ripe = [step for step in steps if step.keeps_model and step.name in ripe_names]
     if not ripe:
         return None
-    starved, idle_use = max(ripe, key=lambda step: live[step.name].starved), _idle_gpu(ripe, live)
-    on_cpu = live[starved.name].device == "cpu"
-    if live[starved.name].starved >= STARVED and (idle_use is not None or on_cpu):
+    starved = max(ripe, key=lambda step: live[step.name].starved)
+    use = max(
+        (use for step in ripe if (use := live[step.name].gpu_use) is not None), default=None
+    )  # of the busiest GPU
+    idle_use = use if use is not None and use < IDLE_GPU else None
+    if live[starved.name].starved >= STARVED and (idle_use is not None or live[starved.name].device == "cpu"):
         return _starved(starved, idle_use, live, saturated)
     busiest = max(ripe, key=lambda step: live[step.name].busy)
     now = live[busiest.name]
     if idle_use is not None and now.gpu_use is not None and now.process_busy >= BUSY:
         return _underused(busiest, idle_use, now, saturated)
     return None
-
-
-def _idle_gpu(steps: Sequence[Step], live: Mapping[str, StepStatistics]) -> float | None:
-    """Return the utilisation, 0 to 1, of these steps' busiest GPU; None where it works or is unknown."""
-    use = max((use for step in steps if (use := live[step.name].gpu_use) is not None), default=None)
-    return use if use is not None and use < IDLE_GPU else None
 
 
 def _starved(
@@ -236,14 +204,11 @@ def _starved(
         return None
     slow = max(reversed(busy), key=lambda name: live[name].busy)  # of equals, the nearest to the model
     beside = slow != DECODE and DECODE in live and bool(live[slow].workers.keys() & live[DECODE].workers.keys())
-    idle = "A model stands idle" if gpu_use is None else f"The GPU is used {_percent(gpu_use)}"
-    reason = (
-        f"{idle}: {step.name} waits {_percent(live[step.name].starved)} of its time for input while {slow}'s processes "
-        f"are busy {_percent(live[slow].process_busy)}"
-    )
-    workers = step.placement.workers
-    less = f", or lower {step.name}'s workers from {workers}" if workers > 1 else ""
-    if full := saturation(live[slow].cpu_use, saturated=(DECODE if beside else slow) in saturated):
+    reason = "A model stands idle" if gpu_use is None else f"The GPU is used {_percent(gpu_use)}"
+    reason += f": {step.name} waits {_percent(live[step.name].starved)} of its time for input while "
+    reason += f"{slow}'s processes are busy {_percent(live[slow].process_busy)}"
+    less = f", or lower {step.name}'s workers from {count}" if (count := step.placement.workers) > 1 else ""
+    if full := _saturation(live[slow], saturated=(DECODE if beside else slow) in saturated):
         change = f"more workers will not help, as {full}: lower {slow}'s cost{less}"
         if not beside and slow != DECODE and (used := live[slow].cpu_use) is not None and used < SATURATED:
             change = f"{_BOOK_LESS.format(slow)}, as {full}{less}"
@@ -255,31 +220,24 @@ def _starved(
 
 def _underused(step: Step, gpu_use: float, now: StepStatistics, saturated: Collection[str]) -> Advice | None:
     """Advise on a step that is busy while its GPU is not: by its batch, or by its work outside the model."""
-    busy = f"{step.name}'s processes are busy {_percent(now.process_busy)}"
-    reason = f"The GPU is used {_percent(gpu_use)} although {busy}"
+    reason = (
+        f"The GPU is used {_percent(gpu_use)} although {step.name}'s processes are busy {_percent(now.process_busy)}"
+    )
     if now.phases.get("infer", 0.0) < MODEL:
         change = f"give {step.name} one more worker on the GPU in the profile"
-        if full := saturation(now.cpu_use, saturated=step.name in saturated):
+        if full := _saturation(now, saturated=step.name in saturated):
             change = f"more workers will not help, as {full}: lower its cost by its settings"
         return Advice(rule="host", step=step.name, reason=f"{reason}, less than half of it in the model", change=change)
     if step.stage.scope is not Scope.ROW:
         return None
-    reason = f"{reason} with batches of {step.placement.batch}"
-    return Advice(rule="batch", step=step.name, reason=reason, change=f"raise {step.name}'s batch in the profile")
+    reason, change = f"{reason} with batches of {step.placement.batch}", f"raise {step.name}'s batch in the profile"
+    return Advice(rule="batch", step=step.name, reason=reason, change=change)
 
 
-_DECODE_LESS = "read smaller images (a step's `size`) or fewer frames (`decode.every_nth`)"
-_BOOK_LESS = "lower {}'s cpus in the profile, so that more of its workers run"
-
-
-def saturation(cpu_use: float | None, *, saturated: bool) -> str:
-    """Explain why another worker would not help; empty where it might.
-
-    `cpu_use` is of the step's nodes while it worked, 0 to 1, by all programs; None if not measured. `saturated` is True
-    if the plan has no core for another of the step's workers.
-    """
-    used = "" if cpu_use is None else f" (CPU {_percent(cpu_use)})"
-    if cpu_use is not None and cpu_use >= SATURATED:
+def _saturation(now: StepStatistics, *, saturated: bool) -> str:
+    """Explain why another worker would not help; empty where it might. The plan may have no core (`saturated`)."""
+    used = "" if now.cpu_use is None else f" (CPU {_percent(now.cpu_use)})"
+    if now.cpu_use is not None and now.cpu_use >= SATURATED:
         return f"all cores are taken{used}"
     return f"no core is free for another process{used}" if saturated else ""
 

@@ -3,8 +3,6 @@
 GPU figures come from NVML and are missing without a driver. All other figures come from psutil.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -202,7 +200,6 @@ def to_line(sample: Mapping[str, Any]) -> bytes:
 
 
 def _counts() -> dict[str, float]:
-    """Return bytes read, written, received and sent since the machine booted."""
     counts: dict[str, float] = {}
     with suppress(Exception):  # a container may hide the disks or the network
         disk = psutil.disk_io_counters()

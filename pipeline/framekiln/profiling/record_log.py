@@ -8,8 +8,6 @@ A killed process loses its last second of records on a disk, and its last `BUCKE
 torn last line. A run never ends because its records cannot be written.
 """
 
-from __future__ import annotations
-
 import atexit
 import io
 import json
@@ -108,11 +106,8 @@ def runs(store: Store) -> list[str]:
 def read(store: Store, kind: RecordKind, run: str, *, consumed: Consumed | None = None) -> pa.Table:
     """Return a run's records of one kind, gathered or not, in the order in which they began.
 
-    `consumed` receives how many bytes of each stream were read, now or when they were gathered.
-
-    Raises:
-        GoneError: the run has just ended, and its streams have been gathered.
-        DamagedError: the gathered records cannot be read.
+    `consumed` receives how many bytes of each stream were read, now or when they were gathered. Raises GoneError: the
+    run has just ended, and its streams have been gathered. Raises DamagedError: the gathered records cannot be read.
     """
     pieces = list(batches(store, kind, run, consumed=consumed))
     return pa.concat_tables(pieces or [kind.to_table(())]).sort_by(kind.time)
@@ -130,10 +125,8 @@ def batches(
     """Yield the records that `read` returns in pieces, so that a run of any length fits into memory.
 
     Records of one process come in the order in which they were written, or began. Without `columns` all are read.
-
-    Raises:
-        GoneError: the run has just ended, and its streams have been gathered.
-        DamagedError: the gathered records cannot be read.
+    Raises GoneError: the run has just ended, and its streams have been gathered. Raises DamagedError: the gathered
+    records cannot be read.
     """
     consumed = {} if consumed is None else consumed
     chosen = list(columns) or None  # a file of another version must fail where all columns are read
@@ -171,7 +164,6 @@ def _gathered(
 
 
 def _pieces(store: Store, name: str, rows: int, consumed: Consumed) -> Iterator[list[dict[str, Any]]]:
-    """Yield the parsed lines of a stream in pieces, from the first byte that was not consumed."""
     with store.open(f"{PROFILE}/{name}") as source:
         source.seek(consumed.setdefault(name, 0))
         lines = _parsed(source, consumed, name)

@@ -4,8 +4,6 @@ Events are sent and summed up while a run goes on: progress, live figures, metri
 the time can be analysed afterwards. A record is written as a line of JSON and stored as a row of Parquet.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """A run's profile, computed from its records: for run.json, for the report and for `framekiln profile`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -21,7 +19,7 @@ from framekiln.profiling.record_log import CALLS, NODES, batches, began, read, r
 from framekiln.profiling.records import PACKET
 from framekiln.profiling.stats.speed import others_use
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
-from framekiln.profiling.targets import GpuStatistics, TargetResult, compare_targets
+from framekiln.profiling.targets import TargetResult, compare_targets, gpu_figures
 
 _OTHER_RUNS = 3  # named in a message at most
 
@@ -54,7 +52,7 @@ def profile_of(
     nodes, calls = read(store, NODES, run), read(store, CALLS, run)
     if not (steps := step_statistics(calls, nodes)):
         return None
-    results = compare_targets(targets, GpuStatistics.of(calls, nodes), steps) if targets else []
+    results = compare_targets(targets, gpu_figures(calls, nodes), steps) if targets else []
     advice = bottleneck(steps, saturated, others_use(calls, nodes))
     return RunProfile(run=run, steps=steps, bottleneck=advice, targets=results, saturated=saturated)
 
@@ -62,11 +60,8 @@ def profile_of(
 def choose_run(store: Store, name: str | None, warn: Callable[[str], None] = lambda _: None) -> str:
     """Return the run of this name, or the run that began last.
 
-    `warn` gets a sentence for each run with damaged records, as it may have been the last one.
-
-    Raises:
-        DamagedError: the records of that run, or of all runs, are damaged.
-        OutputError: there are no records, or none of that run.
+    `warn` gets a sentence for each run with damaged records, as it may have been the last one. Raises DamagedError: the
+    records of that run, or of all runs, are damaged. Raises OutputError: there are no records, or none of that run.
     """
     starts: dict[str, float] = {}
     damaged: dict[str, DamagedError] = {}

@@ -157,17 +157,13 @@ class StepWork:
         if self._recorder is not None and len(own):
             call = Record(kind=CALL, step=self._record.step, started=started, seconds=seconds, device=device)
             call.unit, call.rows, call.retries = self._record.unit, len(own), self._call_retries
-            call.start, call.stop, call.cost = self._extent(own)
+            call.start, call.stop, call.cost = 0, len(own), 0
+            if self._place is not None:  # rows of the unit, and their pixels at full size
+                first, last = (self._record.start + int(self._place[own[end]]) for end in (0, -1))
+                call.start, call.stop, call.cost = first, last + 1, int(self._pixels[own].sum())
             call.items, call.durations, call.memory = items, phases, memory
             self._recorder.write(call)
         self._call_retries = 0
-
-    def _extent(self, own: NDArray[np.int64]) -> tuple[int, int, int]:
-        """Return the first row in the unit, the row after the last one, and the rows' pixels at full size."""
-        if self._place is None:
-            return 0, len(own), 0
-        first = self._record.start
-        return first + int(self._place[own[0]]), first + int(self._place[own[-1]]) + 1, int(self._pixels[own].sum())
 
     def finish(
         self,
@@ -202,7 +198,6 @@ class StepWork:
 
 
 def _uncompiled(step: str, reasons: Sequence[str]) -> str:
-    """Return a sentence on what torch did not compile; empty if there are no reasons."""
     if not reasons:
         return ""
     code = "FK-COMPILE-FAILED"

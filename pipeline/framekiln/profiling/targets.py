@@ -1,7 +1,6 @@
-"""Targets: the one form of `--target` for runs and benches, and those of a profile compared with a run."""
+"""Limits of figures: the one form of `--target` and `--fail-if`; and targets of a profile compared with a run."""
 
-from __future__ import annotations
-
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,45 +15,56 @@ from framekiln.profiling.stats.steps import StepStatistics
 
 MET, NOT_MET, NOT_MEASURED = "met", "not met", "not measured"
 
-_FORM = re.compile(r"(?:(?P<step>[^\s<>,]+)\.)?(?P<figure>\w+)\s*(?P<sign>[<>])\s*(?P<number>\d+(?:\.\d+)?)")
+_FORM = re.compile(
+    r"(?:(?P<step>[^\s<>=,]+)\.)?(?P<figure>[A-Za-z]\w*)\s*(?P<sign><=|>=|<|>)\s*"
+    r"(?P<number>[+-]?\d+(?:\.\d+)?)\s*(?P<percent>%?)"
+)
+_SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _LESS_IS_BETTER = ("vram_peak_percent", "call_p95_ms")
 _MORE_IS_BETTER = ("rows_per_minute",)  # more than the upper end of a range is met too
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """One target of `--target`: a figure and its limit."""
+    """A figure beside a number: a target of `--target`, or a forbidden state of `--fail-if`."""
 
-    step: str | None = None  # None: of the whole run, or of a bench
+    text: str  # as it was written
+    step: str | None = None  # None: of the whole run, of every step, or of a bench
     figure: str
-    sign: str = "<"  # the side on which it is met
-    number: float
+    sign: str  # the side of the number on which it holds
+    number: float  # a share where it is relative: -0.05 is 5 % less
+    relative: bool = False  # a change against the base
 
-    @property
-    def text(self) -> str:
-        """The target as it is written."""
-        return f"{f'{self.step}.' if self.step else ''}{self.figure}{self.sign}{self.number:g}"
+    def holds(self, value: float) -> bool:
+        """Return whether a value is on that side."""
+        return bool(_SIGNS[self.sign](value, self.number))
+
+
+def read_limit(text: str) -> Limit | None:
+    """Return a limit of the form `[STEP.]FIGURE<NUMBER`, with a percent sign for a change; None for another form."""
+    if (m := _FORM.fullmatch(text)) is None:
+        return None
+    step, figure, sign, percent = m["step"], m["figure"], m["sign"], bool(m["percent"])
+    number = float(m["number"]) / (100 if percent else 1)
+    return Limit(text=text, step=step, figure=figure, sign=sign, number=number, relative=percent)
 
 
 def parse_limits(
-    text: str,
-    is_known: Callable[[Limit], bool],
-    mistake: Callable[[str], ConfigError],
-    sets: Mapping[str, Sequence[Limit]] | None = None,
+    text: str, is_known: Callable[[Limit], bool], fix: str, sets: Mapping[str, str] | None = None, *, code: str
 ) -> list[Limit]:
     """Return the targets in a list such as `p50<16.67, faces.call_p95_ms<200`; a word may be the name of a set.
 
-    Raises:
-        ConfigError: that of `mistake`, for a word of another form or a target that is not known.
+    Raises ConfigError: a word has another form, or the target is not known; `fix` and `code` are the message's.
     """
     limits: list[Limit] = []
     for word in (word.strip() for word in text.split(",") if word.strip()):
-        m = _FORM.fullmatch(word)
-        found = [Limit(step=m["step"], figure=m["figure"], sign=m["sign"], number=float(m["number"]))] if m else []
-        found = list((sets or {}).get(word, filter(is_known, found)))
-        if not found:
-            raise mistake(word)
-        limits += found
+        if word in (sets or {}):
+            limits += parse_limits((sets or {})[word], is_known, fix, code=code)
+            continue
+        limit = read_limit(word.replace(" ", ""))
+        if limit is None or limit.relative or limit.sign not in ("<", ">") or not is_known(limit):
+            raise ConfigError(f"--target {word!r} is no target{fix}.", code=code)
+        limits.append(limit)
     return limits
 
 
@@ -68,30 +78,24 @@ class TargetResult:
     verdict: str  # met, not met, not measured
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuStatistics:
-    """The GPUs of a run, all steps together; None where they were not sampled."""
-
-    gpu_use_percent: float | None = None
-    vram_peak_percent: float | None = None
-
-    @classmethod
-    def of(cls, calls: pa.Table, nodes: pa.Table) -> GpuStatistics:
-        """Compute them from a run's records and the samples of its nodes."""
-        use = gpu_use(calls, nodes)
-        filled = [
-            100 * gpu["memory_gb"] / gpu["total_gb"]
-            for gpus in nodes["gpus"].to_pylist()
-            for gpu in gpus or ()
-            if gpu["memory_gb"] is not None and gpu["total_gb"]
-        ]
-        return cls(gpu_use_percent=None if use is None else 100 * use, vram_peak_percent=max(filled, default=None))
+def gpu_figures(calls: pa.Table, nodes: pa.Table) -> dict[str, float | None]:
+    """Return the targets' figures of the GPUs of a run, all steps together; None where they were not sampled."""
+    use = gpu_use(calls, nodes)
+    filled = [
+        100 * gpu["memory_gb"] / gpu["total_gb"]
+        for gpus in nodes["gpus"].to_pylist()
+        for gpu in gpus or ()
+        if gpu["memory_gb"] is not None and gpu["total_gb"]
+    ]
+    return {"gpu_use_percent": None if use is None else 100 * use, "vram_peak_percent": max(filled, default=None)}
 
 
-def compare_targets(targets: Targets, gpus: GpuStatistics, steps: Sequence[StepStatistics]) -> list[TargetResult]:
+def compare_targets(
+    targets: Targets, gpus: Mapping[str, float | None], steps: Sequence[StepStatistics]
+) -> list[TargetResult]:
     """Compare each target of a profile with its measurement; targets of the whole run come first."""
     by_name = {step.step: step for step in steps}
-    results = [_compare(name, aim, getattr(gpus, name)) for name, aim in _set_targets(targets)]
+    results = [_compare(name, aim, gpus.get(name)) for name, aim in _set_targets(targets)]
     for step, aims in targets.steps.items():
         statistics = by_name.get(step)
         results += [_compare(f"{step}.{name}", aim, _measured(statistics, name)) for name, aim in _set_targets(aims)]
@@ -101,12 +105,15 @@ def compare_targets(targets: Targets, gpus: GpuStatistics, steps: Sequence[StepS
 def parse_targets(text: str) -> Targets:
     """Return the targets in a list such as `faces.call_p95_ms<200, categorize.rows_per_minute>600`.
 
-    Raises:
-        ConfigError: one has another form, or names a figure that has no target.
+    Raises ConfigError: one has another form, or names a figure that has no target.
     """
     of_run: dict[str, float] = {}
     of_steps: dict[str, dict[str, float]] = {}
-    for limit in parse_limits(text, _is_known, _unknown):
+    fix = (
+        " of a run; write STEP.call_p95_ms<MS, STEP.rows_per_minute>ROWS, [STEP.]gpu_use_percent>PERCENT or "
+        "vram_peak_percent<PERCENT"
+    )
+    for limit in parse_limits(text, _is_known, fix, code="FK-PROFILE-TARGET"):
         place = of_steps.setdefault(limit.step, {}) if limit.step else of_run
         place[limit.figure] = limit.number
     return Targets.model_validate({**of_run, "steps": of_steps})
@@ -116,14 +123,6 @@ def _is_known(limit: Limit) -> bool:
     known = StepTargets if limit.step else Targets
     is_named = limit.figure in known.model_fields.keys() - {"steps"}
     return is_named and (limit.figure in _LESS_IS_BETTER) is (limit.sign == "<")
-
-
-def _unknown(word: str) -> ConfigError:
-    return ConfigError(
-        f"--target {word!r} is no target of a run; write STEP.call_p95_ms<MS, STEP.rows_per_minute>ROWS, "
-        "[STEP.]gpu_use_percent>PERCENT or vram_peak_percent<PERCENT.",
-        code="FK-PROFILE-TARGET",
-    )
 
 
 def _set_targets(targets: Targets | StepTargets) -> Iterator[tuple[str, Any]]:
@@ -147,14 +146,9 @@ def _compare(figure: str, aim: float | tuple[float | None, float | None], value:
     else:
         least, most = (None, aim) if name in _LESS_IS_BETTER else (aim, None)
     upper = None if name in _MORE_IS_BETTER and least is not None else most
-    text = _range(least, most)
+    text = f"at most {most:,g}" if least is None else f"at least {least:,g}"
+    text = text if least is None or most is None else f"{least:,g} to {most:,g}"
     if value is None:
         return TargetResult(figure=figure, aim=text, value=None, verdict=NOT_MEASURED)
     met = (least is None or value >= least) and (upper is None or value <= upper)
     return TargetResult(figure=figure, aim=text, value=round(value, 4), verdict=MET if met else NOT_MET)
-
-
-def _range(least: float | None, most: float | None) -> str:
-    if least is None or most is None:
-        return f"at most {most:,g}" if least is None else f"at least {least:,g}"
-    return f"{least:,g} to {most:,g}"

@@ -1,12 +1,15 @@
-"""The plan of a run as plain values, as `plan --json` prints them (docs/hardware/planning.md), and what it left out."""
+"""A plan as plain values, as `plan --json` prints them (docs/hardware/planning.md), and what run.json tells of one."""
 
+import importlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from framekiln.contract.columns import SOURCE
 from framekiln.contract.errors import UserError
 from framekiln.contract.row_errors import DECODE
-from framekiln.contract.stage import Scope
+from framekiln.contract.stage import Scope, Stage
 from framekiln.planning.plan import Plan
 from framekiln.planning.processes.waves import Wave
 from framekiln.planning.step import DecodeStep, Step
@@ -107,3 +110,21 @@ def fetching(megabytes: float) -> str:
     """Return what the command that follows does."""
     size = f"{megabytes / 1000:.1f} GB" if megabytes >= 1000 else f"{megabytes:.3g} MB"
     return f"This fetches {size}; the same run then adds them and computes nothing twice"
+
+
+def rebuild(steps: Mapping[str, Any]) -> dict[str, Stage]:
+    """Return stages by step of a run.json. A step whose code is missing or of another version is left out."""
+    stages = {name: _rebuild_stage(step) for name, step in steps.items()}
+    return {name: stage for name, stage in stages.items() if stage is not None}
+
+
+def _rebuild_stage(step: Mapping[str, Any]) -> Stage | None:
+    module, _, attribute = str(step.get("use", "")).partition(":")
+    try:
+        kind = getattr(importlib.import_module(module), attribute)
+        if not (isinstance(kind, type) and issubclass(kind, Stage)):
+            return None
+        stage = kind(TypeAdapter(kind.Config).validate_python(dict(step.get("settings", {}))))
+    except Exception:  # code of another version may raise anything; readers continue without the stage
+        return None
+    return stage if stage.version == step.get("version", stage.version) else None

@@ -47,8 +47,7 @@ class Extract:
 def find_table(store: Store, name: str, expected: pa.Schema | None = None) -> TableFiles:
     """Return the files of a table; empty where there are none.
 
-    Raises:
-        DamagedError: a file lacks one of the expected columns, or cannot be read.
+    Raises DamagedError: a file lacks one of the expected columns, or cannot be read.
     """
     files = tuple(f"{name}/{item}" for item in store.names(name) if item.endswith(".parquet"))
     return TableFiles(name=name, files=files, counts=tuple(store.count_rows(path, expected) for path in files))
@@ -69,8 +68,7 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows in batches; a column may be the path of a leaf, as in `poses.list.element.score`.
 
-    Raises:
-        DamagedError: the file lacks one of the expected columns, or cannot be read.
+    Raises DamagedError: the file lacks one of the expected columns, or cannot be read.
     """
     with store.parquet(path) as file:
         check_types(file.schema_arrow, expected)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from framekiln.lab.output.cells import Leak, MemoryPoint, SpeedUp
 from framekiln.lab.output.results import Finding
 from framekiln.lab.sweep.batch_search import curves, knee
-from framekiln.reporting.bench.history import entry_of
+from framekiln.reporting.bench.history import changes, entry_of, judge
 from framekiln.reporting.bench.page import memory_charts, render
-from framekiln.reporting.bench.regression import changes, judge
 from framekiln.reporting.bench.tables import sections
 from tests.lab.report.results import layer, memory, read_tables, report, result
 from tests.support.runs.report_reader import LOADS, Tags

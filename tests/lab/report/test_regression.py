@@ -9,9 +9,8 @@ import pytest
 
 from framekiln.contract.errors import ConfigError, OutputError
 from framekiln.lab.output.results import SUMMARY, read_report, write_report, write_tables
-from framekiln.reporting.bench.history import append, entry_of, read, steps
+from framekiln.reporting.bench.history import append, changes, entry_of, judge, lost, other_machine, read, steps
 from framekiln.reporting.bench.page import write_page
-from framekiln.reporting.bench.regression import changes, judge, lost, other_machine
 from tests.lab.report.results import layer, memory, noisy, report, result
 
 

@@ -10,9 +10,8 @@ from PIL import Image
 from framekiln.contract.errors import InputError, MediaError
 from framekiln.device import Meter
 from framekiln.lab.sav.layout import EVERY, MISSING, NAME, annotated_videos, appears, made_disc, write_made_video
+from framekiln.lab.sav.masks import ObjectScores, evaluated, points_of
 from framekiln.lab.sav.measure import ObjectBench
-from framekiln.lab.sav.scores import ObjectScores, evaluated
-from framekiln.lab.sav.trackers import points_of
 
 FRAMES, SIZE = 330, (45, 80)
 

@@ -12,10 +12,8 @@ import torch
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.placement import Placement
 from framekiln.lab.sav.layout import NAME, annotated_videos, write_made_video
-from framekiln.lab.sav.measure import SavBench, SavSettings, VideoModel
-from framekiln.lab.sav.scores import draw
-from framekiln.lab.sav.summary import summarize, write_video_csv
-from framekiln.lab.sav.trackers import check_model
+from framekiln.lab.sav.masks import check_model, draw
+from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow, measure_videos, summarize, write_video_csv
 from framekiln_stages.nets.sam2.video import Tracker
 from tests.support.stages.sam import video_reference as reference
 
@@ -58,8 +56,12 @@ class Full(Whole):
         raise torch.OutOfMemoryError
 
 
-def bench(folder, **settings) -> SavBench:
-    return SavBench(videos=annotated_videos(folder), settings=SavSettings(**settings))
+def rows(folder, model, **settings) -> list[VideoRow]:
+    return list(measure_videos(model, annotated_videos(folder), SavSettings(**settings)))
+
+
+def named(name, build) -> VideoModel:
+    return VideoModel(name=name, weights="none", build=build)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def bench(folder, **settings) -> SavBench:
 def test_a_small_sam_2_tracks_from_each_prompt(folder, one_thread, prompt):
     """Weights are random, so that masks mean nothing; sizes, numbers of frames and ranges do."""
     model = VideoModel(name="toy", weights="dummy", build=lambda: Tracker(reference.model(), Placement()))
-    (row,) = bench(folder, prompt=prompt, runs=1, limit_objects=1).rows(model)
+    (row,) = rows(folder, model, prompt=prompt, runs=1, limit_objects=1)
     assert (row.outcome, row.weights, row.video, row.object, row.frames) == ("ok", "dummy", NAME, "000", 13)
     assert row.latency_ms.count == 12 and row.fps > 0 and row.first_ms > 0
     # annotated are 0, 4, 12 (8 has no PNG); the first and the last do not count
@@ -76,7 +78,7 @@ def test_a_small_sam_2_tracks_from_each_prompt(folder, one_thread, prompt):
 
 
 def test_rows_by_object_and_run_and_a_line_for_each(folder, tmp_path):
-    found = list(bench(folder, runs=2).rows(VideoModel(name="whole", weights="none", build=Whole)))
+    found = rows(folder, named("whole", Whole), runs=2)
     assert [(row.object, row.run, row.frames) for row in found] == [
         ("000", 1, 13),
         ("000", 2, 13),
@@ -98,7 +100,7 @@ def test_rows_by_object_and_run_and_a_line_for_each(folder, tmp_path):
 def test_limits_of_objects_and_overlays_of_the_first_run(folder, tmp_path):
     tracker = Whole()
     settings = {"runs": 2, "limit_objects": 1, "overlays": tmp_path}
-    list(bench(folder, **settings).rows(VideoModel(name="whole", weights="none", build=lambda: tracker)))
+    rows(folder, named("whole", lambda: tracker), **settings)
     assert tracker.frames == 3 + 2 * 13  # the warm-up, and two runs
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.jpg") if path.parent.name == "000"] == [
         f"whole/{NAME}/000/00004.jpg"
@@ -107,7 +109,7 @@ def test_limits_of_objects_and_overlays_of_the_first_run(folder, tmp_path):
 
 def test_a_model_is_warmed_up_once(folder):
     tracker = Whole()
-    list(bench(folder, runs=1).rows(VideoModel(name="whole", weights="none", build=lambda: tracker)))
+    rows(folder, named("whole", lambda: tracker), runs=1)
     assert tracker.frames == 3 + 13 + 5
 
 
@@ -123,10 +125,10 @@ def test_an_overlay_shows_the_mask_and_the_true_outline():
 
 def test_damage_and_full_memory_become_rows(folder):
     (video,) = annotated_videos(folder)
-    (full,) = bench(folder, limit_objects=1).rows(VideoModel(name="fp32", weights="none", build=Full))
+    (full,) = rows(folder, named("fp32", Full), limit_objects=1)
     assert full.outcome == "oom" and full.fps is None
     video.frames[6].write_bytes(b"\xff\xd8\xff\xe0")
-    broken = list(bench(folder, runs=3).rows(VideoModel(name="whole", weights="none", build=Whole)))
+    broken = rows(folder, named("whole", Whole), runs=3)
     assert [(row.object, row.outcome) for row in broken] == [("000", "error"), ("001", "ok")] + [("001", "ok")] * 2
     (summary,) = summarize([*broken, replace(broken[0], object="002")])
     assert (summary.runs, summary.failed, summary.objects) == (3, 2, 1)

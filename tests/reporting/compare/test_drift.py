@@ -14,8 +14,7 @@ from framekiln.contract.columns import field
 from framekiln.contract.stage import Scope, Stage, Table
 from framekiln.output.object_store import Store
 from framekiln.reporting.compare.comparison import compare
-from framekiln.reporting.compare.drift.drift import compare_columns, find_drift
-from framekiln.reporting.compare.drift.row_sampling import OutputRows, common, sample
+from framekiln.reporting.compare.drift import OutputRows, common, compare_columns, find_drift, sample
 from framekiln.reporting.compare.runs import read_run, read_sides
 from tests.support.runs.compare_factory import invoke, make
 from tests.support.runs.report_factory import Marked, step

@@ -29,8 +29,8 @@ def rated(rate, **more):
 def test_conditions_of_the_grammar_are_parsed(step, figure, sign, amount, way, gap):
     change, value = parse(f"{step}{figure}{gap}{sign}{gap}{way}{amount:f}%, {step}{figure}{sign}{amount:f}")
     assert (change.step or "") == step.rstrip(".") and change.figure == figure and change.sign == sign
-    assert change.relative and change.threshold == pytest.approx(float(f"{way}{amount}") / 100)
-    assert not value.relative and value.threshold == pytest.approx(amount)
+    assert change.relative and change.number == pytest.approx(float(f"{way}{amount}") / 100)
+    assert not value.relative and value.number == pytest.approx(amount)
 
 
 @pytest.mark.parametrize(

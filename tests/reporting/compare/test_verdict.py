@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from framekiln.cli.app import app
 from framekiln.reporting.compare.comparison import compare
-from framekiln.reporting.compare.drift.drift import StepDrift, TableDrift
+from framekiln.reporting.compare.drift import StepDrift, TableDrift
 from framekiln.reporting.compare.page import default_path, render, verdict
 from framekiln.reporting.compare.runs import read_sides
 from framekiln.runtime.run.change_report import differences

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from framekiln.reporting.html.gallery.contact_sheets import IMAGES, LARGEST, MOST_BYTES, ROWS
+from framekiln.reporting.html.gallery.gallery import IMAGES, LARGEST, MOST_BYTES, ROWS
 from tests.support.media.collections_factory import photo
 from tests.support.runs.report_factory import output
 from tests.support.runs.report_reader import page, parsed, text

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framekiln.output.object_store import Store
-from framekiln.reporting.kit.formatting import axis_value, cell, count, duration, number, share, shorten
 from framekiln.reporting.kit.histograms import distributions
+from framekiln.reporting.kit.texts import axis_value, cell, count, duration, number, share, shorten
 from framekiln.reporting.table_rows import Extract, extract, find_table
 
 

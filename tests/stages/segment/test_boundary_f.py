@@ -12,7 +12,7 @@ from scipy.ndimage import distance_transform_edt
 
 from benchmarks.objects import score
 from framekiln.lab.sav.layout import annotated_videos
-from framekiln.lab.sav.scores import contour_accuracy, outline, region_similarity
+from framekiln.lab.sav.masks import contour_accuracy, outline, region_similarity
 
 
 def disc(radius: float, x: float = 100, y: float = 100, side: int = 200) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from framekiln.api.bench_options import CellOptions, bench_plan
-from framekiln.cli.bench.options import NsightOptions
+from framekiln.cli.bench.command import NsightOptions
 from framekiln.cli.console import interruptible
 from framekiln.lab.measure.device_facts import bench_environment
 from framekiln.lab.models.registry import find_model, is_step
@@ -25,9 +25,7 @@ from framekiln.reporting.terminal.console import print_line
 def bench_nsight(console: Console, models: Sequence[str], cells: CellOptions, nsight: NsightOptions, out: Path) -> None:
     """Record the first cell of each model, and write findings into `profile_stats.json` and the page.
 
-    Raises:
-        ConfigError: a tool or a permission is missing, or a model is unknown.
-        SetupError: a tool failed.
+    Raises ConfigError: a tool or a permission is missing, or a model is unknown. Raises SetupError: a tool failed.
     """
     targets = _list_targets(models, cells)
     recorder = NsightRecorder(folder=out / "nsight", note=partial(print_line, console))
@@ -54,22 +52,24 @@ def bench_nsight(console: Console, models: Sequence[str], cells: CellOptions, ns
 
 
 def _list_targets(models: Sequence[str], cells: CellOptions) -> list[Target]:
-
     plan = bench_plan(cells)
     for name in models:
         if not is_step(name, plan.pipeline):
             find_model(name, plan.pipeline, plan.weights_dir)
-    how: dict[str, Any] = {
-        "device": plan.measure.device,
-        "weights_dir": plan.weights_dir,
-        "own_batch": not cells.get("batch"),
-    }
-    how |= {"pipeline": cells.get("pipeline"), "inputs": tuple(plan.inputs)}
-    return [Target(model=name, cell=plan.first_cell, **how) for name in models]
+    pipeline: Any = cells.get("pipeline")
+    target = Target(
+        model="",
+        cell=plan.first_cell,
+        own_batch=not cells.get("batch"),
+        device=plan.measure.device,
+        weights_dir=plan.weights_dir,
+        pipeline=pipeline,
+        inputs=tuple(plan.inputs),
+    )
+    return [replace(target, model=name) for name in models]
 
 
 def _list_asked(nsight: NsightOptions) -> list[tuple[str, NsightTool, Mode | None]]:
-
     asked: list[tuple[str, NsightTool, Mode | None]] = []
     if nsight.nsys is not None or not nsight.ncu:
         asked.append(("--nsys", NSYS, nsight.nsys or "external"))
@@ -86,7 +86,6 @@ def _list_commands(nsight: NsightOptions, recorder: Any, targets: Sequence[Targe
 
 
 def _record(recorder: Any, tool: Sequence[str], target: Target, mode: Mode | None) -> tuple[Any, list[Finding]]:
-
     if mode is None:
         kernels = recorder.record_kernels(tool, target)
         return [asdict(kernel) for kernel in kernels], list(compute_findings(target.model, kernels))

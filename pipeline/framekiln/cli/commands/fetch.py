@@ -56,7 +56,10 @@ def fetch(
     users = _find_users(pipeline, profile, PlanOptions(stages=names(stages), settings=tuple(settings or ())))
     everything = all_ or ((list_ or verify) and not stages)
     lock = merged_lock(read_pipeline(pipeline).models)
-    entries = _choose(lock, wanted or list(lock if everything else users))
+    wanted = wanted or list(lock if everything else users)
+    for name in wanted:
+        check_known(name, lock, f"The weights lockfile has no entry {name!r}.", code="FK-UNKNOWN-WEIGHTS")
+    entries = [lock[name] for name in dict.fromkeys(wanted)]
     if list_:
         _print_list(console, entries, users, weights_dir)
     elif verify:
@@ -73,12 +76,6 @@ def _find_users(pipeline: str | None, profile: str, options: PlanOptions) -> Use
         for name in step.stage.weights:
             users[name].append(step.name)
     return users
-
-
-def _choose(lock: Mapping[str, WeightsEntry], wanted: Sequence[str]) -> list[WeightsEntry]:
-    for name in wanted:
-        check_known(name, lock, f"The weights lockfile has no entry {name!r}.", code="FK-UNKNOWN-WEIGHTS")
-    return [lock[name] for name in dict.fromkeys(wanted)]
 
 
 def _bring(
@@ -121,7 +118,6 @@ def _verify(console: Console, entries: Sequence[WeightsEntry], weights_dir: Path
 def _collect_paths(
     entries: Sequence[WeightsEntry], work: Callable[[WeightsEntry], Path | None], errors: list[WeightsError]
 ) -> Iterator[tuple[WeightsEntry, Path]]:
-    """Yield the entries with the files that some work gives; its errors are added to a list."""
     for entry in entries:
         try:
             path = work(entry)

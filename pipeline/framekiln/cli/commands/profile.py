@@ -1,7 +1,5 @@
 """`framekiln profile` and `framekiln trace`: where the time of a run went, as text and as a timeline."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator
@@ -23,8 +21,7 @@ from framekiln.profiling.export.trace_events import events
 from framekiln.profiling.run_profile import RunProfile, choose_run
 from framekiln.profiling.stats.steps import StepStatistics
 from framekiln.profiling.targets import NOT_MEASURED, NOT_MET, parse_targets
-from framekiln.reporting.kit.formatting import figure, share, shares
-from framekiln.reporting.kit.tables import Column, TextTable, numbers, words
+from framekiln.reporting.kit.texts import Column, TextTable, figure, numbers, share, shares, words
 from framekiln.reporting.plan_facts import recorded_changes
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 from framekiln.runtime.run.progress import unfinished
@@ -95,8 +92,9 @@ def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
     ):
         show_table(console, table, title=False, whole=("step",), padding=DENSE)
     for step in run_profile.steps:
-        if step.phases.get("queue"):
-            print_line(console, _describe_parts(step))
+        if step.phases.get("queue"):  # its processes work on several packets at a time
+            busy = ", ".join(f"{part} {share:.2f}" for part, share in step.parts.items())
+            print_line(console, f"{step.step}, seconds a second of its processes: {busy}; its limit is {step.limit}.")
     print_line(console, f"Run {run_profile.run}. {run_profile.bottleneck}")
 
 
@@ -104,12 +102,6 @@ def _list_processes(step: StepStatistics, *, workers: bool) -> Iterator[dict[str
     yield {**step.to_dict(), "step": f"{step.step} x{len(step.workers)}"}
     for name, process in step.workers.items() if workers else ():
         yield {**asdict(process), "step": f"  {name}"}
-
-
-def _describe_parts(step: StepStatistics) -> str:
-    """Return how busy each part of a process with several packets in work was, and which one limits it."""
-    busy = ", ".join(f"{part} {share:.2f}" for part, share in step.parts.items())
-    return f"{step.step}, seconds a second of its processes: {busy}; its limit is {step.limit}."
 
 
 _LEVEL = 5  # of gzip: higher levels take longer than the events themselves

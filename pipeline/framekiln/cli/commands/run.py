@@ -46,10 +46,8 @@ def with_samples(request: RunRequest, console: Console) -> RunRequest:
     """Return the request, with the sample collection if it has no input.
 
     The collection is written beside the output, which all machines of a cluster reach. Steps without their weights are
-    left out, as the first run should show what is there.
-
-    Raises:
-        OutputError: the folder beside the output cannot be written.
+    left out, as the first run should show what is there. Raises OutputError: the folder beside the output cannot be
+    written.
     """
     if request.inputs:
         return request

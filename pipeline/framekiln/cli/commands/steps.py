@@ -79,19 +79,15 @@ def describe_stage(use: str, stage: Stage) -> dict[str, Any]:
     for item in fields(stage.config):
         value = getattr(stage.config, item.name)
         default = item.default_factory() if item.default_factory is not MISSING else item.default
+        kind = inspect.formatannotation(hints[item.name]).replace("collections.abc.", "").replace("typing.", "")
         settings[item.name] = {
-            "type": _write_type(hints[item.name]),
+            "type": re.sub(r"^Optional\[(.*)\]$", r"\1 | None", kind),
             "default": None if default is MISSING else default,
             "value": used.get(item.name) if value is None else value,
             "meaning": meanings.get(item.name, ""),
         }
     description = (inspect.getdoc(type(stage)) or "").partition("\n")[0]
     return {"use": use, "scope": stage.scope.value, "description": description, "settings": settings}
-
-
-def _write_type(hint: Any) -> str:
-    text = inspect.formatannotation(hint).replace("collections.abc.", "").replace("typing.", "")
-    return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", text)
 
 
 def setting_meanings(config: type) -> Mapping[str, str]:
@@ -138,8 +134,7 @@ def schema(kind: Kind, pipeline: PipelinePath = None) -> None:
 def file_schema(kind: str, pipeline: str | None = None) -> dict[str, Any]:
     """Return the JSON schema of a kind of file: pipeline, profile or models.
 
-    Raises:
-        ConfigError: the pipeline file is missing or invalid.
+    Raises ConfigError: the pipeline file is missing or invalid.
     """
     if kind == "models":
         found = TypeAdapter(Entries).json_schema()

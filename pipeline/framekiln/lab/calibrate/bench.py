@@ -167,8 +167,7 @@ class _Bench:
     def attempt(self, size: int, count: int) -> Sample:
         """Make calls of `count` rows.
 
-        Raises:
-            GaveUpError: the step raises another error than out-of-memory, or its children keep dying.
+        Raises GaveUpError: the step raises another error than out-of-memory, or its children keep dying.
         """
         self._set_up_for(count)
         result: Sample | ChildDied | CapturedError
@@ -209,7 +208,6 @@ class _Bench:
         return answer if isinstance(answer, float) else None
 
     def chunks(self) -> dict[str, int]:
-        """Return the chunk sizes of the last calls, and read the device; empty where the child has died."""
         answer: Any = self._child.call("seen", timeout_s=self._limits.hang_s) if self._child.is_there else None
         if not isinstance(answer, tuple):
             return {}
@@ -232,5 +230,4 @@ class _Bench:
         self._batch, self.ready = count, self.ready or answer
 
     def close(self) -> None:
-        """End the child."""
         self._child.end()

@@ -1,12 +1,9 @@
 """A calibration: sample rows of the input, each step with a model measured alone, and the resulting file."""
 
-from __future__ import annotations
-
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 from framekiln.contract.errors import ConfigError, ResourceError, SetupError
 from framekiln.lab.calibrate.bench import StepMeasurement, measure
@@ -16,31 +13,15 @@ from framekiln.planning.gpu.calibration_file import Calibration
 from framekiln.planning.plan import Plan
 from framekiln.planning.processes.resources import this_machine
 from framekiln.planning.step import Step
+from framekiln.profiling.step_work import pixels
 from framekiln.runtime.run.environment import package_version, processor
-
-
-class CalibrationObserver(Protocol):
-    """Receives the progress of a calibration."""
-
-    def on_producer(self, step: Step) -> None:
-        """A step with a model starts on the sample rows, since others read its columns."""
-
-    def on_rows(self, sample: SampleRows) -> None:
-        """The sample rows are complete."""
-
-    def on_step(self, step: Step) -> None:
-        """The measurement of a step starts."""
-
-    def on_measured(self, measurement: StepMeasurement, so_far: Calibration | None) -> None:
-        """The measurement of a step has ended; `so_far` holds all steps measured by now."""
 
 
 def measurable(plan: Plan, names: Sequence[str]) -> list[Step]:
     """Return the named steps with a model, or all of them without names; only those on the GPU if any runs there.
 
-    Raises:
-        ConfigError: none of these steps has a model.
-        ResourceError: a step runs on a GPU, and this machine has none.
+    Raises ConfigError: none of these steps has a model. Raises ResourceError: a step runs on a GPU, and this machine
+    has none.
     """
     models = [step for step in plan.first if has_model(step) and (not names or step.name in names)]
     on_gpu = [step for step in models if step.placement.device != "cpu"]
@@ -62,30 +43,38 @@ def measurable(plan: Plan, names: Sequence[str]) -> list[Step]:
 
 
 def calibrate(
-    plan: Plan, sources: Sequence[str], steps: Sequence[Step], limits: Limits, rows: int, observer: CalibrationObserver
+    plan: Plan,
+    sources: Sequence[str],
+    steps: Sequence[Step],
+    limits: Limits,
+    rows: int,
+    say: Callable[[str], None],
+    show: Callable[[StepMeasurement, Calibration | None], None],
 ) -> Calibration:
     """Measure each step alone on rows of the input.
 
-    Raises:
-        InputError: there is no input, or no frame in it.
-        SetupError: no call of any step succeeded.
+    `say` takes sentences on the way, `show` each step's figures with the calibration of all steps so far. Raises
+    InputError: there is no input, or no frame in it. Raises SetupError: no call of any step succeeded.
     """
-    sample = sample_rows(sources, plan, steps, rows, observer.on_producer)
-    observer.on_rows(sample)
+    sample = sample_rows(sources, plan, steps, rows, say)
+    tables = sample.sizes()
+    megapixels = ", ".join(f"{pixels(table).mean() / 1e6:.2f} MP" for table in tables)
+    rate = f"{sample.decode_rows_per_s:.1f} rows a second in one process"
+    say(f"Rows of {megapixels}; decoding and steps without a model: {rate}.")
+    for name, why in sample.failed.items():
+        say(f"{name} failed on some of them, which its readers then see without its columns: {why}")
     results: list[StepMeasurement] = []
-    calibration: Calibration | None = None
     with tempfile.TemporaryDirectory(prefix="framekiln-") as folder:
-        sizes = [write_rows(table, Path(folder) / f"{i}.arrow") for i, table in enumerate(sample.sizes())]
+        sizes = [write_rows(table, Path(folder) / f"{i}.arrow") for i, table in enumerate(tables)]
         for step in steps:
-            observer.on_step(step)
-            missing = [name for name in step.stage.inputs if name not in sample.rows.column_names]
-            if missing:
+            place = step.placement
+            say(f"\n{step.name}: {place.precision}{', compiled' if place.compile else ''}, {place.device}")
+            if missing := [name for name in step.stage.inputs if name not in sample.rows.column_names]:
                 results.append(StepMeasurement(step.name, notes=[f"nothing made its column {missing[0]!r}"]))
             else:
                 results.append(measure(step, sizes, limits, dummy=step.name in step.dummies))
-            calibration = _file(results, sample)
-            observer.on_measured(results[-1], calibration)
-    if calibration is None:
+            show(results[-1], _file(results, sample))
+    if (calibration := _file(results, sample)) is None:
         reasons = "; ".join(f"{result.step}: {', '.join(result.notes)}" for result in results)
         raise SetupError(f"No step could be measured ({reasons}).", code="FK-CALIBRATION-FAILED")
     return calibration

@@ -4,8 +4,6 @@ The measurement adds no wait inside a call. It reads the phases from the stage's
 from the meter after the last call.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

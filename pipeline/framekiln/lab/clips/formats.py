@@ -5,8 +5,6 @@ random times with a known mean rate. They wait until a batch is full, or until t
 enough.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -122,8 +120,7 @@ class Clip:
     def images(self) -> Iterator[Image]:
         """Yield frames (h w 3) without end, from the file's start again after its last one.
 
-        Raises:
-            MediaError: the file cannot be decoded, or has no frame.
+        Raises MediaError: the file cannot be decoded, or has no frame.
         """
         media = _media(self.path)
         while True:
@@ -150,8 +147,7 @@ def made_clip(item: ClipFormat, folder: Path, frames: int = MADE_FRAMES) -> Clip
 def clip_of_file(path: Path, eyes: int) -> Clip:
     """Return the clip of a user's file, with the size of its first frame.
 
-    Raises:
-        InputError: the file does not exist or cannot be decoded.
+    Raises InputError: the file does not exist or cannot be decoded.
     """
     try:
         frame = next(iter(decode_frames(_media(path), ("frame",), DecodeConfig())))

@@ -5,8 +5,6 @@ sheet: the rates of a large matrix product and of a large copy. The fastest of s
 machine makes calls slower, never faster.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -56,7 +54,6 @@ def bench_environment(device: str) -> dict[str, Any]:
 
 
 def _driver() -> str | None:
-    """Return the version of NVIDIA's driver; None without one."""
     nvml = library()
     if nvml is not None:
         with suppress(Exception):
@@ -65,30 +62,24 @@ def _driver() -> str | None:
 
 
 def gpu_states(nvml: Any = None) -> list[dict[str, Any]]:
-    """Return a sample of each GPU that NVML lists; a figure that it does not give is left out.
-
-    Args:
-        nvml: the module pynvml, or one with its interface; None for the installed one.
-    """
+    """Return a sample of each GPU that NVML lists; a figure that it does not give is left out."""
     nvml = nvml or library()
-    return [_state(nvml, handle) for handle in handles(nvml)]
-
-
-def _state(nvml: Any, handle: Any) -> dict[str, Any]:
-    figures: dict[str, Callable[[], Any]] = {
-        "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-        "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
-        "most_sm_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
-        "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-        "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
-        "use_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-        "throttled": lambda: throttling(_reasons(nvml, handle)),
+    figures: dict[str, Callable[[Any], Any]] = {
+        "sm_mhz": lambda gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+        "memory_mhz": lambda gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+        "most_sm_mhz": lambda gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
+        "temperature_c": lambda gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+        "power_w": lambda gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
+        "use_percent": lambda gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+        "throttled": lambda gpu: throttling(_reasons(nvml, gpu)),
     }
-    state: dict[str, Any] = {}
-    for name, read in figures.items():
-        with suppress(Exception):  # this GPU or this driver does not give it
-            state[name] = read()
-    return state
+    states: list[dict[str, Any]] = []
+    for gpu in handles(nvml):
+        states.append({})
+        for name, read in figures.items():
+            with suppress(Exception):  # this GPU or this driver does not give it
+                states[-1][name] = read(gpu)
+    return states
 
 
 def throttling(bits: int) -> list[str]:
@@ -110,13 +101,7 @@ class Energy:
 
 
 class EnergyCounter:
-    """The counter of one device.
-
-    Args:
-        device: of torch; a CPU has no counter.
-        nvml: the module pynvml, or one with its interface; None for the installed one.
-        uuid: of the GPU, as NVML names it; None for torch's own.
-    """
+    """The counter of one device; a CPU has none. Tests give their own `nvml`, and the `uuid` that it knows."""
 
     def __init__(self, device: str, nvml: Any = None, uuid: str | None = None) -> None:
         self._nvml: Any = None

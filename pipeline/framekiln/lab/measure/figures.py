@@ -13,12 +13,11 @@ from framekiln.lab.measure.device_facts import gpu_states, peak_gb_s, peak_tflop
 from framekiln.lab.measure.layers import WHOLE, measure_layers
 from framekiln.lab.measure.memory import measure_leak, measure_memory
 from framekiln.lab.measure.precision import FP32, UnsupportedError
-from framekiln.lab.measure.prepared import Prepared
-from framekiln.lab.measure.speed import Speed, measure_speed
+from framekiln.lab.measure.prepared import Prepared, measure_speed
 from framekiln.lab.measure.timed import MeasureOptions, TimeLimits, timed
 from framekiln.lab.models.factory import tensors_in
 from framekiln.lab.models.registry import BenchModel
-from framekiln.lab.output.cells import Cell, CellResult, Drift, Layer, SpeedUp
+from framekiln.lab.output.cells import CellResult, Drift, Layer, SpeedUp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,13 +65,10 @@ def speed_up(call: Callable[[], Any], reference: Callable[[], Any], device: str,
     """Return how many times as fast a call is as a reference, by medians of calls in turns."""
     ratios = []
     for _ in range(turns):
-        seconds = [_median(each, partial(wait, device)) for each in (reference, call)]
+        loops = [timed(each, partial(wait, device), _TURN, wait_each=True) for each in (reference, call)]
+        seconds = [statistics.median(loop.seconds) for loop in loops]
         ratios.append(seconds[0] / seconds[1])
     return SpeedUp(factor=statistics.median(ratios), low=min(ratios), high=max(ratios), turns=turns)
-
-
-def _median(call: Callable[[], Any], wait: Callable[[], None]) -> float:
-    return statistics.median(timed(call, wait, _TURN, wait_each=True).seconds)
 
 
 def _floats(value: Any) -> list[Any]:
@@ -87,8 +83,7 @@ def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) 
         Meter(device).clear()
     prepared = model.prepare(cell, device)
     states = gpu_states() if device != "cpu" else []
-    speed = measure_speed(prepared, options.limits, cold=options.cold_cache)
-    result = _with_speed(blank, prepared, speed)
+    result = measure_speed(blank, prepared, options.limits, cold=options.cold_cache)
     if options.cold_cache:
         result = _noted(result, "caches were flushed before each call")
     result = replace(
@@ -106,28 +101,6 @@ def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) 
         result = replace(result, leak=measure_leak(prepared, options.leak))
     is_reference = cell.precision == FP32 and cell.backend == "torch"
     return _with_model_share(result if is_reference else _with_drift(result, model, prepared), prepared)
-
-
-def _with_speed(blank: CellResult, prepared: Prepared, speed: Speed) -> CellResult:
-    rate = prepared.items * speed.calls / speed.wall_s
-    is_compiled = blank.cell.compile != "off"
-    return replace(
-        blank,
-        items=prepared.items,
-        warmup=speed.warmup,
-        set_up_s=prepared.set_up_s,
-        compile_s=max(0.0, speed.first_s - speed.latency.median / 1000) if is_compiled else None,
-        latency_ms=speed.latency,
-        enqueue_ms=speed.enqueue,
-        gpu_ms=speed.gpu,
-        h2d_ms=speed.h2d_ms,
-        d2h_ms=speed.d2h_ms,
-        item_ms=speed.latency.median / prepared.items,
-        items_per_s=rate,
-        frames_per_s=rate * prepared.frames,
-        item_j=joules / speed.calls / prepared.items if (joules := speed.energy.joules) is not None else None,
-        no_energy=speed.energy.why,
-    )
 
 
 def _peaks(precision: str, device: str) -> tuple[float | None, float | None]:
@@ -192,7 +165,8 @@ def _with_drift(result: CellResult, model: BenchModel, prepared: Prepared) -> Ce
     """Add the difference from fp32's outputs and, of eager models, the speed beside it in turns."""
     is_eager = result.cell.compile == "off"
     try:
-        reference = model.prepare(reference_cell(result.cell), prepared.device)
+        cell = replace(result.cell, precision=FP32, compile="off", backend="torch")
+        reference = model.prepare(cell, prepared.device)
         prepared.before(0)
         reference.before(0)
         outputs = prepared.call(), reference.call()
@@ -222,11 +196,6 @@ def _with_model_share(result: CellResult, prepared: Prepared) -> CellResult:
     turns = 1 if result.latency_ms.median > 1000 * SLOW_S else TURNS
     share = speed_up(prepared.call, alone, prepared.device, turns)
     return replace(result, extra={**result.extra, MODEL_SHARE: asdict(share)})
-
-
-def reference_cell(cell: Cell) -> Cell:
-    """Return the cell whose outputs another precision's are compared with: fp32, eager."""
-    return replace(cell, precision=FP32, compile="off", backend="torch")
 
 
 def _noted(result: CellResult, note: str) -> CellResult:

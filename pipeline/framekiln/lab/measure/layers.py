@@ -8,12 +8,14 @@ slower than kernels they measure Python.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from framekiln.contract.phases import PhaseClock
-from framekiln.device import clock_of
+from framekiln.device import clock_of, torch
 from framekiln.lab.output.cells import Layer
 
 if TYPE_CHECKING:
@@ -24,14 +26,33 @@ WHOLE = "(model)"
 
 
 @contextmanager
-def hooked(roots: Mapping[str, nn.Module], depth: int, clock: PhaseClock) -> Iterator[dict[str, list[int]]]:
-    """Time modules within this block; yields the number of uses by path, which counts on."""
-    uses: dict[str, list[int]] = {}
+def around_modules(
+    roots: Mapping[str, nn.Module], depth: int, before: Callable[[str], object], after: Callable[[str], object]
+) -> Iterator[None]:
+    """Within this block, call functions with a module's path before and after each of its calls, also if it raises."""
     with ExitStack() as stack:
         for path, module, _ in modules_to(roots, depth):
-            uses[path] = [0]
-            for handle in _hooks(module, path, clock, uses[path]):
-                stack.callback(handle.remove)
+            begin: Any = partial(_called, before, path)
+            end: Any = partial(_called, after, path)
+            stack.callback(module.register_forward_pre_hook(begin, prepend=True).remove)
+            stack.callback(module.register_forward_hook(end, always_call=True).remove)
+        yield
+
+
+def _called(function: Callable[[str], object], path: str, *_: object) -> None:
+    function(path)
+
+
+@contextmanager
+def hooked(roots: Mapping[str, nn.Module], depth: int, clock: PhaseClock) -> Iterator[Counter[str]]:
+    """Time modules within this block; yields the number of uses by path, which counts on."""
+    uses = Counter[str]()
+
+    def after(path: str) -> None:
+        uses[path] += 1
+        clock.end(path)
+
+    with around_modules(roots, depth, lambda _: clock.begin(), after):
         yield uses
 
 
@@ -47,7 +68,7 @@ def modules_to(roots: Mapping[str, nn.Module], depth: int) -> Iterator[tuple[str
         if id(module) in seen:
             continue
         seen.add(id(module))
-        is_list = type(module).forward is _no_forward()
+        is_list = type(module).forward is torch.nn.Module.forward
         if path and not is_list:
             yield path, module, level
         below = level if is_list else level + 1
@@ -65,23 +86,16 @@ def measure_layers(
     *,
     clock: PhaseClock | None = None,
 ) -> list[Layer]:
-    """Return the modules of a model with their times, parents before children, after one untimed call.
+    """Return the modules of a model with their times, parents before children, after one untimed call in eager mode.
 
-    Args:
-        call: of the model, in eager mode.
-        roots: its modules by path; an empty path for the one that is the model.
-        depth: levels of children.
-        device: as in `Placement`.
-        calls: number of timed calls.
-        clock: for the device; None for its own.
+    `roots` are its modules by path, an empty one for the module that is the model; `depth` is of children.
     """
     clock = clock or clock_of(device)
     seconds: list[Mapping[str, float]] = []
     with hooked(roots, depth, clock) as uses:
         call()
         clock.take()
-        for count in uses.values():
-            count[0] = 0
+        uses.clear()
         for _ in range(calls):
             clock.begin()
             try:
@@ -89,7 +103,7 @@ def measure_layers(
             finally:
                 clock.end(WHOLE)
             seconds.append(dict(clock.take()))
-    used = {path: count[0] / calls for path, count in uses.items() if count[0]}
+    used = {path: count / calls for path, count in uses.items()}
     return _table(list(modules_to(roots, depth)), seconds, used)
 
 
@@ -127,24 +141,3 @@ def _layer(
         own_ms=statistics.fmean(own),
         share=statistics.fmean(total) / whole if whole else 0.0,
     )
-
-
-def _hooks(module: nn.Module, path: str, clock: PhaseClock, uses: list[int]) -> list[Any]:
-    def before(*_: object) -> None:
-        clock.begin()
-
-    def after(*_: object) -> None:
-        uses[0] += 1
-        clock.end(path)
-
-    # also where the module raises, so that what began before it is ended in order
-    return [
-        module.register_forward_pre_hook(before, prepend=True),
-        module.register_forward_hook(after, always_call=True),
-    ]
-
-
-def _no_forward() -> Any:
-    from torch import nn
-
-    return nn.Module.forward

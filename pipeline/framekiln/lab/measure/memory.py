@@ -4,9 +4,8 @@ The figures are those that torch's allocators report to its profiler, on a CPU a
 take for themselves is not among them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -30,9 +29,7 @@ _CALL = "framekiln: call"
 def measure_memory(prepared: Prepared, cap_gb: float | None = None) -> Memory:
     """Return the memory of one call; on a GPU with the peaks of all calls since the last reset.
 
-    Args:
-        prepared: the model.
-        cap_gb: memory that the bench may take, as if the device had no more; None for all.
+    The bench may take `cap_gb`, as if the device had no more; None for all.
     """
     points, size = _profiled(prepared.call, prepared.device), weights_bytes(prepared.roots) or 0
     outputs = tensor_bytes(prepared.call())
@@ -47,16 +44,7 @@ def measure_memory(prepared: Prepared, cap_gb: float | None = None) -> Memory:
         peak = torch.cuda.max_memory_allocated(prepared.device)
         reserved = torch.cuda.max_memory_reserved(prepared.device)
         total = total or torch.cuda.get_device_properties(prepared.device).total_memory
-    return Memory(
-        weights=size,
-        inputs=inputs,
-        outputs=outputs,
-        activations_peak=activations,
-        peak=peak,
-        reserved=reserved,
-        device=total,
-        timeline=thinned(points),
-    )
+    return replace(memory, activations_peak=activations, peak=peak, reserved=reserved, device=total)
 
 
 def measure_leak(prepared: Prepared, calls: int) -> Leak:
@@ -65,9 +53,12 @@ def measure_leak(prepared: Prepared, calls: int) -> Leak:
     The first half is left out, so that a cache that fills once is no leak.
     """
     if prepared.device == "cpu":
-        allocated = _allocated_on_cpu(prepared.call, calls)
-    else:
-        allocated = [_allocated_after(prepared) for _ in range(calls)]
+        return verdict(_allocated_on_cpu(prepared.call, calls))
+    allocated = []
+    for _ in range(calls):
+        prepared.call()
+        prepared.wait()
+        allocated.append(torch.cuda.memory_allocated(prepared.device))
     return verdict(allocated)
 
 
@@ -95,14 +86,7 @@ def thinned(points: Sequence[MemoryPoint]) -> tuple[MemoryPoint, ...]:
     return (points[0], *middle, points[-1])
 
 
-def _allocated_after(prepared: Prepared) -> int:
-    prepared.call()
-    prepared.wait()
-    return torch.cuda.memory_allocated(prepared.device)
-
-
 def _allocated_on_cpu(call: Callable[[], Any], calls: int) -> list[int]:
-    """Return the bytes of tensors after each call, from 0 before the first."""
     from torch.profiler import record_function
 
     with profiler_of("cpu") as profile:
@@ -117,7 +101,6 @@ def _allocated_on_cpu(call: Callable[[], Any], calls: int) -> list[int]:
 
 
 def _profiled(call: Callable[[], Any], device: str) -> list[MemoryPoint]:
-    """Return the memory of a call from its start to its end, its result included."""
     with profiler_of(device) as profile:
         result = call()
         if device != "cpu":
@@ -127,7 +110,6 @@ def _profiled(call: Callable[[], Any], device: str) -> list[MemoryPoint]:
 
 
 def _points(events: Sequence[Any]) -> list[MemoryPoint]:
-    """Return the memory after each allocation and release, from 0 before the first."""
     if not events:
         return []
     begin, total, points = events[0].start_time_ns, 0, [MemoryPoint(ms=0.0, allocated=0)]

@@ -29,6 +29,11 @@ PRECISIONS = (
 deprecated, and for CPUs only."""
 
 
+_PLAIN = (FP32, "tf32", "fp16", "bf16")
+CASTS = {"onnxruntime": (FP32, "fp16"), "torchscript": _PLAIN, "tensorrt": _PLAIN}
+"""Precisions that another runtime's graph can have; numpy, which binds ONNX Runtime's tensors, has no bf16."""
+
+
 class UnsupportedError(Exception):
     """The reason why a cell cannot be measured here; it is no mistake of the user's."""
 
@@ -39,11 +44,7 @@ def dtype_of(precision: str) -> torch.dtype:
 
 
 def check(precision: str, device: str) -> None:
-    """Check that a precision exists on a device.
-
-    Raises:
-        UnsupportedError: it does not.
-    """
+    """Check that a precision exists on a device. Raises UnsupportedError if it does not."""
     if precision == "tf32" and device == "cpu":
         raise UnsupportedError("TF32 is a format of NVIDIA GPUs")
     if precision == "int8-torch" and device != "cpu":
@@ -53,25 +54,26 @@ def check(precision: str, device: str) -> None:
 
 
 def converted(module: Any, precision: str, calibrate: Callable[[Any], object]) -> Any:
-    """Return a module with its weights in a precision; it may be the same one, changed.
+    """Return a module (float32, on its device) with its weights in a precision; it may be the same one, changed.
 
-    Args:
-        module: in float32, on its device.
-        precision: of `PRECISIONS`.
-        calibrate: calls a module on the example inputs, which sets the ranges of static INT8.
-
-    Raises:
-        UnsupportedError: nothing in it has INT8 here, so that its figures would be those of fp32.
+    `calibrate` calls a module on the example inputs, which sets the ranges of static INT8. Raises UnsupportedError:
+    nothing in it has INT8 here, so that its figures would be those of fp32.
     """
     if precision.startswith("int8") and not _linear(module):
         raise UnsupportedError("the model has no linear layers, and no others are quantised")
     if precision == "int8-dynamic":
-        return _torchao_dynamic(module)
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+        quantize_(module, Int8DynamicActivationInt8WeightConfig())
+        return module
     if precision == "int8-static":
         return _torchao_static(module, calibrate)
-    if precision == "int8-torch":
-        return _torch_dynamic(module)
-    return module.to(dtype_of(precision))
+    if precision != "int8-torch":
+        return module.to(dtype_of(precision))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated, as the documentation says
+        quantize: Any = torch.ao.quantization.quantize_dynamic
+        return quantize(module, {torch.nn.Linear}, dtype=torch.qint8)
 
 
 @contextmanager
@@ -90,13 +92,6 @@ def arithmetic(precision: str, device: str) -> Iterator[None]:
 
 def _linear(module: Any) -> dict[str, Any]:
     return {name: layer for name, layer in module.named_modules() if type(layer) is torch.nn.Linear}
-
-
-def _torchao_dynamic(module: Any) -> Any:
-    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
-
-    quantize_(module, Int8DynamicActivationInt8WeightConfig())
-    return module
 
 
 def _torchao_static(module: Any, calibrate: Callable[[Any], object]) -> Any:
@@ -126,10 +121,3 @@ def _torchao_static(module: Any, calibrate: Callable[[Any], object]) -> Any:
 
         quantize_(module, config, filter_fn=only)
     return module
-
-
-def _torch_dynamic(module: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is deprecated, as the documentation says
-        quantize: Any = torch.ao.quantization.quantize_dynamic
-        return quantize(module, {torch.nn.Linear}, dtype=torch.qint8)

@@ -1,20 +1,23 @@
-"""A model made ready for one cell: built, converted, moved, compiled, with its inputs on the device."""
+"""A model made ready for one cell: built, converted, moved, compiled, its inputs on the device; its calls timed."""
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from framekiln.device import seeded, torch, wait
+from framekiln.device.timing import Event
 from framekiln.lab.backends import backend_call
+from framekiln.lab.measure.device_facts import Energy, EnergyCounter
 from framekiln.lab.measure.precision import UnsupportedError, arithmetic, check, converted, dtype_of
+from framekiln.lab.measure.timed import Samples, TimeLimits, timed
 from framekiln.lab.models.factory import Built, map_tensors, tensors_in
-from framekiln.lab.output.cells import Cell
+from framekiln.lab.output.cells import Cell, CellResult
+from framekiln.planning.sample import Statistics
 
 
 @dataclass(kw_only=True)
@@ -43,8 +46,7 @@ class Prepared:
 def prepare(built: Built, cell: Cell, device: str) -> Prepared:
     """Make a model ready for a cell; the built module stays as it is.
 
-    Raises:
-        UnsupportedError: the cell does not exist here.
+    Raises UnsupportedError: the cell does not exist here.
     """
     check(cell.precision, device)
     began = time.perf_counter()
@@ -54,7 +56,9 @@ def prepare(built: Built, cell: Cell, device: str) -> Prepared:
     module = copy.deepcopy(built.module).to(device)
     module = converted(module, cell.precision, lambda model: run(model, moved(host, device, None)))
     if cell.channels_last:
-        module = _channels_last(module)
+        if not any(tensor.dim() == 4 for tensor in module.parameters()):
+            raise UnsupportedError("the model has no weights of two spatial axes, so channels_last changes nothing")
+        module = module.to(memory_format=torch.channels_last)
     call: Callable[[], Any]
     if cell.backend == "torch":
         call = partial(run, compiled(module, cell.compile), inputs)
@@ -62,7 +66,7 @@ def prepare(built: Built, cell: Cell, device: str) -> Prepared:
         call = backend_call(cell, module, inputs, run, device)
 
     def scoped() -> Any:
-        with ready_to_run(cell.precision, device):
+        with torch.inference_mode(), arithmetic(cell.precision, device):
             return call()
 
     wait(device)
@@ -78,18 +82,10 @@ def prepare(built: Built, cell: Cell, device: str) -> Prepared:
     )
 
 
-@contextmanager
-def ready_to_run(precision: str, device: str) -> Iterator[None]:
-    """Set arithmetic and inference mode within this block."""
-    with torch.inference_mode(), arithmetic(precision, device):
-        yield
-
-
 def example_inputs(built: Built, cell: Cell) -> Any:
     """Return the inputs of a cell on the CPU, the same each time.
 
-    Raises:
-        UnsupportedError: the cell asks for an axis that the inputs do not have.
+    Raises UnsupportedError: the cell asks for an axis that the inputs do not have.
     """
     asked = {"batch": cell.batch, "size": cell.size, "frames": cell.frames}
     for name, value in asked.items():
@@ -131,7 +127,77 @@ def tensor_bytes(value: Any) -> int:
     return sum(tensor.nbytes for tensor in tensors_in(value))
 
 
-def _channels_last(module: Any) -> Any:
-    if not any(tensor.dim() == 4 for tensor in module.parameters()):
-        raise UnsupportedError("the model has no weights of two spatial axes, so channels_last changes nothing")
-    return module.to(memory_format=torch.channels_last)
+_COPIES = TimeLimits(warmup=2, least=5, wanted=5, seconds=0.05, patience_s=1.0)
+
+
+def measure_speed(blank: CellResult, prepared: Prepared, limits: TimeLimits, *, cold: bool = False) -> CellResult:
+    """Time a model's calls: each to its end for the latency, and on a GPU also in a row without waiting.
+
+    With `cold` a buffer larger than the caches is written before each call; then no calls are made in a row.
+    """
+    began = time.perf_counter()
+    prepared.call()
+    prepared.wait()
+    first_s = time.perf_counter() - began  # compiles a compiled model
+    event, counter = gpu_event(prepared.device), EnergyCounter(prepared.device)
+    before = _before(prepared, counter, cold=cold)
+    loop = partial(timed, prepared.call, prepared.wait, event=event, before=before)
+    single = loop(limits, wait_each=True)
+    row = loop(limits) if event and not cold else single
+    energy = Energy(why="the caches' flushing would count too") if cold else counter.since_mark(row.wall_s)
+    copies = _copies(prepared) if event else (None, None)
+    latency, items = Statistics.of(single.seconds), prepared.items
+    rate = items * row.calls / (sum(row.seconds) if cold else row.wall_s)
+    return replace(
+        blank,
+        items=items,
+        warmup=1 + single.warmup,
+        set_up_s=prepared.set_up_s,
+        compile_s=max(0.0, first_s - latency.median / 1000) if blank.cell.compile != "off" else None,
+        latency_ms=latency,
+        enqueue_ms=Statistics.of(row.enqueue_s, keep=False),
+        gpu_ms=Statistics.of(row.gpu_s) if row.gpu_s else None,
+        h2d_ms=copies[0],
+        d2h_ms=copies[1],
+        item_ms=latency.median / items,
+        items_per_s=rate,
+        frames_per_s=rate * prepared.frames,
+        item_j=None if energy.joules is None else energy.joules / row.calls / items,
+        no_energy=energy.why,
+    )
+
+
+def _before(prepared: Prepared, counter: EnergyCounter, *, cold: bool) -> Callable[[int], None]:
+    size = 512_000_000 if cold else 0  # above the L3 cache of a current server, 32 to 384 MB
+    if cold and prepared.device != "cpu":
+        size = 2 * torch.cuda.get_device_properties(prepared.device).L2_cache_size
+    buffer = torch.empty(size, dtype=torch.uint8, device=prepared.device)
+
+    def before(number: int) -> None:
+        if number == 0:
+            counter.mark()
+        prepared.before(number)
+        if cold:  # whatever the caches hold gives way
+            buffer.zero_()
+            prepared.wait()
+
+    return before
+
+
+def gpu_event(device: str) -> Callable[[], Event] | None:
+    """Return a function that makes an event with a time; None on the CPU."""
+    if device == "cpu":
+        return None
+    make: Any = partial(torch.cuda.Event, enable_timing=True)
+    return make
+
+
+def _copies(prepared: Prepared) -> tuple[float, float]:
+    """Return the median ms of copying the inputs to the device, from pinned memory, and the outputs back."""
+    pinned = map_tensors(prepared.host_inputs, lambda tensor: tensor.pin_memory())
+    outputs = prepared.call()
+    up = partial(map_tensors, pinned, lambda tensor: tensor.to(prepared.device, non_blocking=True))
+    down = partial(map_tensors, outputs, lambda tensor: tensor.cpu())
+    samples: list[Samples] = [timed(copy, prepared.wait, _COPIES, wait_each=True) for copy in (up, down)]
+    ms = [Statistics.of(sample.seconds).median for sample in samples]
+    return ms[0], ms[1]

@@ -4,12 +4,10 @@ Warm-up is limited by calls and by seconds, whichever is later. Calls are then t
 pair of events surrounds each call. They are read after the loop, so that the loop itself never waits for them.
 """
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from framekiln.contract.errors import ConfigError
 from framekiln.device import torch
@@ -102,7 +100,7 @@ def timed(
         taken.append(clock() - start if wait_each else enqueued[-1])
         calls_s += clock() - asked
     wait()
-    wall_s, gpu_s = clock() - began, _read(events)
+    wall_s, gpu_s = clock() - began, tuple(begin.elapsed_time(end) / 1000 for begin, end in events)
     return Samples(
         seconds=tuple(taken), enqueue_s=tuple(enqueued), gpu_s=gpu_s, wall_s=wall_s, warmup=warmup, warmup_s=warmup_s
     )
@@ -131,11 +129,6 @@ def _warm_up(
     return done, clock() - began
 
 
-def _read(events: Sequence[tuple[Event, Event]]) -> tuple[float, ...]:
-    """Return the seconds between the events of each pair, which have been reached."""
-    return tuple(begin.elapsed_time(end) / 1000 for begin, end in events)
-
-
 @dataclass(frozen=True, kw_only=True)
 class MeasureOptions:
     """Choices for all cells of a bench."""
@@ -155,17 +148,13 @@ class MeasureOptions:
     @property
     def limits(self) -> TimeLimits:
         """Limits of a timed loop."""
-        warmup = {"warmup": self.warmup, "warmup_s": self.warmup_s}
-        if self.iterations is not None:
-            count = self.iterations
-            return TimeLimits(
-                warmup=self.warmup, warmup_s=self.warmup_s, least=count, most=count, wanted=count, seconds=0.0
-            )
-        if self.seconds is not None:
-            least = TimeLimits.least if self.cold_cache else 1  # emptying the caches may take all of the time
-            return TimeLimits(**warmup, seconds=self.seconds, least=least, wanted=1)  # type: ignore[arg-type]
-        counts = {"least": max(5, self.least), "wanted": max(USUAL_CALLS, self.least)}
-        return TimeLimits(**warmup, **counts, seconds=1.0, patience_s=15.0)  # type: ignore[arg-type]
+        usual = TimeLimits(warmup=self.warmup, warmup_s=self.warmup_s)
+        if (count := self.iterations) is not None:
+            return replace(usual, least=count, most=count, wanted=count, seconds=0.0)
+        if self.seconds is not None:  # emptying the caches may take all of the time
+            return replace(usual, seconds=self.seconds, least=TimeLimits.least if self.cold_cache else 1, wanted=1)
+        least, wanted = max(5, self.least), max(USUAL_CALLS, self.least)
+        return replace(usual, least=least, wanted=wanted, seconds=1.0, patience_s=15.0)
 
 
 def default_device() -> str:
@@ -174,10 +163,6 @@ def default_device() -> str:
 
 
 def check_device(device: str | None) -> None:
-    """Check that the device that was asked for is there.
-
-    Raises:
-        ConfigError: it is a GPU, and torch sees none.
-    """
+    """Check that the device that was asked for is there. Raises ConfigError if it is a GPU, and torch sees none."""
     if device == "cuda" and default_device() != "cuda":
         raise ConfigError("device cuda: torch sees no GPU here; leave it out, or give cpu.", code="FK-BENCH-NO-GPU")

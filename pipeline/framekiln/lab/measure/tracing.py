@@ -1,7 +1,5 @@
 """Detailed recordings of one cell: torch's profiler, Python's, times by line, and synchronisations."""
 
-from __future__ import annotations
-
 import cProfile
 import importlib
 import io
@@ -11,14 +9,15 @@ import sys
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from framekiln.contract.errors import ConfigError
 from framekiln.device import torch
-from framekiln.lab.measure.layers import modules_to
+from framekiln.lab.measure.layers import around_modules
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.profiling.tools.torch_profiler import profiler_of
@@ -54,111 +53,74 @@ class Details:
 
 
 def record(prepared: Prepared, title: str, options: DetailOptions, folder: Path) -> Details:
-    """Make all recordings that were asked for.
-
-    Args:
-        prepared: the model.
-        title: of the model and its cell, for the files' names.
-        options: which recordings.
-        folder: of the files.
-    """
-    name = re.sub(r"[^\w.-]+", "-", title)
-    asked: list[Callable[[], list[Path]]] = []
-    if options.trace:
-        asked.append(lambda: write_trace(prepared, folder, name, options.depth))
-    if options.cprofile:
-        asked.append(lambda: write_cprofile(prepared, folder, name))
-    if options.lines:
-        asked.append(lambda: write_lines(prepared, folder, name, options.lines))
+    """Make all recordings that were asked for in files of a folder, named by the title."""
+    folder.mkdir(parents=True, exist_ok=True)
+    start = str(folder / re.sub(r"[^\w.-]+", "-", title))
+    asked = {"trace": options.trace, "cprofile": options.cprofile, "lines": bool(options.lines)}
     files, notes = list[str](), list[str]()
-    for make in asked:
+    for name, make in {"trace": _write_trace, "cprofile": _write_cprofile, "lines": _write_lines}.items():
         try:
-            files += map(str, make())
+            files += make(prepared, start, options) if asked[name] else []
         except UnsupportedError as error:
             notes.append(str(error))
     return Details(files=tuple(files), notes=tuple(notes), syncs=synchronisations(prepared) if options.trace else {})
 
 
-def write_trace(prepared: Prepared, folder: Path, name: str, depth: int) -> list[Path]:
+def _write_trace(prepared: Prepared, start: str, options: DetailOptions) -> list[str]:
     """Write a Chrome trace with a range for each module, and tables of operators by time and by memory."""
     prepared.call()
-    handles = _ranges(prepared, depth)
-    try:
-        with profiler_of(prepared.device) as recorded:
-            for number in range(_CALLS):
-                with torch.profiler.record_function(f"call {number}"):
-                    prepared.call()
-            prepared.wait()
-    finally:
-        for handle in handles:
-            handle.remove()
-    folder.mkdir(parents=True, exist_ok=True)
-    trace, table = folder / f"{name}.json.gz", folder / f"{name}-operators.txt"
-    recorded.export_chrome_trace(str(trace))
+    with _ranges(prepared, options.depth), profiler_of(prepared.device) as recorded:
+        for number in range(_CALLS):
+            with torch.profiler.record_function(f"call {number}"):
+                prepared.call()
+        prepared.wait()
+    trace, table = f"{start}.json.gz", f"{start}-operators.txt"
+    recorded.export_chrome_trace(trace)
     where, averages = "cpu" if prepared.device == "cpu" else "device", recorded.key_averages()
     keys = f"self_{where}_time_total", f"self_{where}_memory_usage"
-    table.write_text("\n".join(averages.table(sort_by=key, row_limit=_ROWS) for key in keys))
+    Path(table).write_text("\n".join(averages.table(sort_by=key, row_limit=_ROWS) for key in keys))
     return [trace, table]
 
 
-def write_cprofile(prepared: Prepared, folder: Path, name: str) -> list[Path]:
+def _write_cprofile(prepared: Prepared, start: str, _: DetailOptions) -> list[str]:
     """Write Python's profile of some calls, as data for pstats and as text by cumulative time."""
     prepared.call()
-    profiler = cProfile.Profile()
+    profiler, buffer = cProfile.Profile(), io.StringIO()
     with profiler:
-        for _ in range(_CALLS):
+        for _number in range(_CALLS):
             prepared.call()
         prepared.wait()
-    folder.mkdir(parents=True, exist_ok=True)
-    data, text, buffer = folder / f"{name}.pstats", folder / f"{name}-cprofile.txt", io.StringIO()
+    data, text = f"{start}.pstats", f"{start}-cprofile.txt"
     profiler.dump_stats(data)
     pstats.Stats(profiler, stream=buffer).sort_stats("cumulative").print_stats(_ROWS)
-    text.write_text(buffer.getvalue())
+    Path(text).write_text(buffer.getvalue())
     return [data, text]
 
 
-def write_lines(prepared: Prepared, folder: Path, name: str, target: str) -> list[Path]:
+def _write_lines(prepared: Prepared, start: str, options: DetailOptions) -> list[str]:
     """Write the times of a function's lines over some calls.
 
-    Args:
-        prepared: the model.
-        folder: of the file.
-        name: of the file.
-        target: module:function or module:Class.method.
-
-    Raises:
-        ConfigError: there is no such function.
-        UnsupportedError: line_profiler is not installed, or no call runs the function.
+    Raises UnsupportedError: line_profiler is not installed, or no call runs the function.
     """
-    function = function_of(target)
+    function = function_of(options.lines)
     try:
         from line_profiler import LineProfiler
     except ImportError as error:
         raise UnsupportedError("line_profiler is not installed: pip install 'framekiln[bench]'") from error
-    profiler, buffer = LineProfiler(), io.StringIO()
-    profiler.add_function(function)
+    profiler, buffer = LineProfiler(function), io.StringIO()
     prepared.call()
-    profiler.enable_by_count()
-    try:
+    with profiler:
         for _ in range(_CALLS):
             prepared.call()
-    finally:
-        profiler.disable_by_count()
     if not any(profiler.get_stats().timings.values()):
-        raise UnsupportedError(f"no line of {target} ran: a call of the model does not reach it")
+        raise UnsupportedError(f"no line of {options.lines} ran: a call of the model does not reach it")
     profiler.print_stats(stream=buffer, stripzeros=False)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}-lines.txt"
-    path.write_text(buffer.getvalue())
-    return [path]
+    Path(f"{start}-lines.txt").write_text(buffer.getvalue())
+    return [f"{start}-lines.txt"]
 
 
 def function_of(target: str) -> Any:
-    """Return the function that `module:function` or `module:Class.method` names.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Return the function that `module:function` or `module:Class.method` names. Raises ConfigError: there is none."""
     module, _, path = target.partition(":")
     try:
         found: Any = sys.modules.get(module) or importlib.import_module(module)
@@ -177,10 +139,8 @@ def synchronisations(prepared: Prepared) -> dict[str, int]:
     counted that would wait on a GPU.
     """
     prepared.call()
-    return _counted_operators(prepared) if prepared.device == "cpu" else _warned_lines(prepared)
-
-
-def _counted_operators(prepared: Prepared) -> dict[str, int]:
+    if prepared.device != "cpu":
+        return _warned_lines(prepared)
     with profiler_of("cpu") as recorded:
         prepared.call()
     counts = {event.key: event.count for event in recorded.key_averages() if event.key in _SYNCING}
@@ -208,23 +168,21 @@ def _warned_lines(prepared: Prepared) -> dict[str, int]:
     return dict(lines)
 
 
-def _ranges(prepared: Prepared, depth: int) -> list[Any]:
-    """Put a range of the profiler, and of NVTX on a GPU, around each module; returns handles to remove them."""
-    handles: list[Any] = []
-    for path, module, _ in modules_to(prepared.roots, depth):
-        opened: list[Any] = []
+@contextmanager
+def _ranges(prepared: Prepared, depth: int) -> Iterator[None]:
+    """Put a range of the profiler, and of NVTX on a GPU, around each module's calls, which are nested."""
+    opened: list[Any] = []
 
-        def before(*_: object, path: str = path, opened: list[Any] = opened) -> None:
-            opened.append(torch.profiler.record_function(path))
-            opened[-1].__enter__()
-            if prepared.device != "cpu":
-                torch.cuda.nvtx.range_push(path)  # type: ignore[no-untyped-call]
+    def before(path: str) -> None:
+        opened.append(torch.profiler.record_function(path))
+        opened[-1].__enter__()
+        if prepared.device != "cpu":
+            torch.cuda.nvtx.range_push(path)  # type: ignore[no-untyped-call]
 
-        def after(*_: object, opened: list[Any] = opened) -> None:
-            if prepared.device != "cpu":
-                torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
-            opened.pop().__exit__(None, None, None)
+    def after(_: str) -> None:
+        if prepared.device != "cpu":
+            torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
+        opened.pop().__exit__(None, None, None)
 
-        handles.append(module.register_forward_pre_hook(before))
-        handles.append(module.register_forward_hook(after, always_call=True))
-    return handles
+    with around_modules(prepared.roots, depth, before, after):
+        yield

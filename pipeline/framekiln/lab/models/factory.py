@@ -51,8 +51,7 @@ class Factory:
     def load(self) -> Callable[..., Any]:
         """Return the function, of a module in the current folder too: the installed command does not look there.
 
-        Raises:
-            ConfigError: the module cannot be imported, or has no such function.
+        Raises ConfigError: the module cannot be imported, or has no such function.
         """
         if self.given is not None:
             return self.given
@@ -73,8 +72,7 @@ class Factory:
     def build(self) -> Built:
         """Build the model with the same random weights each time, where it has no others.
 
-        Raises:
-            ConfigError: it raised, or returned something else than a module with example inputs.
+        Raises ConfigError: it raised, or returned something else than a module with example inputs.
         """
         arguments, make = dict(self.settings) | ({"weights": self.weights} if self.takes_weights else {}), self.load()
         try:
@@ -102,8 +100,7 @@ def one_line(error: Exception) -> str:
 def failure_of(error: Exception) -> tuple[Outcome, str]:
     """Return what an error of a model's call means for its sample, and why; what it held in memory is given back.
 
-    Raises:
-        Exception: this one, where the GPU is lost and its process with it.
+    Raises Exception: this one, where the GPU is lost and its process with it.
     """
     if is_broken_gpu(error):
         raise error

@@ -30,11 +30,7 @@ class BenchModel(Protocol):
     """A model that can be prepared for cells."""
 
     def prepare(self, cell: Cell, device: str) -> Prepared:
-        """Return a call of the model in a cell.
-
-        Raises:
-            UnsupportedError: the cell does not exist here.
-        """
+        """Return a call of the model in a cell. Raises UnsupportedError if the cell does not exist here."""
 
     def flops(self, cell: Cell, prepared: Prepared) -> Mapping[str, float]:
         """Return the operations of a call by module, as in fp32."""
@@ -143,16 +139,10 @@ def first_pass_steps(pipeline: PipelineFile) -> list[str]:
 
 
 def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = None) -> ModelSource:
-    """Return a model of the registry, or that of a factory.
+    """Return a model by its name in the registry, or that of a factory, package.module:factory.
 
-    Args:
-        name: a name of the registry, or package.module:factory.
-        pipeline: for the names of its steps, which the message about an unknown name lists.
-        weights_dir: folder of weights besides those that are always searched.
-
-    Raises:
-        ConfigError: there is no such model, or it is a step.
-        WeightsError: the folder does not exist.
+    A message about an unknown name lists the pipeline's steps, too. Raises ConfigError: there is no such model, or it
+    is a step. Raises WeightsError: the folder of weights does not exist.
     """
     if ":" in name:
         factory = Factory(use=name, settings={})

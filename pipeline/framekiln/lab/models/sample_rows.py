@@ -1,7 +1,5 @@
 """Sample rows for calibration: a few frames from all over the input, with the columns that measured steps read."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -79,19 +77,12 @@ def sample_rows(
     plan: Plan,
     wanted: Sequence[Step],
     count: int,
-    on_producer: Callable[[Step], None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> SampleRows:
-    """Decode about `count` rows, and run the steps that add columns for the measured ones.
+    """Decode about `count` rows, and run the steps that add columns for the measured ones, `wanted`.
 
-    Args:
-        sources: the inputs.
-        plan: its decoding and its first pass.
-        wanted: the steps to measure.
-        count: number of rows.
-        on_producer: called before a step with a model runs on the rows, since that may take long.
-
-    Raises:
-        InputError: there is no input, or none of the files that were tried has a frame.
+    `say` takes a sentence before a step with a model runs on the rows, since that may take long. Raises InputError:
+    there is no input, or none of the files that were tried has a frame.
     """
     use_one_thread()
     needed = {name for step in wanted for name in step.depends}
@@ -99,10 +90,12 @@ def sample_rows(
     for step in steps:
         if not has_model(step):
             set_up(step)
-    sample = _decoded(_spread(list_inputs(sources), _FILES_PER_ROW * count), plan.decode, count, ", ".join(sources))
+    media = list_inputs(sources)
+    places = np.random.default_rng(0).permutation(len(media))[: _FILES_PER_ROW * count]  # from all over the listing
+    sample = _decoded([media[place] for place in places], plan.decode, count, ", ".join(sources))
     for step in steps:
         if has_model(step):
-            on_producer(step)
+            say(f"{step.name} runs over the rows, since others read its columns.")
         sample.add(step)
     return sample
 
@@ -125,15 +118,10 @@ def has_model(step: Step) -> bool:
 
 
 def batch_of(stage: Stage, rows: pa.Table, count: int, start: int = 0) -> pa.Table:
-    """Return a batch for a call: rows repeated as slices of the same buffers.
+    """Return a batch of `count` rows and a halo for a call: rows repeated as slices of the same buffers.
 
-    For a CLIP stage the rows are numbered as consecutive frames of one clip, and its halo follows them.
-
-    Args:
-        stage: to call.
-        rows: at least one.
-        count: rows of the batch, without halo.
-        start: number of its first row; numbers continue beyond the last row.
+    It begins with row `start`; numbers continue beyond the last row. For a CLIP stage the rows are numbered as frames
+    of one clip, and its halo follows them.
     """
     first, count = start % rows.num_rows, count + stage.halo
     batch = pa.concat_tables([rows] * -(-(first + count) // rows.num_rows)).slice(first, count)
@@ -146,14 +134,7 @@ def batch_of(stage: Stage, rows: pa.Table, count: int, start: int = 0) -> pa.Tab
     return batch.select(stage.inputs)
 
 
-def _spread(media: Sequence[MediaFile], count: int) -> list[MediaFile]:
-    """Return `count` files from all over a listing; the same listing gives the same files."""
-    places = np.random.default_rng(0).permutation(len(media))[:count]
-    return [media[place] for place in places]
-
-
 def _decoded(media: Sequence[MediaFile], how: DecodeStep, count: int, sources: str) -> SampleRows:
-    """Decode rows until there are enough, a few frames from each video."""
     for _ in _packets(media[:1], how, 1):  # the first file loads libraries and is not timed
         pass
     began = time.perf_counter()

@@ -16,10 +16,10 @@ from framekiln.device import flops_by_module, modules_of, recorded_calls, torch,
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.lab.models.registry import RANDOM, REAL
-from framekiln.lab.models.sample_rows import SampleRows, batch_of, open_rows, sample_rows, write_rows
+from framekiln.lab.models.sample_rows import batch_of, open_rows, sample_rows, write_rows
 from framekiln.lab.output.cells import Cell
 from framekiln.planning.manifest import PipelineFile, read_pipeline, read_profile
-from framekiln.planning.plan import Plan, make_plan
+from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import this_machine
 from framekiln.planning.step import Step
@@ -51,8 +51,7 @@ class StageModel:
     def prepare(self, cell: Cell, device: str) -> Prepared:
         """Set the stage up as a cell says, with the rows in turn.
 
-        Raises:
-            UnsupportedError: a stage cannot be called so.
+        Raises UnsupportedError: a stage cannot be called so.
         """
         began = time.perf_counter()
         step = not_set_up(replace(self._step, placement=self._placement(cell, device)))
@@ -130,52 +129,23 @@ def stage_source(
     rows: int = 8,
     pipeline: PipelineFile | None = None,
 ) -> StageSource:
-    """Plan a step, decode rows for it as its pipeline does, and return it as a model.
+    """Plan a step, decode some rows into a folder for it as its pipeline does, and return it as a model.
 
-    Steps that it reads run on the rows; those with a model do so in a child process.
-
-    Args:
-        name: of the step.
-        sources: the inputs.
-        device: cpu or cuda.
-        folder: for the rows.
-        weights_dir: another folder of weights.
-        rows: number of rows that calls take in turn.
-        pipeline: the step's; None for the shipped one.
-
-    Raises:
-        ConfigError: it is a step of the second pass, or nothing made a column that it reads.
-        InputError: no frame in the inputs.
+    Steps that it reads run on the rows; those with a model do so in a child process. Raises ConfigError: it is a step
+    of the second pass, or nothing made a column that it reads. Raises InputError: no frame in the inputs.
     """
     chosen: dict[str, Any] = {"stages": (name,), "device": device, "weights_dir": weights_dir}
     options = PlanOptions(**chosen, missing_weights="dummy", accept_license=True)
     places = read_profile("cpu-only"), options, [this_machine()]
     plan = make_plan(pipeline or read_pipeline(None), *places, check_fit=False, calibrated=False)
-    step = _first_pass_step(plan, name)
+    if (step := next((one for one in plan.first if one.name == name), None)) is None:
+        problem = f"The step {name!r} is of the second pass, which works on whole tables; choose one of the first pass."
+        raise ConfigError(problem, code="FK-BENCH-SECOND-PASS")
     sample = sample_rows(sources, plan, [step], rows)
-    _check_columns(step, sample)
-    path = write_rows(sample.sizes(step.stage.scope)[-1], folder / f"{name}.arrow")
-    # a step without a model was set up here for the rows, and flow cannot be pickled then
-    return StageSource(name=name, step=not_set_up(step), rows=path, weights=_weights(step))
-
-
-def _first_pass_step(plan: Plan, name: str) -> Step:
-    for step in plan.first:
-        if step.name == name:
-            return step
-    problem = f"The step {name!r} is of the second pass, which works on whole tables; choose one of the first pass."
-    raise ConfigError(problem, code="FK-BENCH-SECOND-PASS")
-
-
-def _check_columns(step: Step, sample: SampleRows) -> None:
-    missing = [column for column in step.stage.inputs if column not in sample.rows.column_names]
-    if missing:
-        reasons = "; ".join(sample.failed.values())
-        problem = f"Nothing made the column {missing[0]!r} of {step.name!r} ({reasons})."
+    if missing := [column for column in step.stage.inputs if column not in sample.rows.column_names]:
+        problem = f"Nothing made the column {missing[0]!r} of {name!r} ({'; '.join(sample.failed.values())})."
         raise ConfigError(problem, code="FK-BENCH-BUILD")
-
-
-def _weights(step: Step) -> str:
-    if not step.stage.weights:
-        return "none"
-    return RANDOM if step.name in step.dummies else REAL
+    path = write_rows(sample.sizes(step.stage.scope)[-1], folder / f"{name}.arrow")
+    weights = "none" if not step.stage.weights else RANDOM if step.name in step.dummies else REAL
+    # a step without a model was set up here for the rows, and flow cannot be pickled then
+    return StageSource(name=name, step=not_set_up(step), rows=path, weights=weights)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,24 +58,17 @@ def read_compute(text: str) -> list[KernelFigures]:
     if start is None:
         return []
     reader = csv.DictReader(lines[start:])
-    units = next(reader, {})
-    return list(_read_kernels(reader, _US.get(units.get(_TIME, ""), 1.0)))
-
-
-def _read_kernels(rows: csv.DictReader[str], us: float) -> Iterator[KernelFigures]:
-    for row in rows:
+    us, kernels = _US.get(next(reader, {}).get(_TIME, ""), 1.0), []
+    for row in reader:
         numbers = {name: number for name, value in row.items() if (number := _number(value)) is not None}
         length = numbers.get(_TIME)
-        yield KernelFigures(
-            name=row[_NAME],
-            us=None if length is None else length * us,
-            sector_percent=_sector_percent(numbers),
-            **{figure: _largest(numbers, pattern) for figure, pattern in _PERCENT.items()},
-        )
-
-
-def _largest(numbers: Mapping[str, float], pattern: str) -> float | None:
-    return max((number for name, number in numbers.items() if re.fullmatch(pattern, name)), default=None)
+        shares = {
+            figure: max((number for name, number in numbers.items() if re.fullmatch(pattern, name)), default=None)
+            for figure, pattern in _PERCENT.items()
+        }
+        us_taken, sectors = None if length is None else length * us, _sector_percent(numbers)
+        kernels.append(KernelFigures(name=row[_NAME], us=us_taken, sector_percent=sectors, **shares))
+    return kernels
 
 
 def _sector_percent(numbers: Mapping[str, float]) -> float | None:
@@ -128,8 +121,7 @@ class SystemsFigures:
 def read_systems(path: Path) -> SystemsFigures | None:
     """Return the figures of the device with the most operations; None where none was recorded.
 
-    Raises:
-        sqlite3.DatabaseError: the file is no export of nsys.
+    Raises sqlite3.DatabaseError: the file is no export of nsys.
     """
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -145,7 +137,6 @@ def read_systems(path: Path) -> SystemsFigures | None:
 
 
 def _pauses(spans: Iterable[tuple[int, int]]) -> dict[str, float]:
-    """Return the span, the busy time and the pauses of operations, sorted by their starts."""
     ordered = list(spans)
     begin, reached = ordered[0]
     busy, gaps = reached - begin, list[int]()
@@ -165,7 +156,6 @@ def _pauses(spans: Iterable[tuple[int, int]]) -> dict[str, float]:
 
 
 def _kernels(database: sqlite3.Connection, tables: set[str], device: int) -> dict[str, object]:
-    """Return the figures of kernels and of the calls that launched them, which share a correlation id."""
     if _OPERATIONS[0] not in tables:
         return {"kernels": 0, "kernel_ms": 0.0, "small_kernels": 0}
     query = "SELECT start, end, correlationId, shortName FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId = ?"

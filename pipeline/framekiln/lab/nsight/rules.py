@@ -1,7 +1,5 @@
 """Findings in recordings of Nsight's tools. Each limit is a first setting, as in guides to profiling."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from framekiln.lab.nsight.reports import GAP_US, SMALL_US, KernelFigures, SystemsFigures
@@ -37,10 +35,6 @@ def systems_findings(where: str, figures: SystemsFigures) -> Iterator[Finding]:
         text = f"{share:.0%} of {figures.kernels} kernels take less than {SMALL_US:g} us"
         fix = "fuse them by --compile default, or give each more work by a larger batch"
         yield Finding(rule="small kernels", where=where, text=text, fix=fix, numbers={"share": share})
-    yield from _copies(where, figures)
-
-
-def _copies(where: str, figures: SystemsFigures) -> Iterator[Finding]:
     for direction, copies in figures.copies.items():
         share = copies.ms / figures.span_ms if figures.span_ms else 0.0
         if direction != "device to device" and share > COPYING:

@@ -7,8 +7,6 @@
 `--capture-range-end=stop` keeps nsys from ending the process with the range, before it has written its results.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import subprocess
@@ -87,12 +85,7 @@ def ncu_table_command(tool: Sequence[str], report: Path) -> list[str]:
 
 @dataclass(kw_only=True)
 class NsightRecorder:
-    """Recordings in one folder.
-
-    Args:
-        folder: for reports, tables and exports.
-        note: takes a sentence about what was done otherwise than asked.
-    """
+    """Recordings in one folder; `note` takes a sentence about what was done otherwise than asked."""
 
     folder: Path
     note: Callable[[str], None] = field(default=lambda _: None)
@@ -113,10 +106,7 @@ class NsightRecorder:
         """Record by nsys and read the export; None where no operation of a GPU was recorded.
 
         In mode inline, where nsys wrote no report since it saw no range, the whole process is recorded instead. This
-        was seen on Blackwell.
-
-        Raises:
-            SetupError: a command failed, or its export cannot be read.
+        was seen on Blackwell. Raises SetupError: a command failed, or its export cannot be read.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         record, export = self.commands(tool, target, mode)
@@ -138,9 +128,7 @@ class NsightRecorder:
     def record_kernels(self, tool: Sequence[str], target: Target) -> list[KernelFigures]:
         """Record kernels by ncu, keep their table as CSV, and read it.
 
-        Raises:
-            ConfigError: this user may not read the GPU's counters.
-            SetupError: a command failed.
+        Raises ConfigError: this user may not read the GPU's counters. Raises SetupError: a command failed.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         record, table = self.commands(tool, target, None)
@@ -183,7 +171,6 @@ def _require(report: Path, command: Sequence[str], done: subprocess.CompletedPro
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the tool's gravest line about an error or a warning, else the last line."""
     lines = [line.strip() for line in (done.stdout + "\n" + done.stderr).splitlines() if line.strip()]
     own = (line for start in _OWN for line in lines if line.startswith(start))
     return next(own, lines[-1] if lines else "it gave no reason")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from framekiln.device import torch
 
 if TYPE_CHECKING:
-    from framekiln.lab.measure.prepared import Prepared
+    pass
 
 _WARM_UP = 3  # calls: the first loads kernels and chooses algorithms
 
@@ -33,19 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model = recipe.build()
         own = {"batch": model.about()["axes"].get("batch") or 1}
         prepared = model.prepare(Cell(**own | args.cell), args.device)
-        return _record_calls(prepared, args)
-
-
-def _record_calls(prepared: Prepared, args: argparse.Namespace) -> int:
-    for number in range(_WARM_UP):
-        _marked(args.device, f"warm-up {number + 1}", prepared.call)
-    prepared.wait()
-    _profiler(args, "start")
-    for number in range(args.calls):
-        _marked(args.device, f"call {number + 1}", prepared.call)
+        for number in range(_WARM_UP):
+            _marked(args.device, f"warm-up {number + 1}", prepared.call)
         prepared.wait()
-    _profiler(args, "stop")
-    return int(args.calls)
+        _profiler(args, "start")
+        for number in range(args.calls):
+            _marked(args.device, f"call {number + 1}", prepared.call)
+            prepared.wait()
+        _profiler(args, "stop")
+        return int(args.calls)
 
 
 def _marked(device: str, name: str, call: Any) -> None:

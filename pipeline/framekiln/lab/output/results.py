@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ FORMAT = 1
 STATS = "profile_stats.json"
 SUMMARY, LAYERS = "profile_summary.csv", "layers.csv"
 
-_AXES = ("batch", "size", "frames", "precision", "compile", "channels_last", "backend")
+
 _LATENCY = ("count", "mean", "median", "std", "min", "max", "p50", "p90", "p95", "p99")
 _PLAIN = (
     *("item_ms", "items_per_s", "frames_per_s", "item_j", "h2d_ms", "d2h_ms", "set_up_s", "compile_s", "params"),
@@ -36,11 +36,7 @@ TOO_FEW = "too few"
 
 @contextmanager
 def writing(path: Path, *, code: str = "FK-BENCH-NOT-WRITABLE", fix: str = "choose another path") -> Iterator[Path]:
-    """Make the folder of a file that the block writes.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Make the folder of a file that the block writes. Raises OutputError if the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield path
@@ -107,8 +103,7 @@ def with_figures(info: ModelInfo, cells: Sequence[CellResult]) -> ModelInfo:
 def write_report(report: BenchReport, path: Path) -> Path:
     """Write a report as JSON; numbers that are not finite become null.
 
-    Raises:
-        OutputError: the file cannot be written.
+    Raises OutputError: the file cannot be written.
     """
     text = json.dumps(_finite(asdict(report)), indent=1, ensure_ascii=False)
     with writing(path):
@@ -117,11 +112,7 @@ def write_report(report: BenchReport, path: Path) -> Path:
 
 
 def read_report(path: Path) -> BenchReport:
-    """Read a report, or that of a folder of `--out`.
-
-    Raises:
-        ConfigError: there is none, or it has another form.
-    """
+    """Read a report, or that of a folder of `--out`. Raises ConfigError if there is none, or it has another form."""
     file = path
     try:
         file = path / STATS if path.is_dir() else path
@@ -142,13 +133,9 @@ def read_report(path: Path) -> BenchReport:
 
 
 def require_any(rows: Sequence[Any]) -> None:
-    """Check that something was measured, so that a script does not take a bench without figures for a success.
+    """Check that a cell, or a row of a video or a clip, was measured: a bench without figures is no success.
 
-    Args:
-        rows: cells, or rows of a video or a clip: each has an `outcome`, ok or what became of it, and a reason `why`.
-
-    Raises:
-        ConfigError: all rows are without figures.
+    Raises ConfigError: all rows are without figures.
     """
     if not any(row.outcome == "ok" for row in rows):
         reason = f" ({rows[0].outcome}: {rows[0].why})" if rows else ""
@@ -168,17 +155,17 @@ def _finite(value: Any) -> Any:
 def write_tables(cells: Sequence[CellResult], folder: Path) -> list[Path]:
     """Write both tables into a folder, and return the paths of those with a row.
 
-    Raises:
-        OutputError: a file cannot be written.
+    Raises OutputError: a file cannot be written.
     """
-    rows = [_layer_row(cell, layer) for cell in cells for layer in cell.layers]
+    names = [item.name for item in fields(Layer)]
+    rows = [{"model": cell.model, **vars(cell.cell), **_take(layer, names)} for cell in cells for layer in cell.layers]
     paths = [write_table(folder / SUMMARY, [summary_row(cell) for cell in cells])] if cells else []
     return [*paths, write_table(folder / LAYERS, rows)] if rows else paths
 
 
 def summary_row(result: CellResult) -> dict[str, Any]:
     """Return a cell's row: times in ms of a call, bytes, shares; empty where a figure was not measured."""
-    row: dict[str, Any] = {"model": result.model, **_take(result.cell, _AXES), "outcome": result.outcome}
+    row: dict[str, Any] = {"model": result.model, **vars(result.cell), "outcome": result.outcome}
     row |= {"why": result.why, "notes": "; ".join(result.notes)}
     row |= {f"latency_{name}": value for name, value in latency_cells(result).items()}
     row["enqueue_median"] = getattr(result.enqueue_ms, "median", None)
@@ -198,11 +185,6 @@ def latency_cells(result: CellResult) -> dict[str, Any]:
         return dict.fromkeys(_LATENCY)
     cells = _take(latency, _LATENCY)
     return {name: TOO_FEW if value is None and name.startswith("p") else value for name, value in cells.items()}
-
-
-def _layer_row(result: CellResult, layer: Layer) -> dict[str, Any]:
-    names = ("path", "kind", "depth", "uses", "mean_ms", "std_ms", "own_ms", "share", "flops")
-    return {"model": result.model, **_take(result.cell, _AXES), **_take(layer, names)}
 
 
 def _take(source: object, names: Iterable[str]) -> dict[str, Any]:

@@ -5,8 +5,6 @@ Each trial of the calibration is predicted from the other trials. The run, with 
 the calibration, where each step was alone. Errors are relative: 0.1 is 10 % too much or too little.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -164,7 +162,6 @@ def _waves(
     planned: Sequence[Step],
     capacity: GpuCapacity,
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the fewest waves, as a plan without rates chooses them; empty if the first pass is unknown."""
     workers = {step.name: step.workers for step in steps}
     requirements = [
         Requirement(

@@ -6,20 +6,18 @@ interval reaches to the other one. Where the model used little of the GPU, somet
 long on any GPU. Then the interval also reaches to the unchanged time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from framekiln.contract.errors import ConfigError, did_you_mean
 from framekiln.contract.limits import Positive
 from framekiln.contract.shipped_files import shipped
 from framekiln.planning.gpu.calibration_file import StepFigures, slug
-from framekiln.planning.settings import NOT_YAML, Strict, file_error, load_yaml
+from framekiln.planning.settings import NOT_YAML, Strict, load_yaml, model_of
 
 _GT_PER_LANE = {3: 8, 4: 16, 5: 32}  # GT/s, PCI Express base specification; each carries 128 bits in 130
 _FIGURES = ("memory_gb", "bandwidth_gb_s", "fp32_tflops", "fp16_tflops", "bf16_tflops", "pcie")
@@ -68,8 +66,7 @@ GpuList = Mapping[str, GpuSpecs]
 def read_gpus(path: Path | None = None) -> GpuList:
     """Read GPUs by their short names from a file, or from the shipped one.
 
-    Raises:
-        ConfigError: there is no such file, or it does not list GPUs.
+    Raises ConfigError: there is no such file, or it does not list GPUs.
     """
     where = str(path) if path else "manifests/gpus.yaml"
     try:
@@ -82,18 +79,17 @@ def read_gpus(path: Path | None = None) -> GpuList:
         raise ConfigError(
             f"{where} is not valid YAML: {' '.join(str(error).split())}; correct it there.", code="FK-NOT-YAML"
         ) from error
-    if not isinstance(data, dict) or not data:
+    if not isinstance(data, dict) or not data or not all(isinstance(entry, dict) for entry in data.values()):
         raise ConfigError(
             f"{where} must be a YAML mapping of GPUs, as manifests/gpus.yaml is.", code="FK-GPU-FILE-INVALID"
         )
-    return {str(name): _gpu(f"{where}: {name}", entry) for name, entry in data.items()}
+    return {str(name): model_of(GpuSpecs, entry, f"{where}: {name}") for name, entry in data.items()}
 
 
 def gpu_by_name(name: str, gpus: GpuList) -> GpuSpecs:
     """Return the GPU of a short name, or of the name that its driver or its maker uses.
 
-    Raises:
-        ConfigError: no GPU has that name.
+    Raises ConfigError: no GPU has that name.
     """
     by_name = {slug(alias): gpu for short, gpu in gpus.items() for alias in (short, *gpu.names)}
     if (gpu := gpus.get(name) or by_name.get(slug(name))) is None:
@@ -103,11 +99,7 @@ def gpu_by_name(name: str, gpus: GpuList) -> GpuSpecs:
 
 
 def gpu_by_driver_name(device: str, gpus: GpuList) -> GpuSpecs:
-    """Return the GPU that a driver reports by this name.
-
-    Raises:
-        ConfigError: the file has none.
-    """
+    """Return the GPU that a driver reports by this name. Raises ConfigError if the file has none."""
     for gpu in gpus.values():
         if slug(device) in map(slug, gpu.names):
             return gpu
@@ -116,13 +108,6 @@ def gpu_by_driver_name(device: str, gpus: GpuList) -> GpuSpecs:
         "copy of manifests/gpus.yaml and name that with --gpus.",
         code="FK-GPU-WITHOUT-SPECS",
     )
-
-
-def _gpu(where: str, entry: Any) -> GpuSpecs:
-    try:
-        return GpuSpecs.model_validate(entry)
-    except ValidationError as error:
-        raise file_error(error, GpuSpecs, where) from error
 
 
 @dataclass(frozen=True, kw_only=True)

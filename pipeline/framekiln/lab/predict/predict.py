@@ -3,8 +3,6 @@
 Only predictions that could be back-tested are made. For others the result holds the reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -66,8 +64,7 @@ class Prediction:
 def predict(source: SourceRun, calibration: Calibration, here: GpuSpecs, targets: Mapping[str, GpuSpecs]) -> Prediction:
     """Estimate a run on other GPUs, by the data sheets of its own GPU (`here`) and of the others (`targets`).
 
-    Raises:
-        ConfigError: run and calibration are of different GPUs, or no prediction could be back-tested.
+    Raises ConfigError: run and calibration are of different GPUs, or no prediction could be back-tested.
     """
     if (gpus := sum(step.gpus for step in source.gpu_steps)) > 1 + _SLACK:
         raise ConfigError(
@@ -81,7 +78,9 @@ def predict(source: SourceRun, calibration: Calibration, here: GpuSpecs, targets
             code="FK-CALIBRATION-OTHER-GPU",
         )
     figures, tested, not_shown = _back_tests(source, calibration)
-    error = None if not_shown or source.waves > 1 else _own_rate(source, figures) / source.rows_per_s - 1
+    alone = {one.name: on_gpu_row_s(figures[one.name], one.sample) for one in source.gpu_steps if one.name in figures}
+    # by the calibration, where each step was alone
+    error = None if not_shown or source.waves > 1 else _pace(source.steps, alone)[0] / source.rows_per_s - 1
     context = calibration.context_gb or CONTEXT_GB
     shown = [step for step in source.gpu_steps if step.name in tested]
     estimates = []
@@ -101,7 +100,6 @@ def predict(source: SourceRun, calibration: Calibration, here: GpuSpecs, targets
 def _back_tests(
     source: SourceRun, calibration: Calibration
 ) -> tuple[dict[str, StepFigures], dict[str, BacktestErrors], dict[str, str]]:
-    """Return the calibration of the run's steps, the errors of their predictions, and for other steps the reason."""
     figures: dict[str, StepFigures] = {}
     tested: dict[str, BacktestErrors] = {}
     not_shown: dict[str, str] = {}
@@ -174,12 +172,6 @@ def _assumption(figures: StepFigures, step: SourceStep, scale: Scaling, tested: 
     if host_s > on_gpu:
         return f"the host's part, {host_s / whole:.0%} of the time, stays as it is; then {widest}"
     return widest
-
-
-def _own_rate(source: SourceRun, figures: Mapping[str, StepFigures]) -> float:
-    """Predict the run's rate on its own GPU from the calibration, where each step was alone."""
-    on_gpu = {step.name: on_gpu_row_s(figures[step.name], step.sample) for step in source.gpu_steps}
-    return _pace(source.steps, on_gpu)[0]
 
 
 def _pace(steps: Sequence[SourceStep], on_gpu: Mapping[str, float]) -> tuple[float, str]:

@@ -1,7 +1,5 @@
 """Measurements of a run that a prediction starts from: seconds a row by phase, workers, batch and rate of each step."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -81,9 +79,8 @@ class SourceRun:
 def read_source(path: str) -> SourceRun:
     """Read the last run into an output.
 
-    Raises:
-        ConfigError: no run into it is finished.
-        OutputError: that run kept no records, or computed no first-pass step.
+    Raises ConfigError: no run into it is finished. Raises OutputError: that run kept no records, or computed no first-
+    pass step.
     """
     store = Store(path).check_folder()
     record = _record(store)
@@ -128,7 +125,6 @@ def _record(store: Store) -> dict[str, Any]:
 
 
 def _planned(store: Store) -> tuple[Step, ...]:
-    """Return the run's first-pass steps, producers before readers; empty if this version cannot plan them."""
     try:
         request = stored_request(store)
         options = replace(request.options, calibration=None, vram_cap=None)
@@ -147,14 +143,12 @@ def _unshared(source: SourceRun) -> SourceRun:
     steps' times on it add up to more, all are divided by the same factor.
     """
     shared = max(1.0, source.rows_per_s * sum(step.sample.model_s + step.sample.copies_s for step in source.gpu_steps))
-    steps = tuple(_divided(step, shared) if step.on_gpu else step for step in source.steps)
-    return replace(source, steps=steps, shared=shared)
-
-
-def _divided(step: SourceStep, shared: float) -> SourceStep:
-    on_gpu = (MODEL, *COPIES)
-    phases = {name: s / shared if name in on_gpu else s for name, s in step.sample.phases.items()}
-    return replace(step, sample=step.sample.model_copy(update={"phases": phases}))
+    steps = []
+    for step in source.steps:
+        waiting = (MODEL, *COPIES) if step.on_gpu else ()
+        phases = {name: s / shared if name in waiting else s for name, s in step.sample.phases.items()}
+        steps.append(replace(step, sample=step.sample.model_copy(update={"phases": phases})))
+    return replace(source, steps=tuple(steps), shared=shared)
 
 
 def _processes(workers: Mapping[str, Collection[str]]) -> dict[str, str]:
@@ -197,7 +191,6 @@ def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, proc
 
 
 def _without_first(packets: pa.Table) -> pa.Table:
-    """Return packets without each process's first one, if there are enough."""
     workers = np.array(packets["worker"].to_pylist())
     first = [int(np.flatnonzero(workers == worker)[0]) for worker in np.unique(workers)]
     if packets.num_rows < _MIN_PACKETS * len(first):

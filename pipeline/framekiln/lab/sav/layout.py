@@ -8,8 +8,6 @@ Of the made video object 000 is there from the first frame, and the PNG of one a
 appears late.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +18,7 @@ import numpy as np
 
 from framekiln.contract.columns import Image
 from framekiln.contract.errors import InputError, MediaError, Reason
-from framekiln.lab.sav.scores import Mask
+from framekiln.lab.sav.masks import Mask
 from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile
 from framekiln.media.images.pillow import read_labels
@@ -57,11 +55,7 @@ class AnnotatedVideo:
         return sorted(self.masks.get(name, self.masks.get("", {})))
 
     def truth(self, name: str, stem: str) -> Mask:
-        """Return an object's mask in an annotated frame.
-
-        Raises:
-            MediaError: the PNG cannot be read.
-        """
+        """Return an object's mask in an annotated frame. Raises MediaError if the PNG cannot be read."""
         if name in self.masks:
             return read_labels(self.masks[name][stem]) > 0
         return read_labels(self.masks[""][stem]) == int(name)
@@ -73,23 +67,31 @@ class AnnotatedVideo:
     def images(self, start: str = "") -> Iterator[tuple[str, Image]]:
         """Yield stem and image (h w 3) of each frame from one on, decoded on demand.
 
-        Raises:
-            MediaError: a frame cannot be decoded.
+        Raises MediaError: a frame cannot be decoded.
         """
         for path in self.frames:
             if path.stem >= start:
-                yield path.stem, _image(path)
+                media = MediaFile(media_id=path.name, path=str(path.absolute()), size=path.stat().st_size, mtime_ns=0)
+                frame = next(iter(decode_frames(media, ("frame",), DecodeConfig())), None)
+                if frame is None:
+                    raise MediaError(Reason.EMPTY, f"{path.name} has no image")
+                yield path.stem, frame.images["frame"]
 
 
 def annotated_videos(root: Path) -> list[AnnotatedVideo]:
     """Return the videos of a folder in the order of their names.
 
-    Raises:
-        InputError: there are no frames, or none with masks.
+    Raises InputError: there are no frames, or none with masks.
     """
     images, notes = (sorted(root.glob(f"{kind}*")) for kind in ("JPEGImages", "Annotations"))
     folders = sorted({path.parent for path in images[0].rglob("*.jpg")}) if images and notes else []
-    videos = [_video(folder, notes[0] / folder.relative_to(images[0])) for folder in folders]
+    videos = []
+    for folder in folders:
+        masks: dict[str, dict[str, Path]] = {}
+        own = notes[0] / folder.relative_to(images[0])
+        for path in sorted(own.rglob("*.png")):
+            masks.setdefault("" if path.parent == own else path.parent.name, {})[path.stem] = path
+        videos.append(AnnotatedVideo(name=folder.name, frames=sorted(folder.glob("*.jpg")), masks=masks))
     found = [video for video in videos if video.masks]
     if not found:
         raise InputError(
@@ -98,20 +100,6 @@ def annotated_videos(root: Path) -> list[AnnotatedVideo]:
             code="FK-SAV-LAYOUT",
         )
     return found
-
-
-def _video(folder: Path, notes: Path) -> AnnotatedVideo:
-    masks: dict[str, dict[str, Path]] = {}
-    for path in sorted(notes.rglob("*.png")):
-        masks.setdefault("" if path.parent == notes else path.parent.name, {})[path.stem] = path
-    return AnnotatedVideo(name=folder.name, frames=sorted(folder.glob("*.jpg")), masks=masks)
-
-
-def _image(path: Path) -> Image:
-    media = MediaFile(media_id=path.name, path=str(path.absolute()), size=path.stat().st_size, mtime_ns=0)
-    for frame in decode_frames(media, ("frame",), DecodeConfig()):
-        return frame.images["frame"]
-    raise MediaError(Reason.EMPTY, f"{path.name} has no image")
 
 
 def made_disc(number: int, frame: int, size: tuple[int, int]) -> Mask:
@@ -129,13 +117,7 @@ def appears(number: int, frames: int) -> int:
 
 
 def write_made_video(root: Path, *, frames: int = FRAMES, size: tuple[int, int] = (180, 320)) -> Path:
-    """Write the video and its masks, and return `root`.
-
-    Args:
-        root: folder of the layout.
-        frames: number of frames, at least 13.
-        size: height and width in px.
-    """
+    """Write the video (at least 13 frames, height and width in px) and its masks, and return `root`."""
     images, notes = root / "JPEGImages_24fps" / NAME, root / "Annotations_6fps" / NAME
     images.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)

@@ -1,29 +1,23 @@
-"""Models on the objects of videos: each is prompted on its first frame, tracked to the end and scored.
-
-Models come one after the other, so that each has the device's memory for itself.
-"""
-
-from __future__ import annotations
+"""Models on the objects of videos: each is prompted on its first frame, tracked to the end and scored."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
 
 import psutil
 
-from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError
 from framekiln.device import Meter, wait
 from framekiln.lab.models.factory import failure_of
+from framekiln.lab.output.results import write_table
 from framekiln.lab.sav.layout import AnnotatedVideo
-from framekiln.lab.sav.scores import Mask, ObjectScores, Overlays, evaluated
-from framekiln.lab.sav.trackers import PromptKind, VideoTracker, prompt_of
+from framekiln.lab.sav.masks import ObjectScores, Overlays, PromptKind, VideoTracker, evaluated, full_size, prompt_of
 from framekiln.planning.sample import Outcome, Statistics
 
-OnMask = Callable[[str, Image, Mask, Mask], None]
-"""Takes the frame's stem, its image, the mask and the true mask of an evaluated frame."""
 WARM_UP = 3  # frames: one with a prompt, one with its memory, one more; they load kernels and choose algorithms
 
 
@@ -45,56 +39,51 @@ class ObjectFigures:
 
 @dataclass(kw_only=True)
 class ObjectBench:
-    """A tracker on one object of a video.
-
-    Args:
-        tracker: the model.
-        device: waited for after each frame.
-        meter: of the device's memory.
-        prompt: kind of the prompt, made from the first true mask with a pixel.
-        clock: seconds, rising.
-        is_warm: whether the model has tracked a few frames before any is timed.
-    """
+    """A tracker on one object of a video; its prompt is made from the first true mask with a pixel."""
 
     tracker: VideoTracker
     device: str
     meter: Meter
     prompt: PromptKind = "points"
     clock: Callable[[], float] = field(default=time.perf_counter)
-    is_warm: bool = False
+    warm_up: int = 0  # frames that are tracked before any is timed, once
 
-    def run(self, video: AnnotatedVideo, name: str, on_mask: OnMask | None = None) -> ObjectFigures | None:
+    def run(self, video: AnnotatedVideo, name: str, on_mask: Overlays | None = None) -> ObjectFigures | None:
         """Track and score an object; None where no mask of it has a pixel.
 
         A latency is that of `track` with its wait for the device: preprocessing, upload and the network. Decoding the
-        frame and scaling its mask to the frame are outside of it.
-
-        Raises:
-            MediaError: a frame or a mask cannot be read.
+        frame and scaling its mask to the frame are outside of it. Raises MediaError: a frame or a mask cannot be read.
         """
         start = video.first_visible(name)
         if start is None:
             return None
         latency_s: list[float] = []
         counted, scores = set(evaluated(video.annotated(name))), ObjectScores()
-        self.tracker.reset()
-        self.meter.clear()
-        self.tracker.add(prompt_of(video.truth(name, start), self.prompt))
+        prompt = prompt_of(video.truth(name, start), self.prompt)
+        if self.warm_up:
+            self._begin(prompt)
+            for _, image in islice(video.images(start), self.warm_up):
+                self.tracker.track(image)
+            wait(self.device)
+            self.warm_up = 0
+        self._begin(prompt)
         for stem, image in video.images(start):  # nothing counts before the object is there
-            mask = self._tracked(image, latency_s)
+            began = self.clock()
+            logits, _ = self.tracker.track(image)
+            wait(self.device)
+            latency_s.append(self.clock() - began)
             if stem in counted:
+                mask = full_size(logits[0], image.shape[:2])
                 truth = video.truth(name, stem)
                 scores.add(mask, truth)
                 if on_mask is not None:
                     on_mask(stem, image, mask, truth)
         return self._figures(start, latency_s, scores)
 
-    def _tracked(self, image: Image, latency_s: list[float]) -> Mask:
-        began = self.clock()
-        logits, _ = self.tracker.track(image)
-        wait(self.device)
-        latency_s.append(self.clock() - began)
-        return full_size(logits[0], image.shape[:2])
+    def _begin(self, prompt: object) -> None:
+        self.tracker.reset()
+        self.meter.clear()
+        self.tracker.add(prompt)
 
     def _figures(self, start: str, latency_s: list[float], scores: ObjectScores) -> ObjectFigures:
         peaks = self.meter.peaks()
@@ -111,14 +100,6 @@ class ObjectBench:
             peak_gb=peaks[0] if peaks else None,
             ram_gb=psutil.Process().memory_info().rss / 1e9,
         )
-
-
-def full_size(logits: object, size: tuple[int, ...]) -> Mask:
-    """Return a mask at the size of its frame from logits (h w), interpolated bilinearly and above 0, as SAM 2 does."""
-    from torch.nn.functional import interpolate
-
-    low: object = logits[None, None].float()  # type: ignore[index]
-    return (interpolate(low, size, mode="bilinear")[0, 0] > 0).cpu().numpy()  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,70 +138,107 @@ class VideoRow(ObjectFigures):
     why: str = ""
 
 
-@dataclass(kw_only=True)
-class SavBench:
-    """The objects of videos, tracked by several models.
-
-    Args:
-        videos: with true masks.
-        settings: limits and prompts.
-    """
-
-    videos: Sequence[AnnotatedVideo]
-    settings: SavSettings = field(default_factory=SavSettings)
-
-    def rows(self, model: VideoModel) -> Iterator[VideoRow]:
-        """Yield the rows of a model: of each video, each object and each run."""
-        bench = ObjectBench(
-            tracker=model.build(),
-            device=self.settings.device,
-            meter=Meter(self.settings.device),
-            prompt=self.settings.prompt,
-        )
-        for video in self.videos[: self.settings.limit_videos]:
-            yield from self._of_video(model, bench, video)
-
-    def _of_video(self, model: VideoModel, bench: ObjectBench, video: AnnotatedVideo) -> Iterator[VideoRow]:
+def measure_videos(model: VideoModel, videos: Sequence[AnnotatedVideo], settings: SavSettings) -> Iterator[VideoRow]:
+    """Yield the rows of a model: of each video, each object and each run, until one fails."""
+    about: dict[str, Any] = {"device": settings.device, "prompt": settings.prompt, "video": "", "object": ""}
+    blank = VideoRow(model=model.name, weights=model.weights, **about, run=1, outcome="error")
+    meter = Meter(settings.device)
+    bench = ObjectBench(
+        tracker=model.build(), device=settings.device, meter=meter, prompt=settings.prompt, warm_up=WARM_UP
+    )
+    for video in videos[: settings.limit_videos]:
         try:
-            names = video.objects[: self.settings.limit_objects]
+            names = video.objects[: settings.limit_objects]
         except MediaError as error:
-            yield self._row(model, video, "", 1, outcome="error", why=str(error))
-            return
+            yield replace(blank, video=video.name, why=str(error))
+            continue
         for name in names:
-            for number in range(1, self.settings.runs + 1):
-                row = self._run(model, bench, video, name, number)
+            for number in range(1, settings.runs + 1):
+                row = replace(blank, video=video.name, object=name, run=number)
+                row = _measured(row, bench, video, settings.overlays if number == 1 else None)
                 yield row
                 if row.outcome != "ok":
                     break
 
-    def _run(self, model: VideoModel, bench: ObjectBench, video: AnnotatedVideo, name: str, number: int) -> VideoRow:
-        folder = self.settings.overlays if number == 1 else None
-        pictures = Overlays(folder=folder / model.name / video.name / name) if folder else None
-        try:
-            if not bench.is_warm:
-                warm_up(bench, video, name)
-            found = bench.run(video, name, pictures)
-        except Exception as error:  # of any class: the model's own code runs
-            outcome, why = failure_of(error)
-            return self._row(model, video, name, number, outcome=outcome, why=why)
-        if found is None:
-            return self._row(model, video, name, number, outcome="error", why="no mask of this object has a pixel")
-        return self._row(model, video, name, number, outcome="ok", **vars(found))
 
-    def _row(self, model: VideoModel, video: AnnotatedVideo, name: str, number: int, **values: object) -> VideoRow:
-        known = {"model": model.name, "weights": model.weights, "video": video.name, "object": name, "run": number}
-        places = {"device": self.settings.device, "prompt": self.settings.prompt}
-        return VideoRow(**known, **places, **values)  # type: ignore[arg-type]
+def _measured(row: VideoRow, bench: ObjectBench, video: AnnotatedVideo, overlays: Path | None) -> VideoRow:
+    pictures = Overlays(folder=overlays / row.model / row.video / row.object) if overlays else None
+    try:
+        found = bench.run(video, row.object, pictures)
+    except Exception as error:  # of any class: the model's own code runs
+        outcome, why = failure_of(error)
+        return replace(row, outcome=outcome, why=why)
+    if found is None:
+        return replace(row, why="no mask of this object has a pixel")
+    return replace(row, outcome="ok", **vars(found))
 
 
-def warm_up(bench: ObjectBench, video: AnnotatedVideo, name: str) -> None:
-    """Track the first frames of an object without timing them."""
-    start = video.first_visible(name)
-    if start is None:
-        return
-    bench.tracker.reset()
-    bench.tracker.add(prompt_of(video.truth(name, start), bench.prompt))
-    for _, image in islice(video.images(start), WARM_UP):
-        bench.tracker.track(image)
-    wait(bench.device)
-    bench.is_warm = True
+_PLAIN = ("model", "weights", "device", "prompt", "video", "object", "run", "outcome", "why", "first_frame", "frames")
+_FIGURES = ("scored_frames", "fps", "first_ms", "peak_gb", "ram_gb", "j", "f")
+_LATENCY = ("mean", "median", "std", "min", "max", "p50", "p90", "p95", "p99")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSummary:
+    """A model over all objects that it tracked; each object counts once."""
+
+    model: str
+    weights: str
+    objects: int
+    runs: int  # that succeeded
+    failed: int  # runs that did not
+    fps: float | None = None  # median over runs
+    fps_std: float | None = None  # over runs; None for one
+    median_ms: float | None = None  # of a frame after the prompted one: the median of the runs' medians
+    peak_gb: float | None = None
+    j: float | None = None  # means over objects, 0 to 1
+    f: float | None = None
+
+    @property
+    def j_and_f(self) -> float | None:
+        """The mean of J and F; None without either."""
+        return None if self.j is None or self.f is None else (self.j + self.f) / 2
+
+
+def summarize(rows: Sequence[VideoRow]) -> list[ModelSummary]:
+    """Return a summary of each model, in the order of the rows."""
+    names = dict.fromkeys(row.model for row in rows)
+    return [_summary([row for row in rows if row.model == name]) for name in names]
+
+
+def _summary(rows: Sequence[VideoRow]) -> ModelSummary:
+    good = [row for row in rows if row.outcome == "ok"]
+    firsts = {(row.video, row.object): row for row in reversed(good)}
+    fps = [row.fps for row in good if row.fps is not None]
+    medians = [row.latency_ms.median for row in good if row.latency_ms is not None]
+    return ModelSummary(
+        model=rows[0].model,
+        weights=rows[0].weights,
+        objects=len(firsts),
+        runs=len(good),
+        failed=len(rows) - len(good),
+        fps=median(fps) if fps else None,
+        fps_std=stdev(fps) if len(fps) > 1 else None,
+        median_ms=median(medians) if medians else None,
+        peak_gb=max((row.peak_gb for row in good if row.peak_gb is not None), default=None),
+        j=_mean(row.j for row in firsts.values()),
+        f=_mean(row.f for row in firsts.values()),
+    )
+
+
+def write_video_csv(rows: Sequence[VideoRow], path: Path) -> Path:
+    """Write a line for each run, with latencies in ms and J and F from 0 to 1.
+
+    Raises OutputError: the file cannot be written.
+    """
+    lines = [
+        {name: getattr(row, name) for name in (*_PLAIN, *_FIGURES)}
+        | {f"{name}_ms": getattr(row.latency_ms, name, None) for name in _LATENCY}
+        for row in rows
+    ]
+    return write_table(path, lines)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

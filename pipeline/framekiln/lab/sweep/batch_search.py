@@ -4,8 +4,6 @@ The search knows neither stages nor devices. Its caller passes a function that t
 beyond which more latency brings no more throughput.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -65,7 +63,6 @@ def search(attempt: Callable[[int], Sample], limits: Limits) -> SearchResult:
 
 
 def _reason_to_stop(trial: Sample, falls: int, level: int, limits: Limits) -> str:
-    """Return why no larger batch is tried; empty if one is."""
     if trial.batch >= limits.most_batch:
         return f"the limit is {limits.most_batch}"
     if trial.seconds > limits.slow_s:

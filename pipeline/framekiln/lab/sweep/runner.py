@@ -1,7 +1,5 @@
 """Cells of a bench in a child process, which is replaced where a cell ends it or fills the memory."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -94,11 +92,7 @@ class ModelBench:
         self._child.end()
 
     def about(self) -> ModelInfo:
-        """Return the model's facts.
-
-        Raises:
-            ConfigError: it cannot be built.
-        """
+        """Return the model's facts. Raises ConfigError if it cannot be built."""
         answer = self.ask("about")
         if isinstance(answer, ChildDied | CapturedError):
             problem = f"The model {self._source.name!r} cannot be built: {reason_of(answer)}"
@@ -117,7 +111,10 @@ class ModelBench:
         if isinstance(answer, ChildDied | CapturedError):
             self._child.end()
             blank = CellResult(cell=cell, model=self._source.name, outcome="error", why=reason_of(answer))
-            return blank if not (isinstance(answer, ChildDied) and answer.how == "SIGKILL") else _killed(blank)
+            if isinstance(answer, ChildDied) and answer.how == "SIGKILL":
+                why = "the system ended the process (SIGKILL), as it does without memory"
+                return replace(blank, outcome="oom", why=why)
+            return blank
         if answer.outcome == "oom":
             self._child.end()  # what an allocation that failed leaves behind is not measured
         return answer
@@ -153,10 +150,6 @@ class ModelBench:
         return self._child.call(method, *arguments, timeout_s=_TIMEOUT_S)
 
 
-def _killed(blank: CellResult) -> CellResult:
-    return replace(blank, outcome="oom", why="the system ended the process (SIGKILL), as it does without memory")
-
-
 class ModelProcess:
     """One model in a process of its own; it is pickled before use."""
 
@@ -189,17 +182,11 @@ class ModelProcess:
         """Return the model, built at the first use, with the memory that this process may have."""
         if self._model is None:
             self._model = self._recipe.build()
-            if self._options.memory_cap_gb is not None:
-                _cap(self._options.memory_cap_gb, self._options.device)
+            if (cap := self._options.memory_cap_gb) is not None and self._options.device != "cpu":
+                limit_memory(cap)
+            elif cap is not None:  # of this process's addresses beyond what it has mapped by now
+                mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+                resource.setrlimit(
+                    resource.RLIMIT_AS, (mapped + int(cap * 1e9), resource.getrlimit(resource.RLIMIT_AS)[1])
+                )
         return self._model
-
-
-def _cap(gigabytes: float, device: str) -> None:
-    """Limit the memory of the device, or of this process's addresses beyond what it has mapped by now."""
-    if device != "cpu":
-        limit_memory(gigabytes)
-        return
-    with Path("/proc/self/statm").open() as file:
-        mapped = int(file.read().split()[0]) * resource.getpagesize()
-    limit = mapped + int(gigabytes * 1e9)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from framekiln.contract.errors import ConfigError
 from framekiln.profiling.records import SET_UP, Reading, StepEvent
@@ -89,7 +89,10 @@ def observations(event: StepEvent | Reading, run: str) -> Iterator[Observation]:
     A counter's increase is never zero.
     """
     if isinstance(event, Reading):
-        yield from _observe_gpus(event, run)
+        for number, gpu in enumerate(event.gpus):
+            labels = {"run": run, "node": event.node, "gpu": str(number)}
+            known = ((*_GPU_METRICS[name], value) for name, value in gpu.items() if value is not None)
+            yield from ((metric, value * factor, labels) for metric, factor, value in known)
     elif event.kind != SET_UP:
         yield from _observe_packet(event, run)
 
@@ -113,18 +116,10 @@ def _observe_packet(event: StepEvent, run: str) -> Iterator[Observation]:
         yield from ((metric, value * GB, labels) for metric, value in zip(_TORCH_MEMORY, event.memory, strict=True))
 
 
-def _observe_gpus(reading: Reading, run: str) -> Iterator[Observation]:
-    for number, gpu in enumerate(reading.gpus):
-        labels = {"run": run, "node": reading.node, "gpu": str(number)}
-        known = ((*_GPU_METRICS[name], value) for name, value in gpu.items() if value is not None)
-        yield from ((metric, value * factor, labels) for metric, factor, value in known)
-
-
 def check(folder: str) -> None:
     """Check before a run that scalars can be written.
 
-    Raises:
-        ConfigError: the package is missing, or the folder cannot be written to.
+    Raises ConfigError: the package is missing, or the folder cannot be written to.
     """
     if "://" in folder:
         raise ConfigError(
@@ -166,7 +161,7 @@ class Scalars:
         """Write a sentence as a text; see `View`."""
         self._writer.add_text("advice", sentence, self._count_seconds())
 
-    def __enter__(self) -> Scalars:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,7 +7,6 @@ each packet and step.
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
@@ -16,16 +15,6 @@ from numpy.typing import NDArray
 Depths = tuple[int, NDArray[np.float64], list[int]]
 
 _TABLE = ".parquet"  # a unit of the second pass is a file of a table, and no packet
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hop:
-    """A packet's arrival at one of its steps."""
-
-    name: str  # unit:start
-    phase: str  # s at its first step, f at its last one, t in between
-    worker: int
-    moment: float  # when the step began with it
 
 
 class PacketFlows:
@@ -45,19 +34,18 @@ class PacketFlows:
         self._began.append(began)
         self._ended.append(ended)
 
-    def hops(self) -> Iterator[Hop]:
-        """Yield the hops of each packet in order of time; packets of a single step have none."""
+    def hops(self) -> Iterator[tuple[str, str, int, float]]:
+        """Yield each packet's arrivals at its steps in order of time; packets of a single step have none.
+
+        An arrival is `unit:start`, the phase (s at its first step, f at its last one, t in between), worker and moment.
+        """
         order, same = self._order()
         names = list(self._units)
         for place, row in enumerate(order):
             before, after = place > 0 and same[place - 1], place < len(same) and same[place]
             if before or after:
-                yield Hop(
-                    name=f"{names[self._unit[row]]}:{self._start[row]}",
-                    phase="s" if not before else "t" if after else "f",
-                    worker=self._worker[row],
-                    moment=self._began[row],
-                )
+                phase = "s" if not before else "t" if after else "f"
+                yield f"{names[self._unit[row]]}:{self._start[row]}", phase, self._worker[row], self._began[row]
 
     def queues(self, following: Mapping[int, int] | None = None) -> Iterator[Depths]:
         """Yield each step that packets waited for, with moments and the queue length from each moment on.
@@ -80,7 +68,10 @@ class PacketFlows:
         until = np.concatenate([np.maximum(began[passed + 1], ended[passed]), np.full(len(stuck), np.inf)])
         for number in np.unique(waits_for):
             mine = waits_for == number
-            yield int(number), *_count_depths(since[mine], until[mine])
+            ends = until[mine][np.isfinite(until[mine])]
+            moments, where = np.unique(np.concatenate([since[mine], ends]), return_inverse=True)
+            changes = np.bincount(where, np.repeat([1, -1], [int(mine.sum()), len(ends)]), len(moments))
+            yield int(number), moments, np.cumsum(changes).astype(int).tolist()
 
     def _order(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return row numbers sorted by packet and time, and a mask: the row's packet is that of the next row."""
@@ -88,10 +79,3 @@ class PacketFlows:
         order = np.lexsort((np.asarray(self._began), start, unit))
         unit, start = unit[order], start[order]
         return order, (unit[1:] == unit[:-1]) & (start[1:] == start[:-1])
-
-
-def _count_depths(since: NDArray[np.float64], until: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[int]]:
-    until = until[np.isfinite(until)]
-    moments, where = np.unique(np.concatenate([since, until]), return_inverse=True)
-    changes = np.bincount(where, np.repeat([1, -1], [len(since), len(until)]), len(moments))
-    return moments, np.cumsum(changes).astype(int).tolist()

@@ -14,12 +14,10 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.profiling.export.packet_flows import PacketFlows
 from framekiln.profiling.record_log import BATCH_ROWS, CALLS, NODES, batches, began, goes_on
-from framekiln.profiling.records import CALL, HAND_ON, PACKET, SET_UP
+from framekiln.profiling.records import CALL, HAND_ON, INSIDE, PACKET, SET_UP
 
 Event = dict[str, Any]
 
-PHASES = ("decode", "preprocess", "upload", "queue", "infer", "download", "postprocess", "write")
-"""Phases in the order in which they are drawn: records hold their lengths, not their moments."""
 
 _PIPELINE = 1  # the process row of events that belong to no node
 _TOUCHING_US = 5.0  # a smaller overlap counts as none: records are rounded to 1 us, and a call has two clocks
@@ -44,10 +42,8 @@ class _Worker:
 def events(store: Store, run: str, rows: int = BATCH_ROWS) -> Iterator[Event]:
     """Yield every event of a run's trace; times are microseconds since its first record.
 
-    So many `rows` are in memory at once; each packet and step takes 40 bytes more.
-
-    Raises:
-        GoneError: the run ended while its records were being read.
+    So many `rows` are in memory at once; each packet and step takes 40 bytes more. Raises GoneError: the run ended
+    while its records were being read.
     """
     timeline = _Timeline(began(store, run, (CALLS, NODES)) or 0.0)
     for table in batches(store, CALLS, run, rows=rows):
@@ -62,8 +58,6 @@ def events(store: Store, run: str, rows: int = BATCH_ROWS) -> Iterator[Event]:
 
 
 class _Timeline:
-    """Rows and flows of a trace, collected while its records are drawn."""
-
     def __init__(self, first: float) -> None:
         self._first = first
         self._workers: dict[str, _Worker] = {}
@@ -73,7 +67,6 @@ class _Timeline:
         self._flows = PacketFlows()
 
     def slices(self, record: Mapping[str, Any]) -> Iterator[Event]:
-        """Yield one record's slices, and the VRAM counter of a call."""
         name = f"{record['worker']} #{record['lane']}" if record["lane"] else record["worker"]
         if name not in self._workers:
             self._workers[name] = _Worker(name=name, pid=self._nodes[record["node"]], tid=len(self._workers) + 1)
@@ -129,7 +122,7 @@ class _Timeline:
         end = max(start, end)
         worker.called = end
         yield _draw_slice(worker, f"{record['step']} call", CALL, start, end, _describe(record))
-        known = [(name, record[name]) for name in PHASES if record[name]]
+        known = [(name, record[name]) for name in INSIDE if record[name]]  # records hold lengths, not moments
         scale = min(1e6, (end - start) / sum(seconds for _, seconds in known)) if known else 0.0
         at = start
         for name, seconds in known:
@@ -140,7 +133,6 @@ class _Timeline:
             yield _draw_counter(worker.pid, f"VRAM GB {record['worker']}", end, memory)
 
     def counters(self, sample: Mapping[str, Any]) -> Iterator[Event]:
-        """Yield one sample of a node."""
         pid, at = self._nodes[sample["node"]], self._to_us(sample["time"])
         values = [(name, sample[column]) for column, name in _NODE_COUNTERS.items()]
         for number, gpu in enumerate(sample["gpus"] or ()):
@@ -148,14 +140,12 @@ class _Timeline:
         yield from (_draw_counter(pid, name, at, {"value": value}) for name, value in values if value is not None)
 
     def flows(self) -> Iterator[Event]:
-        """Yield the arrows from step to step."""
         threads = {worker.tid: worker for worker in self._workers.values()}
-        for hop in self._flows.hops():
-            place = {"ts": round(hop.moment, 3), "pid": threads[hop.worker].pid, "tid": hop.worker}
-            yield {"name": "packet", "cat": "flow", "ph": hop.phase, "id": hop.name, "bp": "e"} | place
+        for name, phase, worker, moment in self._flows.hops():
+            place = {"ts": round(moment, 3), "pid": threads[worker].pid, "tid": worker}
+            yield {"name": "packet", "cat": "flow", "ph": phase, "id": name, "bp": "e"} | place
 
     def queues(self, *, going_on: bool) -> Iterator[Event]:
-        """Yield the number of packets that wait for each step."""
         order = [step for step in self._order_steps() if not self._steps[step][1]]
         following = {self._numbers[step]: self._numbers[after] for step, after in pairwise(order)} if going_on else None
         names = list(self._numbers)

@@ -3,8 +3,6 @@
 docs/measuring/profiling.md defines each figure. Callers pass the current time, so that tests can choose it.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,7 +35,8 @@ class LiveWindow:
     def add(self, event: StepEvent) -> None:
         """Add a packet's event."""
         # Before its first packet a process waits for other processes to start, not for input.
-        wait = speed.input_wait(event) if event.worker in self._by_worker else 0.0
+        around = event.around if event.worker in self._by_worker else {}
+        wait = around.get("wait", 0.0) + around.get("fetch", 0.0)
         self._by_worker[event.worker].append((event, wait))
         self._by_step[event.step].append((event, wait))
         self._first[event.step] = min(self._first.get(event.step, event.started), event.started)
@@ -134,17 +133,15 @@ def _covered_s(events: Sequence[StepEvent]) -> float:
 
 def averaged(readings: Sequence[Sequence[GpuSample]]) -> list[GpuSample]:
     """Return each GPU over several readings: means of use and power, last known values of the rest."""
-    count = max(map(len, readings), default=0)
-    return [_average([gpus[number] for gpus in readings if number < len(gpus)]) for number in range(count)]
-
-
-def _average(readings: Sequence[GpuSample]) -> GpuSample:
-    average: dict[str, float | None] = {}
-    for name in {name: None for reading in readings for name in reading}:
-        values = [value for reading in readings if (value := reading.get(name)) is not None]
-        value = sum(values) / len(values) if values and name in _AVERAGED else None
-        average[name] = values[-1] if values and value is None else value
-    return average
+    averages: list[GpuSample] = []
+    for number in range(max(map(len, readings), default=0)):
+        own = [gpus[number] for gpus in readings if number < len(gpus)]
+        known = {name: [one[name] for one in own if one.get(name) is not None] for one in own for name in one}
+        values = {name: np.array(found, float) for name, found in known.items()}
+        averages.append(
+            {n: float(v.mean() if n in _AVERAGED else v[-1]) if len(v) else None for n, v in values.items()}
+        )
+    return averages
 
 
 def _ended_after(events: deque[tuple[StepEvent, float]], since: float) -> list[tuple[StepEvent, float]]:

@@ -4,8 +4,6 @@ Decoding says how many bytes of the files are done. A step is as far as the last
 earlier run finished pass without an event, so a step's own rows would tell too little.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

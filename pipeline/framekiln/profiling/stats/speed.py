@@ -86,11 +86,6 @@ def phase_shares(durations: Mapping[str, float], seconds: float) -> dict[str, fl
     return {name: value / seconds for name, value in phase_seconds(durations, seconds).items()}
 
 
-def input_wait(event: StepEvent) -> float:
-    """Return the seconds between handing on a process's last packet and starting this one: waiting and opening it."""
-    return sum(event.around.get(name, 0.0) for name in ("wait", "fetch"))
-
-
 @dataclass(kw_only=True)
 class StepTotals:
     """One step's sums over all workers: of events while a run is at work, or of its records."""

@@ -5,8 +5,6 @@ docs/measuring/profiling.md defines each figure. Packets without rows come from 
 ends of files. They count as time, since a process worked on them, but not as packets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any

@@ -64,8 +64,7 @@ def named_command(tool: NsightTool) -> list[str]:
 def find_tool(tool: NsightTool, root: Path = Path("/")) -> list[str] | None:
     """Return the words of the command that starts a tool; None if it is missing.
 
-    Raises:
-        ConfigError: the command in the environment does not exist.
+    Raises ConfigError: the command in the environment does not exist.
     """
     if command := named_command(tool):
         if shutil.which(command[0]) is None:
@@ -79,16 +78,13 @@ def find_tool(tool: NsightTool, root: Path = Path("/")) -> list[str] | None:
     for pattern in tool.places:
         found = [place for place in root.glob(pattern) if os.access(place, os.X_OK) and place.is_file()]
         if found:
-            return [str(max(found, key=_read_version))]
+            numbers = {place: [[*map(int, re.findall(r"\d+", part))] for part in place.parts] for place in found}
+            return [str(max(found, key=lambda place: numbers[place]))]  # so 2025.10 is above 2025.9
     return None
 
 
 def require_tool(tool: NsightTool, option: str, root: Path = Path("/")) -> list[str]:
-    """Return the words of the command that starts a tool, which an option needs.
-
-    Raises:
-        ConfigError: it is missing.
-    """
+    """Return the words of the command that starts a tool, which an option needs. Raises ConfigError: it is missing."""
     command = find_tool(tool, root)
     if command is None:
         raise ConfigError(missing(tool, option), code=tool.code)
@@ -101,8 +97,3 @@ def missing(tool: NsightTool, option: str) -> str:
         f"{option} needs {tool.title}, and there is no {tool.name} on the PATH or in the folders of CUDA and JetPack; "
         f"install {tool.package} from developer.nvidia.com, or set {tool.variable} to its path."
     )
-
-
-def _read_version(path: Path) -> list[list[int]]:
-    """Return the numbers in each part of a path, so that 2025.10 is above 2025.9."""
-    return [[int(number) for number in re.findall(r"\d+", part)] for part in path.parts]

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from framekiln.contract.errors import ConfigError, did_you_mean
 from framekiln.contract.output_names import PROFILE
@@ -51,11 +51,10 @@ class ProfiledCalls:
     calls: int = CALLS
 
     @classmethod
-    def parse(cls, option: str, text: str) -> ProfiledCalls:
+    def parse(cls, option: str, text: str) -> Self:
         """Parse an option's value such as `faces` or `faces:3`.
 
-        Raises:
-            ConfigError: the number is not a whole number above 0.
+        Raises ConfigError: the number is not a whole number above 0.
         """
         step, colon, number = text.partition(":")
         if colon and not (number.isdecimal() and int(number)):

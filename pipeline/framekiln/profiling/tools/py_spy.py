@@ -37,8 +37,7 @@ _ASLEEP = "import ctypes, time; ctypes.CDLL(None).prctl(0x59616D61, -1, 0, 0, 0)
 def check() -> None:
     """Check that py-spy is installed and may read other processes.
 
-    Raises:
-        ConfigError: it is missing or not permitted.
+    Raises ConfigError: it is missing or not permitted.
     """
     tool = _find_tool()
     if tool is None:
@@ -57,7 +56,6 @@ def check() -> None:
 
 
 def _find_refusal(command: list[str]) -> str:
-    """Return why py-spy cannot look into a process; empty if it can."""
     try:
         trial = subprocess.run(command, capture_output=True, text=True, timeout=_TRIAL_S, check=False)
     except subprocess.TimeoutExpired:

@@ -4,14 +4,12 @@ A recorder writes each call when it has returned, since a worker may be ended at
 writes the reason into a file beside its recordings, and the call is made all the same.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import pickle
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -31,6 +29,7 @@ FIRST = 1  # calls that are not recorded: they load kernels and choose algorithm
 FAILED = ".failed.txt"
 """Ending of a file with the reason why a profiler recorded nothing."""
 _ROWS = 25  # of a table of operators
+_COUNTER = {"ph": "C", "name": "tensors"}  # of a trace
 _EVENTS = 200_000  # of the GPU's allocator that are kept, each with its stack
 
 
@@ -149,14 +148,11 @@ class TorchProfiler(CallRecorder):
             self._events = self._profile.events()
         else:
             self._events.extend(self._profile.events())
-        self.save("-operators.txt", self._write_tables(number).encode())
-
-    def _write_tables(self, number: int) -> str:
         where, averages = "cpu" if self._device == "cpu" else "device", self._events.key_averages()
         parts = [f"Step {self._step}: {number} calls, after {FIRST} that was not recorded.\n"]
         for what, key in (("time", f"self_{where}_time_total"), ("memory", f"self_{where}_memory_usage")):
             parts.append(f"By {what}\n\n{averages.table(sort_by=key, row_limit=_ROWS, max_name_column_width=60)}")
-        return "\n".join(parts)
+        self.save("-operators.txt", "\n".join(parts).encode())
 
 
 class MemoryTimeline(CallRecorder):
@@ -182,7 +178,11 @@ class MemoryTimeline(CallRecorder):
             return
         self._profile.stop()
         trace = json.loads(gzip.decompress(_write_trace(self._profile)))
-        counters = list(_find_counters(trace["traceEvents"]))
+        counters = [
+            {**_COUNTER, "pid": one["pid"], "ts": one["ts"], "args": {"MB": one["args"]["Total Allocated"] / 1e6}}
+            for one in trace["traceEvents"]
+            if one.get("name") == "[memory]" and one["args"].get("Device Type") == 0
+        ]
         if not counters:
             self.fail("its call made no tensors by torch, whose memory alone can be watched on the CPU")
             return
@@ -203,10 +203,3 @@ def _write_trace(profile: Any) -> bytes:
         path = Path(folder) / "trace.json.gz"
         profile.export_chrome_trace(str(path))
         return path.read_bytes()
-
-
-def _find_counters(events: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for event in events:
-        if event.get("name") == "[memory]" and event["args"].get("Device Type") == 0:
-            value = {"MB": event["args"]["Total Allocated"] / 1e6}
-            yield {"ph": "C", "name": "tensors", "pid": event["pid"], "ts": event["ts"], "args": value}

@@ -1,4 +1,4 @@
-"""The history of a model's benches: `runs.jsonl`, a line a bench, with what was changed and what it brought."""
+"""Benches beside each other: a history with what each change brought, and two of them with conditions that fail."""
 
 import json
 import math
@@ -7,9 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from framekiln.contract.errors import ConfigError
 from framekiln.lab.output.results import BenchReport, writing
-from framekiln.lab.samples import samples
+from framekiln.lab.samples import FIGURES, samples
+from framekiln.planning.sample import Sample
+from framekiln.profiling.stats.speed import TimedCalls
+from framekiln.profiling.targets import Limit
+from framekiln.reporting.compare.bootstrap import Spread, change, interval, spreads
+from framekiln.reporting.compare.comparison import FigurePair
+from framekiln.reporting.compare.gate import Verdict, judge_figure, parse
 
 SHOWN = ("p50", "rate", "peak_gb")
 """Figures of a line; the rest is in the bench's own files."""
@@ -42,9 +50,7 @@ def entry_of(report: BenchReport, note: str) -> HistoryLine:
 def append(path: Path, entry: HistoryLine) -> list[HistoryLine]:
     """Add a line to a history, and return all its lines.
 
-    Raises:
-        ConfigError: the file is no history.
-        OutputError: it cannot be written.
+    Raises ConfigError: the file is no history. Raises OutputError: it cannot be written.
     """
     with writing(path):
         entries = [*read(path), entry] if path.exists() else [entry]
@@ -54,11 +60,7 @@ def append(path: Path, entry: HistoryLine) -> list[HistoryLine]:
 
 
 def read(path: Path) -> list[HistoryLine]:
-    """Read a history.
-
-    Raises:
-        ConfigError: the file is no history.
-    """
+    """Read a history. Raises ConfigError if the file is no history."""
     try:
         lines: list[dict[str, Any]] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         return [HistoryLine(**line) for line in lines]
@@ -100,7 +102,6 @@ def steps(entries: Sequence[HistoryLine]) -> list[HistoryStep]:
 def _before(
     name: str, work: str | None, earlier: Sequence[HistoryLine]
 ) -> tuple[str, Mapping[str, float | None]] | None:
-    """Return the name and figures of the cell that a cell is compared with; None without one."""
     for bench in earlier:
         if name in bench.cells:
             return name, bench.cells[name]
@@ -110,3 +111,112 @@ def _before(
             fastest = min(likes, key=lambda other: bench.cells[other].get("p50") or math.inf)
             return fastest, bench.cells[fastest]
     return None
+
+
+_NOISY: Mapping[str, str] = {"mean": "ms_row", "p50": "p50", "p95": "p95", "p99": "p99", "rate": "rate"}
+"""Figures with an interval, and the bootstrap's names of them."""
+SIDES = ("base", "now")
+
+
+def changes(base: BenchReport, other: BenchReport) -> list[FigurePair]:
+    """Return the figures of the samples that both measured, in the base's order.
+
+    Raises ConfigError: they have none in common.
+    """
+    theirs = {sample.name: sample for sample in samples(other) if sample.outcome == "ok"}
+    pairs = [(one, theirs[one.name]) for one in samples(base) if one.outcome == "ok" and one.name in theirs]
+    if not pairs:
+        raise ConfigError(
+            "The two benches have no cell, clip or video in common; compare benches of the same models, batches and "
+            "precisions.",
+            code="FK-BENCH-NOTHING-COMMON",
+        )
+    found = []
+    for first, second in pairs:
+        drawn = [_spreads(first, "base"), _spreads(second, "other")]
+        for name in FIGURES:
+            values = first.figures.get(name), second.figures.get(name)
+            found += [] if values == (None, None) else [_pair(first.name, name, values, drawn)]
+    return found
+
+
+def judge(text: str, found: Sequence[FigurePair]) -> list[Verdict]:
+    """Evaluate the conditions of --fail-if on each sample.
+
+    A relative change of a time whose interval contains 0, or that has none, is inconclusive. Raises ConfigError: a
+    condition has another form, names an unknown figure, or one that no cell has on both sides.
+    """
+    verdicts: list[Verdict] = []
+    for condition in conditions(text):
+        known = [one for one in found if one.name == condition.figure and one.second is not None]
+        known = [one for one in known if one.first or not condition.relative]
+        if not known:
+            raise ConfigError(
+                f"--fail-if: {condition.text!r}: no cell has {condition.figure} on both sides; measure more calls, or "
+                "choose another figure.",
+                code="FK-GATE-NOT-MEASURED",
+            )
+        verdicts += [judge_figure(condition, one, SIDES, needs_interval=True) for one in known]
+    return verdicts
+
+
+def conditions(text: str) -> list[Limit]:
+    """Parse the conditions of --fail-if.
+
+    Raises ConfigError: one has another form, or names an unknown figure or a step.
+    """
+    parsed = parse(text, FIGURES)
+    for condition in parsed:
+        if condition.step is not None:
+            raise ConfigError(
+                f"--fail-if: {condition.text!r}: a bench has no steps; write it without {condition.step!r}.",
+                code="FK-GATE-FORM",
+            )
+    return parsed
+
+
+def other_machine(base: BenchReport, other: BenchReport) -> str:
+    """Return what of the machine and its software differs between two benches, so that times cannot be compared."""
+    sides = base.environment, other.environment
+    pairs = {name: [str(side.get(name)) for side in sides] for name in ("gpu", "processor", "threads", "torch")}
+    return ", ".join(f"{name} {first}, now {second}" for name, (first, second) in pairs.items() if first != second)
+
+
+def lost(base: BenchReport, other: BenchReport) -> list[Verdict]:
+    """Return a failure for each sample that was measured in the base, and tried in vain in the other bench."""
+    known = {sample.name for sample in samples(base) if sample.outcome == "ok"}
+    failed = [sample for sample in samples(other) if sample.outcome != "ok" and sample.name in known]
+    return [
+        Verdict(failed=True, sentence=f"{one.name} was measured in the base; now: {one.outcome}, {one.why}.")
+        for one in failed
+    ]
+
+
+def _pair(
+    where: str, name: str, values: tuple[float | None, float | None], drawn: Sequence[Mapping[str, Spread]]
+) -> FigurePair:
+    key, limits = _NOISY.get(name, ""), None
+    base, now = ([] if value is None else [value] for value in values)
+    if key and base and now:
+        limits = interval(base, now, [drawn[0].get(key)], [drawn[1].get(key)])
+    is_noisy = FIGURES[name] in ("ms", "items/s")
+    return FigurePair(
+        step=where,
+        name=name,
+        title=name,
+        unit=FIGURES[name],
+        first=values[0],
+        second=values[1],
+        change=change(base, now),
+        interval=limits,
+        why_unknown="too few calls" if is_noisy and limits is None else "",
+    )
+
+
+def _spreads(sample: Sample, side: str) -> Mapping[str, Spread]:
+    if sample.latency is None or not sample.latency.values:
+        return {}
+    seconds = np.asarray(sample.latency.values) / 1000
+    started = np.concatenate([[0.0], np.cumsum(seconds)[:-1]])
+    rows = np.full(len(seconds), sample.batch, np.int64)
+    return spreads(TimedCalls.of(np.zeros(len(seconds)), started, seconds, rows), f"{side} {sample.name}")

@@ -1,22 +1,21 @@
 """`index.html` of a bench as one file: findings, cells, plots, layers, videos, clips, comparison and history."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from framekiln.lab.measure.layers import slowest
-from framekiln.lab.output.cells import CellResult, Memory, MemoryPoint
+from framekiln.lab.output.cells import CellResult, MemoryPoint
 from framekiln.lab.output.results import BenchReport, writing
 from framekiln.lab.samples import clip_rows, video_rows
+from framekiln.lab.sav.masks import preview
 from framekiln.lab.sav.measure import VideoRow
-from framekiln.lab.sav.scores import preview
 from framekiln.lab.sweep.batch_search import curves, knee
 from framekiln.reporting.bench import tables
-from framekiln.reporting.bench.history import HistoryLine
-from framekiln.reporting.bench.regression import SIDES
+from framekiln.reporting.bench.history import SIDES, HistoryLine
 from framekiln.reporting.compare.comparison import FigurePair
 from framekiln.reporting.compare.gate import Verdict
 from framekiln.reporting.compare.tables import figures_table
@@ -43,8 +42,9 @@ def memory_charts(cells: Sequence[CellResult]) -> list[Chart]:
     for (model, settings), group in curves(cells).items():
         title = f"{model}, {settings.title.removeprefix('batch 1').removeprefix(', ')}"
         for kind, name in (("allocated", "tensors of a call"), ("reserved", "reserved by torch")):
-            timelines = {cell.cell.title: _find_known(cell.memory, kind) for cell in group}
-            lines = {cell: _draw_curve(points, kind) for cell, points in timelines.items() if points}
+            measured = ((cell.cell.title, cell.memory.timeline) for cell in group if cell.memory is not None)
+            known = {cell: [point for point in line if getattr(point, kind) is not None] for cell, line in measured}
+            lines = {cell: _draw_curve(points, kind) for cell, points in known.items() if points}
             charts.append(draw_chart(f"{title}: {name}", "MB", lines))
     return [drawn for drawn in charts if drawn]
 
@@ -81,10 +81,6 @@ def _make_dot(cell: CellResult, *, is_knee: bool) -> Dot:
     return Dot(x=ms, y=rate, label=str(cell.cell.batch), title=title, is_full=is_knee)
 
 
-def _find_known(memory: Memory | None, kind: str) -> Sequence[MemoryPoint]:
-    return [point for point in memory.timeline if getattr(point, kind) is not None] if memory is not None else []
-
-
 def _draw_curve(points: Sequence[MemoryPoint], kind: str) -> Curve:
     """Return memory of a kind over the length of a call in MB: at each place the last value before it."""
     curve, length = Curve(), max(points[-1].ms, 1e-9)
@@ -103,21 +99,13 @@ WIDTH = 420  # px
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
-    """A model's mask of an object in one frame."""
-
-    model: str
-    uri: str  # a JPEG as a data URI
-
-
-@dataclass(frozen=True, kw_only=True)
 class PictureRow:
     """One frame of an object, with a picture of each model that tracked it."""
 
     video: str
     object: str
     frame: str  # its stem
-    pictures: Sequence[Picture]
+    pictures: Mapping[str, str]  # by model, a JPEG as a data URI
 
 
 def picture_rows(rows: Sequence[VideoRow], folder: Path) -> list[PictureRow]:
@@ -134,7 +122,7 @@ def _show_object(rows: Sequence[VideoRow], folder: Path, video: str, name: str) 
     for stem in dict.fromkeys(stems[place] for place in places):
         paths = {model: of_model[stem] for model, of_model in files.items() if stem in of_model}
         found = {model: preview(path, WIDTH) for model, path in paths.items()}
-        pictures = [Picture(model=model, uri=image_uri(jpeg)) for model, jpeg in found.items() if jpeg]
+        pictures = {model: image_uri(jpeg) for model, jpeg in found.items() if jpeg}
         if pictures:
             yield PictureRow(video=video, object=name, frame=stem, pictures=pictures)
 
@@ -201,7 +189,6 @@ def _list_facts(report: BenchReport) -> dict[str, str]:
 
 
 def _group_notes(report: BenchReport) -> dict[str, list[str]]:
-    """Return the cells by their notes: a sweep has one note in many cells."""
     found: dict[str, list[str]] = {}
     for cell in report.cells:
         for note in cell.notes:

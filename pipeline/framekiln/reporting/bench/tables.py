@@ -12,12 +12,10 @@ from framekiln.lab.nsight.reports import KernelFigures, SystemsFigures
 from framekiln.lab.output.cells import CellResult, Layer
 from framekiln.lab.output.results import TOO_FEW, BenchReport
 from framekiln.lab.samples import clip_rows, video_rows
-from framekiln.lab.sav.measure import VideoRow
-from framekiln.lab.sav.summary import summarize
+from framekiln.lab.sav.measure import VideoRow, summarize
 from framekiln.planning.sample import calls_for
 from framekiln.reporting.bench.history import HistoryLine, steps
-from framekiln.reporting.kit.formatting import figure, share
-from framekiln.reporting.kit.tables import Column, TextTable, numbers, plain_table, words
+from framekiln.reporting.kit.texts import Column, TextTable, figure, numbers, plain_table, share, words
 
 _METHODS = {
     "Of peak": "The peak of arithmetic is that of a large matrix product here.",
@@ -215,7 +213,6 @@ def sections(report: BenchReport) -> list[TextTable]:
 
 
 def _list_nsight(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[TextTable]:
-    """Yield a table of all recordings by nsys, and one of kernels for each model recorded by ncu."""
     recorded = {model: of["--nsys"] for model, of in figures.items() if of.get("--nsys")}
     spans = list(TypeAdapter(dict[str, SystemsFigures]).validate_python(recorded).items())
     note = "From the first operation of the GPU to the last. Small kernels take less than 10 us."

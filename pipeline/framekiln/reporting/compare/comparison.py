@@ -11,10 +11,10 @@ import numpy as np
 from framekiln.contract.errors import DamagedError
 from framekiln.contract.row_errors import DECODE
 from framekiln.profiling.record_log import NODES, read
-from framekiln.reporting.compare import fingerprints
+from framekiln.reporting.compare import facts
 from framekiln.reporting.compare.bootstrap import ChangeInterval, Spread, change, interval, spreads
-from framekiln.reporting.compare.drift.drift import StepDrift, find_drift
-from framekiln.reporting.compare.metrics import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES, measure, measure_run
+from framekiln.reporting.compare.drift import StepDrift, find_drift
+from framekiln.reporting.compare.facts import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES, measure, measure_run
 from framekiln.reporting.compare.runs import Run
 
 NONE, UNKNOWN = "none", "not known"
@@ -39,7 +39,7 @@ class Side:
         """By step and figure, the values of the runs that measured it; figures of whole runs under `run`."""
         values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for run in self.runs:
-            measured = {step: measure(run, step) for step in fingerprints.step_names(run)}
+            measured = {step: measure(run, step) for step in facts.step_names(run)}
             measured[OF_THE_RUN] = measure_run(run, self.price, energy_wh(run))
             for step, figures in measured.items():
                 for name, value in figures.items():
@@ -88,9 +88,9 @@ class Pair:
 
     first: Side
     second: Side
-    work: Sequence[fingerprints.ComparedStep]
-    files: fingerprints.FileComparison
-    changes: Sequence[fingerprints.Change]
+    work: Sequence[facts.ComparedStep]
+    files: facts.FileComparison
+    changes: Sequence[facts.Change]
     figures: Mapping[str, Sequence[FigurePair]]  # by step; those of the whole run under `run`
     drift: Mapping[str, StepDrift]  # by step
     notes: Sequence[str]
@@ -123,7 +123,7 @@ def letters() -> Sequence[str]:
 def _compare_pair(first: Side, second: Side, drift_rows: int) -> Pair:
     names = first.name, second.name
     a, b = first.runs[0], second.runs[0]
-    work, files = fingerprints.compare_work(a, b, names), fingerprints.compare_files(a, b, names)
+    work, files = facts.compare_work(a, b, names), facts.compare_files(a, b, names)
     steps = [compared.step for compared in work if not compared.verdict.startswith("only")]
     drift = find_drift(a, b, steps, drift_rows) if drift_rows else {}
     uncompared = [step for step in steps if step not in drift and all(step in run.part("steps") for run in (a, b))]
@@ -135,7 +135,7 @@ def _compare_pair(first: Side, second: Side, drift_rows: int) -> Pair:
         second=second,
         work=work,
         files=files,
-        changes=fingerprints.changes(a, b),
+        changes=facts.changes(a, b),
         figures={step: _compare_figures(step, first, second) for step in (OF_THE_RUN, *steps)},
         drift=drift,
         notes=notes,
@@ -191,7 +191,7 @@ def _explain_unknown(step: str, sides: Sequence[Side]) -> str:
     return f"a side has too few calls ({min(counts):,})"
 
 
-def _list_notes(first: Side, second: Side, work: Sequence[fingerprints.ComparedStep]) -> list[str]:
+def _list_notes(first: Side, second: Side, work: Sequence[facts.ComparedStep]) -> list[str]:
     sides = first, second
     notes = [note for side in sides for run in side.runs for note in run.notes]
     for side in sides:
@@ -200,7 +200,7 @@ def _list_notes(first: Side, second: Side, work: Sequence[fingerprints.ComparedS
             notes.append(f"The runs of {side.name} did not do the same work: {', '.join(sorted(others))} differs.")
     if not set(first.runs[0].fingerprints) & set(second.runs[0].fingerprints) - {DECODE}:
         notes.append("The runs have no step in common: only the machine, decoding and the whole are compared.")
-    if different := [compared.step for compared in work if compared.verdict == fingerprints.DIFFERENT]:
+    if different := [compared.step for compared in work if compared.verdict == facts.DIFFERENT]:
         notes.append(f"Not the same work in {', '.join(different)}: figures of these steps measure different things.")
     unpriced = [side.name for side in sides if side.price is None]
     if len(unpriced) == 1:
@@ -223,12 +223,9 @@ def energy_wh(run: Run) -> float | None:
         powers = [gpu["power_w"] for gpu in row["gpus"] or () if gpu["power_w"] is not None]
         if powers:
             watts[row["node"]][row["time"]] = sum(powers)
-    joules = [_integrate(samples) for samples in watts.values() if len(samples) > 1]
-    return sum(joules) / 3600 if joules else None
-
-
-def _integrate(watts: Mapping[float, float]) -> float:
-    """Integrate power over time by the trapezoidal rule, without long gaps."""
-    times = np.array(sorted(watts))
-    power, steps = np.array([watts[time] for time in times.tolist()]), np.diff(times)
-    return float((steps * (power[1:] + power[:-1]) / 2)[steps <= LONGEST_GAP_S].sum())
+    joules = []
+    for by_time in watts.values():
+        times, power = (np.array(column) for column in zip(*sorted(by_time.items()), strict=True))
+        steps = np.diff(times)  # by the trapezoidal rule
+        joules.append(float((steps * (power[1:] + power[:-1]) / 2)[steps <= LONGEST_GAP_S].sum()))
+    return sum(joules) / 3600 if any(len(by_time) > 1 for by_time in watts.values()) else None

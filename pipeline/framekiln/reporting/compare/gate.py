@@ -9,46 +9,19 @@ A condition on a step's figure without a step applies to every step. A figure th
 """
 
 import math
-import operator
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from framekiln.contract.errors import ConfigError, did_you_mean
 from framekiln.contract.row_errors import DECODE
+from framekiln.profiling.targets import Limit, read_limit
 from framekiln.reporting.compare.comparison import FigurePair, Pair
-from framekiln.reporting.compare.metrics import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES
+from framekiln.reporting.compare.facts import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES
 from framekiln.reporting.compare.tables import interval_text, value_text
-from framekiln.reporting.kit.formatting import number
+from framekiln.reporting.kit.texts import number
 
 DRIFT = "drift"
-_FORM = re.compile(
-    r"(?:(?P<step>[^\s<>=,]+)\.)?(?P<figure>[A-Za-z]\w*)\s*(?P<sign><=|>=|<|>)\s*"
-    r"(?P<number>[+-]?\d+(?:\.\d+)?)\s*(?P<percent>%?)"
-)
 _EXAMPLE = "as in --fail-if 'rate<-5%, faces.p95>+10%, drift>0.01'"
-_SIGNS: Mapping[str, Callable[[float, float], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Condition:
-    """A forbidden state of a figure."""
-
-    text: str
-    step: str | None  # None: every step
-    figure: str
-    sign: str
-    threshold: float  # a share where it is relative: -0.05 is 5 % less
-    relative: bool
-
-    def holds(self, value: float) -> bool:
-        """Return whether a value meets the condition."""
-        return _SIGNS[self.sign](value, self.threshold)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,48 +38,44 @@ class Verdict:
         return "Failed" if self.failed else "Inconclusive" if self.unclear else "Passed"
 
 
-def parse(text: str, known: Collection[str] = (*FIGURES, DRIFT)) -> list[Condition]:
+def parse(text: str, known: Collection[str] = (*FIGURES, DRIFT)) -> list[Limit]:
     """Parse conditions separated by commas; `known` are figures that may be named without a step.
 
-    Raises:
-        ConfigError: a condition has another form, or names an unknown figure.
+    Raises ConfigError: a condition has another form, or names an unknown figure.
     """
     return [_parse_condition(part.strip(), known) for part in text.split(",")]
 
 
-def _parse_condition(text: str, known: Collection[str]) -> Condition:
-    match = _FORM.fullmatch(text)
-    if match is None:
+def _parse_condition(text: str, known: Collection[str]) -> Limit:
+    if (condition := read_limit(text)) is None:
         raise ConfigError(
             f"--fail-if: {text!r} is not a condition; write [STEP.]FIGURE<NUMBER, {_EXAMPLE}.", code="FK-GATE-FORM"
         )
-    step, figure, relative = match["step"], match["figure"], bool(match["percent"])
-    if figure not in known and step is None:
+    figure, percent = condition.figure, f"{100 * condition.number:g}%"
+    if figure not in known and condition.step is None:
         raise _error(text, f"there is no figure {figure!r}.{did_you_mean(figure, known)}", code="FK-GATE-FIGURE")
-    if relative and match["number"][0] not in "+-" and float(match["number"]):
-        problem = f"the direction is missing; write +{match['number']}% or -{match['number']}%."
+    if condition.relative and condition.number > 0 and "+" not in text.rpartition(condition.sign)[2]:
+        problem = f"the direction is missing; write +{percent} or -{percent}."
         raise _error(text, problem, code="FK-GATE-DIRECTION")
-    if relative and figure == DRIFT:
+    if condition.relative and figure == DRIFT:
         problem = "drift is 0 where nothing changed; give a number, as in drift>0.01."
         raise _error(text, problem, code="FK-GATE-PERCENT")
-    threshold = float(match["number"]) / (100 if relative else 1)
-    return Condition(text=text, step=step, figure=figure, sign=match["sign"], threshold=threshold, relative=relative)
+    return condition
 
 
 def _error(condition: str, problem: str, *, code: str) -> ConfigError:
     return ConfigError(f"--fail-if: {condition!r}: {problem}", code=code)
 
 
-def judge(conditions: Iterable[Condition], pair: Pair) -> list[Verdict]:
+def judge(conditions: Iterable[Limit], pair: Pair) -> list[Verdict]:
     """Evaluate each condition on each step that it applies to.
 
-    Raises:
-        ConfigError: a step is unknown, or a figure was not measured.
+    Raises ConfigError: a step is unknown, or a figure was not measured.
     """
     return [_judge_step(condition, step, pair) for condition in conditions for step in _steps(condition, pair)]
 
 
-def _steps(condition: Condition, pair: Pair) -> Sequence[str]:
+def _steps(condition: Limit, pair: Pair) -> Sequence[str]:
     """Return the steps that a condition applies to; a new step of the second side has no base and is left out."""
     known = [compared.step for compared in pair.work]
     if condition.figure in RUN_FIGURES:
@@ -123,7 +92,7 @@ def _steps(condition: Condition, pair: Pair) -> Sequence[str]:
     return [step for step in steps if not (condition.figure == DRIFT and step == DECODE)]  # decoding has no results
 
 
-def _judge_step(condition: Condition, step: str, pair: Pair) -> Verdict:
+def _judge_step(condition: Limit, step: str, pair: Pair) -> Verdict:
     if condition.figure not in FIGURES:
         return _judge_drift(condition, step, pair)
     figure = next((candidate for candidate in pair.figures.get(step, ()) if candidate.name == condition.figure), None)
@@ -133,7 +102,7 @@ def _judge_step(condition: Condition, step: str, pair: Pair) -> Verdict:
 
 
 def judge_figure(
-    condition: Condition, figure: FigurePair, names: tuple[str, str], *, needs_interval: bool = False
+    condition: Limit, figure: FigurePair, names: tuple[str, str], *, needs_interval: bool = False
 ) -> Verdict:
     """Evaluate a condition on a figure that was measured.
 
@@ -157,7 +126,7 @@ def _change(figure: FigurePair) -> float:
     return math.inf if after > 0 else 0.0
 
 
-def _judge_drift(condition: Condition, step: str, pair: Pair) -> Verdict:
+def _judge_drift(condition: Limit, step: str, pair: Pair) -> Verdict:
     """Evaluate a condition on drift, or on a figure by which a stage compares its results."""
     drift = pair.drift.get(step)
     names = {DRIFT, *(drift.figures if drift else ())}
@@ -174,7 +143,7 @@ def _judge_drift(condition: Condition, step: str, pair: Pair) -> Verdict:
     return Verdict(failed=condition.holds(value), sentence=f"{result}.")
 
 
-def _sentence(condition: Condition, figure: FigurePair, names: tuple[str, str], *, noise: bool) -> str:
+def _sentence(condition: Limit, figure: FigurePair, names: tuple[str, str], *, noise: bool) -> str:
     sides = f"{names[0]} {value_text(figure.first)}, {names[1]} {value_text(figure.second)}"
     unit = f" {figure.unit}" if figure.unit else ""
     sentence = f"{condition.text}: {figure.name} of {figure.step}: {sides}{unit}"
@@ -189,7 +158,7 @@ def _sentence(condition: Condition, figure: FigurePair, names: tuple[str, str], 
     return f"{sentence}."
 
 
-def _not_measured(condition: Condition, step: str, pair: Pair) -> ConfigError:
+def _not_measured(condition: Limit, step: str, pair: Pair) -> ConfigError:
     sides = pair.first, pair.second
     missing = [side.name for side in sides if condition.figure not in side.values.get(step, {})]
     where = "as no rows of both were compared" if condition.figure not in FIGURES else f"in {' and '.join(missing)}"

@@ -8,14 +8,14 @@ from rich.console import Console
 from framekiln.lab.output.results import writing
 from framekiln.reporting.compare import tables
 from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Comparison, Pair, Side
-from framekiln.reporting.compare.fingerprints import DIFFERENT, SAME
+from framekiln.reporting.compare.facts import DIFFERENT, SAME
 from framekiln.reporting.compare.gate import Verdict
-from framekiln.reporting.kit.formatting import count, number
 from framekiln.reporting.kit.pages import render_page
-from framekiln.reporting.kit.tables import TextTable
+from framekiln.reporting.kit.texts import count, number
 from framekiln.reporting.terminal.console import print_line, show_table
 
 _LONGEST = 200  # characters of a file's name; file systems take 255 bytes
+_MOST_NAMED = 3  # steps
 
 
 def default_path(comparison: Comparison) -> str:
@@ -37,13 +37,7 @@ def write_page(path: str, comparison: Comparison, verdicts: Sequence[Verdict]) -
 
 def render(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
     """Return the page; the same runs give the same page."""
-    values = {
-        "comparison": comparison,
-        "verdicts": verdicts,
-        "tables": tables,
-        "verdict": verdict,
-        "figures": _tabulate,
-    }
+    values = {"comparison": comparison, "verdicts": verdicts, "tables": tables, "verdict": verdict}
     return render_page("compare.html", values | {"sides": dict(map(_describe_side, comparison.sides))})
 
 
@@ -51,14 +45,6 @@ def _describe_side(side: Side) -> tuple[str, str]:
     base = ", the base" if side.name == "A" else ""
     repeated = f", {count(len(side.runs), 'run')}" if len(side.runs) > 1 else ""
     return f"{side.name}{base}{repeated}", side.paths
-
-
-def _tabulate(pair: Pair) -> TextTable:
-    figures = [one for of_step in pair.figures.values() for one in of_step]
-    return tables.figures_table(figures, (pair.first.name, pair.second.name))
-
-
-_MOST_NAMED = 3  # steps
 
 
 def verdict(pair: Pair) -> str:
@@ -125,17 +111,12 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
     for pair in comparison.pairs:
         if len(comparison.pairs) > 1:
             console.rule(f"{pair.second.name} beside {pair.first.name}")
-        _print_pair(console, pair)
+        for note in pair.notes:
+            print_line(console, f"Note: {note}")
+        print_line(console, f"Input: {pair.files.sentence}")
+        for make in (tables.work_table, tables.changes_table, tables.brief_figures, tables.results_table):
+            if (table := make(pair)).items:
+                show_table(console, table)
+        for reason, steps in tables.missing_intervals(pair).items():
+            print_line(console, f"No interval for {', '.join(steps)}: {reason}.")
     print_line(console, tables.METHOD)
-
-
-def _print_pair(console: Console, pair: Pair) -> None:
-    for note in pair.notes:
-        print_line(console, f"Note: {note}")
-    print_line(console, f"Input: {pair.files.sentence}")
-    for make in (tables.work_table, tables.changes_table, tables.brief_figures, tables.results_table):
-        table = make(pair)
-        if table.items:
-            show_table(console, table)
-    for reason, steps in tables.missing_intervals(pair).items():
-        print_line(console, f"No interval for {', '.join(steps)}: {reason}.")

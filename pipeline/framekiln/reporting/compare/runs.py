@@ -22,7 +22,7 @@ from framekiln.profiling.record_log import CALLS, read
 from framekiln.profiling.run_profile import run_of
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.runtime.run.change_report import Facts, stored_facts
-from framekiln.runtime.run.progress import FINISHED, Unfinished, unfinished
+from framekiln.runtime.run.progress import FINISHED, unfinished
 from framekiln.runtime.run.record import read_unchecked
 from framekiln.runtime.second_pass.second_pass import unit_of
 
@@ -56,7 +56,13 @@ class Run:
         steps = {DECODE: self.part("decode"), **self.part("steps")} if self.record else {}
         known = {name: step for name, step in steps.items() if isinstance(step, Mapping) and "fingerprint" in step}
         recorded = {name: str(step["fingerprint"]) for name, step in known.items()}
-        return recorded or self._from_facts()
+        if recorded:
+            return recorded
+        names = [name.removesuffix(".json").rpartition("-") for name in self.store.names(FACTS)]
+        folders = set(self.store.folders(COLUMNS))  # the one with parts wins
+        ordered = sorted(names, key=lambda name: "-".join((name[0], name[2])) in folders)
+        fingerprints = {step: fingerprint for step, _, fingerprint in ordered}
+        return dict(sorted(fingerprints.items(), key=lambda item: item[0] != DECODE))
 
     def facts(self, step: str) -> Facts | None:
         """Return the facts behind a step's fingerprint; None where the run did not write them."""
@@ -121,27 +127,23 @@ class Run:
         spans = Ledger(self.store).spans(f"{step}-{self.fingerprints.get(step, '')}")
         return sum(stop - start for by_unit in spans.values() for start, stop in by_unit)
 
-    def _from_facts(self) -> dict[str, str]:
-        """Return fingerprints by step from the names of facts files; the one with parts wins."""
-        names = [name.removesuffix(".json").rpartition("-") for name in self.store.names(FACTS)]
-        folders = set(self.store.folders(COLUMNS))
-        ordered = sorted(names, key=lambda name: "-".join((name[0], name[2])) in folders)
-        fingerprints = {step: fingerprint for step, _, fingerprint in ordered}
-        return dict(sorted(fingerprints.items(), key=lambda item: item[0] != DECODE))
-
 
 def read_run(path: str) -> Run:
     """Read an output.
 
-    Raises:
-        ConfigError: its run.json is damaged or foreign.
-        OutputError: the folder is not an output, or no file system is known for the URL.
+    Raises ConfigError: its run.json is damaged or foreign. Raises OutputError: the folder is not an output, or no file
+    system is known for the URL.
     """
     store = Store(path).check_folder()
     try:
         record = read_unchecked(store)
-    except FileNotFoundError:
-        return _without_record(path, store)
+    except FileNotFoundError:  # a run was killed before it computed, or the file was deleted
+        check_is_output(store)
+        note = (
+            f"There is no {RUN_RECORD} in {path}: its work, the rows of its parts and records of its calls are "
+            "compared, but not its machine, placement and results."
+        )
+        return Run(path=path, store=store, record={}, notes=(note,))
     missing = [key for key in _USED if key not in record]
     lacking = (
         f"The {RUN_RECORD} in {path} was written by another version of Framekiln and lacks {', '.join(missing)}: "
@@ -150,40 +152,18 @@ def read_run(path: str) -> Run:
         else ""
     )
     cut = None if missing else unfinished(store, record)
-    notes = tuple(note for note in (lacking, _cut_note(path, cut), partial_note(path, record)) if note)
+    figures = "" if cut is None or cut.later else " Its seconds, cost and energy are not compared, nor its errors."
+    unended = f"{path} is unfinished. {cut.sentence}{figures}" if cut is not None else ""
+    notes = tuple(note for note in (lacking, unended, partial_note(path, record)) if note)
     return Run(path=path, store=store, record=record, notes=notes)
-
-
-def _cut_note(path: str, cut: Unfinished | None) -> str:
-    """Return a note on an output with a run that is not finished; empty without one."""
-    if cut is None:
-        return ""
-    figures = "" if cut.later else " Its seconds, cost and energy are not compared, nor its errors."
-    return f"{path} is unfinished. {cut.sentence}{figures}"
-
-
-def _without_record(path: str, store: Store) -> Run:
-    """Return an output whose run.json is missing: a run was killed before it computed, or the file was deleted.
-
-    Raises:
-        OutputError: the folder is missing or not an output.
-    """
-    check_is_output(store)
-    note = (
-        f"There is no {RUN_RECORD} in {path}: its work, the rows of its parts and records of its calls are compared, "
-        "but not its machine, placement and results."
-    )
-    return Run(path=path, store=store, record={}, notes=(note,))
 
 
 def read_sides(sides: Sequence[str | Sequence[str]]) -> list[list[Run]]:
     """Read the sides of a comparison; a list, or commas, join repeated runs of one side: `A1,A2,A3`.
 
-    Raises:
-        ConfigError: fewer than two sides, or one output named twice.
-        UserError: see `read_run`.
+    Raises ConfigError: fewer than two sides, or one output named twice. Raises UserError: see `read_run`.
     """
-    paths = [_paths(side) if isinstance(side, str) else list(side) for side in sides]
+    paths = [_split(side) if isinstance(side, str) else list(side) for side in sides]
     if len(paths) < 2 or not all(paths):
         raise ConfigError(
             "Give two outputs or more to compare, as in `framekiln compare OUT_A OUT_B`.", code="FK-COMPARE-TOO-FEW"
@@ -199,12 +179,9 @@ def read_sides(sides: Sequence[str | Sequence[str]]) -> list[list[Run]]:
     return [[read_run(path) for path in side] for side in paths]
 
 
-def _paths(word: str) -> list[str]:
-    return [word] if _is_folder(word) else [part for part in word.split(",") if part]
-
-
-def _is_folder(word: str) -> bool:
-    return "://" not in word and os.path.isdir(Path(word).expanduser())  # noqa: PTH112 - pathlib may raise
+def _split(word: str) -> list[str]:
+    is_folder = "://" not in word and os.path.isdir(Path(word).expanduser())  # noqa: PTH112 - pathlib may raise
+    return [word] if is_folder else [part for part in word.split(",") if part]
 
 
 def partial_steps(record: Mapping[str, Any]) -> dict[str, int]:
@@ -214,13 +191,9 @@ def partial_steps(record: Mapping[str, Any]) -> dict[str, int]:
         return {}
     names = [step for wave in waves if isinstance(wave, list) for step in wave if isinstance(step, str)]
     expected = {DECODE: frames * max(1, len(waves))} | dict.fromkeys(names, frames)
-    computed = {step: _rows(figures.get(step, {"rows": 0})) for step in expected}
-    return {step: rows for step, rows in computed.items() if rows is not None and rows < _NEARLY * expected[step]}
-
-
-def _rows(figures: object) -> int | None:
-    rows = figures.get("rows") if isinstance(figures, Mapping) else None
-    return rows if isinstance(rows, int) else None
+    entries = {step: entry for step in expected if isinstance(entry := figures.get(step, {"rows": 0}), Mapping)}
+    computed = {step: rows for step, entry in entries.items() if isinstance(rows := entry.get("rows"), int)}
+    return {step: rows for step, rows in computed.items() if rows < _NEARLY * expected[step]}
 
 
 def partial_note(path: str, record: Mapping[str, Any]) -> str:

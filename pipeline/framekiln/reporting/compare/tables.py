@@ -1,12 +1,12 @@
 """The tables of a comparison, for the page and the terminal."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from framekiln.reporting.compare.comparison import NONE, UNKNOWN, FigurePair, Pair
-from framekiln.reporting.compare.drift.drift import ColumnDrift, TableDrift
-from framekiln.reporting.compare.metrics import OF_THE_RUN
-from framekiln.reporting.kit.formatting import number
-from framekiln.reporting.kit.tables import Column, TextTable, words
+from framekiln.reporting.compare.drift import TableDrift
+from framekiln.reporting.compare.facts import OF_THE_RUN
+from framekiln.reporting.kit.texts import Column, TextTable, number, words
 
 NOT_MEASURED = "not measured"
 METHOD = (
@@ -70,14 +70,19 @@ def figures_table(figures: Sequence[FigurePair], names: tuple[str, str], head: s
     return TextTable(title="Figures", columns=columns, items=shown, grouped=True)
 
 
+def all_figures(pair: Pair) -> TextTable:
+    """Return all figures of a pair."""
+    figures = [one for of_step in pair.figures.values() for one in of_step]
+    return figures_table(figures, (pair.first.name, pair.second.name))
+
+
 def brief_figures(pair: Pair) -> TextTable:
     """Return the figures for a terminal: named as gates call them, and without equal counts."""
-    figures = [one for of_step in pair.figures.values() for one in of_step]
-    kept = [one for one in figures if one.name not in _COUNTS or one.first != one.second]
-    table = figures_table(kept, (pair.first.name, pair.second.name))
+    table = all_figures(pair)
+    kept = [one for one in table.items if one.name not in _COUNTS or one.first != one.second]
     step, _, _, *values = table.columns
     name = words("Figure", lambda one: f"{one.name}, {one.unit}" if one.unit else one.name)
-    return TextTable(title=table.title, columns=(step, name, *values), items=table.items, grouped=True)
+    return replace(table, columns=(step, name, *values), items=kept)
 
 
 def results_table(pair: Pair) -> TextTable:
@@ -86,7 +91,7 @@ def results_table(pair: Pair) -> TextTable:
     columns = (
         words("Step", lambda row: row[0]),
         words("Table", lambda row: row[1].name),
-        Column("Rows in both", lambda row: number(row[1].rows) + _tell_sampled(row[1])),
+        Column("Rows in both", _count_rows),
         Column(f"Only {pair.first.name}", lambda row: row[1].only_first),
         Column(f"Only {pair.second.name}", lambda row: row[1].only_second),
         Column("Drift", lambda row: row[1].value, empty=NOT_MEASURED),
@@ -129,19 +134,16 @@ def tone(figure: FigurePair) -> str:
     return "good" if (figure.change > 0) == (name == "rate") else "bad"
 
 
-def _tell_sampled(table: TableDrift) -> str:
-    return f" (1 row in {table.every:,})" if table.every > 1 else ""
+def _count_rows(row: tuple[str, TableDrift]) -> str:
+    return number(row[1].rows) + (f" (1 row in {row[1].every:,})" if row[1].every > 1 else "")
 
 
 def _describe_drift(table: TableDrift) -> str:
     differing = [column for column in table.columns if column.equal < 1]
     details = [f"{name.replace('_', ' ')} {number(value)}" for name, value in table.figures.items()]
-    details = details or [f"{column.name} {_describe_column(column)}" for column in differing][:_MOST_COLUMNS]
+    for column in differing[: 0 if details else _MOST_COLUMNS]:
+        most = "" if column.largest is None else f", at most {number(column.largest)} {column.unit}".rstrip()
+        details.append(f"{column.name} equal in {100 * column.equal:.3g} % of rows{most}")
     if not differing:
         details = ["every value is equal"] * bool(table.rows)
     return "; ".join([*details, *([table.note] if table.note else [])])
-
-
-def _describe_column(column: ColumnDrift) -> str:
-    largest = "" if column.largest is None else f", at most {number(column.largest)} {column.unit}".rstrip()
-    return f"equal in {100 * column.equal:.3g} % of rows{largest}"

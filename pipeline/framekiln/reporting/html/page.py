@@ -1,30 +1,51 @@
-"""The report as one file, made from an output alone."""
+"""The report as one file, made from an output alone.
+
+Its times are those of the run that did most, or of another that is asked for. An output holds the records of every run
+into it. The last one may have added three files to a million.
+"""
 
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
 from importlib.resources import files
 from typing import Any
 
+import pyarrow.compute as pc
 from markupsafe import Markup
 
 from framekiln.contract.columns import KEYS
+from framekiln.contract.errors import DamagedError, OutputError
 from framekiln.contract.output_names import ERRORS, FRAMES, REPORT, RUN_RECORD
+from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import optional
+from framekiln.profiling.record_log import CALLS, batches, runs
+from framekiln.profiling.records import PACKET
+from framekiln.profiling.run_profile import (
+    choose_run,
+    missing_rows,
+    profile_of,
+    run_of,
+    stored_profile,
+    stored_saturated,
+    targets_of,
+)
 from framekiln.reporting.html import summary, throughput
 from framekiln.reporting.html.gallery.findings import Findings, frames_with_findings, spread_frames
 from framekiln.reporting.html.gallery.gallery import gallery, step_samples
 from framekiln.reporting.html.gallery.thumbnails import thumbnails
 from framekiln.reporting.html.recorded import timeline
-from framekiln.reporting.html.recorded.timed_run import timed_run
 from framekiln.reporting.html.tables import MOST_GROUPS, ErrorGroup, error_groups, frames_of, table_views
 from framekiln.reporting.kit.pages import render_page
-from framekiln.reporting.plan_facts import left_out, recorded_changes
-from framekiln.reporting.stages import rebuild
+from framekiln.reporting.kit.texts import count, duration, moment, number
+from framekiln.reporting.plan_facts import left_out, rebuild, recorded_changes
 from framekiln.reporting.table_rows import find_table
 from framekiln.runtime.check.mending import expected_tables
+from framekiln.runtime.run.progress import FINISHED
 from framekiln.runtime.run.record import no_record, read_run_record
 
 NAME = REPORT
@@ -37,9 +58,8 @@ _NEEDED = (
 def write_report(store: Store, run: str | None = None) -> str:
     """Write the report on an output, with the times of a run or of the one that did most, and return its URL.
 
-    Raises:
-        ConfigError: no run has computed anything there, or its run.json cannot be read.
-        OutputError: there are no records of that run.
+    Raises ConfigError: no run has computed anything there, or its run.json cannot be read. Raises OutputError: there
+    are no records of that run.
     """
     try:
         record = read_run_record(store, _NEEDED)
@@ -121,3 +141,103 @@ def policy() -> str:
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+@dataclass(kw_only=True)
+class RunWork:
+    """The work of one run, by its records."""
+
+    name: str
+    began: float = float("inf")  # seconds since the epoch
+    ended: float = 0.0
+    busy: float = 0.0  # seconds inside packets, over all processes
+    frames: int = 0  # decoded
+
+    @property
+    def summary(self) -> str:
+        """The run in a few words, with its name for --run."""
+        return (
+            f"{self.name}: {moment(self.began)}, {count(self.frames, 'frame')} decoded, {duration(self.busy)} of work"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedRun:
+    """Figures of one run, in the forms of run.json."""
+
+    name: str | None  # None: of the run in run.json, which kept no records
+    started: str  # date and time
+    figures: Mapping[str, Any]
+    profile: Mapping[str, Any]
+    speed: str  # empty if it decoded nothing
+    is_last: bool = True  # it is the run in run.json
+    others: tuple[RunWork, ...] = field(default=())  # other runs with records, the one that did most first
+
+
+def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None) -> TimedRun:
+    """Return the run to show: the wanted one, else the one with the most seconds of work.
+
+    The run in run.json is shown if the other's records are missing or damaged. Raises OutputError: there is no such
+    run, or no row came out of it.
+    """
+    own, work = run_of(store, record), _read_work(store)
+    if wanted is not None:
+        name: str | None = choose_run(store, wanted)
+    elif work and (own in work or not record["figures"]):  # a run that found all rows done has none
+        name = max(work.values(), key=lambda run: (run.busy, run.name == own)).name
+    else:
+        name = own
+    if name is not None and (name != own or (name in work and record["state"] != FINISHED)):
+        with suppress(*(() if wanted else (DamagedError,))):  # samples of its machines may be damaged
+            return _read_records(store, record, work, name, is_last=name == own)
+        name = own
+    began = moment(datetime.fromisoformat(record["started"]).timestamp())
+    figures, profile = record["figures"], stored_profile(record)
+    if speed := _describe_speed((figures.get(DECODE) or {}).get("rows", 0), record["seconds"]):
+        speed += ", start-up included"
+    return TimedRun(name=name, started=began, figures=figures, profile=profile, speed=speed, others=_rank(work, name))
+
+
+def _rank(work: Mapping[str, RunWork], name: str | None) -> tuple[RunWork, ...]:
+    return tuple(sorted((run for run in work.values() if run.name != name), key=lambda run: -run.busy))
+
+
+def _read_records(
+    store: Store, record: Mapping[str, Any], work: Mapping[str, RunWork], name: str, *, is_last: bool
+) -> TimedRun:
+    run = work.get(name)
+    profile = profile_of(store, name, targets_of(record), stored_saturated(record, name)) if run else None
+    if run is None or profile is None:
+        raise missing_rows(store, name)
+    return TimedRun(
+        name=name,
+        started=moment(run.began),
+        figures={step.step: step.totals.to_dict() | {"errors": None} for step in profile.steps},
+        profile=profile.to_dict(),
+        speed=_describe_speed(run.frames, run.ended - run.began),
+        is_last=is_last,
+        others=_rank(work, name),
+    )
+
+
+def _read_work(store: Store) -> dict[str, RunWork]:
+    result: dict[str, RunWork] = {}
+    for name in runs(store):
+        run = RunWork(name=name)
+        with suppress(DamagedError, OutputError, OSError, KeyError, ValueError):  # gone, or of another version
+            for table in batches(store, CALLS, name, columns=("kind", "step", "rows", "started", "seconds")):
+                packets = table.filter(pc.and_(pc.equal(table["kind"], PACKET), pc.greater(table["rows"], 0)))
+                if packets.num_rows:
+                    run.busy += pc.sum(packets["seconds"]).as_py()
+                    run.began = min(run.began, pc.min(packets["started"]).as_py())
+                    run.ended = max(run.ended, pc.max(pc.add(packets["started"], packets["seconds"])).as_py())
+                    run.frames += pc.sum(packets.filter(pc.equal(packets["step"], DECODE))["rows"]).as_py() or 0
+            if run.busy and run.began < run.ended:
+                result[name] = run
+    return result
+
+
+def _describe_speed(frames: int, seconds: float) -> str:
+    if not frames or not seconds:
+        return ""
+    return f"{count(frames, 'frame')} in {duration(seconds)}: {number(frames / seconds)} a second"

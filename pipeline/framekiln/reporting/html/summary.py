@@ -12,8 +12,7 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
 from framekiln.reporting.html.tables import ErrorGroup, TableView, unread_files
-from framekiln.reporting.kit.formatting import MISSING, count, duration, moment, number
-from framekiln.reporting.kit.tables import Column, TextTable, words
+from framekiln.reporting.kit.texts import MISSING, Column, TextTable, count, duration, moment, number, words
 from framekiln.reporting.plan_facts import fetching
 from framekiln.runtime.run.progress import FINISHED, unfinished
 from framekiln.runtime.run.request import recorded_inputs
@@ -173,7 +172,6 @@ def _describe_place(step: Mapping[str, Any]) -> str:
 
 
 def _read_licences(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the licence of each entry that the pipeline file had or that ships, by name."""
     listed = record.get("pipeline", {}).get("models", {})
     recorded = {name: str(entry["licence"]) for name, entry in listed.items()}
     try:

@@ -1,7 +1,7 @@
 """The tables of an output: the values of each column under its step, and errors by step and kind."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,11 +13,10 @@ from framekiln.contract.output_names import ERRORS, FRAMES, IMAGES, INTERNAL
 from framekiln.contract.row_errors import DECODE, ERRORS_SCHEMA, PASSED_OVER
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
-from framekiln.reporting.html.gallery.contact_sheets import ContactSheet, contact_sheets
 from framekiln.reporting.html.gallery.findings import MOST_DECODED, FrameKey
-from framekiln.reporting.kit.formatting import cell, count
+from framekiln.reporting.html.gallery.gallery import ContactSheet, contact_sheets
 from framekiln.reporting.kit.histograms import Distribution, distributions
-from framekiln.reporting.kit.tables import TextTable, plain_table
+from framekiln.reporting.kit.texts import TextTable, cell, count, plain_table
 from framekiln.reporting.table_rows import Extract, TableFiles, batches, extract, find_table, head, is_list
 
 EXAMPLES = 3
@@ -87,14 +86,6 @@ OTHER_FOLDERS = INTERNAL | {FRAMES, ERRORS, IMAGES}  # not of second-pass steps
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnGroup:
-    """Columns that one step added."""
-
-    title: str
-    columns: Sequence[Distribution]
-
-
-@dataclass(frozen=True, kw_only=True)
 class TableView:
     """A table with the values of its columns, and its first rows where they are shown."""
 
@@ -103,7 +94,7 @@ class TableView:
     description: str
     rows: int
     read: str  # the rows behind the distributions, in a sentence
-    groups: Sequence[ColumnGroup]
+    groups: Mapping[str, Sequence[Distribution]]  # by the step that added them
     items: Mapping[str, int]  # in all lists of a column, estimated where not all rows were read
     first: TextTable | None = None
     sheets: Sequence[ContactSheet] = ()
@@ -118,22 +109,28 @@ class TableView:
 def table_views(store: Store, stages: Mapping[str, Stage]) -> list[TableView]:
     """Return the frames table and then the tables of second-pass steps, by name."""
     declared = {name: table.description for stage in stages.values() for name, table in stage.tables.items()}
-    others = [_read_view(store, name, declared.get(name, ""), stages) for name in _list_names(store, declared)]
+    folders = [name for name in store.folders() if name not in OTHER_FOLDERS]
+    tables = (n for n in folders if n in declared or any(file.endswith(".parquet") for file in store.names(n)))
+    others = [_read_view(store, name, declared.get(name, ""), stages) for name in tables]
     return [_read_view(store, FRAMES, "one row a frame", stages), *others]
 
 
 def _read_view(store: Store, name: str, description: str, stages: Mapping[str, Stage]) -> TableView:
     table = find_table(store, name)
     part = extract(store, table)
-    columns = distributions(part)
+    columns, scale = distributions(part), table.rows / max(1, part.taken)
+    lists = [item.name for item in part.schema if is_list(item.type) and item.name in part.columns]
+    read = count(table.rows, "row").capitalize()
+    if not part.whole:
+        read = f"{table.rows:,} rows; the values are those of {part.taken:,} of them, evenly spaced"
     view = TableView(
         name=name,
         url=store.url(name),
         description=description,
         rows=table.rows,
-        read=_tell_rows(part, table),
-        items=_count_items(part, table),
-        groups=_group_by_step(columns, stages) if name == FRAMES else [ColumnGroup(title="", columns=columns)],
+        read=f"{read}.",
+        items={name: round(scale * (pc.sum(part.columns[name]).as_py() or 0)) for name in lists},
+        groups=_group_by_step(columns, stages) if name == FRAMES else {"": columns},
     )
     if name == FRAMES:
         return view
@@ -162,29 +159,10 @@ def _write_tallies(part: Extract, table: TableFiles) -> list[str]:
     return sentences
 
 
-def _count_items(part: Extract, table: TableFiles) -> dict[str, int]:
-    scale = table.rows / max(1, part.taken)
-    lists = [item.name for item in part.schema if is_list(item.type) and item.name in part.columns]
-    return {name: round(scale * (pc.sum(part.columns[name]).as_py() or 0)) for name in lists}
-
-
-def _group_by_step(columns: Sequence[Distribution], stages: Mapping[str, Stage]) -> list[ColumnGroup]:
+def _group_by_step(columns: Sequence[Distribution], stages: Mapping[str, Stage]) -> dict[str, list[Distribution]]:
     """Group columns by their first-pass step, in order; decoded columns come last."""
     owners = {name: step for step, stage in stages.items() for name in stage.outputs.names}
     owners |= dict.fromkeys((*SOURCE.names, *PLACES.names), DECODE)
     titles = [*(step for step, stage in stages.items() if stage.scope.first_pass), "", DECODE]
     groups = {title: [item for item in columns if owners.get(item.name, "") == title] for title in titles}
-    return [ColumnGroup(title=title or "other columns", columns=items) for title, items in groups.items() if items]
-
-
-def _list_names(store: Store, declared: Collection[str]) -> list[str]:
-    folders = [name for name in store.folders() if name not in OTHER_FOLDERS]
-    return [
-        name for name in folders if name in declared or any(file.endswith(".parquet") for file in store.names(name))
-    ]
-
-
-def _tell_rows(part: Extract, table: TableFiles) -> str:
-    if part.whole:
-        return f"{count(table.rows, 'row').capitalize()}."
-    return f"{table.rows:,} rows; the values are those of {part.taken:,} of them, evenly spaced."
+    return {title or "other columns": items for title, items in groups.items() if items}

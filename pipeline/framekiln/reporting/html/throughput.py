@@ -6,12 +6,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from framekiln.profiling.advice import busiest_step
-from framekiln.profiling.export.trace_events import PHASES
+from framekiln.profiling.records import INSIDE
 from framekiln.profiling.targets import NOT_MEASURED, NOT_MET
 from framekiln.reporting.html.recorded.activity import OTHER
-from framekiln.reporting.kit.formatting import count, duration, figure, share, shares, shorten
-from framekiln.reporting.kit.tables import Column, TextTable, numbers, words
+from framekiln.reporting.kit.texts import Column, TextTable, cell, count, duration, numbers, share, shares, words
 
 _SPENT = ("busy", "starved", "held")  # shares of the time of a step's processes
 
@@ -36,15 +34,17 @@ def bottleneck(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> Bottle
         return Bottleneck(
             text=f"{verdict['others']}{opening}{verdict['reason']}: {verdict['change']}.", step=verdict["step"]
         )
-    slowest = busiest_step(figures)
+    loads = {name: step["busy_s"] / max(1, step["workers"]) for name, step in figures.items()}
+    slowest = max((name for name in loads if loads[name]), key=lambda name: loads[name], default=None)
     if slowest is None:
         return Bottleneck(text="No step had anything to do.", idle=True)
     if not any(step["rows"] for step in figures.values()):  # time on unreadable files does not show what is slow
         return Bottleneck(text="No row came out of any step: there is no bottleneck.", idle=True)
     workers = figures[slowest]["workers"]
     subject = "its worker was" if workers == 1 else f"each of its {workers:,} workers was"
-    load = duration(figures[slowest]["busy_s"] / max(1, workers))
-    text = f"The bottleneck is {slowest}: {subject} busy for {load}, longer than for any other step."
+    text = (
+        f"The bottleneck is {slowest}: {subject} busy for {duration(loads[slowest])}, longer than for any other step."
+    )
     return Bottleneck(text=text, step=slowest)
 
 
@@ -54,13 +54,13 @@ def phase_shares(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     for name, step in (profile.get("steps") or {}).items():
         seconds = {OTHER if phase == "other" else phase: float(value) for phase, value in step["phases"].items()}
         whole = sum(seconds.values()) or 1.0
-        shares[name] = {phase: seconds[phase] / whole for phase in (*PHASES, OTHER) if seconds.get(phase, 0) > 0}
+        shares[name] = {phase: seconds[phase] / whole for phase in (*INSIDE, OTHER) if seconds.get(phase, 0) > 0}
     return shares
 
 
 def phase_names(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Return the phases that occur in any step, in drawing order."""
-    return [phase for phase in (*PHASES, OTHER) if any(phase in by_phase for by_phase in shares.values())]
+    return [phase for phase in (*INSIDE, OTHER) if any(phase in by_phase for by_phase in shares.values())]
 
 
 def recommendation(throughput: Mapping[str, Any], fallback: str) -> tuple[str, str]:
@@ -122,7 +122,7 @@ def phases_table(profile: Mapping[str, Any], phases: Mapping[str, Mapping[str, f
         {"name": name, "seconds": profile["steps"][name]["seconds"], "shares": parts} for name, parts in phases.items()
     ]
     columns = (
-        words("Step", lambda one: shorten(one["name"], 80), "step"),
+        words("Step", lambda one: cell(one["name"], 80), "step"),
         Column("Time", "seconds", show=duration),
         *numbers({kind: f"shares.{kind}" for kind in phase_names(phases)}, show=share),
     )
@@ -134,12 +134,12 @@ def calls_table(profile: Mapping[str, Any]) -> TextTable:
     without = {"call_ms": None, "row_ms": None}  # the times of a step that records no calls
     items = [{**step, "name": name, **({} if step["calls"] else without)} for name, step in profile["steps"].items()]
     columns = (
-        words("Step", lambda one: shorten(one["name"], 80), "step"),
+        words("Step", lambda one: cell(one["name"], 80), "step"),
         Column("Calls", "calls"),
         *numbers({"Call p50": "call_ms.0", "p95": "call_ms.1", "p99": "call_ms.2"}, show=_write_ms),
         *numbers({"Row p50": "row_ms.0", "p95": "row_ms.1", "p99": "row_ms.2"}, show=_write_ms),
         Column("Retries", "retries"),
-        Column("VRAM peak", "vram_peak_gb", show=lambda gb: f"{figure(gb)} GB", optional=True),
+        Column("VRAM peak", "vram_peak_gb", show=lambda gb: f"{cell(gb)} GB", optional=True),
         Column("GPU use", "gpu_use", show=share, optional=True),
     )
     return TextTable(title="Calls of each step", columns=columns, items=items).shown

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import describe
-from framekiln.reporting.kit.formatting import axis_value, count, number
+from framekiln.reporting.kit.texts import axis_value, count, number
 from framekiln.reporting.table_rows import Extract, is_list, is_text
 
 COUNTERS = frozenset({"frame_index", "clip_index", "first_frame", "last_frame"})  # numbers in a file, no quantities
@@ -122,7 +122,10 @@ def _count_numbers(column: pa.ChunkedArray) -> dict[str, Any]:
 
 
 def _draw_histogram(ordered: NDArray[np.float64], whole: bool) -> Histogram | None:
-    low, high = _find_axis(ordered)
+    low, high = float(ordered[0]), float(ordered[-1])
+    near, far = (float(value) for value in np.quantile(ordered, [TAIL, 1 - TAIL]))
+    if far > near and high - low > SQUEEZE * (far - near):  # the tails would squeeze all others
+        low, high = near, far
     if not high - low < WIDEST:
         return None
     first, stop = int(np.searchsorted(ordered, low, "left")), int(np.searchsorted(ordered, high, "right"))
@@ -139,13 +142,6 @@ def _draw_histogram(ordered: NDArray[np.float64], whole: bool) -> Histogram | No
     labels = [f"{axis_value(a, high - low)} to {axis_value(b, high - low)}" for a, b in pairwise(edges.tolist())]
     bars = [Bar(label=label, rows=rows) for label, rows in zip(labels, counts.tolist(), strict=True)]
     return Histogram(low=low, high=high, median=median, bars=tuple(bars), discrete=False, **beyond)
-
-
-def _find_axis(ordered: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the least and the greatest value, without the tails where these would squeeze the rest."""
-    low, high = float(ordered[0]), float(ordered[-1])
-    near, far = (float(value) for value in np.quantile(ordered, [TAIL, 1 - TAIL]))
-    return (near, far) if far > near and high - low > SQUEEZE * (far - near) else (low, high)
 
 
 WIDTH, HEIGHT = 280, 124  # in units of the drawing, which is scaled to the width of its card

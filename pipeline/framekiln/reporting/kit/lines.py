@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.reporting.kit.formatting import MISSING, coordinate, number
-from framekiln.reporting.kit.tables import TextTable, plain_table
+from framekiln.reporting.kit.texts import MISSING, TextTable, coordinate, number, plain_table
 
 POINTS = 240  # of a curve
 HEIGHT = 100.0

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from framekiln.reporting.kit import histograms, lines
-from framekiln.reporting.kit.formatting import coordinate, count, duration, elapsed, figure, number, share, shorten
+from framekiln.reporting.kit.texts import coordinate, count, duration, elapsed, figure, number, share, shorten
 
 _FILTERS = {
     "coordinate": coordinate,
@@ -36,8 +36,7 @@ def image_uri(data: bytes, kind: str = "jpeg") -> str:
 def render_page(template: str, values: Mapping[str, Any]) -> str:
     """Fill a file of `templates/`, without secrets and control characters; all but `Markup` is escaped.
 
-    Raises:
-        UndefinedError: a name is missing.
+    Raises UndefinedError: a name is missing.
     """
     environment = Environment(
         loader=PackageLoader("framekiln.reporting", "templates"),

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from framekiln.reporting.kit.tables import TextTable
+from framekiln.reporting.kit.texts import TextTable
 
 Terminal = Console
 """A place for lines and tables, for packages that do not import rich."""
@@ -68,11 +68,9 @@ def print_table(
     for row in texts:
         table.add_row(*map(escape, row))
     columns = [[head, *(row[number] for row in texts)] for number, head in enumerate(heads)]
-    natural = [max(map(_measure_line, column)) for column in columns]
-    least = [
-        wide if head in whole else max(map(_measure_word, column))
-        for head, wide, column in zip(heads, natural, columns, strict=True)
-    ]
+    natural = [max(cell_len(line) for text in column for line in text.split("\n")) for column in columns]
+    words = [max((cell_len(word) for text in column for word in text.split()), default=0) for column in columns]
+    least = [pair[head not in whole] for head, pair in zip(heads, zip(natural, words, strict=True), strict=True)]
     gaps = console.measure(table, options=console.options.update(max_width=_UNLIMITED)).maximum - sum(natural)
     widths = fitting_widths(natural, least, console.width - gaps)
     if widths is None:
@@ -116,14 +114,6 @@ def _print_list(console: Console, heads: Sequence[str], rows: Iterable[Sequence[
         for head, text in zip(heads[1:], others, strict=True):
             if text:
                 print_wrapped(console, f"{head}: {text}", indent=2)
-
-
-def _measure_line(text: str) -> int:
-    return max(map(cell_len, text.split("\n")))
-
-
-def _measure_word(text: str) -> int:
-    return max(map(cell_len, text.split()), default=0)
 
 
 def stderr_console() -> Console:

@@ -16,7 +16,7 @@ from framekiln.profiling.advice import live_advice
 from framekiln.profiling.records import GpuSample
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.stats.steps import StepStatistics
-from framekiln.reporting.kit.formatting import count, elapsed
+from framekiln.reporting.kit.texts import count, elapsed
 from framekiln.reporting.terminal.console import print_line
 from framekiln.runtime.run.result import Workload
 

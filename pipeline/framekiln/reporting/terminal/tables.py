@@ -11,8 +11,7 @@ from framekiln.contract.output_names import ERRORS, FRAMES
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
-from framekiln.reporting.kit.formatting import count
-from framekiln.reporting.kit.tables import Column, TextTable, numbers, words
+from framekiln.reporting.kit.texts import Column, TextTable, count, numbers, words
 from framekiln.reporting.plan_facts import decode_facts, fetching, left_out, plan_changes, step_facts, wave_processes
 from framekiln.reporting.terminal.console import print_line, print_table, print_wrapped, show_table
 from framekiln.runtime.run.change_report import Changes, Outlook
@@ -77,7 +76,6 @@ def outlook_table(outlook: Sequence[Outlook]) -> TextTable:
 
 
 def _name_columns(step: Mapping[str, Any]) -> str:
-    """Return a line each for the columns that a step reads, adds and drops, and for its weights."""
     names = {key: ", ".join(step.get(key, ())) for key in ("reads", "adds", "drops")}
     names["weights"] = ", ".join(f"{name} ({state})" for name, state in step.get("weights", {}).items())
     return "\n".join(f"{key} {listed}" for key, listed in names.items() if listed)
@@ -212,8 +210,7 @@ def columns_by_step(plan: Plan) -> dict[str, dict[str, Columns]]:
 def named_columns(plan: Plan, name: str) -> dict[str, Columns]:
     """Return the columns of a step or a table, by table.
 
-    Raises:
-        ConfigError: there is neither a step nor a table of that name.
+    Raises ConfigError: there is neither a step nor a table of that name.
     """
     tables = {table: {table: columns} for table, columns in schemas(plan).items()}
     known = tables | columns_by_step(plan)

@@ -5,7 +5,7 @@ takes seconds for any collection.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -50,7 +50,13 @@ class Pick:
 
 def spread_frames(store: Store, table: TableFiles, most: int = COUNT) -> list[Pick]:
     """Return sorted frames of as many files as possible, half photos and half clips where there are enough."""
-    candidates = _find_candidates(store, spread(table.files, FILES_READ))
+    picks: dict[str, list[Pick]] = defaultdict(list)
+    for file in spread(table.files, FILES_READ):
+        for batch in batches(store, file, [*KEYS, "media_type", "time_s"]):
+            for row in batch.filter(_find_early(batch)).select([*KEYS, "media_type"]).to_pylist():
+                if len(picks[row["media_id"]]) < MOST_DECODED:
+                    picks[row["media_id"]].append(Pick(**row, file=file))
+    candidates = dict(sorted(picks.items()))
     photos = [name for name, picks in candidates.items() if picks[0].media_type == "photo"]
     clips = [name for name, picks in candidates.items() if picks[0].media_type != "photo"]
     for_clips = min(len(clips), max(most // 2, most - len(photos)))
@@ -58,16 +64,6 @@ def spread_frames(store: Store, table: TableFiles, most: int = COUNT) -> list[Pi
     places = most - len(shown)
     each = min(FRAMES_OF_CLIP, 1 + places // for_clips) if for_clips else 1
     return sorted(pick for name in shown for pick in spread(candidates[name], each))
-
-
-def _find_candidates(store: Store, files: Iterable[str]) -> dict[str, list[Pick]]:
-    picks: dict[str, list[Pick]] = defaultdict(list)
-    for file in files:
-        for batch in batches(store, file, [*KEYS, "media_type", "time_s"]):
-            for row in batch.filter(_find_early(batch)).select([*KEYS, "media_type"]).to_pylist():
-                if len(picks[row["media_id"]]) < MOST_DECODED:
-                    picks[row["media_id"]].append(Pick(**row, file=file))
-    return dict(sorted(picks.items()))
 
 
 def _find_early(batch: pa.RecordBatch) -> pa.Array:

@@ -7,7 +7,7 @@ encoded again, so that no foreign bytes enter the page.
 import math
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -30,9 +30,9 @@ from framekiln.media.units import Unit
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import UNITS_TABLE
 from framekiln.reporting.html.gallery.findings import FrameKey
-from framekiln.reporting.kit.formatting import coordinate as _n
-from framekiln.reporting.kit.formatting import shorten
 from framekiln.reporting.kit.pages import image_uri
+from framekiln.reporting.kit.texts import coordinate as _n
+from framekiln.reporting.kit.texts import shorten
 from framekiln.reporting.table_rows import batches
 
 SIDE = 240  # px, short side
@@ -143,15 +143,21 @@ def strokes(drawing: Drawing, width: int, height: int, colour: int) -> Markup:
 
     Values that are not finite are left out. The thumbnail's size is in px; `colour` is a number in the style sheet.
     """
-    path = _draw_lines(drawing.lines, width, height) + _draw_points(drawing.points, width, height)
+    lines = [(a * width, b * height, c * width, d * height) for a, b, c, d in drawing.lines]
+    points, r = [(x * width, y * height) for x, y in drawing.points], _DOT * (width + height)
+    path = "".join(f"M{_n(a)} {_n(b)}L{_n(c)} {_n(d)}" for a, b, c, d in lines if np.isfinite([a, b, c, d]).all())
+    for x, y in points:
+        if math.isfinite(x) and math.isfinite(y):
+            path += f"M{_n(x - r)} {_n(y)}h{_n(2 * r)}M{_n(x)} {_n(y - r)}v{_n(2 * r)}"
     template = Markup('<g class="ink ink{}"><path class="edge" d="{}"/><path d="{}"/></g>')
     return template.format(colour % COLOURS, path, path) if path else Markup("")
 
 
 def all_layers(drawing: Drawing, width: int, height: int, colour: int) -> Markup:
     """Return all layers of a drawing, from bottom to top: overlay, areas, strokes, labels."""
+    uri = resized_uri(drawing.overlay, width, height, transparent=True) if drawing.overlay else None
     layers = [
-        _draw_overlay(drawing.overlay, width, height),
+        Markup('<image href="{}" width="{}" height="{}"/>').format(uri, width, height) if uri else Markup(""),
         *(_draw_area(area, width, height) for area in drawing.areas[:MOST_AREAS]),
         strokes(drawing, width, height, colour),
         *(_draw_label(label, width, height) for label in drawing.labels[:MOST_LABELS]),
@@ -195,21 +201,13 @@ def _decode_image(data: bytes, *, transparent: bool) -> NDArray[np.uint8] | None
     return None if image is None or image.dtype != np.uint8 else np.asarray(image, np.uint8)
 
 
-def _draw_overlay(data: bytes | None, width: int, height: int) -> Markup:
-    uri = resized_uri(data, width, height, transparent=True) if data else None
-    template = Markup('<image href="{}" width="{}" height="{}"/>')
-    return template.format(uri, width, height) if uri else Markup("")
-
-
 def _draw_area(area: Area, width: int, height: int) -> Markup:
     rings = sorted(area.rings, key=len, reverse=True)[:MOST_RINGS]
-    path = "".join(_draw_ring(ring, width, height) for ring in rings)
+    path = ""
+    for ring in rings:
+        places = [(x * width, y * height) for x, y in ring if math.isfinite(x) and math.isfinite(y)]
+        path += f"M{'L'.join(f'{_n(x)} {_n(y)}' for x, y in places)}Z" if len(places) > 1 else ""
     return Markup('<path class="area ink{}" d="{}"/>').format(area.colour % COLOURS, path) if path else Markup("")
-
-
-def _draw_ring(ring: Sequence[tuple[float, float]], width: int, height: int) -> str:
-    places = [(x * width, y * height) for x, y in ring if math.isfinite(x) and math.isfinite(y)]
-    return f"M{'L'.join(f'{_n(x)} {_n(y)}' for x, y in places)}Z" if len(places) > 1 else ""
 
 
 def _draw_label(label: Label, width: int, height: int) -> Markup:
@@ -219,15 +217,3 @@ def _draw_label(label: Label, width: int, height: int) -> Markup:
     x = max(1.0, min(label.x * width + 2, width - 0.56 * size * len(text)))
     y = min(max(label.y * height + size, float(size)), height - 3.0)
     return Markup('<text class="label" x="{}" y="{}" font-size="{}">{}</text>').format(_n(x), _n(y), size, text)
-
-
-def _draw_lines(lines: Iterable[tuple[float, float, float, float]], width: int, height: int) -> str:
-    scaled = [(a * width, b * height, c * width, d * height) for a, b, c, d in lines]
-    finite = [line for line in scaled if all(map(math.isfinite, line))]
-    return "".join(f"M{_n(a)} {_n(b)}L{_n(c)} {_n(d)}" for a, b, c, d in finite)
-
-
-def _draw_points(points: Iterable[tuple[float, float]], width: int, height: int) -> str:
-    r = _DOT * (width + height)
-    scaled = [(x * width, y * height) for x, y in points if math.isfinite(x) and math.isfinite(y)]
-    return "".join(f"M{_n(x - r)} {_n(y)}h{_n(2 * r)}M{_n(x)} {_n(y - r)}v{_n(2 * r)}" for x, y in scaled)

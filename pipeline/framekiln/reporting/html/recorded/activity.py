@@ -15,20 +15,19 @@ from numpy.typing import NDArray
 
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
-from framekiln.profiling.export.trace_events import PHASES
 from framekiln.profiling.record_log import CALLS, batches
-from framekiln.profiling.records import CALL, HAND_ON, PACKET, SET_UP
+from framekiln.profiling.records import CALL, HAND_ON, INSIDE, PACKET, SET_UP
 from framekiln.profiling.stats.speed import ends, floats
 
 SLICES = 400  # of a run; finer than the pixels of a page
 _NAMED = 3  # steps in a title; four are all named
 MOST_PROCESSES = 1000  # that are added up: 40 kB each
 OTHER, SETTING_UP, STARVED, HELD, IDLE = "other work", "set-up", "waiting for input", "handing on", "idle"
-WORK = (*PHASES, OTHER)
+WORK = (*INSIDE, OTHER)
 KINDS = (*WORK, SETTING_UP, STARVED, HELD, IDLE)
 
-_PLANES = (*PHASES, "fetch", "packet", "call", SETTING_UP, STARVED, HELD)
-_COLUMNS = ("kind", "step", "worker", "started", "seconds", "wait", "fetch", "seal", *PHASES)
+_PLANES = (*INSIDE, "fetch", "packet", "call", SETTING_UP, STARVED, HELD)
+_COLUMNS = ("kind", "step", "worker", "started", "seconds", "wait", "fetch", "seal", *INSIDE)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -68,22 +67,17 @@ class Activity:
 
 def read_activity(store: Store, run: str) -> Activity | None:
     """Add up a run's records; None where there are none. Raises GoneError if the run ended while it was being read."""
-    span = _find_span(store, run)
-    if span is None:
-        return None
-    grid = _Grid(*span)
-    for table in batches(store, CALLS, run, columns=_COLUMNS):
-        grid.add(table)
-    return grid.activity()
-
-
-def _find_span(store: Store, run: str) -> tuple[float, float] | None:
     begins, stops = [], []
     for table in batches(store, CALLS, run, columns=("started", "seconds", "seal")):
         if table.num_rows:
             begins.append(float(floats(table, "started").min()))
             stops.append(float((ends(table) + floats(table, "seal")).max()))
-    return (min(begins), max(stops)) if begins else None
+    if not begins:
+        return None
+    grid = _Grid(min(begins), max(stops))
+    for table in batches(store, CALLS, run, columns=_COLUMNS):
+        grid.add(table)
+    return grid.activity()
 
 
 class _Grid:
@@ -151,7 +145,7 @@ class _Grid:
 
     def _process(self, name: str, number: int, places: Mapping[str, int]) -> ProcessActivity:
         planes = dict(zip(_PLANES, self._inside[number] + np.cumsum(self._across[number], axis=1)[:, :-1], strict=True))
-        phases = np.array([planes[phase] for phase in PHASES])
+        phases = np.array([planes[phase] for phase in INSIDE])
         other = np.maximum(0, np.maximum(planes["packet"], planes["call"]) - phases.sum(axis=0)) + planes["fetch"]
         work = np.concatenate([phases, [other], [planes[SETTING_UP]]])
         work *= np.minimum(1, self._width / np.maximum(work.sum(axis=0), 1e-12))
@@ -181,10 +175,10 @@ def _list_intervals(
     yield SETTING_UP, start, end, kind == SET_UP
     yield "decode", start, np.minimum(end, start + columns["decode"]), packet & (step == DECODE)
     yield "write", np.maximum(start, end - columns["write"]), end, packet
-    measured = sum((columns[phase] for phase in PHASES), np.zeros(len(start)))
+    measured = sum((columns[phase] for phase in INSIDE), np.zeros(len(start)))
     scale = np.minimum(1.0, columns["seconds"] / np.maximum(measured, 1e-12))
     begin = start
-    for phase in PHASES:
+    for phase in INSIDE:
         until = begin + scale * columns[phase]
         yield phase, begin, until, call
         begin = until

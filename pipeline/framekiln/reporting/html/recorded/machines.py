@@ -33,8 +33,7 @@ class MachineCharts:
 def machine_charts(store: Store, run: str, activity: Activity) -> MachineCharts:
     """Return charts of a run's machines, on the time axis of its activity.
 
-    Raises:
-        GoneError: the run ended during the reading.
+    Raises GoneError: the run ended during the reading.
     """
     reader = _SampleReader(activity)
     every = max(1, -(-sum(table.num_rows for table in batches(store, NODES, run, columns=("time",))) // MOST_SAMPLES))
@@ -54,7 +53,6 @@ class _SampleReader:
         self.limits: dict[str, float] = {}  # by machine, memory of its largest GPU in GB
 
     def add(self, sample: Mapping[str, Any]) -> None:
-        """Add a sample of a node, unless it lies outside of the run."""
         point = self._point(sample["time"])
         if not -1 <= point <= POINTS:
             return

@@ -13,8 +13,7 @@ from framekiln.output.object_store import Store
 from framekiln.profiling.run_profile import choose_run
 from framekiln.reporting.html.recorded import activity as grid
 from framekiln.reporting.html.recorded.machines import MachineCharts, machine_charts
-from framekiln.reporting.kit.formatting import duration, elapsed, share, shorten
-from framekiln.reporting.kit.tables import TextTable, plain_table
+from framekiln.reporting.kit.texts import TextTable, duration, elapsed, plain_table, share, shorten
 
 MOST_LANES = 40
 STALLS = 8  # listed, the longest
@@ -114,7 +113,6 @@ def stretches(process: grid.ProcessActivity) -> Iterator[tuple[str, int, int]]:
 
 
 def _find_stalls(activity: grid.Activity) -> list[Stall]:
-    """Return the longest stalls: waits, and idle time between two stretches of work."""
     width = activity.seconds / grid.SLICES
     stalls = []
     for process in activity.processes:

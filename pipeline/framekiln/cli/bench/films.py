@@ -1,4 +1,4 @@
-"""`framekiln bench MODEL --sav DIR`: models that follow objects through videos with true masks."""
+"""`framekiln bench MODEL --clip 1080p,4k` and `--sav DIR`: a model in a clip's whole way, or on objects of videos."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,29 +11,80 @@ from rich.console import Console
 
 from framekiln.api.bench import BenchFiles
 from framekiln.api.bench_options import CellOptions, bench_plan
-from framekiln.cli.bench.files import measuring
-from framekiln.cli.bench.options import SavOptions
+from framekiln.cli.bench.command import ClipOptions, SavOptions
+from framekiln.cli.bench.measure import measuring
+from framekiln.cli.options import names
 from framekiln.contract.errors import MediaError, check_known
 from framekiln.contract.placement import WEIGHT_TYPES, Placement
+from framekiln.lab.clips.formats import FORMATS, SCENARIOS, Load, clip_of_file, made_clip
+from framekiln.lab.clips.measure import ClipRow, ClipSettings, measure_clips
 from framekiln.lab.models.registry import RANDOM, find_model
+from framekiln.lab.samples import calls_needed, parse_targets
 from framekiln.lab.sav.layout import AnnotatedVideo, annotated_videos, write_made_video
-from framekiln.lab.sav.measure import SavBench, SavSettings, VideoModel, VideoRow
-from framekiln.lab.sav.trackers import check_model, load_tracker
+from framekiln.lab.sav.masks import check_model, load_tracker
+from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow, measure_videos
 from framekiln.planning.manifest import read_pipeline
 from framekiln.reporting.bench.page import PictureRow, picture_rows
-from framekiln.reporting.bench.tables import videos_table
+from framekiln.reporting.bench.tables import clips_table, videos_table
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 
 
-def _make_settings(options: SavOptions, device: str, out: Path | None) -> SavSettings:
-    return SavSettings(
-        prompt=options.prompt,
-        limit_videos=options.limit_videos,
-        limit_objects=options.limit_objects,
-        runs=options.runs,
-        device=device,
-        overlays=out / "overlays" if options.overlays and out else None,
+def clip_settings(options: ClipOptions, cells: CellOptions, target: str = "") -> ClipSettings:
+    """Return what is measured. Raises ConfigError if a scenario or a target is unknown."""
+    asked, plan = names(options.scenario), bench_plan(cells)
+    for name in asked:
+        check_known(name, SCENARIOS, f"--scenario: there is no {name!r}.", code="FK-BENCH-SCENARIO")
+    needed = calls_needed(parse_targets(target), options.clip_frames, "--clip-frames")
+    frames = options.clip_frames or max(Load.frames, needed)
+    load = Load(frames=frames, batch=options.streams, rate=options.rate, linger_s=options.linger_ms / 1000)
+    return ClipSettings(
+        scenarios=tuple(name for name in SCENARIOS if name in asked),
+        pools={"on": (True,), "off": (False,), "both": (True, False)}[options.pools],
+        load=load,
+        cell=plan.first_cell,
+        device=plan.measure.device,
     )
+
+
+def bench_clips(
+    console: Console, models: Sequence[str], cells: CellOptions, clips: ClipOptions, files: BenchFiles
+) -> None:
+    """Measure all models on all clips, and write and compare the figures.
+
+    Raises:
+        ConfigError: a model, a scenario or a target is unknown, a model cannot be built, or nothing was measured.
+        InputError: a clip cannot be decoded.
+        OutputError: a file cannot be written.
+        Exit: a condition is met, or a target is not.
+    """
+    settings = clip_settings(clips, cells, files.target)
+    recipes = [find_model(name, read_pipeline(None), bench_plan(cells).weights_dir) for name in models]
+    rows: list[ClipRow] = []
+    if clips.clip_frames is None and settings.load.frames > Load.frames:
+        print_line(console, f"{settings.load.frames} frames of each clip, for --target {files.target}.")
+
+    def figures() -> dict[str, Any]:
+        return {"extra": {"clips": [asdict(row) for row in rows]}}
+
+    with measuring(console, settings.device, files, rows, figures) as folder:
+        made = [
+            made_clip(FORMATS[name], folder) if name in FORMATS else clip_of_file(Path(name), 1 + clips.stereo)
+            for name in names(clips.clip)
+        ]
+        for recipe in recipes:
+            print_line(console, f"\n{recipe.name}, weights {recipe.weights}")
+            first = len(rows)
+            rows.extend(measure_clips(recipe.name, recipe.weights, recipe.build(), made, settings))
+            _print(console, rows[first:])
+
+
+def _print(console: Console, rows: Sequence[ClipRow]) -> None:
+    show_table(console, clips_table(rows), title=False, whole=("clip", "scenario"), padding=DENSE)
+    for row in rows:
+        inside = [f"{name} {share:.0%}" for name, share in row.shares.items()]
+        pools = "" if row.pools else ", no pools"
+        said = ", ".join(inside if row.outcome == "ok" else [row.outcome, row.why])
+        print_line(console, f"{row.clip}, {row.scenario}{pools}: {said}")
 
 
 def bench_videos(
@@ -48,7 +99,14 @@ def bench_videos(
         Exit: a condition is met, or a target is not.
     """
     plan = bench_plan(cells)
-    settings = _make_settings(videos, plan.measure.device, files.out)
+    settings = SavSettings(
+        prompt=videos.prompt,
+        limit_videos=videos.limit_videos,
+        limit_objects=videos.limit_objects,
+        runs=videos.runs,
+        device=plan.measure.device,
+        overlays=files.out / "overlays" if videos.overlays and files.out else None,
+    )
     models = _list_models(names_, plan.axes.precisions, settings.device, plan.weights_dir)
     rows: list[VideoRow] = []
 
@@ -67,7 +125,6 @@ def bench_videos(
 def _list_models(
     names_: Sequence[str], precisions: Sequence[str], device: str, weights_dir: Path | None
 ) -> list[VideoModel]:
-
     for name in names_:
         check_model(name)
     for precision in precisions:
@@ -97,7 +154,6 @@ def _measure(
     settings: SavSettings,
     rows: list[VideoRow],
 ) -> None:
-
     with suppress(MediaError):  # a mask that cannot be read becomes a row
         taken = videos[: settings.limit_videos]
         tracked = sum(len(video.frames) * len(video.objects[: settings.limit_objects]) for video in taken)
@@ -105,7 +161,7 @@ def _measure(
         print_line(console, f"At most {frames:,} frames for each model; --runs, now {settings.runs}, multiplies them.")
     for model in models:
         print_line(console, f"\n{model.name}, weights {model.weights}")
-        for row in SavBench(videos=videos, settings=settings).rows(model):
+        for row in measure_videos(model, videos, settings):
             rows.append(row)
             print_line(console, f"  {row.video} object {row.object} run {row.run}: {_describe_outcome(row)}")
 

@@ -1,1 +1,0 @@
-"""Differences between the results of two runs."""
