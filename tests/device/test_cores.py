@@ -15,6 +15,10 @@ from framekiln.device import cores
         ({"a/cpu.max": "400000 100000", "a/b/cpu.max": "max 100000"}, "0::/a/b", [4.0]),
         ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, "4:cpu:/", [0.5]),
         ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "4:cpu:/", []),
+        ({"cpu/a/b/cpu.cfs_quota_us": "250000", "cpu/a/b/cpu.cfs_period_us": "100000"}, "4:cpu,cpuacct:/a/b", [2.5]),
+        ({"cpu/a/cpu.cfs_quota_us": "300000", "cpu/a/cpu.cfs_period_us": "100000"}, "4:cpuacct,cpu:/a/b\n0::/", [3.0]),
+        ({"cpu.max": "100000 0"}, "0::/", []),
+        ({"cpu.max": "many 100000"}, "0::/\nno line", []),
         ({}, "0::/../elsewhere", []),
     ],
 )

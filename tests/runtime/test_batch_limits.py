@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framekiln.contract.columns import SOURCE, field
+from framekiln.contract.errors import ConfigError
 from framekiln.contract.packet import HALO
 from framekiln.contract.stage import Stage
 from framekiln.planning.gpu.calibration_file import PATIENCE, Calibration, read_calibration, write_calibration
@@ -98,9 +99,35 @@ def test_a_file_that_nobody_wrote_so_is_passed_over_with_a_warning(tmp_path, tex
     assert BatchLimits.load(hungry, tmp_path).rows[7].rows == 4, "a new one takes its place"
 
 
-def test_a_named_pipe_in_place_of_the_file_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "cpu.json")
+@pytest.mark.parametrize("name", ["cpu.json", ".lock"])
+def test_a_named_pipe_in_place_of_a_file_is_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    limits = BatchLimits.load(step(), tmp_path)
+    assert limits.rows == {}
+    limits.lower(7, 8)
+
+
+def test_a_folder_or_a_sparse_giant_in_place_of_the_file_costs_nothing(tmp_path):
+    for name in ("cpu.json", ".lock"):
+        (tmp_path / "of" / name / name).mkdir(parents=True)
+        limits = BatchLimits.load(step(), tmp_path / "of" / name)
+        limits.lower(7, 8)
+        assert limits.allowed(7, 8) == 4
+    with (tmp_path / "cpu.json").open("wb") as file:
+        file.truncate(1 << 40)
     assert BatchLimits.load(step(), tmp_path).rows == {}
+    with pytest.raises(ConfigError, match="more than"):
+        read_calibration(tmp_path / "cpu.json")
+
+
+@pytest.mark.parametrize(
+    "values", [{"vram_gb": float("inf")}, {"decode_rows_per_s": -3.0}, {"context_gb": float("nan")}]
+)
+def test_a_calibration_with_impossible_figures_is_refused(tmp_path, values):
+    path = tmp_path / "cpu.json"
+    path.write_text(json.dumps({"device": "cpu", "kind": "cpu", "steps": {}} | values))
+    with pytest.raises(ConfigError):
+        read_calibration(path)
 
 
 def test_a_calibration_and_what_runs_learned_share_the_file_of_a_device(tmp_path):

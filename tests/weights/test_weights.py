@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -112,11 +113,15 @@ def test_a_settled_file_is_hashed_once_and_a_changed_one_again(tmp_path, monkeyp
     path.write_bytes(CONTENT)
     assert checksums.sha256(path, cache) == sha(CONTENT)
     hashes = cache / "hashes.json"
-    hashes.write_text(hashes.read_text().replace(sha(CONTENT), "f" * 64))
+    (key,) = json.loads(hashes.read_text())
+    hashes.write_text(json.dumps({key: checksums._sign(key, "f" * 64)}))
     assert checksums.sha256(path, cache) == "f" * 64, "the file is not read again"
+    for kept in (checksums._sign(key, "f" * 64).replace("f", "e", 1), sha(CONTENT)[:-1], ""):  # a flipped bit, a cut
+        hashes.write_text(json.dumps({key: kept}))
+        assert checksums.sha256(path, cache) == sha(CONTENT)
     path.write_bytes(CONTENT + b"more")
     assert checksums.sha256(path, cache) == sha(CONTENT + b"more")
-    for text in ("not json", "[" * 100_000):
+    for text in ("not json", "[" * 100_000, json.dumps({key: 3})):
         hashes.write_text(text)
         assert checksums.sha256(path, cache) == sha(CONTENT + b"more")
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from framekiln.contract.errors import ConfigError
+from framekiln.contract.user_files import expand
 
 
 def check_folder(option: str, path: Path) -> None:
@@ -12,7 +13,7 @@ def check_folder(option: str, path: Path) -> None:
     Raises:
         ConfigError: the path is no folder, or this user may not write into it.
     """
-    place = path.expanduser().absolute()
+    place = expand(path).absolute()
     existing = next(folder for folder in (place, *place.parents) if os.path.lexists(folder))
     if not existing.is_dir():
         raise ConfigError(
@@ -31,6 +32,6 @@ def check_file(option: str, path: Path) -> None:
     Raises:
         ConfigError: see `check_folder`, or the path is a folder.
     """
-    check_folder(option, path.expanduser().absolute().parent)
-    if os.path.isdir(path.expanduser()):  # noqa: PTH112 - pathlib raises for a long name
+    check_folder(option, expand(path).absolute().parent)
+    if os.path.isdir(expand(path)):  # noqa: PTH112 - pathlib raises for a long name
         raise ConfigError(f"{option} {str(path)!r} is a folder; give the name of a file in it.", code="FK-IS-A-FOLDER")

@@ -1,6 +1,7 @@
 """Arrays that a stage computes in its set-up, kept on disk from run to run, such as embeddings of its categories."""
 
 import hashlib
+import io
 import json
 import tempfile
 import zipfile
@@ -12,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_DAMAGE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile)
+from framekiln.contract.user_files import read_small
+
+_DAMAGE = (OSError, ValueError, KeyError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile)
 """Errors of reading any bytes as arrays; a zip may state a compression or a password that it does not have."""
 
 
@@ -33,7 +36,7 @@ class ArrayCache:
             return compute()
         text = json.dumps([self._facts, facts], sort_keys=True, default=str)
         path = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
-        with suppress(*_DAMAGE), np.load(path) as file:
+        with suppress(*_DAMAGE), np.load(io.BytesIO(read_small(path))) as file:
             kept: NDArray[np.generic] = file["values"]  # a zip has a checksum of its content
             return kept
         values = self._new[path] = compute()

@@ -18,21 +18,31 @@ def usable_cores() -> int:
 
 
 def _list_quotas(groups: Path, group: Path) -> list[float]:
-    """Return the limits of a process's control group and of all that contain it, in cores (cgroup-v2, and v1's)."""
+    """Return the limits of a process's control group and of all that contain it, in cores (cgroup-v2, and v1's).
+
+    A line of `group` is `0::/a/b` for v2, and `4:cpu,cpuacct:/a/b` for v1, whose groups lie below `groups/cpu`. A
+    container may see its own group as the root.
+    """
     try:
-        own = next((line[3:] for line in group.read_text().splitlines() if line.startswith("0::")), "/")
+        lines = [line.split(":", 2) for line in group.read_text(errors="replace").splitlines()]
     except OSError:
         return []
-    folder = groups / own.strip("/")
-    places = [place for place in (folder, *folder.parents) if place.is_relative_to(groups)]
-    pairs = [_read(place / "cpu.max") for place in places]  # "200000 100000", or "max 100000"
-    first = groups / "cpu"
-    pairs.append([*_read(first / "cpu.cfs_quota_us"), *_read(first / "cpu.cfs_period_us")])
-    return [int(quota) / int(period) for quota, period in (pair for pair in pairs if len(pair) == 2) if quota.isdigit()]
+    own = {name: line[2].strip("/") for line in lines if len(line) == 3 for name in line[1].split(",")}
+    pairs = [_read(place / "cpu.max") for place in _list_places(groups, own.get("", ""))]
+    first = _list_places(groups / "cpu", own.get("cpu", ""))
+    pairs += [[*_read(place / "cpu.cfs_quota_us"), *_read(place / "cpu.cfs_period_us")] for place in first]
+    # "200000 100000", or "max 100000", or "-1" and "100000"
+    limits = (pair for pair in pairs if len(pair) == 2 and all(map(str.isdecimal, pair)) and int(pair[1]))
+    return [int(quota) / int(period) for quota, period in limits]
+
+
+def _list_places(root: Path, own: str) -> list[Path]:
+    folder = root / own
+    return [place for place in (folder, *folder.parents) if place.is_relative_to(root)]
 
 
 def _read(path: Path) -> list[str]:
     try:
-        return path.read_text().split()
+        return path.read_text(errors="replace").split()
     except OSError:
         return []

@@ -10,13 +10,13 @@ import os
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from framekiln.contract.errors import OutputError
+from framekiln.contract.user_files import expand
 from framekiln.media.files import open_uri
 from framekiln.media.media_ids import as_uri
 from framekiln.output.parquet import ParquetTable, check_text, check_types, to_parquet
@@ -40,7 +40,7 @@ class Store:
         Raises OutputError: the URL's file system is unknown.
         """
         self.run = run
-        self.root = root if "://" in root else str(Path(root).expanduser().absolute())
+        self.root = root if "://" in root else str(expand(root).absolute())
         self._files, self._base = self._open_file_system()
         local = isinstance(self._files, pafs.LocalFileSystem)
         kind: type[Publisher] = DiskPublisher if local else BucketPublisher

@@ -4,7 +4,6 @@ import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import Annotated, Any, Literal, Optional, Self, get_type_hints
 
 from pydantic import (
@@ -24,6 +23,7 @@ from framekiln.contract.placement import Placement, Precision
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.shipped_files import shipped
 from framekiln.contract.stage import Stage
+from framekiln.contract.user_files import expand, read_small
 from framekiln.planning.error_budget import Budget
 from framekiln.planning.settings import Strict, parse
 from framekiln.weights.lockfile import Entries
@@ -237,10 +237,10 @@ def profile_names() -> list[str]:
 
 
 def _read(path: str, kind: str, option: str) -> bytes:
-    place = Path(path).expanduser()
+    place = expand(path)
     try:
         if place.is_file():
-            return place.read_bytes()
+            return read_small(place)
         problem = f"There is no {kind} at {path!r}"
     except OSError as error:
         problem = f"The {kind} {path!r} cannot be read ({error.strerror})"

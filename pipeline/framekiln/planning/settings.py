@@ -22,7 +22,7 @@ NOT_YAML = (yaml.YAMLError, RecursionError, ValueError)
 class Strict(BaseModel):
     """A frozen model that refuses unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
 
 
 class _UniqueKeys(yaml.SafeLoader):

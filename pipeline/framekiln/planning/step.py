@@ -18,8 +18,10 @@ import pyarrow.fs as pafs
 from framekiln.contract import Placement, Stage
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.row_errors import DECODE
+from framekiln.contract.user_files import expand
 from framekiln.media.config import DECODE_VERSION, DecodeConfig
 from framekiln.media.files import open_uri
+from framekiln.weights.checksums import digest_of
 from framekiln.weights.lockfile import WeightsEntry
 
 DUMMY = "framekiln.dummy"
@@ -142,10 +144,10 @@ def contents(path: str, *, urls: bool = False) -> str:
     """
     if urls and "://" in path:
         return _hash_url(path)
-    place = Path(path).expanduser()
+    place = expand(path)
     try:
         if place.is_file():
-            return hashlib.sha256(place.read_bytes()).hexdigest()[:12]
+            return digest_of(place)[:12]
         if place.is_dir():
             inside = ((file, file.stat()) for file in sorted(place.rglob("*")) if file.is_file())
             sizes = {str(file.relative_to(place)): [stat.st_size, stat.st_mtime_ns] for file, stat in inside}

@@ -5,11 +5,14 @@ import json
 import os
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from platformdirs import user_cache_path
+
+from framekiln.contract.user_files import read_small
 
 
 def cache_root() -> Path:
@@ -27,6 +30,7 @@ def cache_root() -> Path:
 
 
 _CACHE_FILE = "hashes.json"
+_HEX = 64  # letters of a sha256
 SETTLED_SECONDS = 2.0  # a younger file may change without new times: FAT stores them in steps of two seconds
 
 
@@ -39,14 +43,19 @@ def sha256(path: Path, cache: Path, *, use_cache: bool = True) -> str:
     status = path.stat()
     changed = max(status.st_mtime, status.st_ctime)
     key = f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
-    if use_cache and (known := _read(cache / _CACHE_FILE).get(key)):
-        return known
+    if use_cache and (known := _read(cache / _CACHE_FILE).get(key, "")) == _sign(key, known[:_HEX]):
+        return known[:_HEX]
     digest = digest_of(path)
     if time.time() - changed < SETTLED_SECONDS:
         return digest
     with suppress(OSError), atomic_file(cache / _CACHE_FILE) as file:
-        file.write_text(json.dumps(_read(cache / _CACHE_FILE) | {key: digest}))
+        file.write_text(json.dumps(_read(cache / _CACHE_FILE) | {key: _sign(key, digest)}))
     return digest
+
+
+def _sign(key: str, digest: str) -> str:
+    """Return a hash as it is kept, with a checksum: a flipped bit would make a whole file a damaged one."""
+    return f"{digest}-{zlib.crc32(f'{key} {digest}'.encode()):08x}"
 
 
 @contextmanager
@@ -71,7 +80,8 @@ def digest_of(path: Path) -> str:
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        hashes = json.loads(path.read_bytes())
+        hashes = json.loads(read_small(path))
     except (OSError, RecursionError, ValueError):  # absent or damaged: hashing again repairs it
         return {}
-    return hashes if isinstance(hashes, dict) else {}
+    known = hashes.items() if isinstance(hashes, dict) else ()
+    return {key: digest for key, digest in known if isinstance(digest, str)}

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from framekiln.contract.errors import ConfigError, WeightsError, check_known
 from framekiln.contract.shipped_files import shipped
+from framekiln.contract.user_files import expand
 from framekiln.weights.checksums import atomic_file, cache_root, sha256
 from framekiln.weights.lockfile import (
     Bundle,
@@ -169,7 +170,7 @@ def search_folders(weights_dir: Path | None) -> list[Path]:
     given = {"--weights-dir": str(weights_dir) if weights_dir else "", ENVIRONMENT: os.environ.get(ENVIRONMENT, "")}
     folders = []
     for option, value in given.items():
-        folder = Path(value).expanduser()
+        folder = expand(value)
         if value and not os.path.isdir(folder):  # noqa: PTH112 - pathlib raises where the folder above is closed
             raise WeightsError(f"The folder {value!r} does not exist; check {option}.", code="FK-WEIGHTS-FOLDER")
         folders += [folder] if value else []

@@ -14,7 +14,6 @@ Shapes: n faces of the run, c of them clustered, g identities, d numbers of an e
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -22,6 +21,7 @@ import pyarrow as pa
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, Placement, Scope, Stage, Table, Weights
 from framekiln.contract.limits import Count, Limits, Natural, Proportion
+from framekiln.contract.user_files import expand
 from framekiln_stages.identities.comparison import Rule
 from framekiln_stages.identities.evidence import Evidence
 from framekiln_stages.identities.face_table import FaceTable, Ints
@@ -197,4 +197,4 @@ class Identities(Stage):
 
 def _get_summary_path(output: str) -> str:
     """Return the path of an output's identities; the output is a folder or a URL."""
-    return f"{output.rstrip('/')}/{SUMMARY}" if "://" in output else str(Path(output).expanduser() / SUMMARY)
+    return f"{output.rstrip('/')}/{SUMMARY}" if "://" in output else str(expand(output) / SUMMARY)

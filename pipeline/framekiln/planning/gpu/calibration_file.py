@@ -19,11 +19,12 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from framekiln.contract.errors import ConfigError
+from framekiln.contract.user_files import read_small
 from framekiln.planning.processes.resources import gpu_names
 from framekiln.planning.sample import Sample
 from framekiln.planning.settings import Strict, file_error
 from framekiln.planning.step import Step, fingerprint
-from framekiln.weights.checksums import cache_root
+from framekiln.weights.checksums import atomic_file, cache_root
 
 _LOG = logging.getLogger("framekiln")
 _REQUIRED = frozenset({"device", "kind", "steps"})  # keys that every calibration has, and no other file all of
@@ -61,9 +62,9 @@ class StepFigures(Strict):
     largest_batch: int = Field(ge=1)  # without an out-of-memory error
     largest_is_limit: bool = False  # a larger one ran out of memory; otherwise none was tried
     fastest_batch: int = Field(ge=1)
-    chunks: dict[str, int] = Field(default_factory=dict)  # items at a time in these trials: prompts, faces, ...
-    flops_per_row: float | None = None  # by torch's FlopCounterMode; None if it sees no operator
-    weights_bytes: int | None = None  # parameters and buffers that a call reads
+    chunks: dict[str, _Positive] = Field(default_factory=dict)  # items at a time in these trials: prompts, faces, ...
+    flops_per_row: float | None = Field(None, ge=0)  # by torch's FlopCounterMode; None if it sees no operator
+    weights_bytes: int | None = Field(None, ge=0)  # parameters and buffers that a call reads
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -104,12 +105,14 @@ class Calibration(Strict):
     format: Literal[1] = 1
     device: str  # the name that its driver gives
     kind: Literal["cuda", "cpu"]
-    gpu_vram_gb: float | None = Field(None, alias="vram_gb")  # of the GPU
+    gpu_vram_gb: float | None = Field(None, gt=0, alias="vram_gb")  # of the GPU
     context_gb: float = Field(0.0, ge=0)  # GPU memory of a process before it allocates anything
     made: str = ""  # date, ISO 8601; empty where nothing was measured, as the next two
     framekiln: str = ""  # versions
     torch: str = ""
-    decode_rows_per_s: float | None = None  # one decode worker, files to packets, with the steps that have no model
+    decode_rows_per_s: float | None = Field(
+        None, gt=0
+    )  # one decode worker, files to packets, with the steps that have no model
     steps: dict[str, StepFigures] = Field(default_factory=dict)
     learned: dict[str, Learned] = Field(default_factory=dict)  # by step and fingerprint of what decides its memory
 
@@ -176,17 +179,18 @@ def read_gpu_calibration(path: Path) -> Calibration:
 def read_calibration(path: Path) -> Calibration:
     """Read the calibration at a path. Raises ConfigError if the file is missing, or is no calibration."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_small(path))
         if not isinstance(data, dict) or not data.keys() >= _REQUIRED:
             raise ValueError
         return Calibration.model_validate(data)
-    except OSError as error:
+    except FileNotFoundError as error:
         raise _explain_missing(path) from error
     except ValidationError as error:
         raise file_error(error, Calibration, str(path)) from error
-    except (RecursionError, ValueError) as error:
+    except (OSError, RecursionError, ValueError) as error:
+        why = f" ({error.strerror})" if isinstance(error, OSError) else ""
         raise ConfigError(
-            f"'{path}' is no calibration; write one by `framekiln calibrate`.", code="FK-NOT-A-CALIBRATION"
+            f"'{path}' is no calibration{why}; write one by `framekiln calibrate`.", code="FK-NOT-A-CALIBRATION"
         ) from error
 
 
@@ -214,12 +218,12 @@ def update(path: Path, change: Callable[[Calibration | None], Calibration]) -> N
         OSError: the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(".lock").open("w") as lock:
+    # opened to read and to write, a named pipe in its place waits for nobody
+    with os.fdopen(os.open(path.with_name(".lock"), os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644), "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         text = change(read_known(path)).model_dump_json(indent=1, by_alias=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}")
-        partial.write_text(f"{text}\n", encoding="utf-8")
-        partial.replace(path)
+        with atomic_file(path) as partial:
+            partial.write_text(f"{text}\n", encoding="utf-8")
 
 
 def write_calibration(calibration: Calibration, folder: Path | None = None) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from framekiln.contract.errors import ConfigError
+from framekiln.contract.user_files import read_small
 from framekiln.lab.output.results import BenchReport, writing
 from framekiln.lab.samples import FIGURES, samples
 from framekiln.planning.sample import Sample
@@ -62,7 +63,7 @@ def append(path: Path, entry: HistoryLine) -> list[HistoryLine]:
 def read(path: Path) -> list[HistoryLine]:
     """Read a history. Raises ConfigError if the file is no history."""
     try:
-        lines: list[dict[str, Any]] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines: list[dict[str, Any]] = [json.loads(line) for line in read_small(path).decode().splitlines()]
         return [HistoryLine(**line) for line in lines]
     except (OSError, RecursionError, ValueError, TypeError) as error:
         raise ConfigError(

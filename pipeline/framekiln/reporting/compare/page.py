@@ -1,10 +1,10 @@
 """The comparison for people: a sentence, `compare.html`, and the same on a terminal."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 
+from framekiln.contract.user_files import expand
 from framekiln.lab.output.results import writing
 from framekiln.reporting.compare import tables
 from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Comparison, Pair, Side
@@ -23,13 +23,13 @@ def default_path(comparison: Comparison) -> str:
     paths = [side.runs[0].path.rstrip("/") for side in comparison.sides]
     names = [path.partition("?")[0].rpartition("/")[2] for path in paths]
     file = f"compare-{'-'.join(names)}"[:_LONGEST] + ".html"
-    here = next((Path(path).expanduser().absolute() for path in paths if "://" not in path), None)
+    here = next((expand(path).absolute() for path in paths if "://" not in path), None)
     return str(here.resolve().parent / file) if here else file
 
 
 def write_page(path: str, comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
     """Write the page and return its path. Raises OutputError if the file cannot be written."""
-    target = Path(path).expanduser()
+    target = expand(path)
     with writing(target, code="FK-PAGE-NOT-WRITABLE", fix="choose another file with --html"):
         target.write_text(render(comparison, verdicts), encoding="utf-8", errors="replace")
     return str(target)

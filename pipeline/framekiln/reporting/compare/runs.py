@@ -8,12 +8,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from framekiln.contract.errors import ConfigError, DamagedError
 from framekiln.contract.output_names import COLUMNS, FACTS, FRAMES, RUN_RECORD
 from framekiln.contract.row_errors import DECODE
+from framekiln.contract.user_files import expand
 from framekiln.output.damage import check_is_output
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
@@ -170,7 +170,7 @@ def read_sides(sides: Sequence[str | Sequence[str]]) -> list[list[Run]]:
         )
     seen: set[str] = set()
     for path in (path for side in paths for path in side):
-        place = path if "://" in path else os.path.realpath(Path(path).expanduser())
+        place = path if "://" in path else os.path.realpath(expand(path))
         if place in seen:
             raise ConfigError(
                 f"The output {path!r} is given twice; compare different outputs.", code="FK-COMPARE-TWICE"
@@ -180,7 +180,7 @@ def read_sides(sides: Sequence[str | Sequence[str]]) -> list[list[Run]]:
 
 
 def _split(word: str) -> list[str]:
-    is_folder = "://" not in word and os.path.isdir(Path(word).expanduser())  # noqa: PTH112 - pathlib may raise
+    is_folder = "://" not in word and os.path.isdir(expand(word))  # noqa: PTH112 - pathlib may raise
     return [word] if is_folder else [part for part in word.split(",") if part]
 
 

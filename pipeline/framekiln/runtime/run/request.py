@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from framekiln.contract.errors import ConfigError
+from framekiln.contract.user_files import expand
 from framekiln.media.discovery.listing import in_shard, shard
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
@@ -90,7 +91,7 @@ class RunRequest:
         """
         folder, options = Path(record["folder"]), dict(record["choices"])
         sources = [str(source) for source in recorded_inputs(record)]
-        sources = [each if "://" in each else str(folder / Path(each).expanduser()) for each in sources]
+        sources = [each if "://" in each else str(folder / expand(each)) for each in sources]
         options |= {key: tuple(options[key]) for key in ("stages", "settings")}
         options |= {key: folder / options[key] for key in ("weights_dir", "calibration") if options.get(key)}
         return cls(
