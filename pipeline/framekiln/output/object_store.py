@@ -20,7 +20,7 @@ from framekiln.contract.user_files import expand
 from framekiln.media.files import open_uri
 from framekiln.media.media_ids import as_uri
 from framekiln.output.parquet import ParquetTable, check_text, check_types, to_parquet
-from framekiln.output.publisher import TEMPORARY, BucketPublisher, DiskPublisher, Publisher
+from framekiln.output.publisher import TEMPORARY, DiskPublisher, Publisher
 from framekiln.output.store_errors import damaged, error_text, list_errors, read_errors, write_errors
 
 
@@ -43,7 +43,7 @@ class Store:
         self.root = root if "://" in root else str(expand(root).absolute())
         self._files, self._base = self._open_file_system()
         local = isinstance(self._files, pafs.LocalFileSystem)
-        kind: type[Publisher] = DiskPublisher if local else BucketPublisher
+        kind = DiskPublisher if local else Publisher
         self._publisher = kind(self._files, self._base, run, self.root)
 
     def _open_file_system(self) -> tuple[pafs.FileSystem, str]:

@@ -16,9 +16,8 @@ import errno
 import os
 import shutil
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,10 +29,11 @@ TEMPORARY = ".tmp-"
 """Start of the names of incomplete objects, and of a run's folder of them or of its marker."""
 
 
-class Publisher(ABC):
+class Publisher:
     """Writes and deletes objects below a folder `base`, for a run that may be fenced, or for none.
 
-    Messages name the folder as the user gave it (`root`).
+    This one sends whole objects to a bucket, and looks for the run's marker afterwards. Messages name the folder as the
+    user gave it (`root`).
     """
 
     appends = False
@@ -43,21 +43,39 @@ class Publisher(ABC):
         self._files, self._base, self._run, self._root = files, base, run, root
         self._mark = f"{base}/{TEMPORARY}{run}"
 
-    @abstractmethod
     def begin(self) -> None:
         """Let the run publish objects, until `fence`."""
+        with self._files.open_output_stream(self._mark) as stream:
+            stream.write(b"")
 
-    @abstractmethod
     def fence(self, run: str) -> None:
         """Let no process of a run publish or delete objects any more, and delete its incomplete files."""
+        with suppress(FileNotFoundError):
+            self._files.delete_file(f"{self._base}/{TEMPORARY}{run}")
 
-    @abstractmethod
-    def publishing(self, path: str) -> AbstractContextManager[pa.NativeFile]:
+    @contextmanager
+    def publishing(self, path: str) -> Iterator[pa.NativeFile]:
         """Yield a stream to an object, which exists once the block ends without error."""
+        is_new = bool(self._run) and self._files.get_file_info(path).type != pafs.FileType.File
+        stream = self._files.open_output_stream(path, compression=None)
+        try:
+            yield stream
+        except BaseException:
+            with suppress(OSError):
+                stream.close()  # if this succeeds, it publishes an incomplete object
+                self._files.delete_file(path)
+            raise
+        stream.close()
+        try:
+            self.check()
+        except OutputError:
+            if is_new:
+                self._files.delete_file(path)
+            raise
 
-    @abstractmethod
     def remove(self, path: str) -> None:
         """Delete an object; raises FileNotFoundError if it is absent."""
+        self._files.delete_file(path)
 
     def append_bytes(self, path: str, data: bytes) -> None:
         """Append bytes to an object in one write, creating it if needed; not in a bucket."""
@@ -141,41 +159,3 @@ class DiskPublisher(Publisher):
         finally:
             with suppress(OSError):
                 place.unlink(missing_ok=True)
-
-
-class BucketPublisher(Publisher):
-    """Sends whole objects, and looks for the run's marker afterwards."""
-
-    def begin(self) -> None:
-        """See `Publisher`."""
-        with self._files.open_output_stream(self._mark) as stream:
-            stream.write(b"")
-
-    def fence(self, run: str) -> None:
-        """See `Publisher`."""
-        with suppress(FileNotFoundError):
-            self._files.delete_file(f"{self._base}/{TEMPORARY}{run}")
-
-    @contextmanager
-    def publishing(self, path: str) -> Iterator[pa.NativeFile]:
-        """See `Publisher`."""
-        is_new = bool(self._run) and self._files.get_file_info(path).type != pafs.FileType.File
-        stream = self._files.open_output_stream(path, compression=None)
-        try:
-            yield stream
-        except BaseException:
-            with suppress(OSError):
-                stream.close()  # if this succeeds, it publishes an incomplete object
-                self._files.delete_file(path)
-            raise
-        stream.close()
-        try:
-            self.check()
-        except OutputError:
-            if is_new:
-                self._files.delete_file(path)
-            raise
-
-    def remove(self, path: str) -> None:
-        """See `Publisher`."""
-        self._files.delete_file(path)
