@@ -43,11 +43,9 @@ class _Writer:
     assembly: Assembly
 
     def assemble(self, unit: UnitRows) -> None:
-        """Write the tables of a unit."""
         self.assembly((unit,))
 
     def report(self) -> None:
-        """Write the report."""
         from framekiln.reporting.html import write_report
 
         write_report(self.store)

@@ -168,8 +168,6 @@ class _Steps:
         self._changed, self._lines, self._in_step = threading.Condition(), [0, 0], True
 
     def call(self, number: int, call: Callable[[], Any]) -> Any:
-        """Make a call in one of the threads."""
-
         def line(_: FrameType, event: str, __: Any) -> Any:
             if event == "line":
                 self._step(number)

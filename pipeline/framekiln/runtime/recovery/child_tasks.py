@@ -63,7 +63,7 @@ class StageCalls:
     """Calls of a stage."""
 
     step: Step  # with a stage that has not been set up
-    batches: Sequence[bytes]  # Arrow IPC: pickled slices would bring the whole packet with them
+    batches: Sequence[pa.Table]  # in buffers of their own: pickled slices would bring the whole packet with them
     extra: tuple[Any, ...]  # further arguments of each call: tables of other steps, the file's reader
     timeout_s: float
 
@@ -72,13 +72,8 @@ class StageCalls:
         """Return the calls of a step's stage, which may be set up in this process already."""
         timeout_s = step.placement.timeout_s if step.first_pass else 0.0
         step = step.placed(compile=False)  # for a few calls it would not pay
-        packed = []
-        for batch in batches:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, batch.schema) as writer:
-                writer.write_table(batch)
-            packed.append(bytes(sink.getvalue()))
-        return cls(not_set_up(step), packed, tuple(extra), timeout_s)
+        own = [batch.take(pa.array(range(batch.num_rows), pa.int64())) for batch in batches]
+        return cls(not_set_up(step), own, tuple(extra), timeout_s)
 
     def set_up(self) -> None:
         """Load the stage's model once more."""
@@ -87,7 +82,7 @@ class StageCalls:
 
     def call(self, number: int) -> Any:
         """Call the stage on one batch."""
-        return self.step.stage(pa.ipc.open_stream(self.batches[number]).read_all(), *self.extra)
+        return self.step.stage(self.batches[number], *self.extra)
 
 
 def not_set_up(step: Step) -> Step:

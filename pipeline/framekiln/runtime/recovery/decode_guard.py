@@ -76,7 +76,6 @@ class _Decoding:
         """Do nothing."""
 
     def call(self, number: int) -> None:  # noqa: ARG002 - there is one
-        """Decode the file and count its frames."""
         watchdog = Watchdog(self.step.timeout_s)
         watchdog.restart()
         file = os.open(self.count, os.O_WRONLY | os.O_CREAT, 0o600)
