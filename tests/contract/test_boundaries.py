@@ -30,6 +30,7 @@ OWNERS = {  # outside library -> where in the package it may be imported
         "profiling/export/live_metrics.py",
     ),
     "requests": ("weights/download.py",),
+    "urllib3": ("weights/download.py", "media/web.py"),
     "filelock": ("weights/fetch.py",),
     "rich": ("reporting/terminal/", "reporting/compare/page.py", "cli/"),
     "typer": ("cli/",),

@@ -78,6 +78,6 @@ def test_no_more_is_kept_than_fits(bucket, monkeypatch):
     photos = [media for media in unit.media if media.media_id.endswith(".png")]
     monkeypatch.setattr(read_ahead, "_MOST_BYTES", photos[0].size + photos[1].size)
     ahead = read_ahead.ReadAhead(unit.media)
-    contents = [ahead.take(media) for media in photos]
+    contents = [ahead.take(media).read() for media in photos]
     assert contents == [bucket.files[f"in/{media.media_id}"] for media in photos]
     assert ahead.take(photos[0]) is None

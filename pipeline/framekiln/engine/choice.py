@@ -21,6 +21,7 @@ SMALL_BYTES = 2_000_000_000
 5,000 photos of 130 KB with `lighting` took 16 s on two cores, and 24 s with Ray, whose start takes 8 s. Beyond three
 times as many it is less than a tenth of a run, and Ray's dashboard and live metrics are of more use.
 """
+_UNKNOWN_BYTES = 130_000  # of a file on a web server: those of the photos above
 _LOCAL = "a process a core, each with all steps"
 
 
@@ -30,7 +31,7 @@ def choose(request: RunRequest, plan: Plan, units: Sequence[Unit]) -> tuple[Lite
         return "local", f"Engine: local, as asked: {_LOCAL}."
     if request.engine == "ray":
         return "ray", "Engine: Ray, as asked."
-    size = sum(media.size for unit in units for media in unit.media)
+    size = sum(media.size or _UNKNOWN_BYTES for unit in units for media in unit.media)
     if reason := _needs_ray(request):
         return "ray", f"Engine: Ray, since {reason}."
     if on_gpu := [step.name for step in plan.steps if step.placement.device != "cpu"]:

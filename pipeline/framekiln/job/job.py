@@ -57,6 +57,7 @@ class Job:
             ConfigError: the request has no input or no output.
         """
         request.require("input", "output")
+        request.profile.network.use()
         self._request, self._watch, self._on_plan, self._on_wait = request, watch, on_plan, on_wait
         self.store = Store(request.output)
         self._totals = RunTotals()

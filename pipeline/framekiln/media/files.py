@@ -6,6 +6,7 @@ after the listing is a line in the errors table.
 
 # Names stay strings as the system gave them, and pathlib would not keep them so.
 # ruff: noqa: PTH100, PTH111, PTH116
+import io
 import os
 import stat
 from collections.abc import Iterator
@@ -13,17 +14,20 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, BinaryIO
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.media_ids import as_uri, escape, is_url
+from framekiln.media.media_ids import as_uri, escape, is_url, is_web
 from framekiln.media.members import open_member, split_member
+from framekiln.media.network import Network, network
 
-_GCS, _RETRY_S = ("gs://", "gcs://"), 60  # Arrow's own 15 minutes look like a hang where there is no network
+_GCS = ("gs://", "gcs://")
 _AZURE = ("abfs://", "abfss://")  # where nobody is logged in, Arrow's client ends the process
+_S3_TEXTS = {"region", "scheme", "endpoint_override", "tls_ca_file_path"}  # parameters of a bucket's URI
+_S3_FLAGS = {"allow_bucket_creation", "allow_bucket_deletion", "allow_delayed_open", "force_virtual_addressing"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +96,18 @@ def read_bytes(media: MediaFile, limit: int | None = None) -> bytes:
         return read_stream(stream, limit)
 
 
+def read_whole(media: MediaFile) -> BinaryIO:
+    """Return the whole content of a file that is not of this disk, in memory, or of a large one in a temporary file.
+
+    Raises MediaError: UNREADABLE; of a web server, see `web.download`.
+    """
+    if is_web(media.path):
+        from framekiln.media.web import download
+
+        return download(media.path)
+    return io.BytesIO(read_bytes(media))
+
+
 def read_stream(stream: BinaryIO, limit: int | None) -> bytes:
     """Return the whole content of an open file. Raises MediaError: TOO_LARGE if it has more than `limit` bytes."""
     size = stream.seek(0, os.SEEK_END)  # it may have changed since it was listed
@@ -154,7 +170,7 @@ def connect(url: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a URL and the path inside it."""
     parts = urlsplit(url)
     root = f"{parts.scheme}://{parts.netloc}/" + (f"?{parts.query}" if parts.query else "")
-    return _open_file_system(root), inner_path(url)
+    return _open_file_system(root, network()), inner_path(url)
 
 
 def inner_path(url: str) -> str:
@@ -173,7 +189,7 @@ def url_of(root: str, path: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def _open_file_system(root: str) -> fs.FileSystem:
+def _open_file_system(root: str, _rules: Network) -> fs.FileSystem:
     return open_uri(as_uri(root))[0]
 
 
@@ -184,17 +200,47 @@ def open_uri(uri: str) -> tuple[fs.FileSystem, str]:
     """
     if uri.lower().startswith(_AZURE):
         raise ValueError("Azure is not supported: copy the files to a disk, S3 or GCS")
+    rules = network()
     if uri.lower().startswith(_GCS) and "retry_limit_seconds" not in uri:
-        uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds={_RETRY_S}"
+        seconds = 1.5 * rules.timeout_s * (rules.retries + 1)  # with waits; Arrow's own 15 minutes look like a hang
+        uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds={max(1, round(seconds))}"
     system, path = fs.FileSystem.from_uri(uri)
-    return system, path
+    return _keep_rules(system, uri, rules), path
+
+
+def _keep_rules(system: fs.FileSystem, uri: str, rules: Network) -> fs.FileSystem:
+    """Return the file system of a bucket with our timeout and retries, which Arrow's URIs cannot name.
+
+    One with a parameter that Arrow's constructor lacks keeps Arrow's own.
+    """
+    parts = urlsplit(uri)
+    query: dict[str, Any] = dict(parse_qsl(parts.query))
+    if parts.scheme != "s3" or query.keys() - _S3_TEXTS - _S3_FLAGS:
+        return system
+    user = (
+        {"access_key": unquote(parts.username), "secret_key": unquote(parts.password or "")} if parts.username else {}
+    )
+    known = {name: text.lower() == "true" if name in _S3_FLAGS else text for name, text in query.items()}
+    limits = {
+        "connect_timeout": rules.timeout_s,
+        "request_timeout": rules.timeout_s,
+        "retry_strategy": fs.AwsStandardS3RetryStrategy(max_attempts=rules.retries + 1),
+        "allow_delayed_open": True,  # a small object is one request
+    }
+    return fs.S3FileSystem(**limits | (user if parts.username else {}) | known | {"region": system.region})
 
 
 def _open(path: str) -> Any:
     if is_url(path):
         if (place := local_path(path)) is not None:
             return _open(place)
+        if is_web(path):
+            from framekiln.media.web import open_web  # loads urllib3, which most runs do not need
+
+            return open_web(path)
         system, inner = connect(path)
+        if "//" in inner:
+            raise ValueError("its key has an empty part (//), which Arrow does not read; copy it to another key")
         return system.open_input_file(inner)
     return open_local(path)
 

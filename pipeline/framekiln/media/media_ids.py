@@ -8,9 +8,9 @@ direction, invisible tags, line breaks), bytes that are not UTF-8, and empty par
 
 import hashlib
 import os
-import posixpath
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from urllib.parse import quote, unquote, urlsplit
 
 # Unicode categories Cc, Cf, Zl and Zp as of version 15, and lone surrogates (undecodable bytes). Listed here, since
@@ -27,11 +27,17 @@ _UNPRINTABLE = re.compile(
 _MAX_PART, _MAX_PATH = 200, 700  # bytes: file systems take 255 of a name, object stores 1,024 of a key
 _LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
+_WEB = re.compile("https?://", re.I)
 
 
 def is_url(path: str) -> bool:
-    """Return whether a path is the URL of an object store (`s3://...`) or of a local file (`file://`)."""
+    """Return whether a path is the URL of an object store (`s3://...`), of a web server or of a file (`file://`)."""
     return _SCHEME.match(path) is not None
+
+
+def is_web(path: str) -> bool:
+    """Return whether a path is the URL of a web server."""
+    return _WEB.match(path) is not None
 
 
 def as_uri(url: str) -> str:
@@ -75,13 +81,14 @@ def relative_to_common(paths: Sequence[str]) -> list[str]:
     """Return each absolute path or URL relative to the common folder of all.
 
     Paths of several schemes (`/data/a.jpg` and `s3://bucket/b.jpg`) have no common folder. They are kept whole, after
-    their scheme (`file/data/a.jpg`, `s3/bucket/b.jpg`).
+    their scheme (`file/data/a.jpg`, `s3/bucket/b.jpg`). URLs of web servers keep their query, and "%XX" as it is.
     """
     split = [_split(path) for path in paths]
     if len({scheme for scheme, _ in split}) > 1:
         return [f"{scheme}/{place.lstrip('/')}" for scheme, place in split]
-    folder = posixpath.commonpath([posixpath.dirname(place) for _, place in split]) if split else ""
-    return [place[len(folder) :].lstrip("/") for _, place in split]
+    least, most = min((place for _, place in split), default=""), max((place for _, place in split), default="")
+    same = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False)))
+    return [place[same.rfind("/") + 1 :] for _, place in split]
 
 
 def _split(path: str) -> tuple[str, str]:
@@ -93,6 +100,9 @@ def _split(path: str) -> tuple[str, str]:
         scheme, _, place = path.partition("://")
         return scheme, f"/{place}"
     bucket = f"/{parts.netloc}" if parts.netloc else ""
+    if is_web(path):
+        server = parts.netloc.rpartition("@")[2]
+        return parts.scheme, f"/{server}{parts.path}" + (f"?{parts.query}" if parts.query else "")
     return parts.scheme, bucket + unquote(parts.path, errors="surrogateescape")
 
 

@@ -1,4 +1,4 @@
-"""Photos of a bucket, read whole before they are decoded: an answer of a store takes as long as decoding some photos.
+"""Photos of a bucket or a web server, read whole before they are decoded: an answer takes as long as decoding some.
 
 Arrow asks for the size of a file before it reads it, so a photo costs two requests; read for its type first, and then
 for its content, it costs four.
@@ -9,15 +9,18 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
+from typing import BinaryIO
 
-from framekiln.media.files import MediaFile, local_path, read_bytes
-from framekiln.media.media_ids import is_url
+from framekiln.media.files import MediaFile, local_path, read_whole
+from framekiln.media.media_ids import is_url, is_web
 from framekiln.media.members import split_member
 
 _AHEAD = 32  # files that are read or wait to be decoded: with 25 ms an answer 640 a second
 _MOST_BYTES = 128_000_000  # of these, by the listing
 _LARGEST = 32_000_000  # bytes of a file; larger ones take longer to decode than to wait for
 _PHOTO = re.compile(r"\.(jpe?g|jpe|jfif|png|webp|gif|hei[cf]|avif|tiff?|bmp)$", re.I)
+_NO_PHOTO = re.compile(r"\.(mp4|m4v|mov|mkv|webm|avi|mpe?g|ts|mts|m2ts|flv|wmv|og[vm]|3gp|tar|zip)$", re.I)
+"""Names that web servers give to films and archives. Addresses of photos there have any name, or none."""
 
 
 class ReadAhead:
@@ -25,16 +28,16 @@ class ReadAhead:
 
     def __init__(self, media: Sequence[MediaFile] = ()) -> None:
         self._left = deque(each for each in media if _is_remote_photo(each))
-        self._reading: dict[str, tuple[int, Future[bytes]]] = {}  # listed bytes and content, by path
+        self._reading: dict[str, tuple[int, Future[BinaryIO]]] = {}  # listed bytes and content, by path
 
-    def take(self, media: MediaFile) -> bytes | None:
+    def take(self, media: MediaFile) -> BinaryIO | None:
         """Return the content of a file; None for one that is read where it is decoded.
 
-        Raises MediaError: UNREADABLE.
+        Raises MediaError: see `read_whole`.
         """
         while self._left and (not self._reading or self._has_room(self._left[0].size)):
             each = self._left.popleft()
-            self._reading[each.path] = each.size, _threads().submit(read_bytes, each)
+            self._reading[each.path] = each.size, _threads().submit(read_whole, each)
         _, content = self._reading.pop(media.path, (0, None))
         return None if content is None else content.result()
 
@@ -56,4 +59,5 @@ def _threads() -> ThreadPoolExecutor:
 
 def _is_remote_photo(media: MediaFile) -> bool:
     is_remote = is_url(media.path) and not split_member(media.path)[1] and local_path(media.path) is None
-    return is_remote and media.size <= _LARGEST and _PHOTO.search(media.media_id) is not None
+    is_photo = _PHOTO.search(media.media_id) or (is_web(media.path) and not _NO_PHOTO.search(media.media_id))
+    return bool(is_remote and media.size <= _LARGEST and is_photo)

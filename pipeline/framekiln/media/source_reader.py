@@ -3,7 +3,6 @@
 The guard protects from native decoders that crash or hang on a file and end their process.
 """
 
-import io
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
@@ -130,7 +129,7 @@ class SourceReader:
             config=config,
         )
         content = self.ahead.take(media)
-        with open_media(media) if content is None else io.BytesIO(content) as stream, access_errors():
+        with open_media(media) if content is None else content as stream, access_errors():
             head = stream.read(HEAD_BYTES)
             if is_archive(media.media_id, head):
                 raise Archive.read(media).verdict

@@ -24,6 +24,7 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.contract.shipped_files import shipped
 from framekiln.contract.stage import Stage
 from framekiln.contract.user_files import expand, read_small
+from framekiln.media.network import Network
 from framekiln.planning.error_budget import Budget
 from framekiln.planning.settings import Strict, parse
 from framekiln.weights.lockfile import Entries
@@ -202,6 +203,7 @@ class ProfileFile(Strict):
     defaults: PlacementSettings = Field(default_factory=dict)
     steps: dict[str, StepPlacement] = Field(default_factory=dict)
     targets: Targets = Targets()
+    network: Network = Network()  # timeouts and manners towards buckets and web servers
 
 
 def read_pipeline(path: str | None) -> PipelineFile:

@@ -17,6 +17,7 @@ Overrides = Mapping[str, Mapping[str, Any]]
 """Values of --set by step and key."""
 NOT_YAML = (yaml.YAMLError, RecursionError, ValueError)
 """Errors of reading YAML, also of deep nesting, and of dates and numbers that are none."""
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's names of it for models and dataclasses
 
 
 class Strict(BaseModel):
@@ -83,11 +84,11 @@ def model_of(model: type[M], data: Mapping[str, Any], where: str) -> M:
 def file_error(error: ValidationError, model: type[BaseModel], where: str) -> ConfigError:
     """Return the error for the first problem of a parsed file: an unknown key, since it may explain a missing one."""
     problems = error.errors(include_url=False)
-    first = next((item for item in problems if item["type"] == "extra_forbidden"), problems[0])
+    first = next((item for item in problems if item["type"] in _UNKNOWN), problems[0])
     path = [str(part) for part in first["loc"]]
     if path[-1] == "[key]":  # the message has the key itself
         path = path[:-2]
-    if first["type"] == "extra_forbidden":
+    if first["type"] in _UNKNOWN:
         parents = f" in {'.'.join(path[:-1])}" if path[:-1] else ""
         known = did_you_mean(path[-1], _list_keys(model, path[:-1]))
         return ConfigError(f"{where}: unknown key {path[-1]!r}{parents}.{known}", code="FK-UNKNOWN-KEY")

@@ -79,7 +79,7 @@ def test_an_input_that_runs_write_to_is_rejected(folder: Path, prefix: str, sour
 
 def test_in_a_bucket_outputs_are_recognised_by_the_listing_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = fs.SubTreeFileSystem(str(folder.parent), fs.LocalFileSystem())
-    monkeypatch.setattr("framekiln.media.files._open_file_system", lambda _: bucket)
+    monkeypatch.setattr("framekiln.media.files._open_file_system", lambda *_: bucket)
     names, messages = listed("s3://in", "s3://in/mine/")
     assert names == ["a.jpg", "else/run.json", "else/units/c.jpg", "sub/b.jpg"]
     assert messages == excluded(3, "killed, mine, sub/out")

@@ -1,4 +1,4 @@
-"""An object store that speaks as much S3 as Arrow needs to list and to read, with a delay before each answer.
+"""An object store that speaks as much S3 as Arrow needs, with a delay before each answer.
 
     python -m tests.support.machine.object_server FOLDER [--delay 0.025]
 
@@ -25,13 +25,27 @@ class Objects:
 
     files: dict[str, bytes] = field(default_factory=dict)
     before: Callable[[str, str], None] = lambda method, key: None
+    parts: dict[str, bytes] = field(default_factory=dict)  # of uploads that are not complete
     requests: list[tuple[str, str]] = field(default_factory=list)  # method and key
     port: int = 0
+
+    def count(self, work: Callable[[], object]) -> list[tuple[str, str]]:
+        """Do work, and return its requests."""
+        before = len(self.requests)
+        work()
+        return self.requests[before:]
 
     @property
     def url(self) -> str:
         """The bucket's URL, with a place for a prefix."""
         return f"s3://id:secret@b/{{}}?endpoint_override=127.0.0.1:{self.port}&scheme=http&region=here"
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # the connections of all threads of a client, which begin at once
+
+    def handle_error(self, *_: object) -> None:
+        """Pass over clients that hang up."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -43,14 +57,54 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.answer()
 
-    def answer(self) -> None:
+    def do_PUT(self) -> None:
+        objects, key, query = self.take()
+        body = self.body()
+        name = f"{key} {query['partNumber'][0]}" if "partNumber" in query else key
+        (objects.parts if "partNumber" in query else objects.files)[name] = body
+        self.respond(200, b"")
+
+    def do_POST(self) -> None:
+        """Begin or complete an upload in parts."""
+        objects, key, query = self.take()
+        self.body()
+        if "uploadId" in query:
+            parts = sorted(
+                (name for name in objects.parts if name.startswith(f"{key} ")), key=lambda n: int(n.split()[-1])
+            )
+            objects.files[key] = b"".join(objects.parts.pop(name) for name in parts)
+        kind = "CompleteMultipartUploadResult" if "uploadId" in query else "InitiateMultipartUploadResult"
+        self.respond(200, f'<?xml version="1.0"?><{kind}><Key>{key}</Key><UploadId>1</UploadId></{kind}>'.encode())
+
+    def do_DELETE(self) -> None:
+        objects, key, _ = self.take()
+        objects.files.pop(key, None)
+        self.respond(204, b"")
+
+    def body(self) -> bytes:
+        """The bytes of a request; those of an "aws-chunked" one are between lines with sizes."""
+        raw = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        if "aws-chunked" not in self.headers.get("Content-Encoding", ""):
+            return raw
+        result = b""
+        while (size := int(raw.partition(b"\r\n")[0].split(b";")[0], 16)) > 0:
+            _, _, raw = raw.partition(b"\r\n")
+            result, raw = result + raw[:size], raw[size + 2 :]
+        return result
+
+    def take(self) -> tuple[Objects, str, dict[str, list[str]]]:
+        """The objects, and the key and the query of this request, after what is done before each answer."""
         objects: Objects = self.server.objects
         place = urlsplit(self.path)
-        key = unquote(place.path).removeprefix("/b").lstrip("/")
+        key = unquote(place.path).removeprefix("/b").removeprefix("/")
         objects.requests.append((self.command, key))
         objects.before(self.command, key)
+        return objects, key, parse_qs(place.query, keep_blank_values=True)
+
+    def answer(self) -> None:
+        objects, key, query = self.take()
         if not key:
-            self.respond(200, self.listing(objects, parse_qs(place.query)))
+            self.respond(200, self.listing(objects, query))
         elif key not in objects.files:
             self.respond(404, b"")
         else:
@@ -61,14 +115,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.respond(206 if first else 200, content[start:stop], **span)
 
     def listing(self, objects: Objects, query: dict[str, list[str]]) -> bytes:
-        prefix = query.get("prefix", [""])[0]
+        prefix, divider = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
+        keys = [key for key in sorted(objects.files) if key.startswith(prefix)]
+        below = {key: key[len(prefix) :].partition(divider) if divider else (key, "", "") for key in keys}
+        folders = sorted({prefix + name + divider for name, found, _ in below.values() if found})
         rows = "".join(
             f"<Contents><Key>{escape(key)}</Key><Size>{len(content)}</Size>"
             "<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>e</ETag></Contents>"
-            for key, content in sorted(objects.files.items())
-            if key.startswith(prefix)
+            for key, content in ((key, objects.files[key]) for key in keys if not below[key][1])
         )
-        count = rows.count("<Key>")
+        rows += "".join(f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in folders)
+        count = rows.count("<Key>") + len(folders)
         return (
             '<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name>'
             f"<Prefix>{escape(prefix)}</Prefix><KeyCount>{count}</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>"
@@ -90,7 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def served(objects: Objects) -> Iterator[Objects]:
     """Serve objects during the block."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = _Server(("127.0.0.1", 0), _Handler)
     server.daemon_threads, server.objects, objects.port = True, objects, server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

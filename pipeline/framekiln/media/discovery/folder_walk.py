@@ -12,7 +12,7 @@ permission or deeper than the system's paths, a pipe, a socket, a device. Decodi
 import heapq
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -58,6 +58,16 @@ class GlobPattern:
     def below(self, positions: Positions) -> Positions:
         """Return the positions for the entries of a folder that led to these ones."""
         return (_EVERYTHING,) if self.matches(positions) and ANY_DEPTH not in self.parts else positions
+
+    def follow(self, positions: Positions, parts: Sequence[str]) -> Positions:
+        """Return the positions after a path of several names below a folder."""
+        for part in parts[:-1]:
+            positions = self.below(self.advance(positions, part))
+        return self.advance(positions, parts[-1])
+
+    def is_deep(self, positions: Positions) -> bool:
+        """Return whether a folder that led to these positions may have a match at any depth."""
+        return any(at == _EVERYTHING or self._get_part(at) == ANY_DEPTH for at in positions)
 
     def _get_part(self, position: int) -> str | None:
         return self.parts[position] if position < len(self.parts) else None

@@ -6,8 +6,9 @@ Only archives (`.tar`, `.zip`) are opened, for the list of their members.
     "photos/2024-*/*.jpg"   a glob; a matching folder stands for all files below it
     photos/a.jpg            one file
     files.txt               text with a path or URL on each line, relative to the text file's folder
-    files.parquet           a table with a column `path`, likewise
-    s3://bucket/photos      a folder, file or list in an object store; gs:// and file:// too
+    files.parquet           a table with a column `path` or `url`, likewise; also as CSV
+    s3://bucket/photos      a folder, glob, file or list in an object store; gs:// and file:// too
+    https://host/files.txt  a file or list of a web server
 
 A single file is classified by content. With Parquet's magic number it is a table of paths. Text with a line that names
 an existing file, or with a URL, is a list of paths. Anything else is media.
@@ -31,22 +32,30 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
+from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pyarrow import fs
 
-from framekiln.contract.errors import ConfigError, InputError, did_you_mean
+from framekiln.contract.errors import ConfigError, InputError, MediaError, did_you_mean
 from framekiln.media.archives import with_members
-from framekiln.media.discovery.folder_walk import FolderWalk, GlobPattern, local_file, unreadable
-from framekiln.media.discovery.output_filter import OutputFilter, parents
+from framekiln.media.discovery.folder_walk import FolderWalk, GlobPattern, local_file
+from framekiln.media.discovery.output_filter import OutputFilter
 from framekiln.media.discovery.path_lists import read_path_list
-from framekiln.media.files import MediaFile, connect, local_path, open_local, url_of
-from framekiln.media.media_ids import escape, is_url, media_id, relative_to_common
+from framekiln.media.discovery.remote import (
+    MAGIC,
+    Lister,
+    list_entries,
+    list_remote,
+    make_no_files_error,
+    make_no_match_error,
+)
+from framekiln.media.files import MediaFile, local_path, open_local
+from framekiln.media.media_ids import escape, is_url, media_id
 
-_MAGIC = re.compile(r"[*?[]")
-_NOT_COUNTED = "apart from hidden ones and those of outputs"
+_SLOW = re.compile("time[d ]*out|too slow", re.I)
+_SLOW_FIX = "Raise `network: timeout_s` in the profile, or try again later."
 
 
 def list_media(
@@ -65,12 +74,15 @@ def list_media(
     outputs = OutputFilter(source, output)
     try:
         path = local_path(source)
-        media = list(_list_remote(source, outputs) if path is None else _list_local(source, path, outputs))
+        lister = partial(list_entries, on_message)
+        found = list_remote(source, outputs, lister) if path is None else _list_local(source, path, outputs, lister)
+        media = list(found)
     except PermissionError as exc:
         message = f"The input {escape(source)!r} cannot be read: permission denied; grant it, or choose another."
         raise InputError(message, code="FK-INPUT-UNREADABLE") from exc
-    except (OSError, ValueError, pa.ArrowException) as exc:
-        message = f"The input {escape(source)!r} cannot be read: {escape(str(exc))}. Check the address and credentials."
+    except (OSError, ValueError, pa.ArrowException, MediaError) as exc:
+        fix = _SLOW_FIX if _SLOW.search(str(exc)) else "Check the address and credentials."
+        message = f"The input {escape(source)!r} cannot be read: {escape(str(exc)).rstrip('.')}. {fix}"
         raise InputError(message, code="FK-INPUT-UNREADABLE") from exc
     if message := outputs.message():
         on_message(message)
@@ -91,31 +103,26 @@ def in_shard(name: str, index: int, count: int) -> bool:
     return int.from_bytes(digest, "big") % count == index
 
 
-def _list_local(source: str, path: str, outputs: OutputFilter) -> Iterable[MediaFile]:
+def _list_local(source: str, path: str, outputs: OutputFilter, list_entries: Lister) -> Iterable[MediaFile]:
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        if _MAGIC.search(source):
+        if MAGIC.search(source):
             return _list_matches(path, outputs)
         message = f"The input {escape(source)!r} does not exist.{_suggest(path)}"
         raise InputError(message, code="FK-INPUT-MISSING") from None
     if os.path.isfile(path):
         with open_local(path) as stream:
             entries = read_path_list(stream, path)
-        return [local_file(path, os.path.basename(path))] if entries is None else _list_entries(entries)
+        return [local_file(path, os.path.basename(path))] if entries is None else list_entries(entries)
     if not os.path.isdir(path):
         return [local_file(path, os.path.basename(path))]  # opening a pipe would wait for a writer
     outputs.check_root(path)
     with os.scandir(path):  # raises if unreadable; an unreadable folder below it is a line in the errors table
         media = list(FolderWalk(root=path, excludes=outputs.excludes_folder).files())
     if not media:
-        raise _make_no_files_error(source)
+        raise make_no_files_error(source)
     return media
-
-
-def _make_no_files_error(source: str) -> InputError:
-    message = f"The input {escape(source)!r} has no files ({_NOT_COUNTED}); choose another."
-    return InputError(message, code="FK-INPUT-NO-FILES")
 
 
 def _suggest(path: str) -> str:
@@ -137,62 +144,17 @@ def _list_matches(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(root):
         if media := list(walk.files()):
             return media
-    message = f"No file matches {escape(pattern)!r}; check the pattern, and quote it for the shell."
-    raise InputError(message, code="FK-INPUT-NO-MATCH")
+    raise make_no_match_error(pattern)
 
 
 def fixed_part(source: str) -> str:
     """Return the folder of a pattern that no wildcard is in; all of another path, or of one that exists."""
-    magic = None if is_url(source) or os.path.lexists(source) else _MAGIC.search(source)
+    if is_url(source):
+        place, mark, query = source.partition("?")
+        magic = MAGIC.search(place, len(urlsplit(place).netloc))
+        return (os.path.dirname(place[: magic.start()]) if magic else place) + mark + query
+    magic = None if os.path.lexists(source) else MAGIC.search(source)
     return os.path.dirname(source[: magic.start()]) if magic else source
-
-
-def _list_entries(entries: Sequence[str]) -> Iterable[MediaFile]:
-    for path, relative in zip(entries, relative_to_common(entries), strict=True):
-        yield _look_up_url(path, relative) if is_url(path) else local_file(path, relative)
-
-
-def _look_up_url(url: str, relative: str) -> MediaFile:
-    try:
-        if (path := local_path(url)) is not None:
-            return local_file(path, relative)
-        system, inner = connect(url)
-        return _make_remote_media(system.get_file_info(inner), url, relative)
-    except (OSError, ValueError, pa.ArrowException):  # one entry's mistake; decoding reports it
-        return unreadable(url, relative)
-
-
-def _list_remote(source: str, outputs: OutputFilter) -> Iterable[MediaFile]:
-    system, inner = connect(source)
-    inner = inner.rstrip("/")
-    info = system.get_file_info(inner)
-    if info.type == fs.FileType.NotFound:
-        message = f"The input {escape(source)!r} does not exist; check the address and the permissions."
-        raise InputError(message, code="FK-INPUT-MISSING")
-    if info.type == fs.FileType.File:
-        with system.open_input_file(inner) as stream:
-            entries = read_path_list(stream, source)
-        return [_make_remote_media(info, source, info.base_name)] if entries is None else _list_entries(entries)
-    outputs.check_root(source)
-    below = [
-        (item, item.path[len(inner) :].lstrip("/"))
-        for item in system.get_file_info(fs.FileSelector(inner, recursive=True))
-    ]
-    excluded = outputs.excluded_folders(source, [relative for _, relative in below])
-    media = [
-        _make_remote_media(item, url_of(source, item.path), relative)
-        for item, relative in below
-        if item.type == fs.FileType.File
-        and not any(part.startswith(".") for part in relative.split("/"))
-        and not (excluded and excluded.intersection(parents(relative)))
-    ]
-    if not media:
-        raise _make_no_files_error(source)
-    return media
-
-
-def _make_remote_media(info: fs.FileInfo, url: str, relative: str) -> MediaFile:
-    return MediaFile(media_id=media_id(relative), path=url, size=info.size or 0, mtime_ns=info.mtime_ns or 0)
 
 
 _MARK = "%3A"  # ":" is never escaped in an id, so no file has it

@@ -1,0 +1,46 @@
+"""The rules by which a run connects to buckets and web servers, the same in each of its processes.
+
+They are held in the environment, which child processes inherit: whoever opens a file, a list or an output would have to
+hand them on otherwise.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+
+from pydantic import ConfigDict, with_config
+
+from framekiln.contract.limits import Count, Natural, Positive
+
+VARIABLE = "FRAMEKILN_NETWORK"
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """The key `network` of a profile. The last four are about `http://` and `https://` alone."""
+
+    timeout_s: Positive = 10.0  # to connect, and then without a byte; all tries together stay below the lease's minute
+    retries: Natural = 3  # of a request that was not answered, or answered by 429 or 500 to 504
+    max_bytes: Count = 1_000_000_000  # of one file
+    user_agent: str = "framekiln"  # put an address into it under which server owners reach you
+    robots_tag: bool = True  # respect X-Robots-Tag: noai, noimageai, noindex and noimageindex refuse a file
+    private_addresses: bool = False  # connect to addresses that are not of the public Internet
+
+    def use(self) -> None:
+        """Make these the rules of this process, and of those that it starts."""
+        if self == Network():
+            os.environ.pop(VARIABLE, None)  # else Ray gets an environment of its own for each process
+        else:
+            os.environ[VARIABLE] = json.dumps(asdict(self))
+
+
+def network() -> Network:
+    """Return the rules of this process."""
+    return _read(os.environ.get(VARIABLE, "{}"))
+
+
+@lru_cache(maxsize=1)
+def _read(text: str) -> Network:
+    return Network(**json.loads(text))

@@ -1,0 +1,215 @@
+"""Files of web servers, by the manners of img2dataset: what owners wish, few retries, no way into a private network.
+
+Each connection is checked by the address that a name stands for at that time. So neither a redirect nor a name server
+leads to another machine of this network.
+"""
+
+import os
+import re
+import socket
+import tempfile
+import time
+from contextlib import closing
+from functools import cache, lru_cache
+from http.client import HTTPException
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import IO, BinaryIO, cast
+
+from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, PoolManager, Retry
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError, ReadTimeoutError, TimeoutError
+
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.media_ids import escape
+from framekiln.media.network import network
+from framekiln.media.stream_view import StreamView
+
+_REDIRECTS = 5  # img2dataset and browsers follow more; files of lists need one or two
+_BACKOFF_S, _LONGEST_WAIT_S = 0.5, 20.0  # seconds before a retry: 0, 1, 2, 4; at most, whatever the server asks for
+_BUSY = (429, 500, 502, 503, 504)
+_PIECE, _IN_MEMORY = 1 << 16, 16 << 20  # bytes of one read, and of a file before it goes into a temporary one
+_LEAST_RATE = 1000  # bytes a second on average after the timeout: a server that drips is one that does not answer
+_REFUSALS = {"noai", "noimageai", "noindex", "noimageindex"}  # those of img2dataset
+_WITH_VALUE = ("max-", "unavailable_after")  # directives that look like a robot's name
+_DIRECTIVE = re.compile(r"\s*(?:([\w .*/-]+):)?\s*([\w-]+)")
+_NAT64, _AZURE_HOST = ip_network("64:ff9b::/96"), ip_address("168.63.129.16")  # both lead to private services
+
+
+def download(url: str) -> BinaryIO:
+    """Return the whole file at an `http://` or `https://` URL, in memory or in a temporary file.
+
+    Raises MediaError: REFUSED (by its owner, or its address is private), TOO_LARGE, or UNREADABLE.
+    """
+    try:
+        return _download(url)
+    except (HTTPError, HTTPException, OSError, ValueError) as exc:
+        cause = (exc.reason if isinstance(exc, MaxRetryError) else None) or exc
+        text = re.sub(r"^\S*\(host=.*?\): ", "", str(cause)).rstrip(".") or type(cause).__name__
+        hint = " (network.timeout_s)" if isinstance(cause, TimeoutError) else ""
+        raise MediaError(Reason.UNREADABLE, escape(text) + hint) from exc
+
+
+def open_web(url: str) -> BinaryIO:
+    """Open a whole file; the last one is kept, since a film is opened for its type, its frames and its sound."""
+    return cast("BinaryIO", _Reader(_keep(url)))
+
+
+@lru_cache(maxsize=1)
+def _keep(url: str) -> IO[bytes]:
+    file = cast("tempfile.SpooledTemporaryFile[bytes]", download(url))
+    file.rollover()
+    return file
+
+
+class _Reader(StreamView):
+    """A file that others read too, each at a place of its own."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        handle = os.dup(file.fileno())
+        super().__init__(os.fdopen(handle, "rb"), os.fstat(handle).st_size)
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # typeshed's protocol of buffers
+        count = os.preadv(self._stream.fileno(), [buffer], self._at)
+        self._at += count
+        return count
+
+
+def is_public(address: str) -> bool:
+    """Return whether an IP address is one of the public Internet, also inside one of IPv6."""
+    place: IPv4Address | IPv6Address = ip_address(address)
+    if isinstance(place, IPv6Address):
+        inner = IPv4Address(int(place) & 0xFFFFFFFF) if place in _NAT64 else place.ipv4_mapped or place.sixtofour
+        if place.is_site_local:
+            return False
+        place = inner or place
+    return place.is_global and not place.is_multicast and place != _AZURE_HOST
+
+
+def _download(url: str) -> BinaryIO:
+    rules = network()
+    retries: Retry = _Retries(
+        total=None,
+        connect=min(1, rules.retries),  # old lists are full of dead hosts
+        read=rules.retries,
+        status=rules.retries,
+        other=0,
+        redirect=_REDIRECTS,
+        status_forcelist=_BUSY,
+        backoff_factor=_BACKOFF_S,
+        backoff_max=_LONGEST_WAIT_S,
+        raise_on_status=False,
+    )
+    headers = {"User-Agent": rules.user_agent, "Accept-Encoding": "identity"}
+    while True:
+        response = _pool().request(
+            "GET", url, headers=headers, preload_content=False, retries=retries, timeout=rules.timeout_s
+        )
+        try:
+            with closing(response):
+                _check_answer(response)
+                return _receive(response, rules.timeout_s, rules.max_bytes)
+        except (ProtocolError, ReadTimeoutError) as exc:  # the answer was cut, or stalls
+            retries = retries.increment("GET", url, error=exc)
+            retries.sleep()
+
+
+class _Retries(Retry):
+    def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
+        """Return the seconds that a server asks for, up to our own limit."""
+        seconds = super().get_retry_after(response)
+        return None if seconds is None else min(seconds, _LONGEST_WAIT_S)
+
+
+def _check_answer(response: BaseHTTPResponse) -> None:
+    if response.status != 200:
+        raise MediaError(Reason.UNREADABLE, f"HTTP {response.status} {escape(response.reason or '')}".rstrip())
+    if network().robots_tag and (wish := _find_refusal(response.headers.getlist("X-Robots-Tag"))):
+        raise MediaError(Reason.REFUSED, f"its owner does not allow this use (X-Robots-Tag: {wish})")
+
+
+def _find_refusal(tags: list[str]) -> str | None:
+    """Return the first directive for all robots, or for ours, that refuses; a name counts up to the next one."""
+    own = re.split(r"[/ ]", network().user_agent.lower())[0]
+    for tag in tags:
+        robot = "*"
+        for part in tag.lower().split(","):
+            if match := _DIRECTIVE.match(part):
+                if (match[1] or "").startswith(_WITH_VALUE):
+                    continue
+                robot = (match[1] or robot).strip()
+                if match[2] in _REFUSALS and robot in ("*", own):
+                    return match[2]
+    return None
+
+
+def _receive(response: BaseHTTPResponse, timeout_s: float, most: int) -> BinaryIO:
+    if (response.length_remaining or 0) > most:
+        raise _make_too_large(most)
+    begin, size = time.monotonic(), 0
+    result: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - the caller closes it
+    while piece := response.read1(_PIECE):
+        size += len(piece)
+        seconds = time.monotonic() - begin
+        if size > most:
+            raise _make_too_large(most)
+        if seconds > timeout_s and size < seconds * _LEAST_RATE:
+            raise MediaError(
+                Reason.UNREADABLE, f"the server sent {size:,} bytes in {seconds:.0f} s (network.timeout_s)"
+            )
+        result.write(piece)
+    result.seek(0)
+    return cast("BinaryIO", result)
+
+
+def _make_too_large(most: int) -> MediaError:
+    return MediaError(Reason.TOO_LARGE, f"the file has more than {most:,} bytes (network.max_bytes)")
+
+
+class _PublicOnly(HTTPConnection):
+    """A connection to an address that may be connected to; its name is looked up once, and that answer is used."""
+
+    def _new_conn(self) -> socket.socket:
+        name = self._dns_host
+        try:
+            for number, address in enumerate(addresses := _look_up(name, self.port or self.default_port)):
+                self._dns_host = address
+                try:
+                    return super()._new_conn()
+                except HTTPError:
+                    if number + 1 == len(addresses):
+                        raise
+        finally:
+            self._dns_host = name
+        raise MediaError(Reason.UNREADABLE, f"no address of {escape(name)} answers")
+
+
+class _PublicOnlyTLS(_PublicOnly, HTTPSConnection):
+    pass
+
+
+def _look_up(name: str, port: int) -> list[str]:
+    """Return the addresses of a host. Raises MediaError: UNREADABLE, REFUSED."""
+    try:
+        answers = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as exc:
+        raise MediaError(Reason.UNREADABLE, f"there is no host {escape(name)}") from exc
+    found = list(dict.fromkeys(str(answer[4][0]) for answer in answers))
+    if allowed := found if network().private_addresses else [address for address in found if is_public(address)]:
+        return allowed
+    what = f"{escape(name)} is at {found[0]}, no address of the public Internet (network.private_addresses allows it)"
+    raise MediaError(Reason.REFUSED, what)
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _PublicOnly
+
+
+class _PoolTLS(HTTPSConnectionPool):
+    ConnectionCls = _PublicOnlyTLS
+
+
+@cache
+def _pool() -> PoolManager:
+    pool = PoolManager(num_pools=64, maxsize=32)  # hosts, and connections to one: as many as files are read ahead
+    pool.pool_classes_by_scheme = {"http": _Pool, "https": _PoolTLS}
+    return pool

@@ -1,0 +1,262 @@
+"""Files of web servers: read as those of a disk, refused where their owner or a private address says so."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from urllib3 import HTTPResponse
+
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.media import web
+from framekiln.media.config import DecodeConfig
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.files import MediaFile, open_media
+from framekiln.media.network import Network
+from framekiln.media.packets.decode import decode
+from framekiln.media.units import Unit
+from tests.support.errors import fails
+from tests.support.media.collections_factory import photo
+from tests.support.media.media_factory import film, numbered
+
+QUICK = {"timeout_s": 5.0, "retries": 2, "private_addresses": True}
+
+
+@dataclass
+class Pages:
+    """What a server answers by path, in turn: status, headers and body; the last answer stays."""
+
+    answers: dict[str, list[tuple[int, dict[str, str], bytes]]] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+    stall: threading.Event = field(default_factory=threading.Event)
+    url: str = ""
+
+    def add(self, path, body=b"body", status=200, **headers):
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.answers.setdefault(path, []).append((status, named, body))
+        return f"{self.url}{path}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        pages = self.server.pages
+        pages.requests.append(self.path)
+        left = pages.answers.get(self.path, [(404, {}, b"")])
+        status, headers, body = left.pop(0) if len(left) > 1 else left[0]
+        self.send_response(status)
+        if "Transfer-Encoding" in headers:
+            body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+        for name, value in (
+            {} if "Transfer-Encoding" in headers else {"Content-Length": str(len(body))} | headers
+        ).items():
+            self.send_header(name, value)
+        if "Transfer-Encoding" in headers:
+            self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+        if int(headers.get("Content-Length", len(body))) > len(body):
+            if "Stall" in headers:
+                pages.stall.wait(20)
+            self.close_connection = True
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def serving(address="127.0.0.1"):
+    server = ThreadingHTTPServer((address, 0), _Handler)
+    server.daemon_threads = True
+    server.pages = Pages(url=f"http://{address}:{server.server_address[1]}")
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield server.pages
+    finally:
+        server.pages.stall.set()
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def pages():
+    with serving() as pages:
+        yield pages
+
+
+@pytest.fixture(autouse=True)
+def rules(monkeypatch):
+    monkeypatch.setenv("FRAMEKILN_NETWORK", "{}")
+    monkeypatch.setattr(web, "_BACKOFF_S", 0.0)
+
+    def use(**changes):
+        Network(**QUICK | changes).use()
+
+    use()
+    return use
+
+
+def read(url):
+    with web.download(url) as stream:
+        return stream.read()
+
+
+def reason(url):
+    with pytest.raises(MediaError) as error:
+        read(url)
+    return error.value.reason, str(error.value)
+
+
+def rows(source):
+    unit = Unit(name="u", media=tuple(list_media(str(source))))
+    packets = list(decode(unit, ("frame",), 0, DecodeConfig()))
+    failures = {failure.media_id: failure.kind for packet in packets for failure in packet.failures}
+    return [row for packet in packets for row in packet.rows.to_pylist()], failures
+
+
+def test_rows_of_a_list_are_those_of_a_folder_and_each_file_is_asked_for_once(tmp_path, pages):
+    for number in range(4):
+        photo(tmp_path / "in" / f"{number}.png", number)
+    film(tmp_path / "in" / "film.mkv", [numbered(index) for index in range(3)])
+    expected, _ = rows(tmp_path / "in")
+    names = {f"/{path.name}": path.read_bytes() for path in (tmp_path / "in").iterdir()}
+    urls = [pages.add(name, body) for name, body in names.items()]
+    (tmp_path / "list.txt").write_text("\n".join([*urls, f"{pages.url}/gone.png"]))
+    found, failures = rows(tmp_path / "list.txt")
+    assert found == expected and failures == {"gone.png": "unreadable"}
+    assert sorted(pages.requests) == sorted([*names, "/gone.png"])
+
+
+def test_addresses_that_differ_in_their_query_are_different_files(tmp_path, pages):
+    for number in range(2):
+        photo(tmp_path / f"{number}.png", number)
+        pages.add(f"/photo?id={number}", (tmp_path / f"{number}.png").read_bytes())
+    urls = [f"{pages.url}/photo?id={number}" for number in range(2)]
+    (tmp_path / "list.txt").write_text("\n".join([*urls, f"{urls[0]}#part", urls[1]]))
+    found, failures = rows(tmp_path / "list.txt")
+    assert [row["media_id"] for row in found] == ["photo?id=0", "photo?id=1"] and not failures
+
+
+def test_a_list_on_a_web_server_names_files_beside_it_and_none_of_this_machine(tmp_path, pages):
+    own = pages.add("/a/list.txt", b"b.png\n/c.png\n")
+    assert [item.path for item in list_media(own)] == [f"{pages.url}/a/b.png", f"{pages.url}/c.png"]
+    other = pages.add("/other.txt", b"b.png\nfile:///etc/passwd\n")
+    with fails("FK-LIST-OF-OTHERS"):
+        list_media(other)
+    with fails("FK-INPUT-UNREADABLE"):
+        list_media(f"{pages.url}/nothing")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.0.1", "169.254.169.254", "100.100.100.200", "0.0.0.0"),
+        *("224.0.0.1", "255.255.255.255", "168.63.129.16", "::1", "::", "fe80::1", "fe80::1%2", "fd00:ec2::254"),
+        *("fec0::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe"),
+        "2002:7f00:1::1",
+    ],
+)
+def test_private_addresses(address):
+    assert not web.is_public(address)
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "151.101.1.1", "2606:4700::1111", "64:ff9b::808:808"])
+def test_public_addresses(address):
+    assert web.is_public(address)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"])
+def test_nothing_is_asked_of_a_private_address(pages, rules, host):
+    rules(private_addresses=False)
+    kind, text = reason(pages.add("/a").replace("127.0.0.1", host))
+    assert kind is Reason.REFUSED and "network.private_addresses" in text and not pages.requests
+
+
+def test_no_redirect_leads_to_a_private_address_or_to_a_file(pages, rules, monkeypatch):
+    rules(private_addresses=False)
+    monkeypatch.setattr(web, "is_public", lambda address: address == "127.0.0.1")
+    with serving("127.0.0.2") as private:
+        kind, _ = reason(pages.add("/a", status=302, Location=private.add("/secret")))
+        assert kind is Reason.REFUSED and not private.requests
+    assert reason(pages.add("/b", status=301, Location="file:///etc/passwd"))[0] is Reason.UNREADABLE
+    assert read(pages.add("/c", status=307, Location=pages.add("/d", b"moved"))) == b"moved"
+
+
+def test_a_circle_of_redirects_ends(pages):
+    assert reason(pages.add("/a", status=302, Location=f"{pages.url}/a"))[0] is Reason.UNREADABLE
+    assert len(pages.requests) == 6
+
+
+@pytest.mark.parametrize(
+    "tag, is_refused",
+    [
+        ("noai", True),
+        ("NoImageIndex, nofollow", True),
+        ("nofollow, noimageai", True),
+        ("max-image-preview: large, noindex", True),
+        ("unavailable_after: 25 Jun 2030 15:00:00 PST", False),
+        ("framekiln: noai", True),
+        ("otherbot: noai, noindex", False),
+        ("otherbot: noai, framekiln: noindex", True),
+        ("nofollow, nosnippet, all", False),
+    ],
+)
+def test_what_an_owner_does_not_allow_is_not_used(pages, rules, tag, is_refused):
+    url = pages.add("/a", X_Robots_Tag=tag)
+    if is_refused:
+        assert reason(url)[0] is Reason.REFUSED
+    else:
+        assert read(url) == b"body"
+    rules(robots_tag=False)
+    assert read(url) == b"body"
+
+
+@pytest.mark.parametrize("headers", [{}, {"Transfer-Encoding": "chunked"}])
+def test_no_more_is_read_than_is_allowed(pages, rules, headers):
+    url = pages.add("/a", b"x" * 100_000, **headers)
+    assert len(read(url)) == 100_000
+    rules(max_bytes=99_999)
+    assert reason(url)[0] is Reason.TOO_LARGE
+
+
+def test_a_busy_server_and_a_cut_answer_are_asked_again(pages):
+    for status in (503, 429):
+        pages.add("/a", status=status, Retry_After="0")
+    pages.add("/a", b"cut", Content_Length="10")
+    assert read(pages.add("/a", b"whole")) == b"whole"
+    assert len(pages.requests) == 4
+
+
+@pytest.mark.parametrize("status, requests", [(404, 1), (403, 1), (503, 3)])
+def test_a_server_without_the_file_is_an_error_that_says_so(pages, status, requests):
+    kind, text = reason(pages.add("/a", status=status))
+    assert kind is Reason.UNREADABLE and f"HTTP {status}" in text and len(pages.requests) == requests
+
+
+def test_an_answer_that_stalls_ends_with_the_name_of_the_setting(pages, rules):
+    rules(timeout_s=0.2, retries=0)
+    kind, text = reason(pages.add("/a", b"be", Content_Length="10", Stall="yes"))
+    assert kind is Reason.UNREADABLE and "network.timeout_s" in text
+
+
+def test_a_server_waits_no_longer_than_it_may():
+    asked = HTTPResponse(headers={"Retry-After": "3600"}, status=503)
+    assert web._Retries().get_retry_after(asked) == web._LONGEST_WAIT_S
+
+
+def test_hosts_that_do_not_exist_and_addresses_that_are_none(pages):
+    for url in ("http://nothing.invalid/a", "http://[a/b", "http://", "http://127.0.0.1:1/a"):
+        assert reason(url)[0] is Reason.UNREADABLE
+
+
+def test_openings_of_one_film_share_a_download(pages):
+    media = MediaFile(media_id="a", path=pages.add("/film", bytes(range(256)) * 100), size=0, mtime_ns=0)
+    with open_media(media) as one, open_media(media) as other:
+        one.seek(256)
+        assert other.read(3) == one.read(3) == b"\0\1\2" and one.tell() == 259
+    assert pages.requests == ["/film"]
