@@ -1,6 +1,8 @@
-"""Photos of a bucket decoded by one process, beside 16 threads that only read them.
+"""Photos of a bucket and of a web server decoded by one process, and a list of URLs until it is ready.
 
-    python -m benchmarks.buckets [--photos 400] [--delay 0.025]
+    python -m benchmarks.buckets [--photos 400] [--delay 0.025] [--entries 2000]
+
+Beside the photos 16 threads only read them. Beside the list, some of its entries are looked up in turn.
 
 A server on this machine speaks as much S3 as Arrow needs, and waits before each answer. Its processor time is on the
 same cores. The photos are JPEGs of 0.1 MP, so that a core could decode more of them than the answers let through.
@@ -17,6 +19,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -24,12 +27,13 @@ import numpy as np
 
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.files import MediaFile, read_bytes
+from framekiln.media.files import MediaFile, connect, read_bytes
+from framekiln.media.network import Network
 from framekiln.media.packets.decode import decode
 from framekiln.media.samples import photos
 from framekiln.media.units import form_units
 
-WIDTH, HEIGHT, THREADS = 400, 250, 16
+WIDTH, HEIGHT, THREADS, IN_TURN = 400, 250, 16, 100
 
 
 def write_photos(folder: Path, count: int) -> None:
@@ -69,11 +73,27 @@ def decoded(media: list[MediaFile]) -> float:
     return rows / (time.perf_counter() - begin)
 
 
+def print_list(folder: Path, remote: list[MediaFile], entries: int) -> None:
+    """Print how long a list of URLs takes until it is ready."""
+    urls = [f"{remote[number % len(remote)].path}#{number}" for number in range(entries)]
+    (folder / "list.txt").write_text("\n".join(urls))
+    begin = time.perf_counter()
+    for media in remote[:IN_TURN]:
+        system, inner = connect(media.path)
+        assert system.get_file_info(inner).size == media.size
+    in_turn = (time.perf_counter() - begin) / IN_TURN * entries
+    begin = time.perf_counter()
+    assert len(list_media(str(folder / "list.txt"))) == min(entries, len(remote))
+    seconds = time.perf_counter() - begin
+    print(f"{entries:,} URLs looked up in {seconds:.1f} s; in turn {in_turn:.0f} s, by {IN_TURN} of them")
+
+
 def main() -> None:
-    """Print three rates and the ratio."""
+    """Print four rates and a ratio, and the times of a list."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--photos", type=int, default=400)
     parser.add_argument("--delay", type=float, default=0.025)
+    parser.add_argument("--entries", type=int, default=2000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -81,12 +101,16 @@ def main() -> None:
         local = list(list_media(str(folder)))
         with store(folder, options.delay) as url:
             remote = list(list_media(url))
+            print_list(folder, remote, options.entries)
+            port = url.partition("127.0.0.1:")[2].partition("&")[0]
+            web = [replace(each, path=f"http://127.0.0.1:{port}/b/{each.media_id}") for each in remote]
+            Network(private_addresses=True).use()
             decoded(local[:40])
             for _ in range(3):
-                bare, disk, rate = read_only(remote), decoded(local), decoded(remote)
+                bare, disk, rate, by_http = read_only(remote), decoded(local), decoded(remote), decoded(web)
                 print(
                     f"{bare:.0f} photos/s read by {THREADS} threads, {disk:.0f} decoded from disk, {rate:.0f} from the "
-                    f"bucket: {rate / min(bare, disk):.2f} of the slower one",
+                    f"bucket: {rate / min(bare, disk):.2f} of the slower one; {by_http:.0f} by http",
                     flush=True,
                 )
 

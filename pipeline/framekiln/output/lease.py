@@ -26,12 +26,14 @@ from framekiln.output.lease_record import (
     Shard,
     birth,
     lease_name,
+    leases_of,
     list_leases,
     machine_id,
     read_lease,
     write_lease,
 )
 from framekiln.output.object_store import Store
+from framekiln.output.publisher import TEMPORARY
 
 HEARTBEAT_SECONDS = 5.0  # two small requests to a bucket: negligible beside a run's own
 MAX_MISSED = 12  # a minute: an S3 client gives up a request after three tries of some seconds
@@ -89,7 +91,7 @@ class Lease:
             signal.signal(signal.SIGINT, self._on_interrupt)  # a script that started this ignores Ctrl-C
         self._thread.start()
         try:
-            for other in self._find_conflicts():
+            for other in self._find_conflicts(list_leases(self._store)):
                 self._resolve(other)
             self._update(state="holding")
             if self._is_replaced():
@@ -170,7 +172,7 @@ class Lease:
                 if self._is_replaced():
                     self._lose("another run took it over, or its lease was deleted")
                     return
-                self._update(beat=self._record.beat + 1)
+                self._update(renew=True, beat=self._record.beat + 1)
                 renewed = time.monotonic()
             except (OutputError, OSError, TypeError, ValueError) as error:
                 if time.monotonic() - renewed > MAX_MISSED * self._heartbeat_seconds:  # now it counts as dead
@@ -178,9 +180,11 @@ class Lease:
                     return
 
     def _is_replaced(self) -> bool:
-        if not self._store.exists(lease_name(self.run)):
+        names = self._store.names("", hidden=True)
+        own = [lease_name(self.run), *([] if self._store.appends else [TEMPORARY + self.run])]
+        if any(name not in names and not self._store.exists(name) for name in own):  # a listing may lag
             return True
-        return any(self.run in other.over for other in self._find_conflicts())
+        return any(self.run in other.over for other in self._find_conflicts(leases_of(names)))
 
     def _lose(self, reason: str) -> None:
         self._lost = True
@@ -206,13 +210,13 @@ class Lease:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         _RUNS_HERE.discard(self.run)
 
-    def _update(self, **changes: object) -> None:
+    def _update(self, *, renew: bool = False, **changes: object) -> None:
         with self._writing:
             self._record = replace(self._record, **changes)  # type: ignore[arg-type]
-            write_lease(self._store, self._record)
+            write_lease(self._store, self._record, renew=renew)
 
-    def _find_conflicts(self) -> list[LeaseRecord]:
-        runs = sorted(list_leases(self._store) - self._compatible - {self.run})
+    def _find_conflicts(self, present: set[str]) -> list[LeaseRecord]:
+        runs = sorted(present - self._compatible - {self.run})
         records = [record for run in runs if (record := read_lease(self._store, run)) is not None]
         self._compatible |= {record.run for record in records if not self._record.conflicts(record)}
         return [record for record in records if record.run not in self._compatible]

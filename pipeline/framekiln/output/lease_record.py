@@ -6,7 +6,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -84,7 +84,12 @@ def lease_name(run: str) -> str:
 
 def list_leases(store: Store) -> set[str]:
     """Return the runs with a lease in the output."""
-    return {match["run"] for name in store.names("") if (match := _NAME.fullmatch(name))}
+    return leases_of(store.names(""))
+
+
+def leases_of(names: Iterable[str]) -> set[str]:
+    """Return the runs whose leases are among these names."""
+    return {match["run"] for name in names if (match := _NAME.fullmatch(name))}
 
 
 def read_lease(store: Store, run: str) -> LeaseRecord | None:
@@ -99,9 +104,9 @@ def read_lease(store: Store, run: str) -> LeaseRecord | None:
         return LeaseRecord(run=run, host="an unknown machine", machine="", pid=0, born=0.0, since="", beat=-1)
 
 
-def write_lease(store: Store, record: LeaseRecord) -> None:
-    """Write or replace a run's lease."""
-    store.write(lease_name(record.run), json.dumps(asdict(record)).encode())
+def write_lease(store: Store, record: LeaseRecord, *, renew: bool = False) -> None:
+    """Write or replace a run's lease; `renew` one that was there a moment ago."""
+    (store.rewrite if renew else store.write)(lease_name(record.run), json.dumps(asdict(record)).encode())
 
 
 def machine_id() -> str:

@@ -111,6 +111,11 @@ class Store:
         with self.writing(path) as stream:
             stream.write(data)
 
+    def rewrite(self, path: str, data: bytes) -> None:
+        """Write the new content of an object of this run alone, which was there a moment ago."""
+        with write_errors(self.root, path), self._publisher.replacing(self._locate(path)) as stream:
+            stream.write(data)
+
     def write_table(self, path: str, table: pa.Table) -> None:
         """Write a table as Parquet (zstd)."""
         with self.writing(path) as stream:
@@ -223,10 +228,10 @@ class Store:
         whole = {info.path for info in infos if info.type == pafs.FileType.File and info.size != 0}
         return {path for path in paths if path not in inside or self._locate(path) not in whole}
 
-    def names(self, folder: str) -> list[str]:
-        """Return the sorted names of the objects in a folder; none if the folder is absent."""
+    def names(self, folder: str, *, hidden: bool = False) -> list[str]:
+        """Return the sorted names of the objects in a folder, `hidden` ones too; none if the folder is absent."""
         names = map(_read_name, (info for info in self._list_infos(folder) if info.type == pafs.FileType.File))
-        return sorted(name for name in names if not name.startswith("."))
+        return sorted(name for name in names if hidden or not name.startswith("."))
 
     def folders(self, folder: str = "") -> list[str]:
         """Return the sorted names of the folders in a folder, without those that are not UTF-8: no run writes them."""

@@ -17,7 +17,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -73,6 +73,14 @@ class Publisher:
                 self._files.delete_file(path)
             raise
 
+    def replacing(self, path: str) -> AbstractContextManager[pa.NativeFile]:
+        """Yield a stream to an object of this run alone, which was there a moment ago.
+
+        One request: results are published by others, each with its own look at the marker.
+        """
+        stream: AbstractContextManager[pa.NativeFile] = self._files.open_output_stream(path, compression=None)
+        return stream
+
     def remove(self, path: str) -> None:
         """Delete an object; raises FileNotFoundError if it is absent."""
         self._files.delete_file(path)
@@ -124,6 +132,10 @@ class DiskPublisher(Publisher):
             except IsADirectoryError:
                 Path(path).rmdir()  # it raises if there is anything in the folder
                 incomplete.replace(path)
+
+    def replacing(self, path: str) -> AbstractContextManager[pa.NativeFile]:
+        """See `Publisher`."""
+        return self.publishing(path)
 
     def append_bytes(self, path: str, data: bytes) -> None:
         """See `Publisher`."""

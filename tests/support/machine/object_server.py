@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -82,15 +84,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.respond(204, b"")
 
     def body(self) -> bytes:
-        """The bytes of a request; those of an "aws-chunked" one are between lines with sizes."""
-        raw = self.rfile.read(int(self.headers["Content-Length"] or 0))
-        if "aws-chunked" not in self.headers.get("Content-Encoding", ""):
-            return raw
-        result = b""
-        while (size := int(raw.partition(b"\r\n")[0].split(b";")[0], 16)) > 0:
-            _, _, raw = raw.partition(b"\r\n")
-            result, raw = result + raw[:size], raw[size + 2 :]
-        return result
+        """The bytes of a request. Arrow sends chunks of HTTP, which are chunks of AWS with a checksum at their end."""
+        length = self.headers["Content-Length"]
+        raw = self.rfile.read(int(length)) if length else b"".join(read_chunks(self.rfile))
+        return b"".join(read_chunks(BytesIO(raw))) if self.headers["Content-Encoding"] == "aws-chunked" else raw
 
     def take(self) -> tuple[Objects, str, dict[str, list[str]]]:
         """The objects, and the key and the query of this request, after what is done before each answer."""
@@ -141,6 +138,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
+        pass
+
+
+def read_chunks(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the chunks of a stream in the transfer coding of HTTP or AWS, up to the lines after the last one."""
+    while (size := int(stream.readline().split(b";")[0], 16)) > 0:
+        yield stream.read(size)
+        stream.readline()
+    while stream.readline().strip():
         pass
 
 
