@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from framekiln.media import read_ahead
+from framekiln.media import block_cache, read_ahead
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
+from framekiln.media.files import open_media
 from framekiln.media.packets.decode import decode
 from framekiln.media.units import Unit
 from tests.support.machine.object_server import Objects, served
 from tests.support.media.collections_factory import photo
+from tests.support.media.media_factory import click, film
 
 COUNT, AT_ONCE = 24, 8
 
@@ -71,6 +75,40 @@ def test_a_photo_that_is_gone_is_an_error_of_its_own(bucket):
     packets = list(decode(unit, ("frame",), 0, DecodeConfig()))
     assert sum(packet.rows.num_rows for packet in packets) == COUNT - 1
     assert {f.media_id: f.kind for p in packets for f in p.failures}["05.png"] == "unreadable"
+
+
+def test_a_film_with_sound_is_read_once(bucket, tmp_path, monkeypatch):
+    monkeypatch.setattr(block_cache, "_BLOCK", 1 << 18)  # the bytes of one read of libav
+    pictures = list(np.random.default_rng(0).integers(0, 255, (12, 128, 192, 3), np.uint8))
+    (tmp_path / "film").mkdir()
+    film(tmp_path / "film" / "a.mkv", pictures, sound=click(0.2, 0.5))
+    content = (tmp_path / "film" / "a.mkv").read_bytes()
+    bucket.files["film/a.mkv"] = content
+    columns = ("frame", "sound")
+    expected = [
+        p.rows.drop_columns(["media_id"]) for p in decode(unit_of(str(tmp_path / "film")), columns, 0, DecodeConfig())
+    ]
+    unit = unit_of(bucket.url.format("film"))
+    bucket.sent = 0
+    found = [p.rows.drop_columns(["media_id"]) for p in decode(unit, columns, 0, DecodeConfig())]
+    assert found == expected
+    assert bucket.sent == len(content) > 3 << 18
+
+
+def test_blocks_are_those_of_the_file_at_its_time(bucket, monkeypatch):
+    monkeypatch.setattr(block_cache, "_BLOCK", 16)
+    monkeypatch.setattr(block_cache, "_KEPT", 3)
+    content = bytes(range(250))
+    bucket.files["x/a.bin"] = content
+    (media,) = unit_of(bucket.url.format("x")).media
+    with open_media(media) as stream:
+        for start, count in ((0, 1), (10, 12), (16, 5), (240, 99), (3, 31), (100, 100), (249, 1), (250, 4)):
+            stream.seek(start)
+            assert stream.read(count) == content[start : start + count]
+        assert len(block_cache._blocks) <= 3
+    bucket.files["x/a.bin"] = content[::-1]
+    with open_media(replace(media, mtime_ns=1)) as stream:
+        assert stream.read(4) == content[::-1][:4]
 
 
 def test_no_more_is_kept_than_fits(bucket, monkeypatch):

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.block_cache import CachedStream
 from framekiln.media.media_ids import as_uri, escape, is_url, is_web
 from framekiln.media.members import open_member, split_member
 from framekiln.media.network import Network, network
@@ -50,7 +51,7 @@ def open_media(media: MediaFile) -> BinaryIO:
     """Open a file for reading and seeking. Raises MediaError: UNREADABLE; of a member, see `open_member`."""
     archive, place, _ = split_member(media.path)
     with access_errors(), ExitStack() as opened:
-        stream: BinaryIO = opened.enter_context(_open(archive))
+        stream: BinaryIO = opened.enter_context(_open(archive, media.mtime_ns))
         result = open_member(stream, place, media.size) if place else stream
         opened.pop_all()
         return result
@@ -230,10 +231,10 @@ def _keep_rules(system: fs.FileSystem, uri: str, rules: Network) -> fs.FileSyste
     return fs.S3FileSystem(**limits | (user if parts.username else {}) | known | {"region": system.region})
 
 
-def _open(path: str) -> Any:
+def _open(path: str, mtime_ns: int) -> Any:
     if is_url(path):
         if (place := local_path(path)) is not None:
-            return _open(place)
+            return open_local(place)
         if is_web(path):
             from framekiln.media.web import open_web  # loads urllib3, which most runs do not need
 
@@ -241,7 +242,8 @@ def _open(path: str) -> Any:
         system, inner = connect(path)
         if "//" in inner:
             raise ValueError("its key has an empty part (//), which Arrow does not read; copy it to another key")
-        return system.open_input_file(inner)
+        file = system.open_input_file(inner)
+        return CachedStream(file, file.size(), (path, mtime_ns))
     return open_local(path)
 
 

@@ -28,6 +28,7 @@ class Objects:
     files: dict[str, bytes] = field(default_factory=dict)
     before: Callable[[str, str], None] = lambda method, key: None
     parts: dict[str, bytes] = field(default_factory=dict)  # of uploads that are not complete
+    sent: int = 0  # bytes of objects
     requests: list[tuple[str, str]] = field(default_factory=list)  # method and key
     port: int = 0
 
@@ -109,6 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
             first, _, last = self.headers.get("Range", "").removeprefix("bytes=").partition("-")
             start, stop = int(first or 0), min(len(content), int(last or len(content)) + 1)
             span = {"Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"} if first else {}
+            objects.sent += (stop - start) * (self.command == "GET")
             self.respond(206 if first else 200, content[start:stop], **span)
 
     def listing(self, objects: Objects, query: dict[str, list[str]]) -> bytes:
