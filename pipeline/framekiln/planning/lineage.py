@@ -38,6 +38,21 @@ def sources(stage: Stage, producers: Producers) -> list[str]:
     return [producers[key] for key in needs(stage) if key in producers]
 
 
+def leave_to(chosen: Sequence[str], stages: Stages) -> Stages:
+    """Return the stages without those that add a column of a chosen step, and without those that read of these alone.
+
+    So a function `sharpness` can be chosen, though a step that nobody asked for adds a column of that name.
+    """
+    own = {column for name in chosen for column in stages[name].outputs.names}
+    left = {name: stage for name, stage in stages.items() if name in chosen or own.isdisjoint(stage.outputs.names)}
+    gone = {column for name in stages.keys() - left.keys() for column in stages[name].outputs.names} - own
+    while late := [name for name, stage in left.items() if name not in chosen and not gone.isdisjoint(needs(stage))]:
+        for name in late:
+            stage = left.pop(name)
+            gone |= {*stage.outputs.names, *map(_make_key, stage.tables)}
+    return left
+
+
 def find_producers(stages: Stages) -> Producers:
     """Return the step that adds each column and the step that writes each table.
 

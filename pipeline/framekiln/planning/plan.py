@@ -14,7 +14,7 @@ from framekiln.media.config import DecodeConfig
 from framekiln.planning.error_budget import Budget
 from framekiln.planning.gpu.calibration_file import Calibration, find_calibration
 from framekiln.planning.gpu.scheduler import CONTEXT_GB, GpuSettings, schedule
-from framekiln.planning.lineage import WeightsStatus, available_steps, find_producers, is_decoded, sources
+from framekiln.planning.lineage import WeightsStatus, available_steps, find_producers, is_decoded, leave_to, sources
 from framekiln.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.core_limits import describe_limits, fit_later, fit_wave
@@ -125,7 +125,7 @@ class _Planner:
         self._pipeline, self._profile, self._options, self._nodes = pipeline, profile, options, nodes
         self._cores = sum(node.cpus for node in nodes)
         self.overrides = read_overrides(options.settings, pipeline.steps)
-        self.stages = build_all(pipeline, profile, self.overrides)
+        self.stages = leave_to(options.stages, build_all(pipeline, profile, self.overrides))
         self.producers = find_producers(self.stages)
         rule = {**pipeline.decode.model_dump(), **self.overrides.get(DECODE, {}), **options.decode}
         self._rule: DecodeRule = validated(DecodeRule, rule, DECODE)
