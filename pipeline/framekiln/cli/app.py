@@ -11,9 +11,11 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from framekiln.cli.bench.command import bench
-from framekiln.cli.commands.compare import check, compare
+from framekiln.cli.commands.calibrate import calibrate
+from framekiln.cli.commands.check import check
+from framekiln.cli.commands.compare import compare
 from framekiln.cli.commands.fetch import fetch
-from framekiln.cli.commands.hardware import calibrate, predict
+from framekiln.cli.commands.predict import predict
 from framekiln.cli.commands.profile import profile, trace
 from framekiln.cli.commands.run import EXAMPLES, plan, retry, run
 from framekiln.cli.commands.select import select

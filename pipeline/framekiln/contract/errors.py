@@ -1,7 +1,19 @@
 """All errors that Framekiln raises, in one tree by who can fix them.
 
-The command line prints a `UserError` as one sentence and exits with 2. A `MediaError` is a row in the errors table and
-never ends a run. All others stop the run.
+FramekilnError
+├── UserError             a mistake with a fix; the command line prints one sentence and exits with 2
+│   ├── InputError        the input is missing, empty or of no known kind
+│   ├── OutputError       the output cannot be written, or belongs to another run
+│   │   ├── GoneError     a file of the output is gone
+│   │   └── DamagedError  a file of the output cannot be read any more
+│   ├── ConfigError       a manifest, profile, setting or name is wrong
+│   ├── ResourceError     a worker does not fit the machines
+│   └── WeightsError      weights are missing or differ from the lockfile
+├── MediaError            one file cannot be read: a row in the errors table, never the end of a run
+├── BudgetError           a step failed on more rows than its budget allows: the run stops early
+├── StartError            Ray does not start on this machine: the run could go on without it
+├── SetupError            a stage could not load what it needs: the run stops and names it
+└── ContractError         a stage broke the contract: the run stops and names it
 """
 
 import difflib

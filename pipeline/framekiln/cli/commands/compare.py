@@ -1,12 +1,9 @@
-"""`framekiln compare` and `check`: runs side by side, with conditions that fail the command, and damage in one."""
+"""`framekiln compare`: two or more runs side by side, and conditions that fail the command."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import pyarrow as pa
-import typer
 from rich.console import Console
 from typer import Argument, Exit, Option
 
@@ -14,17 +11,8 @@ from framekiln.api.writable import check_file
 from framekiln.cli.console import ERRORS
 from framekiln.cli.options import Quiet
 from framekiln.contract.errors import ConfigError
-from framekiln.contract.output_names import FRAMES, RUN_RECORD
-from framekiln.contract.row_errors import DECODE
-from framekiln.output.object_store import Store
 from framekiln.reporting.compare import DRIFT_ROWS
-from framekiln.reporting.compare.runs import read_run
-from framekiln.reporting.plan_facts import rebuild
 from framekiln.reporting.terminal.console import print_line
-from framekiln.runtime.check.check import DamagedFile, check_output
-from framekiln.runtime.check.mending import expected_parts
-from framekiln.runtime.run.progress import unfinished
-from framekiln.runtime.run.record import read_run_record
 
 Outputs = Annotated[
     list[str],
@@ -75,7 +63,6 @@ def compare(
     """
     from framekiln.api.compare import compare as compared
     from framekiln.reporting.compare.page import print_comparison
-    from framekiln.reporting.terminal.console import print_line
 
     if html:
         check_file("--html", Path(html))
@@ -109,48 +96,3 @@ def _parse_prices(arguments: Sequence[str]) -> dict[str, float]:
             )
         prices[name] = amount
     return prices
-
-
-Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output.")]
-
-_FOUND = 1  # exit code
-
-
-def check(output: Out) -> None:
-    """Read an output through: damaged tables, lost images and results, and rows that are there twice.
-
-    Ends with exit code 1 if there are any. `framekiln run` with the same options computes the files again.
-    """
-    console, store, fingerprints, record = Console(), Store(output), dict[str, str](), list[DamagedFile]()
-    try:
-        fingerprints = read_run(output).fingerprints
-    except ConfigError as error:
-        if error.code != "FK-RUN-RECORD-DAMAGED":
-            raise
-        text = "damaged, and it names the columns of all tables: check again after a run"
-        record = [DamagedFile(path=RUN_RECORD, text=text)]
-    with suppress(FileNotFoundError, ConfigError):  # what a run has not computed yet is neither lost nor damaged
-        if (cut := unfinished(store, read_run_record(store))) is not None:
-            print_line(console, f"Unfinished: {cut.sentence}")
-    findings = [*record, *check_output(store, fingerprints, _find_expected(store, fingerprints))]
-    for finding in findings:
-        print_line(console, f"{finding.path}: {finding.text}.")
-    if findings:
-        print_line(
-            console, f"{len(findings)} findings. `framekiln run` with the same options computes the files again."
-        )
-        raise typer.Exit(_FOUND)
-    print_line(console, f"{store.root}: nothing is damaged, lost or double.")
-
-
-def _find_expected(store: Store, fingerprints: Mapping[str, str]) -> dict[str, pa.Schema]:
-    """Return the columns that tables have by the code of the last run's steps; empty where its record is damaged."""
-    with suppress(FileNotFoundError, ConfigError):
-        steps = read_run_record(store)["steps"]
-        stages = rebuild(steps)
-        folders = {f"{name}-{fingerprints[name]}": stage for name, stage in stages.items() if name in fingerprints}
-        expected = expected_parts(f"{DECODE}-{fingerprints.get(DECODE, '')}", folders)
-        if stages.keys() != steps.keys():  # of a script or notebook: only they know their columns
-            expected[FRAMES] = expected[FRAMES].remove_metadata()
-        return expected
-    return {}

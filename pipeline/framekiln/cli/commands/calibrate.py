@@ -1,0 +1,122 @@
+"""`framekiln calibrate`: the memory and the speed of each step with a model, alone on this GPU."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from rich.console import Console
+from typer import Option
+
+from framekiln.api.writable import check_folder
+from framekiln.cli.console import RunConsole, interruptible
+from framekiln.cli.options import Quiet, StepArguments, read_request
+from framekiln.device.cores import usable_cores
+from framekiln.planning.gpu import calibration_file
+from framekiln.planning.gpu.calibration_file import StepFigures
+from framekiln.planning.plan import make_plan
+from framekiln.planning.processes.resources import this_machine
+from framekiln.planning.sample import Sample
+from framekiln.reporting.kit.texts import Column, TextTable, words
+from framekiln.reporting.terminal.console import DENSE, print_line, show_table
+from framekiln.reporting.terminal.tables import print_absent
+
+if TYPE_CHECKING:
+    from framekiln.lab.calibrate.bench import StepMeasurement
+
+
+_BUSY = 0.5  # load for each core above which other work disturbs the figures
+ROWS = 16  # 576 MB of 12-megapixel photos; more of one size take the same time each, so they change no rate
+
+
+def calibrate(
+    options: StepArguments,
+    *,
+    rows: Annotated[int, Option(min=1, help="Frames of the input to decode and use in all calls.")] = ROWS,
+    most_batch: Annotated[int, Option(min=1, help="Largest batch to try, in rows.")] = 256,
+    save: Annotated[
+        Path | None,
+        Option(metavar="DIR", help="Folder for the file. [dim]Default: where plan, run and predict look for it.[/dim]"),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Measure each step alone, on rows of the input: memory and rate by batch, the largest and the fastest batch.
+
+    Nothing else should use the machine meanwhile. The figures are stored in a file named after the device.
+    """
+    from framekiln.lab.calibrate.calibrate import calibrate as measured
+    from framekiln.lab.calibrate.calibrate import measurable
+    from framekiln.lab.sweep.batch_search import Limits
+
+    save = save or calibration_file.fits_folder()
+    check_folder("--save", save)
+    request = read_request(options)
+    request.require("input")
+    here = [this_machine()]
+    plan = make_plan(request.pipeline, request.profile, request.options, here, check_fit=False, calibrated=False)
+    steps = measurable(plan, request.options.stages)
+    console = RunConsole(quiet=quiet)
+    print_absent(console, plan)
+    load, cores = os.getloadavg()[0], usable_cores()
+    if load > _BUSY * cores:
+        note = f"Other work runs on this machine (load {load:.1f}, cores {cores}): rates will be too low and uneven."
+        print_line(console, note)
+
+    watch = partial(print_line, console), partial(_show, console, save)
+    with interruptible(f"Interrupted. Steps that were measured so far are kept in {save}."):
+        result = measured(plan, request.inputs, steps, Limits(most_batch=most_batch), rows, *watch)
+    path = calibration_file.write_calibration(result, save)
+    size = result.gpu_vram_gb
+    memory = f", {size:.1f} GB, each process takes {result.context_gb:.2f} GB of it" if size else ""
+    print_line(console, f"{result.device}{memory}. Calibration: {path}")
+
+
+def _show(console: Console, folder: Path, result: StepMeasurement, so_far: calibration_file.Calibration | None) -> None:
+    if so_far is not None:  # stored step by step, since the next step may take an hour
+        calibration_file.write_calibration(so_far, folder)
+    if result.figures is not None:
+        trials = TextTable(title="Trials", columns=_TRIALS, items=result.figures.trials)
+        show_table(console, trials, title=False, whole=trials.right, padding=DENSE)
+        for line in _summarize(result.figures):
+            print_line(console, line)
+    for note in result.notes:
+        start = "No figures: " if result.figures is None else ""
+        print_line(console, f"{start}{note[:1].upper()}{note[1:].rstrip('.')}.")
+
+
+def _name_phases(trial: Sample) -> str:
+    whole = sum(trial.phases.values()) or 1.0
+    parts = [f"{name} {taken / whole:.0%}" for name, taken in trial.phases.items() if taken > whole / 100]
+    return ", ".join([*parts, *(f"{number:.1f} {kind} a row" for kind, number in trial.items.items())])
+
+
+_TRIALS = (
+    Column("batch", "batch"),
+    Column("MP", "megapixels", show="{:.2f}".format),
+    Column("rows/s", "rows_per_s", show="{:,.2f}".format),
+    Column("ms a call", lambda trial: 1000 * trial.seconds, show="{:,.1f}".format),
+    Column("peak GB", "peak_gb", show="{:.3f}".format, optional=True),
+    Column("reserved", "reserved_gb", show="{:.3f}".format, optional=True),
+    words("inside", _name_phases),
+)
+
+
+def _summarize(figures: StepFigures) -> list[str]:
+    limit = "a larger one did not run" if figures.largest_is_limit else "the largest that was tried"
+    # weights that are not seen are in a runtime of their own
+    weights = f"weights {figures.weights_gb:.3f} GB" if figures.weights_gb else "weights not seen"
+    weights += " (random)" if figures.dummy else ""
+    cost = f", {figures.flops_per_row / 1e9:,.2f} GFLOP a row" if figures.flops_per_row else ", FLOPs not seen"
+    lines = [
+        f"Set-up {figures.set_up_s:.1f} s, {weights}{cost}.",
+        f"Fastest batch {figures.fastest_batch}: the smallest within 3 % of the best rate. "
+        f"Largest {figures.largest_batch}: {limit}.",
+    ]
+    if figures.memory is not None:
+        line = figures.memory
+        grows = [(line.per_row_gb, "batch"), (line.per_megapixel_gb, "batch x MP")]
+        parts = [f"{line.base_gb:.3f} GB", *(f"{value:.4g} x {name}" for value, name in grows if value)]
+        lines.append(f"Peak memory: {' + '.join(parts)}, at most {line.error_gb:.3f} GB off.")
+    return lines + [f"There were no {kind} in these rows: what they cost is in no figure." for kind in figures.unseen]
