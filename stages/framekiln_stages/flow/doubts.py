@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import cv2
 import numpy as np
 
-from framekiln_stages.flow.motion import Field, Gray, resized
-from framekiln_stages.flow.stripes import is_textured, without_stripes
+from framekiln_stages.flow.motion import Field, resized
+from framekiln_stages.shared.grey_images import Gray, even, reduced
+from framekiln_stages.shared.stripes import is_textured, without_stripes
 
 # Agreement below which a pair is looked at again: motion of 60 px of 1242 has 0.83, bands of light 0.1 to 0.8.
 DOUBTFUL = 0.8
@@ -35,7 +35,6 @@ class Look(NamedTuple):
     flow: Field
     agreement: float
     known: bool = True
-    pair: tuple[Gray, Gray] | None = None  # the frames that it is of, where they are others than the given ones
 
 
 Confirm = Callable[[Gray, Gray], Look | None]
@@ -68,7 +67,7 @@ def unstripe(first: Look, now: Gray, then: Gray, size: int, confirm: Confirm) ->
     if found.agreement < DOUBTFUL:
         found = settle(found, *plain, size, confirm)
     known = found.known and found.agreement >= SURE and is_textured(plain[0])
-    return found._replace(pair=plain) if known else first._replace(known=False)
+    return found if known else first._replace(known=False)
 
 
 def _look_again(now: Gray, then: Gray, size: int, confirm: Confirm) -> Iterator[Look]:
@@ -83,23 +82,3 @@ def _distance(one: Field, other: Field) -> float:
     """Return the mean distance of two flows, of the first one's mean length or of a px."""
     lengths = (float(np.linalg.norm(flow, axis=-1).mean()) for flow in (one - other, one))
     return next(lengths) / max(next(lengths), 1.0)
-
-
-def even(image: Gray) -> Gray:
-    """Return an image without smooth light: each pixel against the mean and the contrast of its surroundings.
-
-    Windows are those of `motion.residual`, 1/18 of the short side, and contrast has its floor there.
-    """
-    levels, window = image.astype(np.float32), (max(7, min(image.shape) // 18 | 1),) * 2
-    mean = cv2.blur(levels, window)
-    deviation = np.sqrt(np.maximum(cv2.blur(levels * levels, window) - mean * mean, 0) + 30.0)
-    return np.asarray(np.clip(128 + 40 * (levels - mean) / deviation, 0, 255), np.uint8)
-
-
-def reduced(image: Gray, size: int) -> Gray:
-    """Return an image with a short side of `size` px, by means over areas; a smaller one, or with 0, as it is."""
-    short = min(image.shape[:2])
-    if not size or short <= size:
-        return image
-    height, width = (max(1, round(side * size / short)) for side in image.shape[:2])
-    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)

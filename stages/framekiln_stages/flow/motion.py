@@ -1,4 +1,4 @@
-"""Measures of a flow field between two frames: motion, camera motion, and unexplained residual.
+"""Measures of a flow field between two frames: motion, agreement, and camera motion.
 
 Shapes: h, w of the computed size; a flow field is float32 h w 2, the displacement (x right, y down) in px from one
 frame to the next; a camera's motion is a 2 3 matrix in px.
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Field = NDArray[np.float32]
-Gray = NDArray[np.uint8]  # h w
 Camera = NDArray[np.float64]
 
 
@@ -83,31 +82,3 @@ def _make_grid(height: int, width: int) -> NDArray[np.float32]:
     down, right = max(1, height // 24), max(1, width // 24)
     y, x = np.mgrid[down // 2 : height : down, right // 2 : width : right]
     return np.stack([x.ravel(), y.ravel()], axis=1).astype(np.float32)
-
-
-def residual(now: Gray, then: Gray, flow: Field) -> float:
-    """Return the part of a frame that the next one, warped back, lacks: 0 equal, 1 unrelated, 2 negative.
-
-    It is 1 minus the local correlation of the two (windows of 1/18 of the short side), weighted by local contrast.
-    A change of exposure does not change the correlation. A distance of colour histograms was tried and left out: two
-    stops more light raise it to 0.87, and it is 0.13 at a real cut between two dark faces but 0.38 inside a fade.
-    """
-    window = (max(7, min(now.shape) // 18 | 1),) * 2
-    height, width = now.shape
-    to_x = flow[..., 0] + np.arange(width, dtype=np.float32)
-    to_y = flow[..., 1] + np.arange(height, dtype=np.float32)[:, None]
-    a = now.astype(np.float32)
-    b = cv2.remap(then.astype(np.float32), to_x, to_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    mean_a, mean_b = cv2.blur(a, window), cv2.blur(b, window)
-    var_a = np.maximum(cv2.blur(a * a, window) - mean_a * mean_a, 0)
-    var_b = np.maximum(cv2.blur(b * b, window) - mean_b * mean_b, 0)
-    floor = 30.0  # a deviation of 5.5 codes: parts with little but compression noise count as equal
-    correlation = (cv2.blur(a * b, window) - mean_a * mean_b + floor) / np.sqrt((var_a + floor) * (var_b + floor))
-    weight = np.sqrt(var_a) + np.sqrt(var_b) + 1.0
-    return 1.0 - float(np.average(correlation, weights=weight))
-
-
-def score(value: float, half: float) -> float:
-    """Return a residual as a score from 0 to 1, 0.5 at `half`, by the Hill curve r^4 / (r^4 + half^4)."""
-    power = max(0.0, value) ** 4
-    return power / (power + half**4)

@@ -1,7 +1,7 @@
-"""Motion, camera shake and cuts, from dense optical flow between neighbouring frames.
+"""Motion and camera shake, from dense optical flow between neighbouring frames.
 
-Motion separates pans from tripod shots, and shake separates hand-held shots from a gimbal's. A cut is where no motion
-explains the next frame. The values of frame i depend on frames i, i+1 and (shake only) i+2.
+Motion separates pans from tripod shots, and shake separates hand-held shots from a gimbal's. The values of frame i
+depend on frames i, i+1 and (shake only) i+2.
 
 Shapes: h, w of the computed size; a flow field is float32 h w 2, the displacement (x right, y down) in px from frame i
 to i+1; a camera's motion is a 2 3 matrix in px. Angles are in degrees as seen: 0 right, 90 up, from 0 to below 360.
@@ -22,8 +22,9 @@ from framekiln.contract import Drawing, Image, Legend, Placement, Scope, Stage, 
 from framekiln.contract.limits import Natural, Proportion
 from framekiln_stages.flow import flow_colors
 from framekiln_stages.flow.doubts import DOUBTFUL, Look, settle, unstripe
-from framekiln_stages.flow.motion import Camera, Field, Gray, agreement, camera, motion, residual, score, shake
-from framekiln_stages.shared.result_agreement import float_values, mean_distance, mean_or, unmatched_share
+from framekiln_stages.flow.motion import Camera, Field, agreement, camera, motion, shake
+from framekiln_stages.shared.grey_images import Gray
+from framekiln_stages.shared.result_agreement import float_values, mean_distance, unmatched_share
 from framekiln_stages.shared.settings import PixelStage
 
 PAIRS = 8  # of frames in one RAFT call: correlations take 5.6 GB a pair at full HD, 8 to 12 MB at 224 px
@@ -56,9 +57,6 @@ OUTPUTS = pa.schema(
             "RMS change of the camera's motion to the next pair of frames; null where either does not agree",
             "frame diagonals",
         ),
-        field(
-            "cut", pa.float32(), "score of a cut before the next frame, 0 to 1, no probability; `shots` decides by more"
-        ),
     ]
 )
 FLOW_FIELD = field(
@@ -70,7 +68,7 @@ FLOW_FIELD = field(
 
 
 class Flow(PixelStage):
-    """Motion, shake and cuts of each frame.
+    """Motion and shake of each frame.
 
     All values are null for the last frame of a file and for a photo. Shake is also null for the frame before the last.
     Motion and shake are null where the flow back does not confirm the flow, for instance at a cut.
@@ -101,9 +99,6 @@ class Flow(PixelStage):
         # against 1-8 %, on four clips of 480p to 720p.
         size: Natural = 224
         still: float = 0.1  # px of the computed size: shorter motion has the direction of noise
-        # Residual that scores 0.5. Of 1,489 pairs inside shots none has over 0.11; of 153 cuts, 25 between takes
-        # on one set, none under 0.20.
-        cut_residual: float = 0.16
         # Least agreement of motion that is given. In 55 made pairs of 1242x375 with motion of 10 to 250 px, the mean
         # length is off by 0 to 27 % above 0.5, by half on average below, and by up to 37 % above on three other photos.
         # There 0.14, 0.37, 0.65 and 0.95 of the pixels agree, and 0.10, 0.27, 0.60 and 0.99 are right: within 1.8 px at
@@ -118,7 +113,7 @@ class Flow(PixelStage):
 
     @property
     def outputs(self) -> pa.Schema:
-        """Six numbers; with `cache` also the flow field."""
+        """Five numbers; with `cache` also the flow field."""
         return OUTPUTS.append(FLOW_FIELD) if self.config.cache else OUTPUTS
 
     @property
@@ -154,11 +149,9 @@ class Flow(PixelStage):
         sides = zip(batch["height"].to_pylist(), batch["width"].to_pylist(), strict=True)
         rows: list[dict[str, Any]] = [{} for _ in grays]
         cameras: list[Camera | None] = []
-        for row, pair, found, side in zip(
-            rows, itertools.pairwise(grays), self._compute_flows(images, grays), sides, strict=False
-        ):
+        for row, found, side in zip(rows, self._compute_flows(images, grays), sides, strict=False):
             with self.phase("postprocess"):
-                row.update({} if found is None else self._describe(pair, found, *side))
+                row.update({} if found is None else self._describe(found, *side))
                 cameras.append(None if found is None or row["motion_mean"] is None else camera(found.flow))
         for row, gray, pair_of in zip(rows, grays, itertools.pairwise(cameras), strict=False):
             row["shake"] = shake(*pair_of, *gray.shape)
@@ -214,32 +207,29 @@ class Flow(PixelStage):
                     fields[i] = flow
         return fields
 
-    def _describe(self, pair: tuple[Gray, Gray], look: Look, height: int, width: int) -> dict[str, Any]:
+    def _describe(self, look: Look, height: int, width: int) -> dict[str, Any]:
         flow, sure = look.flow, look.agreement
         given = look.known and sure >= self.config.min_agreement
         known = motion(flow, height, width, self.config.still) if given else {}
-        cut = score(residual(*(look.pair or pair), flow), self.config.cut_residual)
         field = {"flow_field": flow_colors.encode(flow)} if self.config.cache else {}
-        return {"motion_mean": None} | known | {"motion_agreement": sure, "cut": cut} | field
+        return {"motion_mean": None} | known | {"motion_agreement": sure} | field
 
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
-        """Return differences of the flow's length (relative to its mean) and direction, and the agreement of cuts."""
+        """Return differences of the flow's length (relative to its mean) and direction."""
         mine, others = (float_values(run["motion_mean"]) for run in (a, b))
         length = float(np.nanmean((mine + others) / 2)) if np.isfinite(mine + others).any() else 0.0
         share = mean_distance(mine, others) / length if length else 0.0
         turn = mean_distance(*(float_values(run["motion_direction"]) for run in (a, b)), period=360.0)
-        cuts = [float_values(run["cut"]) > 0.5 for run in (a, b)]
-        same = mean_or(1.0, cuts[0] == cuts[1])
         missing = unmatched_share(mine, others)
-        figures = {"magnitude_difference": share, "direction_difference": turn, "cut_agreement": same}
-        return figures | {"drift": min(1.0, max(share, 1 - same, missing))}
+        figures = {"magnitude_difference": share, "direction_difference": turn}
+        return figures | {"drift": min(1.0, max(share, missing))}
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         """Return a line along the mean motion, and the colours of the field or of its mean; None without flow."""
-        if row.get("cut") is None:
+        if row.get("motion_agreement") is None:
             return None
         if row["motion_mean"] is None:
-            return Drawing(caption=f"motion unknown, agreement {row['motion_agreement']:.2f}, cut {row['cut']:.2f}")
+            return Drawing(caption=f"motion unknown, agreement {row['motion_agreement']:.2f}")
         lines, direction = [], row["motion_direction"]
         if direction is not None:
             angle = math.radians(direction)
@@ -248,7 +238,7 @@ class Flow(PixelStage):
             lines=lines,
             overlay=flow_colors.coloured(row),
             legend=Legend(image=flow_colors.legend(), text=flow_colors.LEGEND),
-            caption=f"motion {row['motion_mean']:.1f} px, cut {row['cut']:.2f}",
+            caption=f"motion {row['motion_mean']:.1f} px",
         )
 
 

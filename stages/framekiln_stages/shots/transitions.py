@@ -20,8 +20,8 @@ Grid = NDArray[np.float32]  # n g
 
 BLACK, WHITE = 32.0, 223.0  # mean codes: half way from the end of the scale to what is certainly dark or light grey
 # Score from which a cut is one, whatever lies around it. In 12 pans of 15 to 80 px of 398 a frame, and at the edges of
-# 16 wipes, scores are 0.99 at most; in 6 cuts between such pans 0.98 and more, two of them below 0.993.
-SURE_CUT = 0.993
+# 16 wipes, scores are 0.92 at most; in 6 cuts between takes and 6 between such pans 0.993 and more.
+SURE_CUT = 0.986
 # Least ratio of a cut's residual to the mean of those of two frames on each side, PySceneDetect's AdaptiveDetector's.
 TIMES, BESIDE = 3.0, 2
 SEEN = 0.25  # of an image's contrast, from which on it can be told under a flash

@@ -94,3 +94,16 @@ def off(flow: np.ndarray, truth: np.ndarray) -> float:
     """Mean end-point error in px where the truth is known."""
     known = (np.abs(truth) < 1e9).all(-1)
     return float(np.linalg.norm(flow - truth, axis=-1)[known].mean())
+
+
+def lit(image, field, seed):
+    """A photo under light that differs by place, with grain."""
+    noise = np.random.default_rng(seed).normal(0, 2, image.shape)
+    return np.clip(image * field[..., None] + noise, 0, 255).astype(np.uint8)
+
+
+def striped(period, angle, phase, height=224, width=390):
+    """Hard-edged stripes of light, such as sun through blinds makes."""
+    y, x = np.mgrid[:height, :width]
+    across = (x * np.sin(angle) + y * np.cos(angle) - phase) / period
+    return cv2.GaussianBlur(np.where(across % 1 < 0.5, 1.4, 0.6), (0, 0), 1.0)

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from framekiln.contract.placement import Placement
-from framekiln_stages.flow.stage import Flow
 from framekiln_stages.shots.stage import Features, Shots
 from tests.support.media.photos import take
 from tests.support.stages.flow_factory import table, video
@@ -38,13 +37,11 @@ def clip(name: str, start: int, count: int, step: float = 0.7) -> list[np.ndarra
 
 
 def described(frames: Sequence[np.ndarray]) -> pa.Table:
-    """What Shots reads, by the real Flow and Features."""
-    pixels = table(frames)
-    columns = {}
-    for stage in (Flow(), Features()):
-        stage.setup({}, Placement())
-        made = stage(pixels)
-        columns |= {name: made[name] for name in made.column_names}
+    """What Shots reads, by the real Features."""
+    stage = Features()
+    stage.setup({}, Placement())
+    made = stage(table(frames))
+    columns = {name: made[name] for name in made.column_names}
     count = len(frames)
     keys = {"media_id": ["a.mp4"] * count, "frame_index": pa.array(range(count), pa.int32())}
     return pa.table(keys | {"time_s": np.arange(count) / 25.0} | columns).select(Shots().inputs)

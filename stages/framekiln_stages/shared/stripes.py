@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln_stages.flow.motion import Gray
+from framekiln_stages.shared.grey_images import Gray
 
 Values = NDArray[np.float32]
 
@@ -21,7 +21,7 @@ Values = NDArray[np.float32]
 # stripes of 8 to 60 px of 224 and camera motion up to 5 px: 0.35 to 1.0, 0.53 and more in seven of the kinds. Without
 # stripes 0.07 to 0.35, up to 0.48 where 3.5 stops more light clip.
 STRIPED = 0.4
-SLOWEST, NARROW = 3.0, 1.5  # bins: slower changes are smooth light (`doubts.even`); half the width of the line
+SLOWEST, NARROW = 3.0, 1.5  # bins: slower changes are smooth light (`grey_images.even`); half the width of the line
 OFFSET = 8.0  # codes, under which noise decides the logarithm
 GAIN = 100.0  # codes of an e-fold
 # Share of the frame with at least this deviation of codes around a pixel (13 of 224 px) that must be left. Of the six

@@ -1,0 +1,27 @@
+"""Grey images as flow compares them: fewer pixels, and without smooth light."""
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+Gray = NDArray[np.uint8]  # h w
+
+
+def even(image: Gray) -> Gray:
+    """Return an image without smooth light: each pixel against the mean and the contrast of its surroundings.
+
+    Windows are those of `shots.changes.residual`, 1/18 of the short side, and contrast has its floor there.
+    """
+    levels, window = image.astype(np.float32), (max(7, min(image.shape) // 18 | 1),) * 2
+    mean = cv2.blur(levels, window)
+    deviation = np.sqrt(np.maximum(cv2.blur(levels * levels, window) - mean * mean, 0) + 30.0)
+    return np.asarray(np.clip(128 + 40 * (levels - mean) / deviation, 0, 255), np.uint8)
+
+
+def reduced(image: Gray, size: int) -> Gray:
+    """Return an image with a short side of `size` px, by means over areas; a smaller one, or with 0, as it is."""
+    short = min(image.shape[:2])
+    if not size or short <= size:
+        return image
+    height, width = (max(1, round(side * size / short)) for side in image.shape[:2])
+    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
