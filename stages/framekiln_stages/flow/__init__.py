@@ -1,3 +1,3 @@
-"""Motion, camera shake and cuts, from dense optical flow between neighbouring frames."""
+"""Motion and camera shake, from dense optical flow between neighbouring frames."""
 
 from framekiln_stages.flow.stage import Flow as Flow

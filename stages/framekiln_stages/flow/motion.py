@@ -31,19 +31,21 @@ def motion(flow: Field, height: int, width: int, still: float) -> dict[str, floa
     }
 
 
-def agreement(flow: Field, back: Field) -> float:
+def agreement(flow: Field, back: Field, every: int = 1, noise: float = 0.5) -> float:
     """Return the share of pixels that the flow and the flow back lead to where they started, 0 to 1.
 
-    The bound is that of Sundaram, Brox and Keutzer 2010: half a squared px and a hundredth of the squared lengths.
-    Pixels that leave the frame do not count as agreeing, since nothing confirms them.
+    The bound is that of Sundaram, Brox and Keutzer 2010: `noise` (half a squared px there) and a hundredth of the
+    squared lengths. Pixels that leave the frame do not count as agreeing, since nothing confirms them. Of both sides
+    each `every`-th pixel is asked.
     """
     height, width = flow.shape[:2]
-    to_x = flow[..., 0] + np.arange(width, dtype=np.float32)
-    to_y = flow[..., 1] + np.arange(height, dtype=np.float32)[:, None]
+    x, y = cv2.split(flow[::every, ::every])
+    to_x = x + np.arange(0, width, every, dtype=np.float32)
+    to_y = y + np.arange(0, height, every, dtype=np.float32)[:, None]
     inside = (to_x >= 0) & (to_x <= width - 1) & (to_y >= 0) & (to_y <= height - 1)
-    returned = cv2.remap(back, to_x, to_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    off = ((flow + returned) ** 2).sum(axis=-1)
-    bound = 0.01 * ((flow**2).sum(axis=-1) + (returned**2).sum(axis=-1)) + 0.5
+    back_x, back_y = cv2.split(cv2.remap(back, to_x, to_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE))
+    off = (x + back_x) ** 2 + (y + back_y) ** 2
+    bound = 0.01 * (x * x + y * y + back_x * back_x + back_y * back_y) + noise
     return float(((off < bound) & inside).mean())
 
 

@@ -26,6 +26,7 @@ from framekiln.device import Batches, Phase, dtype_of, ready, seeded, untimed, u
 from framekiln_stages.nets.checkpoints import assign_state
 
 FEATURES, HIDDEN, CONTEXT, MOTION = 128, 96, 64, 82  # channels
+ENCODED = FEATURES + HIDDEN + CONTEXT
 AT_ONCE = 2**15  # places sampled in one call: cuDNN's sampler does not take 65,536 images
 LEVELS, RADIUS, UPDATES = 4, 3, 12  # the paper's; its accuracies of the small network are for 12 updates
 SCALE = 8
@@ -141,9 +142,18 @@ class Raft(nn.Module):
 
     def forward(self, now: Tensor, then: Tensor) -> Tensor:
         """Return the flow (float32 n 2 h w) from one image to the other."""
+        first, second = self.feature_encoder(torch.cat([now, then])).chunk(2)
+        return self.follow(torch.cat([first, self.context_encoder(now)], 1), second)
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Return all that a flow from or to images needs: features and context, n `ENCODED` H W."""
+        return torch.cat([self.feature_encoder(images), self.context_encoder(images)], 1)
+
+    def follow(self, now: Tensor, then: Tensor) -> Tensor:
+        """Return the flow (float32 n 2 h w) from encoded images to others, of which the features (n C H W) will do."""
         dtype = now.dtype
-        pyramid = correlations(*self.feature_encoder(torch.cat([now, then])).float().chunk(2))
-        hidden, context = self.context_encoder(now).split([HIDDEN, CONTEXT], 1)
+        features, hidden, context = torch.split(now, [FEATURES, HIDDEN, CONTEXT], 1)
+        pyramid = correlations(features.float(), then.float())
         hidden, context = torch.tanh(hidden), F.relu(context)
         lasts = ends(pyramid)
         start = places(hidden.shape[2], hidden.shape[3], now.device)
@@ -223,12 +233,14 @@ def padded(pixels: Tensor) -> tuple[Tensor, tuple[int, int]]:
 
 
 class Flows:
-    """Flow between images. On the CPU pairs are computed one by one: batches are not faster, and change rounding.
+    """Flow between consecutive images, each of which is encoded once.
+
+    On the CPU images and pairs are computed one by one: batches are not faster, and change rounding.
 
     Args:
         path: the file of weights; None for seeded random ones.
         placement: device and arithmetic. fp16 where it is `auto` on a GPU: see docs/log.md.
-        rows: pairs of a compiled call.
+        rows: images or pairs of a compiled call.
 
     Raises:
         ValueError: the file does not hold these weights.
@@ -238,27 +250,34 @@ class Flows:
         self._phase = phase
         self._placement, self._dtype = placement, dtype_of(placement, best="fp16")
         self._net = ready(load(path), placement, self._dtype)
-        parts = (self._net.feature_encoder, self._net.context_encoder, self._net.update_block)
-        self._batches = Batches(self._compute_flow, placement, rows, regions=parts)
+        encoders = (self._net.feature_encoder, self._net.context_encoder)
+        self._encoded = Batches(self._encode, placement, rows, regions=encoders)
+        self._followed = Batches(self._net.follow, placement, rows, regions=(self._net.update_block,))
         self._at_once = 1 if placement.device == "cpu" else rows
 
-    def __call__(self, now: Sequence[Image], then: Sequence[Image]) -> NDArray[np.float32]:
-        """Return the flow (n h w 2, px) from images (h w 3 each, of one size) to others."""
+    def __call__(self, images: Sequence[Image]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the flow (n - 1 h w 2, px) from each of n images (h w 3, of one size) to the next, and back."""
         device, pin = self._placement.device, self._placement.pin_memory
-        flows = []
-        for start in range(0, len(now), self._at_once):
-            part = slice(start, start + self._at_once)
-            with torch.inference_mode():
+        encoded = []
+        with torch.inference_mode():
+            for start in range(0, len(images), self._at_once):
                 with self._phase("upload"):
-                    pixels = [upload(images[part], device, pin=pin) for images in (now, then)]
-                flow = self._batches(*pixels)
-                with self._phase("download"):
-                    flows.append(flow.cpu().numpy())
-        return np.concatenate(flows)
+                    pixels = upload(images[start : start + self._at_once], device, pin=pin)
+                encoded.append(self._encoded(pixels))
+            every, sides = torch.cat(encoded), images[0].shape[:2]
+            return self._follow(every[:-1], every[1:], sides), self._follow(every[1:], every[:-1], sides)
 
-    def _compute_flow(self, now: Tensor, then: Tensor) -> Tensor:
-        height, width = now.shape[1:3]
-        values = (padded(pixels.permute(0, 3, 1, 2).float() / 127.5 - 1) for pixels in (now, then))
-        (first, (top, left)), (second, _) = values
-        flow: Tensor = self._net(first.to(self._dtype), second.to(self._dtype))
-        return flow[:, :, top : top + height, left : left + width].permute(0, 2, 3, 1).contiguous()
+    def _encode(self, pixels: Tensor) -> Tensor:
+        values, _ = padded(pixels.permute(0, 3, 1, 2).float() / 127.5 - 1)
+        return self._net.encode(values.to(self._dtype))
+
+    def _follow(self, now: Tensor, then: Tensor, sides: tuple[int, ...]) -> NDArray[np.float32]:
+        flows = []
+        pairs = (torch.split(encoded, self._at_once) for encoded in (now, then[:, :FEATURES]))
+        for first, second in zip(*pairs, strict=True):
+            flow = self._followed(first, second)
+            top, left = ((whole - side) // 2 for whole, side in zip(flow.shape[2:], sides, strict=True))
+            flow = flow[:, :, top : top + sides[0], left : left + sides[1]].permute(0, 2, 3, 1)
+            with self._phase("download"):
+                flows.append(flow.cpu().numpy())
+        return np.ascontiguousarray(np.concatenate(flows))

@@ -20,8 +20,8 @@ from framekiln_stages.shared.stripes import without_stripes
 Field = NDArray[np.float32]
 Flows = Callable[[Gray, Gray], Field]
 
-# Short side in px. At 224 px the finer flow takes five times as long, and residuals of cuts and of motion lie no further
-# apart on the material of `Features.Config.cut_residual`.
+# Short side in px. At 224 px the finer flow takes five times as long, and residuals of cuts and of motion lie no
+# further apart on the material of `Features.Config.cut_residual`.
 SIDE = 112
 SMALLEST = 16  # px: DIS matches patches of 8 px on a pyramid
 # Residual of the rough flow below which the finer one is not asked: under a third of `half`, so that a cut stands out

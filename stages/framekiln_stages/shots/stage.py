@@ -51,9 +51,9 @@ class Features(Stage):
     class Config(Stage.Config):
         """The limit of the score."""
 
-        # Residual that scores 0.5. Chosen on ten photos and four films: of 205 pairs of neighbours in shots at 25 frames
-        # a second none has over 0.06, of 312 cuts, 12 between speakers before one wall, none under 0.26. On as many
-        # others: 0.10 and 0.24.
+        # Residual that scores 0.5. Chosen on ten photos and four films: of 205 pairs of neighbours in shots at 25
+        # frames a second none has over 0.06, of 312 cuts, 12 between speakers before one wall, none under 0.26. On as
+        # many others: 0.10 and 0.24.
         cut_residual: Positive = 0.19
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002

@@ -58,7 +58,7 @@ def test_it_has_as_many_parameters_as_published():
 def test_rubberwhale_is_followed_within_a_third_of_a_pixel(precision):
     (now, then), truth = rubberwhale()
     net = Flows(weights("raft_small_torchvision.pth"), Placement(precision=precision), 1)
-    assert off(net([now], [then])[0], truth) <= 0.35
+    assert off(net([now, then])[0][0], truth) <= 0.35
 
 
 def pairs() -> list[np.ndarray]:
@@ -71,10 +71,23 @@ def test_pairs_in_a_batch_say_what_they_say_alone(make):
     net = make()._raft
     frames = torch.from_numpy(np.stack(pairs()))
     with torch.inference_mode():
-        together = net._compute_flow(frames[:-1], frames[1:])
-        alone = torch.cat([net._compute_flow(frames[i : i + 1], frames[i + 1 : i + 2]) for i in range(3)])
-    assert (together - alone).abs().max() < 1e-3
-    assert torch.equal(torch.from_numpy(net(pairs()[:-1], pairs()[1:])), alone)
+        together, alone = net._encode(frames), torch.cat([net._encode(frames[i : i + 1]) for i in range(4)])
+        flows = net._follow(together[:-1], together[1:], frames.shape[1:3])
+    apart = [net(pairs()[i : i + 2])[0] for i in range(3)]
+    assert (together - alone).abs().max() < 1e-3 and np.abs(flows - np.concatenate(apart)).max() < 1e-3
+    assert np.array_equal(net(pairs())[0], np.concatenate(apart))
+
+
+def test_the_flow_back_is_that_of_the_frames_in_reverse(make):
+    net = make()._raft
+    assert np.allclose(net(pairs()[:2])[1], net(pairs()[1::-1])[0], atol=1e-3)
+
+
+def test_each_frame_is_encoded_once(make):
+    net, seen = make()._raft, []
+    net._net.feature_encoder.register_forward_hook(lambda *call: seen.append(len(call[2])))
+    net(pairs())
+    assert sum(seen) == 4
 
 
 @pytest.mark.heavy
@@ -184,7 +197,7 @@ def test_a_compiled_network_is_equal_for_sizes_that_come_again(monkeypatch):
     take_failures()
     plain, compiled = (Flows(None, Placement(compile=way), 1) for way in (False, True))
     for image in pairs()[:2], [window(photo("china.jpg"), 9, 9, 128, 128)] * 2, pairs()[1:3]:
-        assert np.allclose(compiled(image[:1], image[1:]), plain(image[:1], image[1:]), atol=1e-3)
+        assert np.allclose(compiled(image)[0], plain(image)[0], atol=1e-3)
     assert (take_failures(), counters["stats"]["unique_graphs"]) == ([], 8), (
         "encoders, first and later updates; two sizes"
     )
