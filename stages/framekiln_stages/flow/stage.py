@@ -79,7 +79,7 @@ class Flow(PixelStage):
     Motion and shake are null where the flow back does not confirm the flow, for instance at a cut.
     """
 
-    version = 5  # 5: a rough flow back confirms what it can; cuts are `features`'
+    version = 5  # 5: a rough flow back confirms what it can; cuts are of `features`
     scope = Scope.CLIP
     halo = 2  # shake compares the motion i -> i+1 with i+1 -> i+2
     dummy_weights = True
