@@ -20,6 +20,7 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile, shown_path, status_of
 from framekiln.media.media_ids import is_url
 from framekiln.output.damage import check_is_output
+from framekiln.output.kept_tables import KeptTables
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import read_units
 from framekiln.reporting.kit.texts import plain_table
@@ -218,7 +219,8 @@ class Output:
 
         store = self._store.check_folder()
         if again or run is not None or not store.exists(NAME):
-            return write_report(store, run)
+            with KeptTables(store.root) as tables:
+                return write_report(tables, run)
         return store.url(NAME)
 
     def profile(self, run: str | None = None) -> RunProfile:

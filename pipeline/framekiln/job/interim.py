@@ -15,6 +15,7 @@ from typing import Self
 
 from framekiln.contract.errors import FramekilnError, OutputError
 from framekiln.job.outcome import TablesSoFar, make_result, recorded_profile
+from framekiln.output.kept_tables import KeptTables
 from framekiln.output.lease import Lease
 from framekiln.output.object_store import Store
 from framekiln.profiling.run_profile import RunProfile
@@ -48,7 +49,8 @@ class _Writer:
     def report(self) -> None:
         from framekiln.reporting.html import write_report
 
-        write_report(self.store)
+        with KeptTables(self.store.root, self.store.run) as tables:
+            write_report(tables)
 
 
 class Interim:

@@ -17,13 +17,15 @@ from framekiln.contract.output_names import ERRORS, FRAMES
 from framekiln.contract.row_errors import DECODE, PASSED_OVER
 from framekiln.contract.row_errors import SCHEMA as FAILURES
 from framekiln.media.units import Unit
+from framekiln.output.kept_tables import KeptTables
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import read_units
 from framekiln.planning.plan import Plan
 from framekiln.profiling.run_profile import RunProfile, profile_of
 from framekiln.profiling.stats.progress import RunTotals
-from framekiln.runtime.run.record import write_run_record
+from framekiln.runtime.run.progress import FINISHED, LATER
+from framekiln.runtime.run.record import read_earlier, write_run_record
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
 from framekiln.runtime.second_pass.second_pass import (
@@ -168,13 +170,25 @@ def conclude(store: Store, request: RunRequest, work: Workload, figures: RunTota
     """
     from framekiln.reporting.html import NAME, write_report  # templates and charts, which no worker needs
 
-    result = make_result(work, count_rows(store, {}), figures, started, recorded_profile(store, request, work))
-    is_new = write_run_record(store, request, result)
-    recordings = tuple(request.profilers.report(store)) if work.left else ()
-    report = None
-    with suppress(FileNotFoundError):  # a shard replaces tables
-        report = write_report(store) if is_new or not store.exists(NAME) else store.url(NAME)
+    profile = recorded_profile(store, request, work)
+    with KeptTables(store.root, store.run) as tables:
+        counted = _read_counts(store, request, work) or count_rows(tables, {})
+        result = make_result(work, counted, figures, started, profile)
+        is_new = write_run_record(store, request, result)
+        recordings = tuple(request.profilers.report(store)) if work.left else ()
+        report = None
+        with suppress(FileNotFoundError):  # a shard replaces tables
+            report = write_report(tables) if is_new or not store.exists(NAME) else store.url(NAME)
     return replace(result, recordings=recordings, report=report)
+
+
+def _read_counts(store: Store, request: RunRequest, work: Workload) -> tuple[int, Counter[str]] | None:
+    """Return the counts of the run that wrote the tables, where nothing has changed since; None where they may have."""
+    before = read_earlier(store) or {}
+    is_of_all = before.get("state") == FINISHED and LATER not in before and before.get("shard") is None
+    if work.changed or request.shard is not None or not is_of_all or not {"frames", "errors"} <= before.keys():
+        return None
+    return before["frames"], Counter({**before["errors"], PASSED_OVER: before.get("passed_over", 0)})
 
 
 def recorded_profile(store: Store, request: RunRequest, work: Workload) -> RunProfile | None:

@@ -2,20 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from framekiln.output.kept_tables import MOST_FILES, spread
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import check_types
 
-T = TypeVar("T")
-
 MOST_ROWS = 200_000  # a histogram of so many differs from that of all rows by less than it can show
-MOST_FILES = 400  # opening one in a bucket takes a tenth of a second
 _BATCH = 16_384  # rows decoded at a time
 _LONGEST = 120  # characters of a text that are kept
 
@@ -53,12 +50,6 @@ def find_table(store: Store, name: str, expected: pa.Schema | None = None) -> Ta
     return TableFiles(name=name, files=files, counts=tuple(store.count_rows(path, expected) for path in files))
 
 
-def spread(items: Sequence[T], most: int) -> list[T]:
-    """Return at most `most` of the items, evenly spaced."""
-    count = len(items)
-    return [items[int((i + 0.5) * count / most)] for i in range(most)] if count > most else list(items)
-
-
 def batches(
     store: Store,
     path: str,
@@ -79,7 +70,7 @@ def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_fi
     """Return every n-th row of evenly spaced files, as many as the limits allow."""
     chosen = spread(list(zip(table.files, table.counts, strict=True)), most_files)
     every = max(1, -(-sum(rows for _, rows in chosen) // most_rows))
-    schema, leaves = readable(store, table.files[0]) if table.files else (pa.schema([]), {})
+    schema, leaves = readable(store, chosen[0][0]) if chosen else (pa.schema([]), {})
     parts: dict[str, list[pa.Array]] = {name: [] for name in leaves}
     read = taken = 0
     for path, _ in chosen:

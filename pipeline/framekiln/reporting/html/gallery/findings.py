@@ -18,10 +18,11 @@ from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import OutputError
 from framekiln.contract.output_names import IMAGES
 from framekiln.contract.stage import Stage
+from framekiln.output.kept_tables import MOST_FILES, spread
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import optional
 from framekiln.planning.step import is_file_column
-from framekiln.reporting.table_rows import TableFiles, batches, find_table, is_list, readable, spread
+from framekiln.reporting.table_rows import TableFiles, batches, find_table, is_list, readable
 
 COUNT = 24  # a screenful or two
 FRAMES_OF_CLIP = 4  # at most, where there are fewer files than thumbnails
@@ -51,7 +52,7 @@ class Pick:
 def spread_frames(store: Store, table: TableFiles, most: int = COUNT) -> list[Pick]:
     """Return sorted frames of as many files as possible, half photos and half clips where there are enough."""
     picks: dict[str, list[Pick]] = defaultdict(list)
-    for file in spread(table.files, FILES_READ):
+    for file in _sample_files(table):
         for batch in batches(store, file, [*KEYS, "media_type", "time_s"]):
             for row in batch.filter(_find_early(batch)).select([*KEYS, "media_type"]).to_pylist():
                 if len(picks[row["media_id"]]) < MOST_DECODED:
@@ -66,6 +67,11 @@ def spread_frames(store: Store, table: TableFiles, most: int = COUNT) -> list[Pi
     return sorted(pick for name in shown for pick in spread(candidates[name], each))
 
 
+def _sample_files(table: TableFiles) -> list[str]:
+    """Return some of the files whose values are sampled, which are open."""
+    return spread(spread(table.files, MOST_FILES), FILES_READ)
+
+
 def _find_early(batch: pa.RecordBatch) -> pa.Array:
     return pc.fill_null(pc.less_equal(batch["time_s"], FIRST_S), True)
 
@@ -75,16 +81,17 @@ def frames_with_findings(store: Store, table: TableFiles, stages: Mapping[str, S
 
     Most frames of a collection have no face, but a report on faces must show some.
     """
-    if not table.files:
+    files = _sample_files(table)
+    if not files:
         return []
-    _, leaves = readable(store, table.files[0])
+    _, leaves = readable(store, files[0])
     evidence = {  # columns that show whether a step has a result for a frame
         step: [one.name for one in stage.outputs if one.name in leaves and (is_list(one.type) or is_file_column(one))]
         for step, stage in stages.items()
     }
     columns = [*KEYS, "media_type", "time_s", *(leaves[name] for names in evidence.values() for name in names)]
     picks: dict[str, dict[str, Pick]] = {step: {} for step, names in evidence.items() if names}
-    for file in spread(table.files, FILES_READ):
+    for file in files:
         for batch in batches(store, file, columns):
             for step, by_file in picks.items():
                 if len(by_file) >= most:
