@@ -8,8 +8,9 @@ import cv2
 import numpy as np
 
 from benchmarks.accuracy import AccuracyFigure
+from framekiln_stages.lighting.photometry import LINEAR
 from tests.support.media.photos import PHOTOS
-from tests.support.stages.lighting_factory import even_scene, gain, light, photo
+from tests.support.stages.lighting_factory import ball, even_scene, gain, light, photo
 
 STOPS = (-6.0, -4.0, -2.0, -1.0)  # darker, so that nothing is clipped at the top
 _figure = partial(AccuracyFigure, "lighting", better="lower")
@@ -17,7 +18,7 @@ _figure = partial(AccuracyFigure, "lighting", better="lower")
 
 def measure() -> list[AccuracyFigure]:
     """Return the figures of lighting."""
-    return [_exposure(), _ties(), _direction()]
+    return [_exposure(), _ties(), _direction(), *_spheres()]
 
 
 def _exposure() -> AccuracyFigure:
@@ -54,3 +55,30 @@ def _direction() -> AccuracyFigure:
     return _figure(
         f"a scene lit from {len(errors)} sides", "error of the direction, degrees", float(np.mean(errors)), None
     )
+
+
+def _spheres() -> list[AccuracyFigure]:
+    """Return the share of spheres with a direction, and that of a wrong one, before walls of three kinds."""
+    chance, figures = np.random.default_rng(7), list[AccuracyFigure]()
+    for name in ("even walls", "gradients", "blurred photos"):
+        errors = []
+        for _ in range(100):
+            height, width = ((224, 398), (224, 299), (398, 224))[chance.integers(3)]
+            angle, radius = chance.uniform(0, 360), chance.uniform(0.08, 0.35)
+            y, x = np.mgrid[:height, :width]
+            wall = np.full((height, width), chance.uniform(0.02, 0.7))
+            if name == "gradients":
+                wall = 0.15 + 0.4 * (x / width if chance.random() < 0.5 else y / height)
+            if name == "blurred photos":
+                image = cv2.resize(photo(PHOTOS[chance.integers(3)])[..., 1], (width, height))
+                wall = LINEAR[cv2.GaussianBlur(image, (0, 0), chance.uniform(4, 16))]
+            room = radius * min(height, width) / np.array([width, height])
+            image = ball(height, width, angle, at=chance.uniform(room, 1 - room), radius=radius, wall=wall)
+            found = light(image)[0]["light_direction"]
+            errors.append(None if found is None else abs((found - angle + 180) % 360 - 180))
+        data = f"{len(errors)} spheres before {name}"
+        given = sum(error is not None for error in errors) / len(errors)
+        wrong = sum(error is not None and error > 5 for error in errors) / len(errors)
+        figures.append(AccuracyFigure("lighting", data, "share with a direction", given))
+        figures.append(_figure(data, "share off by more than 5 degrees", wrong))
+    return figures

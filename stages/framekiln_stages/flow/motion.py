@@ -72,6 +72,7 @@ def shake(now: Camera | None, then: Camera | None, height: int, width: int) -> f
     """Return the change of camera motion between pairs of frames: RMS over the frame, in diagonals.
 
     A steady pan, tilt, roll or zoom gives 0. A value of 0.001 is two pixels of a full-HD frame.
+    It is no speed: trembling turns round within a few frames, so it does not grow with the time between them.
     """
     if now is None or then is None:
         return None

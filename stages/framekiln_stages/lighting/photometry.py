@@ -1,4 +1,4 @@
-"""Formulas for the light of one image.
+"""Formulas for the amount and colour of the light of one image.
 
 Pixels are taken for sRGB, and decoded by the curve of IEC 61966-2-1 from tables of 256 values.
 
@@ -24,17 +24,10 @@ TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 
 _PARTS = [np.rint(LINEAR * weight * 65535).astype(np.uint16) for weight in TO_XYZ[1]]
 ALL = np.arange(65536)
 LEVELS = ALL / 65535
-LIGHTNESS = np.where(LEVELS > 216 / 24389, 116 * np.cbrt(LEVELS) - 16, LEVELS * 24389 / 27)  # CIE L*, 0 to 100
-LIGHTNESS_SQUARED = LIGHTNESS**2
-SHADES = LIGHTNESS.astype(np.float32)
+_CURVE = np.where(LEVELS > 216 / 24389, 116 * np.cbrt(LEVELS) - 16, LEVELS * 24389 / 27)
+LIGHTNESS = _CURVE.astype(np.float32)  # CIE L*, 0 to 100
 MID_GREY = 0.18  # of linear luminance: the grey card
 DARKEST = float(LINEAR[1])  # the least light above none in 8 bits, 9.2 stops under mid-grey
-# Parts of a frame in which light is told by shading. Windows have 1/16 of the short side: of 16, 20, 24 and 32 this is
-# best before bricks (spheres 0.4 degrees off, and 3 to 10 with the others).
-WINDOWS = 16
-ROUGH = 1.5  # L*, deviation from a plane: between noise of 2 codes (0.8) and 3; skin with pores and hair has more
-SLOPE = 0.2  # L* a px of half the size: 22 over 224 px; noise of 2 codes has 0.01 in a window
-SHADED = 0.02  # share of the frame from which shading counts; from twice that on it alone: a sphere of 0.25 has 0.07
 SECOND_DIFFERENCE = np.array([[1, -2, 1], [-2, 4, -2], [1, -2, 1]], np.float32)
 
 
@@ -70,16 +63,18 @@ def largest(image: Image) -> NDArray[np.uint8]:
     return cv2.max(cv2.max(red, green), blue)
 
 
-def clipping(image: Image) -> dict[str, float]:
-    """Return the shares of pixels within one code of either end of the scale, which is JPEG's rounding error."""
-    top = largest(image)
+def clipping(top: NDArray[np.uint8]) -> dict[str, float]:
+    """Return the shares of pixels within one code of either end of the scale, which is JPEG's rounding error.
+
+    `top`: as `largest` returns it.
+    """
     return {
         "clipped_shadows": np.count_nonzero(top <= 1) / top.size,
         "clipped_highlights": np.count_nonzero(top >= 254) / top.size,
     }
 
 
-def colour(image: Image) -> dict[str, float | None]:
+def colour(image: Image, top: NDArray[np.uint8]) -> dict[str, float | None]:
     """Return the colour temperature in K and the tint (Duv) of the light in the image.
 
     The light's colour is estimated by shades of grey with the Minkowski norm 6 (Finlayson and Trezzi 2004) over pixels
@@ -91,8 +86,7 @@ def colour(image: Image) -> dict[str, float | None]:
     - where under 1 % of the pixels are clipped neither at white nor at black: a title on black has no light;
     - where the estimate is darker than code 16, since its steps of 6 % would decide the colour.
     """
-    top = largest(image)
-    unclipped = (top < 254).astype(np.uint8)
+    unclipped = (top < 254).view(np.uint8)
     light = np.array(cv2.mean(cv2.LUT(image, SIXTH), unclipped)[:3]) ** (1 / 6)
     unknown: dict[str, float | None] = {"colour_temperature": None, "tint": None}
     if np.count_nonzero((top > 1) & (top < 254)) < 0.01 * top.size or light.max() < LINEAR[16]:
@@ -115,75 +109,6 @@ def duv(x: float, y: float) -> float:
     distance = math.hypot(u - 0.292, v - 0.24)
     locus = (-0.00616793, 0.0893944, -0.5179722, 1.5317403, -2.4243787, 1.925865, -0.471106)
     return distance - float(np.polyval(locus, math.acos((u - 0.292) / distance)))
-
-
-def direction(light: Luminance) -> dict[str, float | None]:
-    """Return the direction of the light in degrees, and the share of variance that it explains, 0 to 1.
-
-    Where enough of the frame is shaded smoothly, it is the mean slope of lightness there: a lit subject tells its
-    direction wherever it stands and before any even wall. Steps between things do not count. Elsewhere it is the side
-    to which the frame gets lighter: see `_fit_plane`. The direction is None where the frame rises by less than 2.3 L*,
-    which is the least difference that an eye sees (Mahy et al. 1994).
-    """
-    across, down, strength = _fit_plane(light)
-    height, width = light.shape
-    is_flat = abs(across) * width + abs(down) * height < 2.3
-    half = (width + 1) // 2, (height + 1) // 2  # a quarter of the work, and half of the noise
-    right, below, share = _measure_shading(cv2.resize(np.take(SHADES, light), half, interpolation=cv2.INTER_AREA))
-    trust = min(1.0, max(0.0, share / SHADED - 1))
-    if trust and (length := math.hypot(right, below)):
-        other = max(math.hypot(across, down), 1e-9)
-        across, down = (trust * by / length + (1 - trust) * at / other for by, at in ((right, across), (below, down)))
-        is_flat = False
-    return {
-        "light_direction": None if is_flat else turn(math.degrees(math.atan2(-down, across))),
-        "light_strength": strength,
-    }
-
-
-def _measure_shading(lightness: NDArray[np.float32]) -> tuple[float, float, float]:
-    """Return the mean slope of smooth parts in L* a px, to the right and down, and the share of parts with a slope.
-
-    Each part is a plane in a window of this image, fitted by least squares.
-    """
-    window = round(min(lightness.shape) / WINDOWS) | 1
-    if window < 5 or min(lightness.shape) < 3 * window:
-        return 0.0, 0.0, 0.0
-    at, level = np.arange(window, dtype=np.float32) - window // 2, lightness - lightness.mean()
-    spread, ones = float((at**2).mean()), np.ones(window, np.float32)
-    ramp = at / (window**2 * spread)
-    inside = (slice(window // 2, -(window // 2)),) * 2
-    across, down = (cv2.sepFilter2D(level, -1, *taps)[inside] for taps in ((ramp, ones), (ones, ramp)))
-    mean, power = (cv2.blur(values, (window, window))[inside] for values in (level, level * level))
-    squares = across * across + down * down
-    smooth = power - mean * mean - spread * squares < ROUGH**2
-    right, below = (float((slope * smooth).mean()) for slope in (across, down))
-    return right, below, float((smooth & (squares > SLOPE**2)).mean())
-
-
-def _fit_plane(light: Luminance) -> tuple[float, float, float]:
-    """Return the slope of the frame to the right and down in L* a px, and its R squared.
-
-    A plane is fitted by least squares to the lightness of cells, at most 32 along the shorter side. The weights are
-    round, and fall to 0 at that side's ends. So a plain ramp is exact in a frame of any shape, and so is a subject in
-    its middle. It is the image's balance of light, dark trousers included, not a lamp in the room.
-    """
-    height, width = light.shape
-    cell = max(1.0, min(height, width) / 32)
-    rows, columns = max(1, round(height / cell)), max(1, round(width / cell))
-    cells = LIGHTNESS[cv2.resize(light, (columns, rows), interpolation=cv2.INTER_AREA)]
-    x, y = ((np.arange(count) - (count - 1) / 2) * side / count for count, side in ((columns, width), (rows, height)))
-    weights = np.clip(1 - (x**2 + y[:, None] ** 2) / (min(height, width) / 2) ** 2, 0, None) ** 0.5
-    weights /= max(float(weights.sum()), 1e-9)
-    fit = [(float((weights * cells * at).sum()), max(float((weights * at**2).sum()), 1e-9)) for at in (x, y[:, None])]
-    (across, wide), (down, high) = ((moment / spread, spread) for moment, spread in fit)
-    variance = float((weights * cells**2).sum() - (weights * cells).sum() ** 2)
-    return across, down, min(1.0, (across**2 * wide + down**2 * high) / max(variance, 1e-9))
-
-
-def turn(degrees: float) -> float:
-    """Return an angle as a 32-bit float from 0 to below 360."""
-    return float(np.float32(degrees % 360.0)) % 360.0
 
 
 def noise(image: Image) -> float | None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from framekiln.contract import Drawing, Image, Placement, Scope, Stage, Table, Weights, field, views
 from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID, is_pixel_column
 from framekiln_stages.lighting import photometry
+from framekiln_stages.lighting.shading import direction
 from framekiln_stages.shared.result_agreement import equal_share, float_values, mean_distance
 
 OUTPUTS = pa.schema(
@@ -37,7 +38,12 @@ OUTPUTS = pa.schema(
         field(
             "tint", pa.float32(), "Duv, distance from the Planckian locus: above 0 green, below magenta; neutral 0.003"
         ),
-        field("light_direction", pa.float32(), "side from which the frame is lit: 0 right, 90 up, below 360", "degree"),
+        field(
+            "light_direction",
+            pa.float32(),
+            "side from which the light comes: 0 right, 90 up, below 360; null where nothing tells it",
+            "degree",
+        ),
         field(
             "light_strength", pa.float32(), "share of the coarse variance of lightness that this side explains, 0 to 1"
         ),
@@ -66,7 +72,7 @@ class Lighting(Stage):
     Colour and direction are null where an image does not determine them: see `colour` and `direction`.
     """
 
-    version = 4  # 4: direction by shading, wherever the subject stands; no colour of a title on black
+    version = 5  # 5: direction of a solid, or of the whole frame, or none
     thread_safe = True
     outputs = OUTPUTS
 
@@ -109,18 +115,15 @@ class Lighting(Stage):
         levels, counts = photometry.histogram(light)
         ranks = levels[np.searchsorted(counts.cumsum(), np.array([0.01, 0.5, 0.99]) * light.size)]
         low, median, high = (photometry.stops(photometry.LEVELS[rank]) for rank in ranks)
-        # Sums, not `@`: on a busy machine the threads of BLAS wait for each other, 16 ms instead of 0.2.
-        tables = (photometry.LEVELS, photometry.LIGHTNESS, photometry.LIGHTNESS_SQUARED)
-        used = tables if len(levels) == len(tables[0]) else [table[levels] for table in tables]
-        mean, lightness, squared = (float((counts * table).sum()) / light.size for table in used)
+        lightness, top = np.take(photometry.LIGHTNESS, light), photometry.largest(image)
         far = abs(median) >= self.config.key_stops
         own = {
-            "exposure": photometry.exposure(mean),
-            "contrast": math.sqrt(max(0.0, squared - lightness**2)) / 100,
+            "exposure": photometry.exposure(cv2.mean(light)[0] / 65535),
+            "contrast": float(cv2.meanStdDev(lightness)[1].item()) / 100,
             "dynamic_range": high - low,
             "lighting_key": "mid-key" if not far else "low-key" if median < 0 else "high-key",
         }
-        return own | photometry.clipping(image) | photometry.colour(image) | photometry.direction(light)
+        return own | photometry.clipping(top) | photometry.colour(image, top) | direction(lightness)
 
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
         """Return mean differences in the columns' units; drift is the largest as a fraction of its `REACH`."""
@@ -196,7 +199,11 @@ class Steadiness(Stage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """Least change from one frame to the next that counts as a jump."""
+        """Least change from one frame to the next that counts as a jump.
+
+        There is no limit in seconds: a change of lamps, or of a camera's setting, lies between two frames at any rate.
+        A slow change has larger steps at a lower rate, which the median step allows for (`deviations`).
+        """
 
         exposure_jump: float = 1 / 3  # stop: one click of a camera's exposure dial
         # mired: the weakest correction filter sold, 1/8 CTO; a quarter of it is just noticeable (Judd 1932).

@@ -17,7 +17,7 @@ from framekiln.contract.placement import Placement
 from framekiln_stages.lighting.photometry import LINEAR, duv, noise, temperature
 from framekiln_stages.lighting.stage import Lighting
 from tests.support.media.photos import PHOTOS
-from tests.support.stages.lighting_factory import even_scene, gain, light, photo
+from tests.support.stages.lighting_factory import ball, even_scene, gain, light, photo
 
 
 @pytest.mark.parametrize("name", PHOTOS)
@@ -145,40 +145,32 @@ def angle_between(one: float, other: float) -> float:
     return abs((one - other + 180) % 360 - 180)
 
 
-@pytest.mark.parametrize("name", PHOTOS)
-def test_turning_and_mirroring_the_picture_turns_the_light(name):
-    image = photo(name)
-    views = [image, np.rot90(image), np.rot90(image, 2), image[:, ::-1], image[::-1]]
-    rows = light(*(np.ascontiguousarray(view) for view in views))
-    angle = rows[0]["light_direction"]
-    for row, want in zip(rows, [angle, angle + 90, angle + 180, 180 - angle, -angle], strict=True):
-        assert angle_between(row["light_direction"], want) < 1
-        assert row["light_strength"] == pytest.approx(rows[0]["light_strength"], abs=0.01)
-
-
-@pytest.mark.parametrize("angle", range(0, 360, 45))
-def test_a_lamp_put_beside_an_evenly_lit_scene_is_found(angle):
-    image = even_scene()
+def beside(image: np.ndarray, angle: float, stops: float) -> np.ndarray:
+    """An image under a lamp at its side, which changes the light by this much across the image."""
     height, width = image.shape[:2]
     y, x = np.mgrid[:height, :width]
     turn = math.radians(angle)
     side = (x / width - 0.5) * math.cos(turn) - (y / height - 0.5) * math.sin(turn)
-    (row,) = light(gain(image, 2 ** (2 * side)[..., None]))
+    return gain(image, 0.5 * 2 ** (stops * side)[..., None])
+
+
+@pytest.mark.parametrize("name", PHOTOS)
+def test_turning_and_mirroring_the_picture_turns_the_light(name):
+    for image, told in ((photo(name), False), (beside(photo(name) // 8 + 60, 40, 4), True)):
+        views = [image, np.rot90(image), np.rot90(image, 2), image[:, ::-1], image[::-1]]
+        rows = light(*(np.ascontiguousarray(view) for view in views))
+        angle = rows[0]["light_direction"]
+        assert [row["light_direction"] is not None for row in rows] == [told] * 5  # things tell no light
+        for row, turned in zip(rows, [(1, 0), (1, 90), (1, 180), (-1, 180), (-1, 0)], strict=True):
+            assert not told or angle_between(row["light_direction"], turned[0] * angle + turned[1]) < 1
+            assert row["light_strength"] == pytest.approx(rows[0]["light_strength"], abs=0.01)
+
+
+@pytest.mark.parametrize("angle", range(0, 360, 45))
+def test_a_lamp_put_beside_an_evenly_lit_scene_is_found(angle):
+    (row,) = light(beside(even_scene(), angle, 2))
     assert angle_between(row["light_direction"], angle) < 10
     assert row["light_strength"] > 0.6
-
-
-def ball(height, width, angle, *, at=(0.5, 0.5), radius=0.35, wall=0.2):
-    """A matt sphere, lit from an angle and somewhat from the front, before a wall that is even or given by place."""
-    y, x = np.mgrid[:height, :width]
-    radius *= min(height, width)
-    across, up = (x - at[0] * width) / radius, (at[1] * height - y) / radius
-    inside = across**2 + up**2 < 1
-    depth = np.sqrt(np.clip(1 - across**2 - up**2, 0, None))
-    turn = math.radians(angle)
-    shade = np.clip(0.8 * (across * math.cos(turn) + up * math.sin(turn)) + 0.6 * depth, 0, None)
-    codes = 255 * np.where(inside, 0.05 + 0.7 * shade, wall) ** (1 / 2.2)
-    return np.repeat(codes.astype(np.uint8)[..., None], 3, axis=2)
 
 
 @pytest.mark.parametrize("shape", [(480, 640), (360, 640), (640, 360), (400, 400), (300, 900)])
@@ -209,6 +201,29 @@ def test_a_plain_ramp_is_exact_in_frames_of_any_shape(shape, angle):
     codes = 255 * (((lightness + 16) / 116) ** 3) ** (1 / 2.2)
     (row,) = light(np.repeat(codes.clip(0, 255).astype(np.uint8)[..., None], 3, axis=2))
     assert angle_between(row["light_direction"], angle) < 1 and row["light_strength"] > 0.99
+
+
+@pytest.mark.parametrize("at", [(0.3, 0.3), (0.7, 0.6)])
+@pytest.mark.parametrize("radius", [0.12, 0.25])
+def test_a_sphere_before_a_gradient_or_a_blurred_scene_gives_its_own_direction(at, radius):
+    y, x = np.mgrid[:224, :299]
+    scene = LINEAR[cv2.GaussianBlur(cv2.resize(photo("flower.jpg")[..., 1], (299, 224)), (0, 0), 12)]
+    walls, angles = (0.15 + 0.4 * x / 299, 0.5 - 0.3 * y / 224, scene), (10, 130, 250)
+    tried = [(wall, angle) for wall in walls for angle in angles]
+    rows = light(*(ball(224, 299, angle, at=at, radius=radius, wall=wall) for wall, angle in tried))
+    found = [(row["light_direction"], angle) for row, (_, angle) in zip(rows, tried, strict=True)]
+    assert all(angle_between(told, angle) < 5 for told, angle in found if told is not None)
+    assert sum(told is not None for told, _ in found) >= 6
+
+
+def test_a_lamp_lights_a_face_but_its_direction_is_not_told_by_it():
+    """Hair, brow and chin are no solid that is known: no direction, rather than one that is 10 to 60 degrees off."""
+    face = photo("grace_hopper.jpg")
+    y, x = np.mgrid[-1 : 1 : face.shape[0] * 1j, -1 : 1 : face.shape[1] * 1j]
+    for angle in range(0, 360, 60):
+        across, up = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+        shade = 0.6 + 0.6 * (x * across - y * up) * (x**2 + y**2 < 0.6)
+        assert light(gain(face, shade.clip(0.1)[..., None]))[0]["light_direction"] is None
 
 
 # Noise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import cv2
@@ -40,3 +41,16 @@ def gain(image: np.ndarray, by) -> np.ndarray:
     level = np.clip(LINEAR[image] * by, 0, 1)
     encoded = np.where(level <= 0.0031308, 12.92 * level, 1.055 * level ** (1 / 2.4) - 0.055)
     return np.rint(255 * encoded).astype(np.uint8)
+
+
+def ball(height: int, width: int, angle: float, *, at=(0.5, 0.5), radius: float = 0.35, wall=0.2) -> np.ndarray:
+    """A matt sphere, lit from an angle and somewhat from the front, before a wall that is even or given by place."""
+    y, x = np.mgrid[:height, :width]
+    radius *= min(height, width)
+    across, up = (x - at[0] * width) / radius, (at[1] * height - y) / radius
+    inside = across**2 + up**2 < 1
+    depth = np.sqrt(np.clip(1 - across**2 - up**2, 0, None))
+    turn = math.radians(angle)
+    shade = np.clip(0.8 * (across * math.cos(turn) + up * math.sin(turn)) + 0.6 * depth, 0, None)
+    codes = 255 * np.where(inside, 0.05 + 0.7 * shade, wall) ** (1 / 2.2)
+    return np.repeat(codes.astype(np.uint8)[..., None], 3, axis=2)
