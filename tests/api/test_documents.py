@@ -20,7 +20,7 @@ from tests.support.machine.command_line import ROOT
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "python.md").read_text("utf-8"), re.S | re.M)
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 MODULES = [f"framekiln.api.{item.name}" for item in pkgutil.iter_modules(framekiln.api.__path__)]
-CONTRACT = ["framekiln.contract.function_stage", "framekiln.contract.function_stage"]
+CONTRACT = ["framekiln.contract.function_stage", "framekiln.contract.errors"]
 
 
 def run_script(path: Path, folder: Path) -> str:

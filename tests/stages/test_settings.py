@@ -27,7 +27,7 @@ WRONG = {
         *({"mask_folder": "", "region": "files"}, {"dilate": -1}, {"margin": float("nan")}, {"feather": 9}),
         *({"max_side": 100}, {"max_side": 0}, {"min_probability": 2}, {"min_share": 0.5, "max_share": 0.4}),
     ],
-    "lighting:Lighting": [{"noise_pixels": "full"}],
+    "quality:Quality": [{"pixels": "full"}],
     "mouth:Mouth": [{"max_faces": 0}, {"min_presence_confidence": 2.0}],
     "objects:Objects": [
         *({"model": "sam3"}, {"prompt_file": "", "prompts": "points"}, {"prompt_file": "a.csv"}),

@@ -17,10 +17,24 @@ FramekilnError
 """
 
 import difflib
+import re
 from collections.abc import Collection, Iterable
 from enum import StrEnum
 from functools import partial
 from typing import Any
+
+_SECRET = re.compile(
+    r"(?<=://)(?:[^/\s@<>&\"'#;]+|[^/\s@<>&\"'#;]*:[^\s@<>&\"'#;]*)@"
+)  # user and key; keys have slashes
+
+
+def without_secrets(text: str) -> str:
+    """Return a text without the names and passwords in its URLs.
+
+    >>> without_secrets("The output 's3://id:key@bucket/out' is not writable")
+    "The output 's3://bucket/out' is not writable"
+    """
+    return _SECRET.sub("", text)
 
 
 class FramekilnError(Exception):
@@ -31,7 +45,7 @@ class FramekilnError(Exception):
     """
 
     def __init__(self, message: str, *, code: str) -> None:
-        super().__init__(message)
+        super().__init__(without_secrets(message))
         self.code = code
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -28,7 +28,6 @@ _CURVE = np.where(LEVELS > 216 / 24389, 116 * np.cbrt(LEVELS) - 16, LEVELS * 243
 LIGHTNESS = _CURVE.astype(np.float32)  # CIE L*, 0 to 100
 MID_GREY = 0.18  # of linear luminance: the grey card
 DARKEST = float(LINEAR[1])  # the least light above none in 8 bits, 9.2 stops under mid-grey
-SECOND_DIFFERENCE = np.array([[1, -2, 1], [-2, 4, -2], [1, -2, 1]], np.float32)
 
 
 def luminance(image: Image) -> Luminance:
@@ -109,16 +108,3 @@ def duv(x: float, y: float) -> float:
     distance = math.hypot(u - 0.292, v - 0.24)
     locus = (-0.00616793, 0.0893944, -0.5179722, 1.5317403, -2.4243787, 1.925865, -0.471106)
     return distance - float(np.polyval(locus, math.acos((u - 0.292) / distance)))
-
-
-def noise(image: Image) -> float | None:
-    """Return the standard deviation of the noise in codes of luma (BT.601), by Immerkaer 1996; None under 3 px.
-
-    It is measured in the middle 512 by 512 pixels. Fine texture counts as noise, so this is an upper bound for a photo.
-    """
-    top, left = ((side - 512) // 2 if side > 512 else 0 for side in image.shape[:2])
-    luma = cv2.cvtColor(image[top : top + 512, left : left + 512], cv2.COLOR_RGB2GRAY)
-    if min(luma.shape) < 3:
-        return None
-    bends = cv2.filter2D(luma, cv2.CV_16S, SECOND_DIFFERENCE)[1:-1, 1:-1]
-    return math.sqrt(math.pi / 2) * cv2.norm(bends, cv2.NORM_L1) / (6 * bends.size)

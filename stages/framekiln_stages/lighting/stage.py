@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, Placement, Scope, Stage, Table, Weights, field, views
-from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID, is_pixel_column
+from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID
 from framekiln_stages.lighting import photometry
 from framekiln_stages.lighting.shading import direction
 from framekiln_stages.shared.result_agreement import equal_share, float_values, mean_distance
@@ -47,7 +47,6 @@ OUTPUTS = pa.schema(
         field(
             "light_strength", pa.float32(), "share of the coarse variance of lightness that this side explains, 0 to 1"
         ),
-        field("noise", pa.float32(), "standard deviation of luma noise by Immerkaer; fine texture adds to it", "code"),
         field("lighting_key", pa.string(), "low-key, mid-key or high-key"),
     ]
 )
@@ -62,11 +61,11 @@ REACH = {
     "light_direction": 180.0,
     "light_strength": 1.0,
 }
-"""Largest difference of two values of a column, by the ranges above; noise has no range."""
+"""Largest difference of two values of a column, by the ranges above."""
 
 
 class Lighting(Stage):
-    """Exposure, contrast, colour and direction of the light, and noise, of each frame.
+    """Exposure, contrast, colour and direction of the light of each frame.
 
     Exposure is null for a black image.
     Colour and direction are null where an image does not determine them: see `colour` and `direction`.
@@ -74,30 +73,16 @@ class Lighting(Stage):
 
     version = 5  # 5: direction of a solid, or of the whole frame, or none
     thread_safe = True
+    inputs = ("frame_224",)
     outputs = OUTPUTS
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """Thresholds of low-key and high-key, and the pixels in which noise is measured.
-
-        Raises ValueError: `noise_pixels` is not a pixel column.
-        """
+        """Threshold of low-key and high-key."""
 
         # A median of 2 stops under or over mid-grey: zones III and VII of Adams's zone system, the darkest and lightest
         # with texture; also the two ends, 0.045 and 0.72, of the keys in Reinhard et al. 2002.
         key_stops: float = 2.0
-        # "frame" costs a full-size decode. Averaging k by k pixels divides white noise by k and packs texture closer:
-        # at frame_224 this is the noise in a model's input; the sensor's is measured at full size only.
-        noise_pixels: str = "frame_224"
-
-        def __post_init__(self) -> None:
-            if not is_pixel_column(self.noise_pixels):
-                raise ValueError(f"noise_pixels is frame or such as frame_224, not {self.noise_pixels!r}")
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Small pixels, and those for noise: every other value describes the whole image."""
-        return tuple(dict.fromkeys(("frame_224", self.config.noise_pixels)))
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
         """Limit OpenCV to one thread: a frame takes 1 to 2 ms, and other workers use the other cores."""
@@ -105,9 +90,8 @@ class Lighting(Stage):
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Measure frames of any sizes."""
-        pairs = zip(views(batch["frame_224"]), views(batch[self.config.noise_pixels]), strict=True)
         with self.phase("infer"):
-            rows = [self._describe(image) | {"noise": photometry.noise(detail)} for image, detail in pairs]
+            rows = [self._describe(image) for image in views(batch["frame_224"])]
         return pa.Table.from_pylist(rows, schema=OUTPUTS)
 
     def _describe(self, image: Image) -> dict[str, Any]:

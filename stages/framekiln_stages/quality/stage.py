@@ -30,7 +30,7 @@ OUTPUTS = pa.schema(
             "own; null where no edge tells it",
             "px",
         ),
-        field("grain", pa.float32(), "deviation of luma in the quietest tenth of the frame; null if clipped", "code"),
+        field("noise", pa.float32(), "deviation of luma in the quietest tenth of the frame; null if clipped", "code"),
         field(
             "blockiness",
             pa.float32(),
@@ -51,7 +51,7 @@ OUTPUTS = pa.schema(
 
 
 class Quality(Stage):
-    """Sharpness, grain, blockiness, bars, and black, uniform and repeated frames."""
+    """Sharpness, noise, blockiness, bars, and black, uniform and repeated frames."""
 
     scope = Scope.CLIP
     halo = 1
@@ -98,14 +98,14 @@ class Quality(Stage):
         return pa.Table.from_pylist(rows, schema=OUTPUTS)
 
     def _describe(self, luma: Luma, following: Luma | None) -> dict[str, Any]:
-        grain = measures.noise(luma)
-        blur = measures.edge_blur(luma, grain or 0.0)
+        noise = measures.noise(luma)
+        blur = measures.edge_blur(luma, noise or 0.0)
         own = {
             "sharpness": None if blur is None else measures.SHARP * min(luma.shape) / max(blur, measures.SHARP),
-            "grain": grain,
+            "noise": noise,
             "blockiness": measures.blockiness(luma),
             "is_black": measures.is_black(luma),
-            "is_uniform": measures.is_uniform(luma, grain or 0.0),
+            "is_uniform": measures.is_uniform(luma, noise or 0.0),
         }
         if following is None:
             return own
@@ -118,7 +118,7 @@ class Quality(Stage):
         """Return mean differences in the columns' units; drift is the largest share of rows that differ clearly."""
         off = {
             name: mean_distance(float_values(a[name]), float_values(b[name]))
-            for name in ("sharpness", "grain", "blockiness", "change")
+            for name in ("sharpness", "noise", "blockiness", "change")
         }
         same = [equal_share(a[name], b[name]) for name in ("is_black", "is_uniform", "repeats")]
         size = float(np.nanmean(float_values(a["sharpness"]))) if a["sharpness"].null_count < len(a) else 1.0

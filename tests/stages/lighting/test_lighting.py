@@ -6,15 +6,12 @@ import math
 
 import cv2
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from framekiln.contract.columns import pack
-from framekiln.contract.placement import Placement
-from framekiln_stages.lighting.photometry import LINEAR, duv, noise, temperature
+from framekiln_stages.lighting.photometry import LINEAR, duv, temperature
 from framekiln_stages.lighting.stage import Lighting
 from tests.support.media.photos import PHOTOS
 from tests.support.stages.lighting_factory import ball, even_scene, gain, light, photo
@@ -51,12 +48,7 @@ def test_exposure_of_cards_is_known():
     assert (black["clipped_highlights"], black["clipped_shadows"]) == (0, 1)
     assert [row["lighting_key"] for row in (grey, white, black)] == ["mid-key", "high-key", "low-key"]
     for row in (grey, white, black):
-        assert (row["contrast"], row["dynamic_range"], row["noise"], row["light_direction"]) == (
-            pytest.approx(0, abs=1e-4),
-            0,
-            0,
-            None,
-        )
+        assert (row["contrast"], row["dynamic_range"], row["light_direction"]) == (pytest.approx(0, abs=1e-4), 0, None)
     assert black["colour_temperature"] is None and white["colour_temperature"] is None
 
 
@@ -226,36 +218,6 @@ def test_a_lamp_lights_a_face_but_its_direction_is_not_told_by_it():
         assert light(gain(face, shade.clip(0.1)[..., None]))[0]["light_direction"] is None
 
 
-# Noise
-
-
-@pytest.mark.parametrize("name", PHOTOS)
-@pytest.mark.parametrize("sigma", [10, 20])
-def test_added_noise_is_found_again(name, sigma):
-    image = 64 + photo(name) // 2  # away from the ends, where noise would be cut off
-    grain = np.random.default_rng(0).normal(0, sigma, image.shape[:2])
-    noisy = np.clip(np.rint(image + grain[..., None]), 0, 255).astype(np.uint8)
-    assert light(noisy)[0]["noise"] == pytest.approx(sigma, rel=0.2)
-
-
-def test_reduction_by_area_divides_white_noise_by_its_factor():
-    grain = np.random.default_rng(0).normal(128, 12, (896, 896))
-    full = np.clip(np.rint(grain), 0, 255).astype(np.uint8)[..., None].repeat(3, 2)
-    small = cv2.resize(full, (224, 224), interpolation=cv2.INTER_AREA)
-    assert noise(full) == pytest.approx(12, rel=0.05)
-    assert noise(small) == pytest.approx(3, rel=0.05)
-
-
-def test_full_size_noise_is_read_where_asked_for():
-    full = np.random.default_rng(0).integers(0, 256, (448, 448, 3), np.uint8)
-    stage = Lighting(Lighting.Config(noise_pixels="frame"))
-    assert stage.inputs == ("frame_224", "frame") and Lighting().inputs == ("frame_224",)
-    stage.setup({}, Placement())
-    flat = np.full((224, 224, 3), 90, np.uint8)
-    (row,) = stage(pa.table({"frame_224": pack([flat]), "frame": pack([full])})).to_pylist()
-    assert row["noise"] > 30 and row["contrast"] == pytest.approx(0, abs=1e-4)
-
-
 # Any pixels
 
 
@@ -270,7 +232,6 @@ RANGES = {
     "tint": (-0.05, 0.05),
     "light_direction": (0, 359.9999),
     "light_strength": (0, 1),
-    "noise": (0, 450),
 }
 
 

@@ -74,9 +74,9 @@ def test_a_subject_before_a_soft_background_is_sharp_and_noise_is_no_detail(name
 
 
 @pytest.mark.parametrize("name", PHOTOS)
-def test_grain_is_the_noise_that_was_added(name):
+def test_noise_is_the_noise_that_was_added(name):
     image = cv2.resize(photo(name), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-    own, *added = (measure_photo(noisy(image, deviation))["grain"] for deviation in (0, 5, 10))
+    own, *added = (measure_photo(noisy(image, deviation))["noise"] for deviation in (0, 5, 10))
     assert own < 2.5
     assert added == [pytest.approx(np.hypot(deviation, own), rel=0.2) for deviation in (5, 10)]
 
@@ -187,7 +187,7 @@ def test_a_photo_and_the_last_frame_have_no_change():
 def test_any_picture_has_values_in_their_ranges(image, even):
     row = measure_photo(image if even is None else np.full_like(image, even))
     assert row["sharpness"] is None or 0 < row["sharpness"] <= min(image.shape[:2])
-    assert row["grain"] is None or 0 <= row["grain"] < 255
+    assert row["noise"] is None or 0 <= row["noise"] < 255
     assert row["blockiness"] is None or row["blockiness"] >= 0
     assert row["bars"] is None or all(size >= 0 for size in row["bars"].values())
 

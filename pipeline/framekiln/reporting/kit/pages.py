@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from framekiln.contract.errors import without_secrets
 from framekiln.reporting.kit import histograms, lines
 from framekiln.reporting.kit.texts import coordinate, count, duration, elapsed, figure, number, share, shorten
 
@@ -24,7 +25,6 @@ _FILTERS = {
 }
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"  # of pages without a script
-_SECRET = re.compile(r"(?<=://)[^/\s@<>&\"'#;]+@")  # user and key in the URL of a bucket
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # not allowed in HTML, and an editor may obey them
 
 
@@ -47,5 +47,5 @@ def render_page(template: str, values: Mapping[str, Any]) -> str:
     )
     environment.filters |= _FILTERS
     environment.globals |= {"count": count, "bars": histograms, "lines": lines}
-    html = _SECRET.sub("", environment.get_template(template).render({"policy": _POLICY} | dict(values)))
+    html = without_secrets(environment.get_template(template).render({"policy": _POLICY} | dict(values)))
     return _CONTROL.sub("\ufffd", html)
