@@ -101,6 +101,7 @@ class ParquetTable(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no type
         """See `pq.ParquetFile.read`."""
         table = super().read(*args, **options)
         self._check_rows(table.num_rows)
+        _check_dictionaries(table)
         return table
 
     def iter_batches(self, *args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
@@ -108,12 +109,19 @@ class ParquetTable(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no type
         rows = 0
         for batch in super().iter_batches(*args, **options):
             rows += batch.num_rows
+            _check_dictionaries(batch)
             yield batch
         self._check_rows(rows)
 
     def _check_rows(self, rows: int) -> None:
         if rows != self.metadata.num_rows:
             raise pa.ArrowInvalid(f"{rows:,} of {self.metadata.num_rows:,} rows can be read")
+
+
+def _check_dictionaries(rows: pa.Table | pa.RecordBatch) -> None:
+    """Check that values of Arrow's dictionaries exist: a flipped bit may empty one."""
+    if any(pa.types.is_dictionary(kind) for kind in rows.schema.types):
+        rows.validate(full=True)
 
 
 def _check_footer(tail: bytes, length: int) -> None:
