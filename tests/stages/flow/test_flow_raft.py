@@ -78,11 +78,13 @@ def test_pairs_in_a_batch_say_what_they_say_alone(make):
     assert np.array_equal(net(pairs())[0], np.concatenate(apart))
 
 
+@pytest.mark.heavy
 def test_the_flow_back_is_that_of_the_frames_in_reverse(make):
     net = make()._raft
     assert np.allclose(net(pairs()[:2])[1], net(pairs()[1::-1])[0], atol=1e-3)
 
 
+@pytest.mark.heavy
 def test_each_frame_is_encoded_once(make):
     net, seen = make()._raft, []
     net._net.feature_encoder.register_forward_hook(lambda *call: seen.append(len(call[2])))
