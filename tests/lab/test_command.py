@@ -190,7 +190,9 @@ def test_figures_of_a_crowded_machine_are_called_worthless_before_the_first_one(
     assert finding["rule"] == "load" and finding["numbers"]["load"] == 62.0
 
 
-@pytest.mark.parametrize(("limit", "code"), [("p50<100000", 0), ("p50<0.000001", 1)])
+@pytest.mark.parametrize(
+    ("limit", "code"), [pytest.param("p50<100000", 0, marks=pytest.mark.heavy), ("p50<0.000001", 1)]
+)
 def test_a_target_that_is_not_met_fails_a_bench_of_models(tmp_path, limit, code):
     command = f"bench tests.lab.models:plain --target {limit} --out {tmp_path} {QUICK.replace('-n 1', '-n 10')}"
     assert CliRunner().invoke(app, command.split()).exit_code == code
@@ -200,7 +202,9 @@ def test_a_target_that_is_not_met_fails_a_bench_of_models(tmp_path, limit, code)
     assert target["verdict"] == ("not met" if code else "met")
 
 
-@pytest.mark.parametrize(("words", "code"), [("--backends torch,tensorrt", 0), ("--size 12,5", 1)])
+@pytest.mark.parametrize(
+    ("words", "code"), [pytest.param("--backends torch,tensorrt", 0, marks=pytest.mark.heavy), ("--size 12,5", 1)]
+)
 def test_a_target_fails_where_a_cell_does_and_not_where_it_does_not_exist(tmp_path, words, code):
     """TensorRT does not run on a CPU; the model raises for a size of 5."""
     command = f"bench tests.lab.models:plain {words} --target p50<100000 --out {tmp_path} {QUICK}"
