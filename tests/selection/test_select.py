@@ -56,7 +56,7 @@ def out(tmp_path_factory):
         for name in "ab"
         for shot in range(3)
     ]
-    copies = [{"media_id": f"p{i}.jpg", "frame_index": 0, "keep": i == 1} for i in (0, 1)]
+    copies = [{"media_id": f"p{i}.jpg", "frame_index": 0, "group": 0, "keep": i == 1} for i in (0, 1)]
     people = [
         {"media_id": name, "frame_index": i, "face_index": 0, "identity": i // 6 if i != 3 else None}
         for name in "ab"
@@ -88,6 +88,7 @@ def test_unique_leaves_the_kept_copy_and_the_last_of_equal_frames(out):
     left = keys(out.select(unique=True))
     assert ("p0.jpg", 0) not in left and ("p1.jpg", 0) in left and ("p2.jpg", 0) in left
     assert [i for name, i in left if name == "b"] == list(range(3, 12))
+    assert keys(out.select(where="media_id in ('p0.jpg', 'p2.jpg')", unique=True)) == [("p0.jpg", 0), ("p2.jpg", 0)]
 
 
 def test_so_many_of_each_shot_file_and_person_are_the_best(out):
@@ -134,6 +135,7 @@ def test_a_selection_is_saved_read_and_compared(out):
         "people",
         "picture_hash",
     }
+    assert again.to_pandas(["shot", "duplicate"]).columns.tolist() == ["shot", "duplicate"]
     assert "selections" not in out.tables
 
 

@@ -35,7 +35,7 @@ class SelectionRequest:
                 raise ConfigError(f"{name} must be at least 1, not {number}.", code="FK-SELECTION-NUMBER")
         if self.balance is not None and self.diverse is not None:
             raise ConfigError(
-                "balance and diverse each choose which rows are left; save one selection, and use the other on it.",
+                "balance and diverse each choose which rows are left; give one of them.",
                 code="FK-SELECTION-BOTH",
             )
 

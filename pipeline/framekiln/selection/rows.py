@@ -22,10 +22,10 @@ BESIDE = {"shot": "shots", "duplicate": "duplicates"}
 _JOINS = {
     "shot": "LEFT JOIN (SELECT media_id AS shot_of, shot, first_frame, last_frame FROM shots) "
     "ON media_id = shot_of AND frame_index BETWEEN first_frame AND last_frame",
-    "duplicate": "LEFT JOIN (SELECT media_id AS copy_id, frame_index AS copy_index, NOT keep AS is_copy "
-    "FROM duplicates) ON media_id = copy_id AND frame_index = copy_index",
+    "duplicate": "LEFT JOIN (SELECT media_id AS copy_id, frame_index AS copy_index, NOT keep AS is_copy, "
+    '"group" AS copy_group FROM duplicates) ON media_id = copy_id AND frame_index = copy_index',
 }
-_VALUES = {"shot": "shot", "duplicate": "coalesce(is_copy, false) AS duplicate"}
+_VALUES = {"shot": "shot", "duplicate": "coalesce(is_copy, false) AS duplicate, copy_group"}
 # An expression of a user reads the registered tables and nothing else: no file, no network, no extension.
 _LIMITS: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": False,

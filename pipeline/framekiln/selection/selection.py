@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import ConfigError, check_known
-from framekiln.contract.output_names import FRAMES
 from framekiln.output.object_store import Store
 from framekiln.selection.choice import Ints, balance, number_groups, rank_in_group, spread_out
 from framekiln.selection.request import SelectionRequest, list_selections, selection_path
@@ -38,7 +37,8 @@ class Selection:
         """
         rows = Rows(self.store)
         rows.connection.register("chosen", self.rows.append_column("place", pa.array(range(len(self)), pa.int64())))
-        joined: Any = rows.connection.sql(f"FROM chosen JOIN {FRAMES} USING ({', '.join(KEYS)})").order("place")
+        rows.join(columns).create_view("joined")
+        joined: Any = rows.connection.sql(f"FROM chosen JOIN joined USING ({', '.join(KEYS)})").order("place")
         wanted = "* EXCLUDE (place)" if tuple(columns) == ("*",) else ", ".join(columns)
         return rows.check("columns", lambda: joined.project(wanted).to_arrow_table())
 
@@ -96,17 +96,25 @@ def _read_candidates(rows: Rows, request: SelectionRequest) -> pa.Table:
     if request.where:
         relation = rows.check("where", lambda: relation.filter(request.where))
     if request.unique:
-        kept = "NOT duplicate AND NOT coalesce(repeats, false)" if "repeats" in columns else "NOT duplicate"
-        relation = relation.filter(kept)
+        relation = _leave_copies(relation, columns)
     wanted = [*KEYS, *(f'({name}) AS "per {name}"' for name in request.per if name != "identity")]
     wanted += [f"({request.balance}) AS balance"] if request.balance else []
     wanted += [f"({request.order}) AS score"] if request.order else []
     wanted += [_choose_vector(columns)] if request.diverse else []
     first = "score DESC NULLS LAST, " if request.order else ""
-    option = "per, balance or order"
+    given = {"where": request.where, "per": request.per, "balance": request.balance, "order": request.order}
+    option = ", ".join(name for name, value in given.items() if value) or "diverse"
     return rows.check(
         option, lambda: relation.project(", ".join(wanted)).order(first + ", ".join(KEYS)).to_arrow_table()
     )
+
+
+def _leave_copies(relation: Any, columns: Sequence[str]) -> Any:
+    """Return one row of each group of copies, the kept one if it is there, and no frame that the next one repeats."""
+    if "repeats" in columns:
+        relation = relation.filter("NOT coalesce(repeats, false)")
+    rank = "row_number() OVER (PARTITION BY copy_group ORDER BY duplicate, media_id, frame_index)"
+    return relation.project(f"*, {rank} AS copy_rank").filter("copy_group IS NULL OR copy_rank = 1")
 
 
 def _choose_each(rows: Rows, table: pa.Table, name: str, number: int) -> Ints:

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
@@ -20,7 +19,7 @@ from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, NonNegative, Scop
 from framekiln_stages.duplicates.films import FILMS, find_parts
 from framekiln_stages.duplicates.hashes import SIDE, WINDOWS, Bytes
 from framekiln_stages.duplicates.search import Pairs, find_copies
-from framekiln_stages.shared.result_agreement import float_values
+from framekiln_stages.shared.result_agreement import Floats, float_values
 
 COPIES = pa.schema(
     [
@@ -31,7 +30,8 @@ COPIES = pa.schema(
         field(
             "reason",
             pa.string(),
-            "why the kept one is kept: sharper (more detail), cleaner (fewer blocks), larger, or first by name",
+            "why the kept one is kept: sharper (more detail), cleaner (fewer blocks, less noise), larger, bare (no "
+            "bars), or first by name",
             nullable=False,
         ),
         field("copy_of", pa.string(), "media_id of the one to keep; null for itself"),
@@ -51,7 +51,7 @@ class Duplicates(Stage):
     scope = Scope.DATASET
     inputs = (
         *("media_id", "frame_index", "media_type", "time_s", "height", "width"),
-        *("picture_hash", "crop_hashes", "thumbnail", "sharpness", "blockiness"),
+        *("picture_hash", "crop_hashes", "thumbnail", "sharpness", "blockiness", "noise", "bars"),
     )
     tables: ClassVar[dict[str, Table]] = {
         "duplicates": Table(
@@ -111,11 +111,10 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
     for at in sorted(nearest):
         groups.setdefault(int(labels[at]), []).append(at)
     names, index = photos["media_id"].to_pylist(), photos["frame_index"].to_pylist()
-    detail, size = _measure_detail(photos)
-    blocks = np.nan_to_num(float_values(photos["blockiness"]))
+    qualities = _measure(photos)
     found = []
     for number, members in enumerate(groups.values()):
-        best, reason = _choose_best(members, detail, blocks, size)
+        best, reason = _choose_best(members, qualities)
         found += [
             {"media_id": names[at], "frame_index": index[at], "group": number, "keep": at == best, "reason": reason}
             | {"copy_of": None if at == best else names[best], "distance": nearest[at][0], "kind": nearest[at][1]}
@@ -124,22 +123,31 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
     return pa.Table.from_pylist(found, schema=COPIES)
 
 
-def _measure_detail(photos: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the short side that each photo's detail fills in px, and its number of pixels."""
-    height, width = (float_values(photos[name]) for name in ("height", "width"))
-    sharp = float_values(photos["sharpness"])
-    return np.where(np.isnan(sharp), np.minimum(height, width), sharp), height * width
+def _measure(photos: pa.Table) -> dict[str, tuple[Floats, float]]:
+    """Return what decides which copy is kept, most important first, and the difference that counts.
+
+    A photo without a sharp edge has no detail. Noise of 5 codes is as bad as a blockiness of 1.
+    """
+    own = {name: np.nan_to_num(float_values(photos[name])) for name in ("sharpness", "blockiness", "noise")}
+    bars = [bar or {} for bar in photos["bars"].to_pylist()]
+    sides = [
+        float_values(photos[name]) - [bar.get(a, 0) + bar.get(b, 0) for bar in bars]
+        for name, a, b in (("height", "top", "bottom"), ("width", "left", "right"))
+    ]
+    bare = np.array([float(not any(bar.values())) for bar in bars])
+    return {
+        "sharper": (np.log(np.maximum(own["sharpness"], 1.0)), 0.05),
+        "cleaner": (-own["blockiness"] - own["noise"] / 5, 0.1),
+        "larger": (sides[0] * sides[1], 0.0),
+        "bare": (bare, 0.0),
+    }
 
 
-def _choose_best(
-    members: list[int], detail: NDArray[np.float64], blocks: NDArray[np.float64], size: NDArray[np.float64]
-) -> tuple[int, str]:
-    """Return the member with the most detail, then with the fewest blocks, then the largest; and what decided."""
+def _choose_best(members: list[int], qualities: Mapping[str, tuple[Floats, float]]) -> tuple[int, str]:
+    """Return the member that is best by the first quality that decides, and its name."""
     left = np.array(members)
-    for reason, values, margin in (("sharper", detail, 0.05), ("cleaner", -blocks, None), ("larger", size, 0.0)):
-        top = float(values[left].max())
-        near = values[left] >= (top - 0.1 if margin is None else top * (1 - margin))
-        left = left[near]
+    for reason, (values, margin) in qualities.items():
+        left = left[values[left] >= values[left].max() - margin]
         if len(left) == 1:
             return int(left[0]), reason
     return int(left[0]), "first"

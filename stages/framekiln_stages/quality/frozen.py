@@ -3,7 +3,7 @@
 Each frame of such a span shows the same, so one of them is enough for training.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -52,13 +52,13 @@ class Frozen(Stage):
         same = np.array(rows["repeats"].to_pylist(), np.bool_)  # null is none
         lone = np.zeros_like(same)  # a key frame between still ones shows the same as they do
         lone[1:-1] = same[:-2] & same[2:] & (float_values(rows["change"])[1:-1] <= self.config.refresh)
-        edges = np.flatnonzero(np.diff((same | lone).astype(np.int8), prepend=0, append=0))
+        edges = np.flatnonzero(np.diff((same | lone).astype(np.int8), prepend=0, append=0)).clip(max=len(same) - 1)
         index, time, black = (rows[name].to_pylist() for name in ("frame_index", "time_s", "is_black"))
         spans = [
             {"first_frame": index[first], "last_frame": index[last], "start_s": time[first], "end_s": time[last]}
             | {"media_id": rows["media_id"][0].as_py(), "is_black": bool(black[first])}
             for first, last in edges.reshape(-1, 2).tolist()
-            if time[first] is not None and time[last] - time[first] >= self.config.least_s
+            if time[first] is not None and _measure_span(time, first, last) >= self.config.least_s - 1e-6
         ]
         return {"frozen": pa.Table.from_pylist(spans, schema=SPANS)}
 
@@ -66,3 +66,9 @@ class Frozen(Stage):
         """Return the span that the frame lies in as caption."""
         spans = [f"still from {span['start_s']:.1f} to {span['end_s']:.1f} s" for span in row["frozen"]]
         return Drawing(caption="; ".join(spans)) if spans else None
+
+
+def _measure_span(time: Sequence[float], first: int, last: int) -> float:
+    """Return the seconds from one frame to the end of another; the last frame lasts as long as the one before."""
+    end = time[last + 1] if last + 1 < len(time) else 2 * time[last] - time[last - 1]
+    return end - time[first]

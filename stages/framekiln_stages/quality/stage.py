@@ -92,18 +92,19 @@ class Quality(Stage):
             bars = find_clip_bars(lumas)
             following: list[Luma | None] = [*lumas[1:], None]
             rows = [
-                self._describe(luma, after) | {"bars": bars.get(luma.shape)}
-                for luma, after in zip(lumas, following, strict=False)
+                self._describe(luma, after, bars.get(luma.shape)) for luma, after in zip(lumas, following, strict=False)
             ]
         return pa.Table.from_pylist(rows, schema=OUTPUTS)
 
-    def _describe(self, luma: Luma, following: Luma | None) -> dict[str, Any]:
-        noise = measures.noise(luma)
-        blur = measures.edge_blur(luma, noise or 0.0)
+    def _describe(self, luma: Luma, following: Luma | None, bars: dict[str, int] | None) -> dict[str, Any]:
+        inside = np.ascontiguousarray(Bars(**bars).cut(luma)) if bars else luma
+        noise = measures.noise(inside)
+        blur = measures.edge_blur(inside, noise or 0.0)
         own = {
-            "sharpness": None if blur is None else measures.SHARP * min(luma.shape) / max(blur, measures.SHARP),
+            "sharpness": None if blur is None else measures.SHARP * min(inside.shape) / max(blur, measures.SHARP),
             "noise": noise,
-            "blockiness": measures.blockiness(luma),
+            "blockiness": measures.blockiness(inside),
+            "bars": bars,
             "is_black": measures.is_black(luma),
             "is_uniform": measures.is_uniform(luma, noise or 0.0),
         }

@@ -14,6 +14,7 @@ from framekiln.contract.placement import Placement
 from framekiln_stages.duplicates import search
 from framekiln_stages.duplicates.fingerprint import Fingerprint
 from framekiln_stages.duplicates.stage import Duplicates
+from framekiln_stages.quality.stage import BARS
 from tests.support.media.photos import PHOTOS, photo
 
 
@@ -79,6 +80,8 @@ def find(images: dict[str, np.ndarray], **figures) -> list[dict]:
         "width": pa.array([image.shape[1] for image in images.values()], pa.int32()),
         "sharpness": pa.array(figures.get("sharpness", [None] * count), pa.float32()),
         "blockiness": pa.array(figures.get("blockiness", [None] * count), pa.float32()),
+        "noise": pa.array(figures.get("noise", [None] * count), pa.float32()),
+        "bars": pa.array(figures.get("bars", [None] * count), BARS),
     }
     rows = pa.table(own | dict(zip(prints.column_names, prints.columns, strict=True)))
     stage = Duplicates()
@@ -109,10 +112,15 @@ def test_the_one_to_keep_has_the_most_detail_then_the_fewest_blocks_then_the_mos
         assert {row["copy_of"] for row in rows if not row["keep"]} == {best["media_id"]}
         return best["media_id"], best["reason"]
 
-    assert kept() == ("large", "sharper")  # without figures the short side stands for detail
+    assert kept() == ("large", "larger")
+    assert kept(sharpness=[None, None, 40]) == ("small", "sharper")  # none has an edge that tells it
+    assert kept(sharpness=[420, 427, 210], noise=[10.0, 2.0, 0.0]) == ("own", "cleaner")
     assert kept(sharpness=[400, 427, 210]) == ("own", "sharper")
     assert kept(sharpness=[420, 427, 210], blockiness=[0.1, 0.9, 0.0]) == ("large", "cleaner")
     assert kept(sharpness=[420, 427, 210], blockiness=[0.1, 0.15, 0.0]) == ("large", "larger")
+    images = {"a": np.pad(image, ((30, 30), (0, 0), (0, 0))), "b": image}
+    bars = {"top": 30, "bottom": 30, "left": 0, "right": 0}
+    assert kept(sharpness=[427, 427], bars=[bars, None]) == ("b", "bare")
     images = {"b": image, "a": image}
     assert kept() == ("a", "first")
 

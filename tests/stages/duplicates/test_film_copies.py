@@ -10,6 +10,7 @@ import pytest
 from framekiln.contract.columns import pack
 from framekiln_stages.duplicates.fingerprint import Fingerprint
 from framekiln_stages.duplicates.stage import Duplicates
+from framekiln_stages.quality.stage import BARS
 from tests.support.media.photos import photo
 
 
@@ -37,6 +38,8 @@ def find(films: dict[str, tuple[list[np.ndarray], float]]) -> list[dict]:
             "width": pa.array([320] * count, pa.int32()),
             "sharpness": pa.nulls(count, pa.float32()),
             "blockiness": pa.nulls(count, pa.float32()),
+            "noise": pa.nulls(count, pa.float32()),
+            "bars": pa.nulls(count, BARS),
         }
         rows.append(pa.table(own | dict(zip(prints.column_names, prints.columns, strict=True))))
     stage = Duplicates()

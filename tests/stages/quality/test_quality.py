@@ -94,6 +94,8 @@ def test_bars_are_found_to_the_pixel_and_a_dark_scene_has_none():
     image = photo("china.jpg")
     boxed = np.pad(image, ((53, 61), (0, 0), (0, 0)))
     assert measure_photo(boxed)["bars"] == {"top": 53, "bottom": 61, "left": 0, "right": 0}
+    inner = measure_photo(boxed)
+    assert inner["sharpness"] == pytest.approx(measure_photo(image)["sharpness"]) and inner["noise"] > 0
     framed = np.pad(image, ((10, 10), (40, 44), (0, 0)))
     assert measure_photo(jpeg(framed, 60))["bars"] == pytest.approx(
         {"top": 10, "bottom": 10, "left": 40, "right": 44}, abs=2
@@ -164,6 +166,7 @@ def test_a_held_picture_is_one_span_and_a_slow_pan_is_none(crf):
         (pytest.approx(50, abs=1), 79, True),
     ]
     assert spans(film(pan, crf), least_s=0.2) == []
+    assert len(spans([image[:64, :64]] * 25, least_s=1.0)) == 1  # 25 frames last a second
     slide = held[0].copy()
     cv2.putText(slide, "2. Results", (10, 80), cv2.FONT_HERSHEY_SIMPLEX, 1.0, (255, 255, 255), 2)
     assert len(spans(film([*held, *[slide] * 30], crf), least_s=1.0)) == 2  # text that appears is another picture
