@@ -82,6 +82,7 @@ def test_a_condition_reads_columns_lists_and_shots(out):
 def test_order_and_limit_give_the_best_first(out):
     assert keys(out.select(order="sharpness", limit=2)) == [("p3.jpg", 0), ("p2.jpg", 0)]
     assert keys(out.select(order="-sharpness", limit=2)) == [("a", 0), ("b", 0)]
+    assert keys(out.select(order="-category", limit=1)) == [("p0.jpg", 0)]  # of texts and times, the first
 
 
 def test_unique_leaves_the_kept_copy_and_the_last_of_equal_frames(out):

@@ -1,5 +1,6 @@
 """A selection: rows of an output by their keys, with the request that chose them; made, saved, read and compared."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,9 +100,11 @@ def _read_candidates(rows: Rows, request: SelectionRequest) -> pa.Table:
         relation = _leave_copies(relation, columns)
     wanted = [*KEYS, *(f'({name}) AS "per {name}"' for name in request.per if name != "identity")]
     wanted += [f"({request.balance}) AS balance"] if request.balance else []
-    wanted += [f"({request.order}) AS score"] if request.order else []
+    order = request.order or ""
+    lowest = bool(re.fullmatch(r"-\s*\w+", order))  # of a column, so that -taken_at is the oldest first
+    wanted += [f"({order.removeprefix('-') if lowest else order}) AS score"] if order else []
     wanted += [_choose_vector(columns)] if request.diverse else []
-    first = "score DESC NULLS LAST, " if request.order else ""
+    first = f"score {'ASC' if lowest else 'DESC'} NULLS LAST, " if order else ""
     given = {"where": request.where, "per": request.per, "balance": request.balance, "order": request.order}
     option = ", ".join(name for name, value in given.items() if value) or "diverse"
     return rows.check(
