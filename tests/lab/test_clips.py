@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from framekiln.api.bench import BenchFiles
 from framekiln.api.bench_options import CellOptions
 from framekiln.cli.app import app
-from framekiln.cli.bench.command import ClipOptions
 from framekiln.cli.bench.films import bench_clips, clip_settings
+from framekiln.cli.bench.options import ClipOptions
 from framekiln.contract.errors import ConfigError, InputError
 from framekiln.lab.clips.formats import Clip, ClipFormat, Load, arrivals, clip_of_file, made_clip
 from framekiln.lab.clips.measure import PHASES, Buffers, ClipSettings, FrameCall, measure_clips

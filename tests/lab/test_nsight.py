@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from framekiln.api.bench_options import CellOptions
-from framekiln.cli.bench.command import NsightOptions
 from framekiln.cli.bench.nsight import bench_nsight
+from framekiln.cli.bench.options import NsightOptions
 from framekiln.contract.errors import ConfigError, SetupError
 from framekiln.lab.nsight.reports import Copies, KernelFigures, SystemsFigures, read_compute, read_systems
 from framekiln.lab.nsight.rules import compute_findings, systems_findings

@@ -11,8 +11,9 @@ import pytest
 from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.files import MediaFile
+from framekiln.output.content_hash import with_digests
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import is_unchanged, with_digests
+from framekiln.output.unit_table import is_unchanged
 from tests.support.media.collections_factory import frame, photo
 from tests.support.runs.engine_factory import request
 from tests.support.runs.units import ensure_units

@@ -124,7 +124,7 @@ def test_a_selection_is_saved_read_and_compared(out):
     again = out.selection("sharp-1")
     assert out.selections == ["sharp-1"] and keys(again) == keys(chosen)
     assert json.loads(again.request) == {"where": "sharpness > 105", "per": {"shot": 1}}
-    assert again.compare(chosen) == (0, 0)
+    assert again.compare(chosen) == (0, 0) and f"{len(again)} frames" in repr(again)
     assert out.select().compare(again) == (28 - len(again), 0)
     assert again.to_arrow(["media_id", "sharpness * 2 AS twice"]).column_names == ["media_id", "twice"]
     assert set(again.to_pandas().columns) == {

@@ -19,9 +19,9 @@ from framekiln.contract.row_errors import ERRORS_SCHEMA
 from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile, shown_path, status_of
 from framekiln.media.media_ids import is_url
-from framekiln.output.damage import check_is_output
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.object_store import Store
+from framekiln.output.recognise import check_is_output
 from framekiln.output.unit_table import read_units
 from framekiln.reporting.kit.texts import plain_table
 from framekiln.runtime.run.progress import unfinished

@@ -16,10 +16,10 @@ from framekiln.engine.choice import choose, opened, started_ahead
 from framekiln.job.interim import Interim
 from framekiln.job.outcome import conclude
 from framekiln.media.discovery.listing import list_inputs
-from framekiln.output.damage import check_may_become_output
 from framekiln.output.lease import Lease
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
+from framekiln.output.recognise import check_may_become_output
 from framekiln.output.unit_table import write_units
 from framekiln.planning.plan import Plan, idle_cap, make_plan
 from framekiln.planning.processes.resources import Node, this_machine

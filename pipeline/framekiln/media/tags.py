@@ -1,4 +1,4 @@
-"""What a file says of itself, as names and texts: EXIF, XMP and text of photos, tags of film containers.
+"""Tags of files, as names and texts: EXIF, XMP and text of photos, tags of film containers.
 
 Names have the prefix of their standard: `exif:DateTimeOriginal`, `gps:GPSLatitude`, `xmp:Rating`, `text:Software`, and
 `film:creation_time` or `track:handler_name`. Numbers are decimal, with spaces between several. `c2pa` is there where

@@ -1,25 +1,20 @@
-"""Checks of an output: whether a folder is one or may become one, and which of its tables cannot be read any more.
+"""Tables of an output that cannot be read any more. What is damaged counts as missing, and is computed again."""
 
-What is damaged counts as missing, and is computed again.
-"""
-
-import mimetypes
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pyarrow as pa
 
 from framekiln.contract.columns import KEYS, SOURCE
-from framekiln.contract.errors import DamagedError, GoneError, OutputError
-from framekiln.contract.output_names import COLUMNS, DIGESTS, ERRORS, FACTS, REPORT, RUN_RECORD, UNITS
+from framekiln.contract.errors import DamagedError, GoneError
+from framekiln.contract.output_names import DIGESTS, ERRORS, UNITS
 from framekiln.contract.row_errors import ERRORS_SCHEMA
 from framekiln.contract.row_errors import SCHEMA as FAILURES
-from framekiln.media.discovery.output_filter import is_output
+from framekiln.output.content_hash import DIGEST_SCHEMA
 from framekiln.output.ledger import RETRY_SUFFIX
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import check_types
-from framekiln.output.unit_table import DIGEST_SCHEMA, UNITS_TABLE
+from framekiln.output.unit_table import UNITS_TABLE
 
 ERRORS_SUFFIX = ".errors.parquet"
 MARKS = pa.schema([SOURCE.field(name) for name in KEYS])  # rows to be retried
@@ -56,43 +51,3 @@ def _is_whole(store: Store, path: str, expected: pa.Schema | None) -> bool:
     except DamagedError:
         return False
     return True
-
-
-def check_is_output(store: Store) -> Store:
-    """Return the store itself after checking that a run has written into it.
-
-    Raises OutputError: the folder is missing, a file, or no output.
-    """
-    store.check_folder()
-    if store.exists(RUN_RECORD) or {COLUMNS, FACTS} & set(store.folders()):
-        return store
-    if "://" not in store.root and not Path(store.root).is_dir():
-        raise OutputError(f"There is no folder {store.root!r}; give the output of a run.", code="FK-OUTPUT-MISSING")
-    raise OutputError(
-        f"{store.root!r} is not an output of Framekiln: it has neither a {RUN_RECORD} nor a folder {COLUMNS}; give "
-        "the folder that --output named.",
-        code="FK-NOT-AN-OUTPUT",
-    )
-
-
-def check_may_become_output(store: Store) -> None:
-    """Check that a run may write into a folder: it is an output, or holds nothing that a run would overwrite or bury.
-
-    Raises OutputError: it is a file, or has a report or a record of another program, or photos and videos of its own.
-    """
-    names = store.check_folder().names("")
-    if is_output([*names, *store.folders()]):
-        return
-    for name in names:
-        if name in (RUN_RECORD, REPORT):
-            raise OutputError(
-                f"{store.root!r} holds a {name} that no run wrote and this one would replace; move it, or choose "
-                "another --output.",
-                code="FK-FOREIGN-FILE",
-            )
-        if (mimetypes.guess_type(name)[0] or "").startswith(("image/", "video/")):
-            raise OutputError(
-                f"{store.root!r} is no output of an earlier run, and holds photos or videos such as {name!r}; name the "
-                "input first and then another folder for the output.",
-                code="FK-OUTPUT-HOLDS-MEDIA",
-            )

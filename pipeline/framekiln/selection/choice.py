@@ -1,4 +1,4 @@
-"""Which of the rows that meet the conditions are chosen: so many of each group, balanced, or as unlike as can be.
+"""Choices among the rows that meet the conditions: so many of each group, balanced, or as unlike as can be.
 
 Shapes: n rows in their order, the best first; d numbers of a vector.
 """

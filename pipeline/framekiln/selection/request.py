@@ -1,4 +1,4 @@
-"""What a selection asks for, checked before anything is read."""
+"""The request for a selection, checked before anything is read."""
 
 import json
 import re

@@ -20,13 +20,16 @@ _ALIKE = ("clip_embedding", "picture_hash")
 """Columns that say how like two frames are, the best first."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Selection:
     """Rows of an output in the order of their choice: `media_id` and `frame_index`."""
 
     rows: pa.Table
     request: str  # JSON
     store: Store
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} frames of {self.store.root!r}, by {self.request})"
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)

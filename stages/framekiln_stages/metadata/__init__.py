@@ -1,3 +1,3 @@
-"""What cameras and editors wrote into a file: when, where, with what, and how it was exposed."""
+"""Metadata that cameras and editors wrote into a file: time, place, equipment and exposure."""
 
 from framekiln_stages.metadata.stage import Metadata as Metadata

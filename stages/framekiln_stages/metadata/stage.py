@@ -1,4 +1,4 @@
-"""What cameras and editors wrote into a file: when, where, with what, and how it was exposed.
+"""Metadata that cameras and editors wrote into a file: time, place, equipment and exposure.
 
 Photos say it in EXIF and XMP, films in the tags of their container (QuickTime's keys, and those of MP4 and Matroska).
 Nothing is guessed: a time without a zone has none, and a value that is damaged or impossible is null.

@@ -1,4 +1,4 @@
-"""How far neither motion nor light explains the next frame: the score of a cut before it.
+"""The score of a cut before the next frame: how far neither motion nor light explains that frame.
 
 Most pairs of neighbours are alike after a rough flow in few pixels. Only the others are looked at more closely: by a
 finer flow, without stripes of light, and at last by asking whether the light alone has changed.
@@ -105,7 +105,7 @@ def is_lit(now: Gray, then: Gray, flows: Flows) -> bool:
 
 
 def _explain(one: Gray, other: Gray) -> float:
-    # the share of the variance that a rising curve of tones leads to
+    """Return the share of the variance that a rising curve of tones leads to."""
     tones = np.array_split(other[np.argsort(one, kind="stable")].astype(np.float32), TONES)
     means = np.array([part.mean() for part in tones])
     curve = (np.maximum.accumulate(means) + np.minimum.accumulate(means[::-1])[::-1]) / 2

@@ -17,8 +17,8 @@ from typer import Exit
 
 from framekiln.api.bench import BenchFiles
 from framekiln.api.bench_options import CellOptions
-from framekiln.cli.bench.command import SavOptions
 from framekiln.cli.bench.films import bench_videos
+from framekiln.cli.bench.options import SavOptions
 from framekiln.contract.errors import ConfigError, InputError
 from framekiln.lab.output.results import read_report
 from framekiln.lab.samples import video_rows

@@ -18,8 +18,9 @@ from framekiln.media.discovery.listing import list_media
 from framekiln.media.files import open_uri, read_bytes
 from framekiln.media.packets.decode import decode
 from framekiln.media.units import form_units, split_unit, task_bytes
+from framekiln.output.content_hash import digest
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import digest, divide_into_units, read_units
+from framekiln.output.unit_table import divide_into_units, read_units
 from tests.support.errors import fails
 from tests.support.runs.units import ensure_units
 

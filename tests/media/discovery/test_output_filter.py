@@ -9,8 +9,8 @@ from pyarrow import fs
 
 from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
-from framekiln.output.damage import check_may_become_output
 from framekiln.output.object_store import Store
+from framekiln.output.recognise import check_may_become_output
 from tests.support.errors import fails
 from tests.support.runs.engine_factory import order, small
 from tests.support.runs.serial_engine import without_ray

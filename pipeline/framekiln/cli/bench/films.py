@@ -11,8 +11,8 @@ from rich.console import Console
 
 from framekiln.api.bench import BenchFiles
 from framekiln.api.bench_options import CellOptions, bench_plan
-from framekiln.cli.bench.command import ClipOptions, SavOptions
 from framekiln.cli.bench.measure import measuring
+from framekiln.cli.bench.options import ClipOptions, SavOptions
 from framekiln.cli.options import names
 from framekiln.contract.errors import MediaError, check_known
 from framekiln.contract.placement import WEIGHT_TYPES, Placement

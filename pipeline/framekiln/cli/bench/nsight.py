@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from framekiln.api.bench_options import CellOptions, bench_plan
-from framekiln.cli.bench.command import NsightOptions
+from framekiln.cli.bench.options import NsightOptions
 from framekiln.cli.console import interruptible
 from framekiln.lab.measure.device_facts import bench_environment
 from framekiln.lab.models.registry import find_model, is_step

@@ -72,6 +72,8 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
 def _read_tags(data: bytes, kind: Kind, spec: FrameSpec) -> Tags | None:
     if not spec.tags:
         return None
+    if kind.name == "JPEG" and jpeg.plain_size(data):
+        return find_credentials(data)  # its header has neither EXIF nor XMP
     with suppress(MediaError), pillow.decode_errors(data, kind, spec.config.max_pixels), pillow.incomplete_images():
         return read_photo_tags(data, pillow.open_image(data, kind))
     return find_credentials(data)  # Pillow does not know the file

@@ -98,7 +98,7 @@ class _Mended(StreamView):
 
     @property
     def losses(self) -> list[MediaError]:
-        """What of the video is left out: frames that are cut at a join, and parts with another codec."""
+        """Parts of the video that are left out: frames that are cut at a join, and parts with another codec."""
         errors = []
         if cut := sum(join.cut_video for join in self._layout.joins):
             message = f"it was joined of parts, and {cut:,} of them ended inside a frame, which is left out"

@@ -14,9 +14,9 @@ from framekiln.contract.errors import ConfigError, DamagedError
 from framekiln.contract.output_names import COLUMNS, FACTS, FRAMES, RUN_RECORD
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.user_files import expand
-from framekiln.output.damage import check_is_output
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
+from framekiln.output.recognise import check_is_output
 from framekiln.output.unit_table import read_units
 from framekiln.profiling.record_log import CALLS, read
 from framekiln.profiling.run_profile import run_of

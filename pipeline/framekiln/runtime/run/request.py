@@ -15,8 +15,9 @@ from framekiln.contract.user_files import expand
 from framekiln.media.discovery.listing import in_shard, shard
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
+from framekiln.output.content_hash import with_digests
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import divide_into_units, read_units, sort_units, with_digests
+from framekiln.output.unit_table import divide_into_units, read_units, sort_units
 from framekiln.planning.manifest import PipelineFile, ProfileFile
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions

@@ -1,0 +1,128 @@
+"""The options of `framekiln bench` by what is measured, and which do not go together: none is left out in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from framekiln.api.bench_options import CellOptions, FileOptions
+from framekiln.api.options import defaults
+from framekiln.cli.options import clip_option, profiler_option, video_option
+from framekiln.contract.errors import ConfigError
+
+if TYPE_CHECKING:
+    pass
+
+
+_MACHINE = ("device", "weights_dir")
+_CELL = ("size", "frames", "precisions", "compile", "backends", "channels_last", *_MACHINE)
+_READ = {"--sav": ("precisions", *_MACHINE), "--clip": _CELL, "--nsys": ("batch", "pipeline", "input", *_CELL)}
+"""Options of cells that a measurement other than that of cells reads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavOptions:
+    """Options of video segmentation."""
+
+    sav: Annotated[
+        Path | None,
+        video_option("--sav", metavar="DIR", help="Videos with true masks in SA-V's layout, or DAVIS's."),
+    ] = None
+    test: Annotated[bool, video_option("--test", help="Run --sav on a small video that is made for it.")] = False
+    prompt: Annotated[
+        Literal["points", "box", "mask"], video_option(help="What the first true mask of an object becomes.")
+    ] = "points"
+    limit_videos: Annotated[int | None, video_option(min=1, help="Only the first videos.")] = None
+    limit_objects: Annotated[int | None, video_option(min=1, help="Only the first objects of each video.")] = None
+    runs: Annotated[int, video_option(min=1, help="Runs of each object.")] = 5
+    overlays: Annotated[bool, video_option("--overlays", help="Keep pictures of masks and truth.")] = False
+
+    @property
+    def is_asked(self) -> bool:
+        """Return whether videos are measured."""
+        return self.test or self.sav is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipOptions:
+    """Options of a clip's way."""
+
+    clip: Annotated[
+        str, clip_option(metavar="CLIP[,CLIP]", help="Of 1080p, 4k and stereo, which are made, or video files.")
+    ] = ""
+    stereo: Annotated[bool, clip_option("--stereo", help="Files show two eyes side by side, each an item.")] = False
+    scenario: Annotated[str, clip_option(help="Of single, multi, server, offline.")] = "single"
+    clip_frames: Annotated[
+        int | None,
+        clip_option(min=1, help="Frames of each measurement. [dim]Default: 120, or as many as --target needs.[/dim]"),
+    ] = None
+    streams: Annotated[int, clip_option(min=1, help="Streams of multi; largest batch of server and offline.")] = 8
+    rate: Annotated[float, clip_option(min=0.01, help="Requests a second of server, at random times.")] = 30.0
+    linger_ms: Annotated[float, clip_option(min=0.0, help="Wait of server for a fuller batch.")] = 0.0
+    pools: Annotated[Literal["on", "off", "both"], clip_option(help="Keep buffers from batch to batch.")] = "on"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NsightOptions:
+    """Options of Nsight's tools."""
+
+    nsys: Annotated[
+        Literal["external", "inline"] | None,
+        profiler_option(help="Record by Nsight Systems: the whole process, or only the calls after the warm-up."),
+    ] = None
+    ncu: Annotated[bool, profiler_option("--ncu", help="Record kernels by Nsight Compute.")] = False
+    dry_run: Annotated[
+        bool, profiler_option("--dry-run", help="Print the commands of --nsys and --ncu, and run nothing.")
+    ] = False
+
+    @property
+    def is_asked(self) -> bool:
+        """Return whether a tool records."""
+        return self.ncu or self.nsys is not None or self.dry_run
+
+
+def check_options(
+    cells: CellOptions, videos: SavOptions, clips: ClipOptions, nsight: NsightOptions, files: FileOptions
+) -> None:
+    """Check that everything that was asked for is measured: no option is left out in silence.
+
+    Raises ConfigError: something would be left out, or there is no GPU.
+    """
+    from framekiln.lab.measure.timed import check_device
+
+    if videos.sav is not None and videos.test:
+        raise ConfigError("--sav and --test are measured one at a time.", code="FK-BENCH-OPTION")
+    asked = {"--sav": videos.is_asked, "--clip": bool(clips.clip), "--nsys": nsight.is_asked}
+    others = [name for name, is_asked in asked.items() if is_asked]
+    if len(others) > 1:
+        raise ConfigError(f"{others[0]} and {others[1]} are measured one at a time.", code="FK-BENCH-OPTION")
+    for name, group, usual in (("--sav", videos, SavOptions()), ("--clip", clips, ClipOptions())):
+        if not asked[name]:
+            check_unread(list_given(vars(group), vars(usual)), f"without {name}")
+    for name in others:
+        unread = list_given(cells, defaults(CellOptions), _READ[name])
+        if name == "--nsys":  # recordings are compared with nothing
+            unread += list_given(files, defaults(FileOptions), ("out",))
+        check_unread(unread, f"with {name}")
+    if files["note"] and not files["history"]:
+        check_unread(["--note"], "without --history")
+    if cells["iterations"] is not None and cells["duration"] is not None:
+        check_unread(["--duration"], "with --iterations")
+    if cells["find_batch"] and cells["batch"]:
+        check_unread(["--batch"], "with --find-batch")
+    if not nsight.dry_run:
+        check_device(cells["device"])
+
+
+def list_given(options: Mapping[str, Any], usual: Mapping[str, Any], known: Collection[str] = ()) -> list[str]:
+    """Return the options with another value than their default, but for some, as on the command line."""
+    given = [name for name, value in options.items() if name not in known and value != usual[name]]
+    return [f"--{name.replace('_', '-')}" for name in given]
+
+
+def check_unread(options: Sequence[str], where: str) -> None:
+    """Reject options that have no effect. Raises ConfigError if there is one."""
+    if options:
+        raise ConfigError(f"{options[0]} changes nothing {where}; leave it out.", code="FK-BENCH-OPTION")
