@@ -14,7 +14,7 @@ from framekiln.contract.output_names import PROFILE
 from framekiln.output.lease import Lease
 from framekiln.output.object_store import Store
 from framekiln.profiling.record_log import gather
-from framekiln.profiling.records import PACKET, StepEvent
+from framekiln.profiling.records import DEATH, PACKET, StepEvent
 from framekiln.profiling.run_profile import profile_of
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.stats.speed import steady_rows_per_s
@@ -142,13 +142,35 @@ def test_the_command_shows_a_run_that_goes_on_and_one_that_has_ended(store):
     assert "h:faces" in shown and "faces waits 58 % of its time for input while decode is busy 97 %" in shown
 
 
-def test_the_run_that_began_last_is_shown_unless_another_is_named(store):
-    kept(store, Made().step("decode", 9.0))
-    later = Made().step("decode", 9.0)
+def test_the_run_that_did_most_is_shown_unless_another_is_named(store, tmp_path):
+    photo(tmp_path / "in" / "a.png", 1)
+    output(tmp_path / "in", tmp_path / "out", run="bbb")
+    kept(store, Made().step("decode", 8.0))
     kept(Store(store.root).of_run("bbb").begin(), Made().step("decode", 5.0, at=1000.0))
-    kept(Store(store.root).of_run("ccc").begin(), later)
-    for words, run in ([], "bbb"), (["--run", "ccc"], "ccc"):
+    kept(Store(store.root).of_run("ccc").begin(), Made().step("decode", 9.0))
+    for words, run in ([], "ccc"), (["--run", "bbb"], "bbb"):
         assert json.loads(command("profile", store.root, "--json", *words).stdout)["run"] == run
+        report = Store(store.root)
+        write_report(report, *words[1:])
+        assert f"run <code>{run}</code>" in report.read("report.html").decode()
+    assert "It did most of 3 runs; another one is shown by --run bbb." in command("profile", store.root).stdout
+
+
+def test_records_that_a_dead_node_took_along_are_named(store, tmp_path):
+    made = Made().step("decode", 8.0)
+    known = {name: one.to_dict() for name, one in made.measured().items()}
+    for worker in "lost:7", "lost:8", "lost:8":
+        made.add(worker, kind=DEATH, step="", started=20.0)
+    kept(store, made)
+    photo(tmp_path / "in" / "a.png", 1)
+    output(tmp_path / "in", tmp_path / "out", run="abc123", throughput=profile_of(store, "abc123").to_dict())
+    assert {name: one.to_dict() for name, one in made.measured().items()} == known
+    sentence = "Records of lost (2 processes) are missing"
+    assert sentence in " ".join(command("profile", store.root).stdout.split())
+    assert json.loads(command("profile", store.root, "--json").stdout)["lost"] == {"lost": 2}
+    write_report(report := Store(store.root))
+    assert sentence in report.read("report.html").decode() and "lost:8" not in report.read("report.html").decode()
+    assert command("trace", store.root).returncode == 0
 
 
 def test_what_differed_from_the_profile_follows_the_times_of_that_run_only(store):
@@ -225,7 +247,7 @@ def test_an_ended_run_without_rows_and_a_run_that_has_just_begun_have_different_
     assert "[FK-NO-ROWS]" in sentence and lease.run in sentence and f"{store.root}/errors" in sentence
     assert "--run" not in sentence
     kept(store, Made().step("decode", 9.0))
-    assert "--run abc123" in refused(store.root)
+    assert "--run abc123" in refused(store.root, "--run", lease.run)
 
 
 def test_the_report_shows_the_profile(tmp_path, store):

@@ -224,7 +224,7 @@ class Output:
         return store.url(NAME)
 
     def profile(self, run: str | None = None) -> RunProfile:
-        """Return rates, calls, waits and the bottleneck of a run, of the last one where none is named.
+        """Return rates, calls, waits and the bottleneck of a run, of the one that did most where none is named.
 
         Raises:
             OutputError: there are no records of that run, or none of its rows has passed a step.

@@ -7,14 +7,8 @@ from typing import Any, Self
 
 from framekiln.output.object_store import Store
 from framekiln.planning.manifest import Targets
-from framekiln.profiling.run_profile import (
-    RunProfile,
-    choose_run,
-    missing_rows,
-    profile_of,
-    stored_saturated,
-    targets_of,
-)
+from framekiln.profiling.run_choice import choose_run
+from framekiln.profiling.run_profile import RunProfile, missing_rows, profile_of, stored_saturated, targets_of
 from framekiln.reporting.kit.texts import count, duration
 from framekiln.reporting.plan_facts import fetching
 from framekiln.runtime.run.progress import Unfinished
@@ -73,7 +67,7 @@ class Summary:
 def read_profile(
     store: Store, run: str | None, warn: Callable[[str], None] = lambda _: None, targets: Targets | None = None
 ) -> RunProfile:
-    """Return the profile of a run, of the last one where none is named; it may still go on.
+    """Return the profile of a run, of the one that did most where none is named; it may still go on.
 
     `warn` gets a sentence for each run that is left out as its records are damaged. `targets` take the place of those
     in the run's profile.

@@ -4,6 +4,7 @@ A run's state outlives its processes: events for the driver, attempts at work, a
 """
 
 import re
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -16,9 +17,9 @@ from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets
 from framekiln.planning.plan import Plan
-from framekiln.profiling.records import Reading, StepEvent
+from framekiln.profiling.records import Death, Event, StepEvent
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
-from framekiln.runtime.recovery.attempt_log import AttemptTable
+from framekiln.runtime.recovery.attempt_log import AttemptTable, PastAttempts
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
 
@@ -28,7 +29,7 @@ class RunContext:
 
     plan: Plan
     store: Store
-    on_events: Callable[[list[StepEvent | Reading]], None]
+    on_events: Callable[[list[Event]], None]
     profilers: ProfilerOptions = NO_PROFILERS
 
 
@@ -76,9 +77,15 @@ class RunState(AttemptTable):
 
     def __init__(self, budgets: Budgets) -> None:
         super().__init__()
-        self._events: list[StepEvent | Reading] = []
+        self._events: list[Event] = []
         self._error: FramekilnError | None = None
         self._budgets = budgets
+
+    def begin(self, work: str, worker: str) -> PastAttempts:
+        """See `Reporter`; the death of the process that had begun the work is an event."""
+        if (before := self.worker_of(work)) not in (None, worker):
+            self.add_event(Death(worker=before, time=time.time()))
+        return super().begin(work, worker)
 
     def fail(self, error: FramekilnError) -> None:
         """Keep the error that stops the run; the first one counts."""
@@ -93,11 +100,11 @@ class RunState(AttemptTable):
         self.add_event(event)
         self._error = self._error or self._budgets.spend(event.step, event.rows, event.reasons)
 
-    def add_event(self, event: StepEvent | Reading) -> None:
+    def add_event(self, event: Event) -> None:
         """Keep an event for the driver."""
         self._events.append(event)
 
-    def take(self) -> list[StepEvent | Reading]:
+    def take(self) -> list[Event]:
         """Return all events since the last call."""
         events, self._events = self._events, []
         return events

@@ -24,8 +24,9 @@ from framekiln.output.unit_table import write_units
 from framekiln.planning.plan import Plan, idle_cap, make_plan
 from framekiln.planning.processes.resources import Node, this_machine
 from framekiln.profiling.record_log import gather
-from framekiln.profiling.records import Reading, StepEvent
+from framekiln.profiling.records import Death, Event
 from framekiln.profiling.stats.progress import RunTotals
+from framekiln.profiling.step_work import Recorder
 from framekiln.runtime.check.mending import Mending
 from framekiln.runtime.run.change_report import Changes, Outlook, facts_path, find_changes, outlooks, remember
 from framekiln.runtime.run.record import read_earlier
@@ -251,7 +252,10 @@ class Job:
             lease.check()
         sweep(self.store, owners, rows, deletable)  # tables that stages replace
 
-    def _on_events(self, events: list[StepEvent | Reading]) -> None:
+    def _on_events(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Death):
+                Recorder.of(self.store).bury(event)
         self._totals.add(events)
         self._watch(self._totals)
 

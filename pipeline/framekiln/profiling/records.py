@@ -36,12 +36,14 @@ OUTSIDE = ("wait", "fetch", "seal")
 INSIDE = tuple(name for name in DURATIONS if name not in OUTSIDE)
 """Durations that are part of a packet's seconds."""
 
-CALL, PACKET, SET_UP, HAND_ON = "call", "packet", "set-up", "hand-on"
+CALL, PACKET, SET_UP, HAND_ON, DEATH = "call", "packet", "set-up", "hand-on", "death"
 
 SCHEMA = pa.schema(
     [
         column("run", pa.string(), "the run, as its lease names it", nullable=False),
-        column("kind", pa.string(), "call, packet (one step's way through one), set-up, or hand-on", nullable=False),
+        column(
+            "kind", pa.string(), "call, packet (one step's way through one), set-up, hand-on, death", nullable=False
+        ),
         column("step", pa.string(), "the step; of a hand-on the last one before it", nullable=False),
         column("worker", pa.string(), "the process, as host:pid", nullable=False),
         column("lane", pa.int64(), "which of the packets that the process works on at a time, from 0", nullable=False),
@@ -152,6 +154,14 @@ class StepEvent(Work):
         return {name: value for name, value in {**self.phases, **self.around}.items() if name not in OUTSIDE}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Death:
+    """The end of a process inside its work, which another one has begun again: its last records are missing."""
+
+    worker: str  # host:pid
+    time: float  # at which it was known, seconds since the epoch
+
+
 GpuSample = Mapping[str, float | None]
 """A GPU's metrics by the names of `framekiln.profiling.node_metrics.GPU`."""
 
@@ -165,6 +175,9 @@ class Reading:
     gpus: tuple[GpuSample, ...]
     cpu_percent: float | None = None  # of all cores together
 
+
+Event = StepEvent | Reading | Death
+"""What a process tells the driver while a run is at work."""
 
 Report = Callable[[StepEvent], None]
 

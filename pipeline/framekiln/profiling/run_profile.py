@@ -1,22 +1,23 @@
 """A run's profile, computed from its records: for run.json, for the report and for `framekiln profile`."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from framekiln.contract.errors import DamagedError, OutputError, did_you_mean
+from framekiln.contract.errors import DamagedError, OutputError
 from framekiln.contract.output_names import COLUMNS, ERRORS, FACTS
 from framekiln.output.lease import active_runs
 from framekiln.output.object_store import Store
 from framekiln.planning.manifest import Targets
 from framekiln.profiling.advice import Advice, bottleneck
 from framekiln.profiling.record_log import CALLS, NODES, batches, began, read, runs
-from framekiln.profiling.records import PACKET
+from framekiln.profiling.records import DEATH, PACKET
 from framekiln.profiling.stats.speed import others_use
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.profiling.targets import TargetResult, compare_targets, gpu_figures
@@ -33,6 +34,7 @@ class RunProfile:
     bottleneck: Advice
     targets: Sequence[TargetResult] = ()
     saturated: Collection[str] = ()  # steps that got no core for another worker
+    lost: Mapping[str, int] = field(default_factory=dict)  # by node, processes that died at their work
 
     def to_dict(self) -> dict[str, Any]:
         """Return the `throughput` of run.json."""
@@ -41,6 +43,7 @@ class RunProfile:
             "verdict": asdict(self.bottleneck),
             "targets": [asdict(target) for target in self.targets],
             "full": sorted(self.saturated),
+            "lost": dict(self.lost),
             "steps": {step.step: step.to_dict() for step in self.steps},
         }
 
@@ -54,35 +57,20 @@ def profile_of(
         return None
     results = compare_targets(targets, gpu_figures(calls, nodes), steps) if targets else []
     advice = bottleneck(steps, saturated, others_use(calls, nodes))
-    return RunProfile(run=run, steps=steps, bottleneck=advice, targets=results, saturated=saturated)
+    dead = calls.filter(pc.equal(calls["kind"], DEATH))
+    lost = Counter(worker.rpartition(":")[0] for worker in pc.unique(dead["worker"]).to_pylist())
+    return RunProfile(run=run, steps=steps, bottleneck=advice, targets=results, saturated=saturated, lost=lost)
 
 
-def choose_run(store: Store, name: str | None, warn: Callable[[str], None] = lambda _: None) -> str:
-    """Return the run of this name, or the run that began last.
-
-    `warn` gets a sentence for each run with damaged records, as it may have been the last one. Raises DamagedError: the
-    records of that run, or of all runs, are damaged. Raises OutputError: there are no records, or none of that run.
-    """
-    starts: dict[str, float] = {}
-    damaged: dict[str, DamagedError] = {}
-    for run in runs(store):
-        try:
-            if (first := began(store, run)) is not None:
-                starts[run] = first
-        except DamagedError as error:
-            damaged[run] = error
-    if damaged and (name in damaged or not starts):
-        raise damaged[name if name in damaged else min(damaged)]
-    for problem in damaged.values() if name is None else ():
-        warn(f"A run is left out: {problem}")
-    if not starts:
-        raise missing_records(store)
-    if name is not None and name not in starts:
-        raise OutputError(
-            f"There are no records of a run {name!r} in {store.root!r}.{did_you_mean(name, starts)}",
-            code="FK-UNKNOWN-RUN",
-        )
-    return name or max(starts, key=lambda run: starts[run])
+def missing_note(lost: Mapping[str, int]) -> str:
+    """Return sentences on the records that went with dead processes, by node; empty where none did."""
+    if not lost:
+        return ""
+    nodes = ", ".join(f"{node} ({count} {'process' if count == 1 else 'processes'})" for node, count in lost.items())
+    return (
+        f"Records of {nodes} are missing: what died at its work takes along what it did since it last wrote records, "
+        "0.5 s in a folder and 10 s in a bucket. Tables are whole; these figures lack that time."
+    )
 
 
 def run_of(store: Store, record: Mapping[str, Any]) -> str | None:

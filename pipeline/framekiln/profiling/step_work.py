@@ -25,7 +25,7 @@ from framekiln.contract.stage import Stage
 from framekiln.device import memory_gb, take_failures
 from framekiln.output.object_store import Store
 from framekiln.profiling.record_log import CALLS, Stream
-from framekiln.profiling.records import CALL, HAND_ON, PACKET, Record, StepEvent, Work, worker_name
+from framekiln.profiling.records import CALL, DEATH, HAND_ON, PACKET, Death, Record, StepEvent, Work, worker_name
 
 _NO_WAIT_S = 1e-3  # where nobody waits a call begins within microseconds
 
@@ -56,6 +56,13 @@ class Recorder:
         record.lane = getattr(self._own, "lane", 0)
         if self._stream is not None:
             self._stream.add(partial(record.line, self._run, self.worker))
+
+    def bury(self, death: Death) -> None:
+        """Keep the record of another process's death, and write it now."""
+        if self._stream is not None:
+            record = Record(kind=DEATH, step="", started=death.time)
+            self._stream.add(partial(record.line, self._run, death.worker))
+            self._stream.flush(now=True)
 
     def flush(self) -> None:
         """Write all records to the output now."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from framekiln.contract.errors import SetupError
@@ -104,8 +106,9 @@ def test_a_clip_that_kills_is_one_piece(media, tmp_path, machines):
 def test_two_deaths_from_outside_cost_no_row(media, tmp_path, machines, device):
     (tmp_path / "log").mkdir()
     steps = {"hit": ("Poison", {"frames": (12,), "how": "kill", "times": 2, "log": str(tmp_path / "log")})}
-    Job(order(media, tmp_path / "out", steps, {"steps": {"hit": {"device": device, "gpus": 0.0}}})).run()
+    done = Job(order(media, tmp_path / "out", steps, {"steps": {"hit": {"device": device, "gpus": 0.0}}})).run()
     assert len(list((tmp_path / "log").iterdir())) == 2
+    assert done.profile.lost == {socket.gethostname(): 2}
     assert table(tmp_path / "out", FRAMES)["tenfold"].to_pylist() == expected("tenfold")[0]
     assert not list((tmp_path / "out" / ERRORS).glob("*"))
 

@@ -18,7 +18,8 @@ from framekiln.cli.options import Json
 from framekiln.contract.errors import OutputError
 from framekiln.output.object_store import Store
 from framekiln.profiling.export.trace_events import events
-from framekiln.profiling.run_profile import RunProfile, choose_run
+from framekiln.profiling.run_choice import choose_run, read_work
+from framekiln.profiling.run_profile import RunProfile, missing_note
 from framekiln.profiling.stats.steps import StepStatistics
 from framekiln.profiling.targets import NOT_MEASURED, NOT_MET, parse_targets
 from framekiln.reporting.kit.texts import Column, TextTable, figure, numbers, share, shares, words
@@ -27,7 +28,7 @@ from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 from framekiln.runtime.run.progress import unfinished
 
 Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output; the run may be unfinished.")]
-Run = Annotated[str | None, typer.Option("--run", help="One of its runs. [dim]Default: the last one.[/dim]")]
+Run = Annotated[str | None, typer.Option("--run", help="One of its runs. [dim]Default: the one that did most.[/dim]")]
 Target = Annotated[
     str,
     typer.Option(
@@ -75,6 +76,12 @@ def profile(output: Out, run: Run = None, target: Target = "", workers: Workers 
         _print(Console(), run_profile, workers=workers)
         for change in recorded_changes(record) if record.get("run") == run_profile.run else ():
             print_line(Console(), change)
+        if note := missing_note(run_profile.lost):
+            print_line(Console(), note)
+        others = {name: work.began for name, work in read_work(store).items() if name != run_profile.run}
+        if others and run is None:
+            latest = max(others, key=lambda name: others[name])
+            print_line(Console(), f"It did most of {len(others) + 1} runs; another one is shown by --run {latest}.")
     failed = (NOT_MET, NOT_MEASURED) if target else (NOT_MET,)
     if any(one.verdict in failed for one in run_profile.targets):
         raise typer.Exit(1)

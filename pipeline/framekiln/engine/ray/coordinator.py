@@ -21,7 +21,7 @@ from framekiln.engine.sampler import Sampler
 from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets
 from framekiln.profiling.export.live_metrics import BOUNDS, METRICS, Metric, observations
-from framekiln.profiling.records import Reading, StepEvent
+from framekiln.profiling.records import Event, Reading, StepEvent
 from framekiln.runtime.recovery.attempt_log import Reporter
 
 _STOP_SECONDS = 5.0  # for the last lines; then samplers are ended without them
@@ -82,7 +82,7 @@ class Coordinator(RunState):
             with suppress(Exception):  # a machine that cannot be sampled still works
                 self._sampler = NodeSampler(store, self.add_event)
 
-    def add_event(self, event: StepEvent | Reading) -> None:
+    def add_event(self, event: Event) -> None:
         """Keep an event for the driver, and export it through Ray's metrics agent, from which Prometheus fetches it."""
         super().add_event(event)
         with suppress(Exception):  # without an agent, or for a metric that Ray refuses

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from framekiln.contract.errors import ConfigError
-from framekiln.profiling.records import SET_UP, Reading, StepEvent
+from framekiln.profiling.records import SET_UP, Event, Reading, StepEvent
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.stats.speed import phase_seconds
 
@@ -83,7 +83,7 @@ METRICS = (
 Observation = tuple[Metric, float, Labels]
 
 
-def observations(event: StepEvent | Reading, run: str) -> Iterator[Observation]:
+def observations(event: Event, run: str) -> Iterator[Observation]:
     """Yield metric, value and labels of a event: a counter's increase, a gauge's value, a histogram's observation.
 
     A counter's increase is never zero.
@@ -93,7 +93,7 @@ def observations(event: StepEvent | Reading, run: str) -> Iterator[Observation]:
             labels = {"run": run, "node": event.node, "gpu": str(number)}
             known = ((*_GPU_METRICS[name], value) for name, value in gpu.items() if value is not None)
             yield from ((metric, value * factor, labels) for metric, factor, value in known)
-    elif event.kind != SET_UP:
+    elif isinstance(event, StepEvent) and event.kind != SET_UP:
         yield from _observe_packet(event, run)
 
 

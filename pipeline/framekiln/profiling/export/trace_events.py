@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import Any
 
+import pyarrow.compute as pc
+
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.profiling.export.packet_flows import PacketFlows
 from framekiln.profiling.record_log import BATCH_ROWS, CALLS, NODES, batches, began, goes_on
-from framekiln.profiling.records import CALL, HAND_ON, INSIDE, PACKET, SET_UP
+from framekiln.profiling.records import CALL, DEATH, HAND_ON, INSIDE, PACKET, SET_UP
 
 Event = dict[str, Any]
 
@@ -47,7 +49,7 @@ def events(store: Store, run: str, rows: int = BATCH_ROWS) -> Iterator[Event]:
     """
     timeline = _Timeline(began(store, run, (CALLS, NODES)) or 0.0)
     for table in batches(store, CALLS, run, rows=rows):
-        for record in table.sort_by(_ORDER).to_pylist():
+        for record in table.filter(pc.not_equal(table["kind"], DEATH)).sort_by(_ORDER).to_pylist():
             yield from timeline.slices(record)
     for table in batches(store, NODES, run, rows=rows):
         for sample in table.to_pylist():

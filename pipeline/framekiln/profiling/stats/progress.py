@@ -11,7 +11,7 @@ from typing import Any
 
 from framekiln.contract.row_errors import DECODE
 from framekiln.media.units import Unit
-from framekiln.profiling.records import SET_UP, Reading, StepEvent
+from framekiln.profiling.records import SET_UP, Death, Event, Reading, StepEvent
 from framekiln.profiling.stats.live import LiveWindow
 from framekiln.profiling.stats.speed import StepTotals
 
@@ -145,11 +145,13 @@ class RunTotals:
         self.engine = ""  # owner of the processes; empty where nothing was computed
         self.notes: dict[str, str] = {}  # by step, why its model ran uncompiled in one of its processes
 
-    def add(self, events: Iterable[StepEvent | Reading]) -> None:
+    def add(self, events: Iterable[Event]) -> None:
         """Count events as they arrive."""
         for event in events:
             if isinstance(event, Reading):
                 self.live.read(event)
+                continue
+            if isinstance(event, Death):
                 continue
             if event.note:
                 self.notes.setdefault(event.step, event.note)

@@ -1,7 +1,6 @@
 """The report as one file, made from an output alone.
 
-Its times are those of the run that did most, or of another that is asked for. An output holds the records of every run
-into it. The last one may have added three files to a million.
+Its times are those of the run that did most, or of another that is asked for.
 """
 
 import base64
@@ -13,20 +12,18 @@ from datetime import datetime
 from importlib.resources import files
 from typing import Any
 
-import pyarrow.compute as pc
 from markupsafe import Markup
 
 from framekiln.contract.columns import KEYS
-from framekiln.contract.errors import DamagedError, OutputError
+from framekiln.contract.errors import DamagedError
 from framekiln.contract.output_names import ERRORS, FRAMES, REPORT, RUN_RECORD
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import optional
-from framekiln.profiling.record_log import CALLS, batches, runs
-from framekiln.profiling.records import PACKET
+from framekiln.profiling.run_choice import RunWork, choose_run, most_work, read_work
 from framekiln.profiling.run_profile import (
-    choose_run,
+    missing_note,
     missing_rows,
     profile_of,
     run_of,
@@ -143,24 +140,6 @@ def policy() -> str:
     )
 
 
-@dataclass(kw_only=True)
-class RunWork:
-    """The work of one run, by its records."""
-
-    name: str
-    began: float = float("inf")  # seconds since the epoch
-    ended: float = 0.0
-    busy: float = 0.0  # seconds inside packets, over all processes
-    frames: int = 0  # decoded
-
-    @property
-    def summary(self) -> str:
-        """The run in a few words, with its name for --run."""
-        return (
-            f"{self.name}: {moment(self.began)}, {count(self.frames, 'frame')} decoded, {duration(self.busy)} of work"
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class TimedRun:
     """Figures of one run, in the forms of run.json."""
@@ -173,6 +152,19 @@ class TimedRun:
     is_last: bool = True  # it is the run in run.json
     others: tuple[RunWork, ...] = field(default=())  # other runs with records, the one that did most first
 
+    @property
+    def missing(self) -> str:
+        """The nodes with missing records, in words; empty where there are none."""
+        return missing_note(self.profile.get("lost") or {})
+
+    @property
+    def summaries(self) -> list[str]:
+        """The other runs in a few words, with their names for --run."""
+        return [
+            f"{run.name}: {moment(run.began)}, {count(run.frames, 'frame')} decoded, {duration(run.busy)} of work"
+            for run in self.others
+        ]
+
 
 def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None) -> TimedRun:
     """Return the run to show: the wanted one, else the one with the most seconds of work.
@@ -180,13 +172,8 @@ def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None
     The run in run.json is shown if the other's records are missing or damaged. Raises OutputError: there is no such
     run, or no row came out of it.
     """
-    own, work = run_of(store, record), _read_work(store)
-    if wanted is not None:
-        name: str | None = choose_run(store, wanted)
-    elif work and (own in work or not record["figures"]):  # a run that found all rows done has none
-        name = max(work.values(), key=lambda run: (run.busy, run.name == own)).name
-    else:
-        name = own
+    own, work = run_of(store, record), read_work(store)
+    name = choose_run(store, wanted) if wanted is not None else most_work(work) or own
     if name is not None and (name != own or (name in work and record["state"] != FINISHED)):
         with suppress(*(() if wanted else (DamagedError,))):  # samples of its machines may be damaged
             return _read_records(store, record, work, name, is_last=name == own)
@@ -218,23 +205,6 @@ def _read_records(
         is_last=is_last,
         others=_rank(work, name),
     )
-
-
-def _read_work(store: Store) -> dict[str, RunWork]:
-    result: dict[str, RunWork] = {}
-    for name in runs(store):
-        run = RunWork(name=name)
-        with suppress(DamagedError, OutputError, OSError, KeyError, ValueError):  # gone, or of another version
-            for table in batches(store, CALLS, name, columns=("kind", "step", "rows", "started", "seconds")):
-                packets = table.filter(pc.and_(pc.equal(table["kind"], PACKET), pc.greater(table["rows"], 0)))
-                if packets.num_rows:
-                    run.busy += pc.sum(packets["seconds"]).as_py()
-                    run.began = min(run.began, pc.min(packets["started"]).as_py())
-                    run.ended = max(run.ended, pc.max(pc.add(packets["started"], packets["seconds"])).as_py())
-                    run.frames += pc.sum(packets.filter(pc.equal(packets["step"], DECODE))["rows"]).as_py() or 0
-            if run.busy and run.began < run.ended:
-                result[name] = run
-    return result
 
 
 def _describe_speed(frames: int, seconds: float) -> str:

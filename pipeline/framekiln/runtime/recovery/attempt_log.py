@@ -125,6 +125,10 @@ class AttemptTable:
         entry.worker, entry.call = worker, ""
         return PastAttempts(tuple(entry.dead), frozenset(entry.suspects))
 
+    def worker_of(self, work: str) -> str | None:
+        """Return the process that has begun the work; None if it has not begun, or ended."""
+        return entry.worker if (entry := self._open.get(work)) else None
+
     def note(self, work: str, call: str) -> None:
         """See `Reporter`."""
         if entry := self._open.get(work):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.profiling.record_log import CALLS, batches
-from framekiln.profiling.records import CALL, HAND_ON, INSIDE, PACKET, SET_UP
+from framekiln.profiling.records import CALL, DEATH, HAND_ON, INSIDE, PACKET, SET_UP
 from framekiln.profiling.stats.speed import ends, floats
 
 SLICES = 400  # of a run; finer than the pixels of a page
@@ -91,6 +91,7 @@ class _Grid:
         self._across = np.zeros((0, len(_PLANES), SLICES + 1))  # differences of the seconds in slices filled whole
 
     def add(self, table: pa.Table) -> None:
+        table = table.filter(pc.not_equal(table["kind"], DEATH))
         table = table.filter(pc.is_in(table["worker"], pa.array(self._admit(table), pa.string())))
         if not table.num_rows:
             return
