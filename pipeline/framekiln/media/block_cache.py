@@ -5,6 +5,7 @@ pieces of 256 KB. Members of an archive lie side by side. Each range is one requ
 """
 
 import threading
+import time
 from collections import OrderedDict
 from typing import BinaryIO
 
@@ -12,8 +13,26 @@ from framekiln.media.stream_view import StreamView
 
 _BLOCK = 1 << 20  # bytes of one request: 10 to 25 ms of a network, and a second of a film of 8 Mbit/s
 _KEPT = 64  # blocks of all files of this process, 64 MB: the two places of a film, and its index, many times over
+_SHORT = "Failed to flush response stream"  # by AWS's client, for a refusal that is longer than the content
+_TRIES, _WAIT_S = 4, 0.1  # of those; each wait is twice the one before
 _lock = threading.Lock()
 _blocks: "OrderedDict[tuple[object, int], bytes]" = OrderedDict()
+
+
+def read_range(stream: BinaryIO, size: int, start: int = 0) -> bytes:
+    """Return a part of an object of a bucket.
+
+    AWS's client takes the text of a refusal for the content, and gives up where that is shorter than the text.
+    """
+    for attempt in range(_TRIES):
+        try:
+            stream.seek(start)
+            return stream.read(size)
+        except OSError as error:
+            if attempt == _TRIES - 1 or _SHORT not in str(error):
+                raise
+            time.sleep(_WAIT_S * 2**attempt)
+    raise AssertionError
 
 
 class CachedStream(StreamView):
@@ -28,8 +47,7 @@ class CachedStream(StreamView):
         stop = min(self._size, self._at + len(buffer))
         begin = self._at
         if stop - begin > _BLOCK:
-            self._stream.seek(begin)
-            data = self._stream.read(stop - begin)
+            data = read_range(self._stream, stop - begin, begin)
             buffer[: len(data)] = data
             self._at += len(data)
             return len(data)
@@ -48,8 +66,7 @@ class CachedStream(StreamView):
             if (block := _blocks.get(place)) is not None:
                 _blocks.move_to_end(place)
                 return block
-        self._stream.seek(number * _BLOCK)
-        block = self._stream.read(min(_BLOCK, self._size - number * _BLOCK))
+        block = read_range(self._stream, min(_BLOCK, self._size - number * _BLOCK), number * _BLOCK)
         with _lock:
             _blocks[place] = block
             while len(_blocks) > _KEPT:

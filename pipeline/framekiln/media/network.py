@@ -1,7 +1,7 @@
 """The rules by which a run connects to buckets and web servers, the same in each of its processes.
 
 They are held in the environment, which child processes inherit: whoever opens a file, a list or an output would have to
-hand them on otherwise.
+hand them on otherwise. Workers of a Ray cluster get them with the store of the output.
 """
 
 import json
@@ -13,7 +13,7 @@ from pydantic import ConfigDict, with_config
 
 from framekiln.contract.limits import Count, Natural, Positive
 
-VARIABLE = "FRAMEKILN_NETWORK"
+_VARIABLE = "FRAMEKILN_NETWORK"
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -31,14 +31,14 @@ class Network:
     def use(self) -> None:
         """Make these the rules of this process, and of those that it starts."""
         if self == Network():
-            os.environ.pop(VARIABLE, None)  # else Ray gets an environment of its own for each process
+            os.environ.pop(_VARIABLE, None)
         else:
-            os.environ[VARIABLE] = json.dumps(asdict(self))
+            os.environ[_VARIABLE] = json.dumps(asdict(self))
 
 
 def network() -> Network:
     """Return the rules of this process."""
-    return _read(os.environ.get(VARIABLE, "{}"))
+    return _read(os.environ.get(_VARIABLE, "{}"))
 
 
 @lru_cache(maxsize=1)

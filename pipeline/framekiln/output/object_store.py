@@ -17,11 +17,21 @@ import pyarrow.fs as pafs
 
 from framekiln.contract.errors import OutputError
 from framekiln.contract.user_files import expand
+from framekiln.media.block_cache import read_range
 from framekiln.media.files import open_uri
 from framekiln.media.media_ids import as_uri
+from framekiln.media.network import Network, network
 from framekiln.output.parquet import ParquetTable, check_text, check_types, to_parquet
 from framekiln.output.publisher import TEMPORARY, DiskPublisher, Publisher
 from framekiln.output.store_errors import damaged, error_text, list_errors, read_errors, write_errors
+
+_SMALL = 1 << 16  # bytes of an object that is one request; Arrow asks for so many to read a table's footer
+
+
+def _reopen(kind: type[Store], root: str, run: str, rules: Network) -> Store:
+    """Open a store in a worker, and make the run's rules those of the worker: all of its work comes with a store."""
+    rules.use()
+    return kind(root, run)
 
 
 class Store:
@@ -55,8 +65,8 @@ class Store:
                 code="FK-OUTPUT-ADDRESS",
             ) from error
 
-    def __reduce__(self) -> tuple[type[Store], tuple[str, str]]:
-        return type(self), (self.root, self.run)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (type(self), self.root, self.run, network())
 
     def of_run(self, run: str) -> Store:
         """Return the same store for the processes of a run, after its `begin`."""
@@ -158,7 +168,8 @@ class Store:
             if self.appends and self._files.get_file_info(self._locate(path)).type == pafs.FileType.Unknown:
                 raise damaged(self.root, path, "it is a pipe or a device")  # opening it could wait for ever
             with self._files.open_input_file(self._locate(path)) as source:
-                yield source
+                is_small = not self.appends and source.size() <= _SMALL
+                yield pa.BufferReader(read_range(source, source.size())) if is_small else source
 
     @contextmanager
     def parquet(self, path: str) -> Iterator[ParquetTable]:

@@ -8,6 +8,9 @@ The command serves the files of a folder in the bucket `b`, and prints its URL.
 from __future__ import annotations
 
 import argparse
+import os
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,11 +29,32 @@ class Objects:
     """The objects by key, what happens before each answer, and the requests so far."""
 
     files: dict[str, bytes] = field(default_factory=dict)
-    before: Callable[[str, str], None] = lambda method, key: None
+    before: Callable[[str, str], str | None] = lambda method, key: None  # it may name a fault
     parts: dict[str, bytes] = field(default_factory=dict)  # of uploads that are not complete
     sent: int = 0  # bytes of objects
     requests: list[tuple[str, str]] = field(default_factory=list)  # method and key
     port: int = 0
+    lag: int = 0  # requests after which a listing shows what was written or deleted
+    changes: list[tuple[int, str, bytes | None]] = field(default_factory=list)  # by number of the request, old content
+
+    def change(self, key: str, content: bytes | None) -> None:
+        """Write an object, or delete it with None; it is read at once, and listed later."""
+        self.changes.append((len(self.requests), key, self.files.get(key)))
+        if content is None:
+            self.files.pop(key, None)
+        else:
+            self.files[key] = content
+
+    def listed(self) -> dict[str, bytes]:
+        """The objects that a listing shows."""
+        listed = dict(self.files)
+        for number, key, before in reversed(self.changes if self.lag else []):
+            if number > len(self.requests) - self.lag:
+                if before is None:
+                    listed.pop(key, None)
+                else:
+                    listed[key] = before
+        return listed
 
     def count(self, work: Callable[[], object]) -> list[tuple[str, str]]:
         """Do work, and return its requests."""
@@ -53,6 +77,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    cut = False  # half of the next body is sent
 
     def do_HEAD(self) -> None:
         self.answer()
@@ -64,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
         objects, key, query = self.take()
         body = self.body()
         name = f"{key} {query['partNumber'][0]}" if "partNumber" in query else key
-        (objects.parts if "partNumber" in query else objects.files)[name] = body
+        objects.parts.update({name: body}) if "partNumber" in query else objects.change(name, body)
         self.respond(200, b"")
 
     def do_POST(self) -> None:
@@ -75,13 +100,13 @@ class _Handler(BaseHTTPRequestHandler):
             parts = sorted(
                 (name for name in objects.parts if name.startswith(f"{key} ")), key=lambda n: int(n.split()[-1])
             )
-            objects.files[key] = b"".join(objects.parts.pop(name) for name in parts)
+            objects.change(key, b"".join(objects.parts.pop(name) for name in parts))
         kind = "CompleteMultipartUploadResult" if "uploadId" in query else "InitiateMultipartUploadResult"
         self.respond(200, f'<?xml version="1.0"?><{kind}><Key>{key}</Key><UploadId>1</UploadId></{kind}>'.encode())
 
     def do_DELETE(self) -> None:
         objects, key, _ = self.take()
-        objects.files.pop(key, None)
+        objects.change(key, None)
         self.respond(204, b"")
 
     def body(self) -> bytes:
@@ -96,8 +121,22 @@ class _Handler(BaseHTTPRequestHandler):
         place = urlsplit(self.path)
         key = unquote(place.path).removeprefix("/b").removeprefix("/")
         objects.requests.append((self.command, key))
-        objects.before(self.command, key)
+        if fault := objects.before(self.command, key):
+            self.fail(fault, key)
         return objects, key, parse_qs(place.query, keep_blank_values=True)
+
+    def fail(self, fault: str, key: str) -> None:
+        """Answer as a bucket in trouble does: slow-down (503), cut (a body that ends early) or reset."""
+        if fault == "slow-down":
+            self.body() if self.command in ("PUT", "POST") else b""
+            self.respond(503, b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Slow down</Message></Error>")
+        elif fault == "cut" and self.command == "GET" and key in self.server.objects.files:
+            self.cut = True
+            return
+        else:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            os.close(self.connection.detach())
+        raise ConnectionAbortedError(fault)
 
     def answer(self) -> None:
         objects, key, query = self.take()
@@ -115,13 +154,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def listing(self, objects: Objects, query: dict[str, list[str]]) -> bytes:
         prefix, divider = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
-        keys = [key for key in sorted(objects.files) if key.startswith(prefix)]
+        files = objects.listed()
+        keys = [key for key in sorted(files) if key.startswith(prefix)]
         below = {key: key[len(prefix) :].partition(divider) if divider else (key, "", "") for key in keys}
         folders = sorted({prefix + name + divider for name, found, _ in below.values() if found})
         rows = "".join(
             f"<Contents><Key>{escape(key)}</Key><Size>{len(content)}</Size>"
             "<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>e</ETag></Contents>"
-            for key, content in ((key, objects.files[key]) for key in keys if not below[key][1])
+            for key, content in ((key, files[key]) for key in keys if not below[key][1])
         )
         rows += "".join(f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in folders)
         count = rows.count("<Key>") + len(folders)
@@ -137,7 +177,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body)
+            self.wfile.write(body[: len(body) // 2] if self.cut else body)
+        self.close_connection, self.cut = self.close_connection or self.cut, False
 
     def log_message(self, *_: object) -> None:
         pass
@@ -157,7 +198,7 @@ def served(objects: Objects) -> Iterator[Objects]:
     """Serve objects during the block."""
     server = _Server(("127.0.0.1", 0), _Handler)
     server.daemon_threads, server.objects, objects.port = True, objects, server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield objects

@@ -22,7 +22,6 @@ from ray.exceptions import AuthenticationError, RayError
 from framekiln.contract.errors import FramekilnError, ResourceError, StartError
 from framekiln.engine.ray import private
 from framekiln.engine.ray.death_watch import interrupts_held, signals_kept
-from framekiln.media import network
 from framekiln.planning.processes.resources import Node, this_machine
 from framekiln.planning.stage_building import own_folders
 
@@ -58,8 +57,7 @@ def session(address: str | None, on_wait: Callable[[str], None] = lambda _: None
         else:
             _check_answers(address)
             try:
-                rules = {name: value for name, value in os.environ.items() if name == network.VARIABLE}
-                connect({"address": address, **({"runtime_env": {"env_vars": rules}} if rules else {})})
+                connect({"address": address})
             except Exception as error:  # of many classes
                 raise _explain_no_cluster(address, error) from error
         try:

@@ -54,8 +54,8 @@ from framekiln.media.discovery.remote import (
 from framekiln.media.files import MediaFile, local_path, open_local
 from framekiln.media.media_ids import escape, is_url, media_id
 
-_SLOW = re.compile("time[d ]*out|too slow", re.I)
-_SLOW_FIX = "Raise `network: timeout_s` in the profile, or try again later."
+_SLOW = re.compile("time[d ]*out|too slow|SLOW_DOWN|NETWORK_CONNECTION|HTTP status 50\\d", re.I)
+_SLOW_FIX = "Raise `network: timeout_s` and `retries` in the profile, or try again later."
 
 
 def list_media(

@@ -1,0 +1,132 @@
+"""A bucket in trouble makes a run slower and never wrong: refusals, resets, cut answers, stalls, listings that lag."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections import Counter
+
+import pytest
+
+from framekiln.contract.errors import OutputError
+from framekiln.contract.output_names import FRAMES
+from framekiln.job import Job
+from framekiln.media.config import DecodeConfig
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.network import Network, network
+from framekiln.media.packets.decode import decode
+from framekiln.media.units import Unit
+from framekiln.output.object_store import Store
+from tests.support.errors import fails
+from tests.support.machine.object_server import Objects, served
+from tests.support.media.collections_factory import photo
+from tests.support.runs.engine_factory import order
+from tests.support.runs.serial_engine import without_ray
+
+FAULTS = ("slow-down", "reset", pytest.param("cut", marks=pytest.mark.heavy))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number in range(3):
+        photo(tmp_path / "in" / f"{number}.png", number)
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def bucket(folder):
+    with served(Objects(files={f"in/{path.name}": path.read_bytes() for path in folder.iterdir()})) as objects:
+        yield objects
+
+
+def trouble(bucket, fault, *, often=1, among=""):
+    """Answer the first requests of each kind and key with a fault."""
+    seen = Counter()
+
+    def before(method, key):
+        seen[method, key] += 1
+        return fault if key.startswith(among) and seen[method, key] <= often else None
+
+    bucket.before = before
+
+
+def decoded(source):
+    unit = Unit(name="u", media=tuple(list_media(source)))
+    packets = list(decode(unit, ("frame",), 0, DecodeConfig()))
+    failures = {failure.media_id: (failure.kind, failure.message) for packet in packets for failure in packet.failures}
+    return [row for packet in packets for row in packet.rows.to_pylist()], failures
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_photos_and_objects_are_whole_after_a_fault(folder, bucket, fault):
+    expected = decoded(str(folder))
+    bucket.files["out/tiny.json"] = b"7"  # shorter than the text of a refusal
+    trouble(bucket, fault)
+    assert decoded(bucket.url.format("in")) == expected
+    store = Store(bucket.url.format("out"))
+    store.write("parts/a", b"a" * 100_000)
+    assert (store.read_json("tiny.json"), store.read("parts/a")) == (7, b"a" * 100_000)
+    assert store.names("parts") == ["a"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bucket_that_stays_in_trouble_is_an_error_row_or_a_sentence(bucket, fault):
+    Network(retries=0, timeout_s=2.0).use()
+    trouble(bucket, fault, often=9, among="in/1")
+    rows, failures = decoded(bucket.url.format("in"))
+    assert {row["media_id"] for row in rows} == {"0.png", "2.png"}
+    assert failures["1.png"][0] == "unreadable" and "AWS Error" in failures["1.png"][1]
+    bucket.files["out/a"] = b"a" * 1000
+    trouble(bucket, fault, often=9)
+    store = Store(bucket.url.format("out"))
+    with fails("FK-OUTPUT-UNREADABLE", "network: retries"):
+        store.read("a")
+    if fault != "cut":
+        with fails("FK-INPUT-UNREADABLE", "`retries`"):
+            list_media(bucket.url.format("in"))
+        with fails("FK-OUTPUT-NOT-WRITABLE", "network: retries"):
+            store.write("b", b"b")
+
+
+def test_an_answer_slower_than_the_limit_is_unreadable_and_a_slow_one_is_read(folder, bucket):
+    Network(retries=0, timeout_s=1.0).use()
+    bucket.before = lambda _, key: time.sleep({"in/0.png": 0.2, "in/1.png": 2.5}.get(key, 0))
+    rows, failures = decoded(bucket.url.format("in"))
+    assert {row["media_id"] for row in rows} == {"0.png", "2.png"} and failures["1.png"][0] == "unreadable"
+
+
+@pytest.mark.heavy
+def test_listings_that_lag_leave_a_run_its_rows(folder, bucket, tmp_path):
+    """Objects are listed some requests after they were written, and some requests after they were deleted."""
+    steps = {"crc": ("Checksum", {})}
+    whole = Job(order(folder, tmp_path / "whole", steps))
+    with without_ray():
+        whole.run()
+    bucket.lag = 12
+    wanted = order(folder, bucket.url.format("out"), steps)
+    for _ in range(3):
+        try:
+            with without_ray():
+                Job(wanted).run()
+            break
+        except OutputError as error:  # it says what to do, and the same command again does it
+            assert "again" in str(error)
+    bucket.lag = 0
+    with without_ray():
+        assert Job(wanted).run().frames == 3
+    table = Store(bucket.url.format("out")).dataset(FRAMES, None).to_table(columns=["media_id", "crc"])
+    expected = Store(str(tmp_path / "whole")).dataset(FRAMES, None).to_table(columns=["media_id", "crc"])
+    assert table.sort_by("media_id").to_pylist() == expected.sort_by("media_id").to_pylist()
+
+
+def test_a_worker_of_a_cluster_gets_the_rules_with_its_store(monkeypatch, tmp_path):
+    rules = Network(timeout_s=7.0, retries=1, user_agent="mine")
+    rules.use()
+    sent = pickle.dumps(Store(str(tmp_path)).of_run("ab12"))
+    monkeypatch.delenv("FRAMEKILN_NETWORK")  # as in a process of another machine, which our environment does not reach
+    assert network() == Network()
+    assert pickle.loads(sent).run == "ab12" and network() == rules
+    Network().use()
+    pickle.loads(pickle.dumps(Store(str(tmp_path))))
+    assert "FRAMEKILN_NETWORK" not in os.environ
