@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ from framekiln.selection.request import SelectionRequest, list_selections, read_
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
 
+    from framekiln.export.export import Progress
+    from framekiln.export.summary import ExportSummary
     from framekiln.profiling.run_profile import RunProfile
     from framekiln.selection.selection import Selection
 
@@ -203,6 +205,46 @@ class Output:
         from framekiln.selection.selection import read_selection
 
         return read_selection(self._store, name)
+
+    def export(
+        self,
+        to: str,
+        destination: Place,
+        *,
+        selection: str | None = None,
+        where: str | None = None,
+        include: str | Sequence[str] | None = None,
+        images: str = "link",
+        split: str | None = None,
+        by: str = "file",
+        keypoints: str = "coco17",
+        progress: Progress | None = None,
+    ) -> ExportSummary:
+        """Write frames and what was found on them in the format of another tool.
+
+        Args:
+            to: the format: coco.
+            destination: an empty folder or URL, or one in which the same export was stopped.
+            selection: name of a saved selection. All frames without it.
+            where: a condition in its place, as in `select`.
+            include: of boxes, masks, poses, faces, tracks, categories, identities and embeddings. Identities and
+                embeddings leave only when they are named here. None: what the format holds by default.
+            images: link, copy, resize:1024 (the longest side in px), crop:faces, or none.
+            split: percentages for train, val and test, such as "80/10/10".
+            by: file, person, shot or duplicate: none of these is in two splits.
+            keypoints: coco17, or all that the stage found.
+            progress: called with the numbers of frames that are done and that there are.
+
+        Raises:
+            ConfigError: the format is unknown, it or the output lacks what is asked for, or no frame is chosen.
+            OutputError: the destination holds something else, or cannot be written.
+        """
+        from framekiln.export.export import export
+        from framekiln.export.request import ExportRequest, read_include
+
+        chosen: dict[str, Any] = {"selection": selection, "where": where, "include": read_include(include)}
+        request = ExportRequest(to=to, images=images, split=split, by=by, keypoints=keypoints, **chosen)
+        return export(self._store, Store(os.fspath(destination)), request, progress)
 
     def report(self, run: str | None = None, *, again: bool = False) -> str:
         """Return the path or URL of report.html, which is written if it is missing.

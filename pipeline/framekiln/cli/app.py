@@ -14,6 +14,7 @@ from framekiln.cli.bench.command import bench
 from framekiln.cli.commands.calibrate import calibrate
 from framekiln.cli.commands.check import check
 from framekiln.cli.commands.compare import compare
+from framekiln.cli.commands.export import export
 from framekiln.cli.commands.fetch import fetch
 from framekiln.cli.commands.predict import predict
 from framekiln.cli.commands.profile import profile, trace
@@ -75,6 +76,7 @@ for command in (
     retry,
     compare,
     select,
+    export,
     calibrate,
     bench,
     predict,

@@ -7,6 +7,7 @@ copies nothing.
 Shapes in this module: n rows, h height, w width, 3 channels in the order R, G, B; all pixels are uint8.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from itertools import groupby
@@ -33,6 +34,29 @@ def field(name: str, dtype: pa.DataType, description: str, unit: str = "", *, nu
     """Return an Arrow field with a description and a unit, which are stored in the Parquet files."""
     meta = {"description": description} | ({"unit": unit} if unit else {})
     return pa.field(name, dtype, nullable=nullable, metadata=meta)
+
+
+ANNOTATION = b"annotation"
+"""Key in a field's metadata for what `annotates` declares."""
+
+
+def annotates(item: pa.Field, **facts: Any) -> pa.Field:
+    """Return a field that tells exports what its values are, where their type does not.
+
+    A list of structs with a `box` or a `segmentation` is exported without this.
+
+    Facts of a list of structs: `kind` (boxes, masks, poses, faces or tracks), `category`, `keypoints` (their names, in
+    order), `skeleton` (pairs of their numbers), `of` (another column, which has an item for each of these). Facts of an
+    integer column of a table: `of` (the column with the item of that number), and the table's own column that says its
+    `track` or `identity`.
+    """
+    return item.with_metadata({**(item.metadata or {}), ANNOTATION: json.dumps(facts)})
+
+
+def annotation_facts(item: pa.Field) -> dict[str, Any]:
+    """Return what `annotates` declared; empty for nothing."""
+    facts: dict[str, Any] = json.loads((item.metadata or {}).get(ANNOTATION, b"{}"))
+    return facts
 
 
 MEDIA_ID = field(

@@ -136,7 +136,8 @@ class Categorize(Stage):
         if self.config.of == "instances":
             kept = f"; embedding by {self.config.model}, {UNIT_LENGTH}" if self.config.keep_embedding else ""
             about = f"for each of `masks`, in their order: category, probability, likeliest categories; {BOXES}{kept}"
-            return pa.schema([columns.field("instances", pa.list_(self.instance), about)])
+            item = columns.field("instances", pa.list_(self.instance), about)
+            return pa.schema([columns.annotates(item, of="masks")])
         fields = [
             columns.field("categories", pa.list_(CATEGORY), "likeliest first, with `category_probability` of each"),
             columns.field("category", pa.string(), "the likeliest category"),

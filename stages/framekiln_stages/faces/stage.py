@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract import Drawing, Image, Placement, Stage, Weights, field, views
+from framekiln.contract import Drawing, Image, Placement, Stage, Weights, annotates, field, views
 from framekiln.contract.limits import Count, Natural, Proportion
 from framekiln_stages.faces.aligned_faces import Described, DeviceFaces, HostFaces
 from framekiln_stages.faces.alignment import (
@@ -150,7 +150,12 @@ class Faces(PixelStage):
             "by which the face is turned clockwise in the image: 0, 90, 180 or 270 degrees; embedding by "
             f"{self.config.model}, {network.length} {self.config.embedding}, {UNIT_LENGTH}"
         )
-        faces = field("faces", pa.list_(self.face), about)
+        faces = annotates(
+            field("faces", pa.list_(self.face), about),
+            kind="faces",
+            category="face",
+            keypoints=[name.replace(" ", "_") for name in LANDMARKS],
+        )
         return pa.schema(
             [
                 faces.with_metadata({**faces.metadata, NETWORK: self.config.model}),

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract import FRAME_INDEX, MEDIA_ID, field
+from framekiln.contract import FRAME_INDEX, MEDIA_ID, annotates, field
 from framekiln_stages.identities.face_table import FaceTable, Ints
 from framekiln_stages.identities.hdbscan import Clusters
 from framekiln_stages.identities.known import KnownIdentities
@@ -55,7 +55,7 @@ FACES = pa.schema(
     [
         MEDIA_ID,
         FRAME_INDEX,
-        _FACE_INDEX,
+        annotates(_FACE_INDEX, of="faces", identity="identity"),
         field("identity", pa.int32(), "number of the identity; null for a reason"),
         pa.field("reason", pa.string(), metadata={"description": _REASONS, "tally": json.dumps(_TALLY)}),
         field(

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract import Drawing, field, views
+from framekiln.contract import Drawing, annotates, field, views
 from framekiln.contract.limits import Count
 from framekiln_stages.nets.mediapipe_tasks import FaceMesh, Mesh
 from framekiln_stages.shared.masks import BOX, POINT, landmark_boxes
@@ -38,17 +38,14 @@ MOUTH = pa.struct(
         ("lips", pa.list_(POINT, len(OUTLINE))),  # the lips' outer rim; shares of width and height
     ]
 )
-OUTPUTS = pa.schema(
-    [
-        field(
-            "mouths",
-            pa.list_(MOUTH),
-            f"mouths, largest face first: the face's {BOXES}; opening between the lips and width, over the distance of "
-            "the eyes' outer corners; shapes (jaw_open to pucker) 0 to 1; lips: 12 points of the outer rim in order, "
-            f"from the corner at the left of an upright face over the upper lip, x, y in {FRACTIONS}",
-        )
-    ]
+_MOUTHS = field(
+    "mouths",
+    pa.list_(MOUTH),
+    f"mouths, largest face first: the face's {BOXES}; opening between the lips and width, over the distance of "
+    "the eyes' outer corners; shapes (jaw_open to pucker) 0 to 1; lips: 12 points of the outer rim in order, "
+    f"from the corner at the left of an upright face over the upper lip, x, y in {FRACTIONS}",
 )
+OUTPUTS = pa.schema([annotates(_MOUTHS, kind="")])  # not exported: the boxes are of the faces
 
 
 class Mouth(LandmarkStage):

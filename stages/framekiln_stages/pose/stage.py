@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract import Drawing, Image, Scope, field, views
+from framekiln.contract import Drawing, Image, Scope, annotates, field, views
 from framekiln.contract.limits import Count, NonNegative, Proportion
 from framekiln_stages.nets.mediapipe_tasks import BlazePose, Body, World
 from framekiln_stages.pose.films import follow, key_frames
@@ -38,7 +38,16 @@ from framekiln_stages.shared.mask_drawings import counted
 from framekiln_stages.shared.masks import BOX, landmark_boxes
 from framekiln_stages.shared.result_agreement import Detections, match_by_boxes, mean_or
 from framekiln_stages.shared.settings import LandmarkStage
-from framekiln_stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, PERSON, POINT, landmarks, orientations
+from framekiln_stages.shared.skeleton import (
+    BODY_POINTS,
+    BONES,
+    LANDMARK,
+    LANDMARKS,
+    PERSON,
+    POINT,
+    landmarks,
+    orientations,
+)
 from framekiln_stages.shared.tables import BODY, BOXES, struct_array, struct_lists
 
 DRAWN = 0.5  # least visibility of a landmark that is drawn; the threshold of MediaPipe's own drawing_utils
@@ -61,9 +70,9 @@ _UNKNOWN = (
 )
 OUTPUTS = pa.schema(
     [
-        field("poses", pa.list_(PERSON), _POSES),
+        annotates(field("poses", pa.list_(PERSON), _POSES), **BODY_POINTS),
         field("people", pa.int32(), "number of people in `poses`"),
-        field("poses_unknown", pa.list_(UNKNOWN), _UNKNOWN),
+        annotates(field("poses_unknown", pa.list_(UNKNOWN), _UNKNOWN), **BODY_POINTS),
     ]
 )
 

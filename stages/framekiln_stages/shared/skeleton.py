@@ -3,6 +3,8 @@
 Landmarks are in the order of MediaPipe's PoseLandmark (0 nose, 11 left shoulder, ... 32 right foot index).
 """
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +27,33 @@ BONES = (
     *((24, 26), (26, 28), (28, 30), (30, 32), (28, 32)),  # right leg
 )
 """Lines of the skeleton: mediapipe.tasks.python.vision.PoseLandmarksConnections.POSE_LANDMARKS."""
+
+NAMES = (
+    "nose",
+    *(f"{side}_eye{part}" for side in ("left", "right") for part in ("_inner", "", "_outer")),
+    *("left_ear", "right_ear", "mouth_left", "mouth_right"),
+    *(
+        f"{side}_{part}"
+        for part in (
+            "shoulder",
+            "elbow",
+            "wrist",
+            "pinky",
+            "index",
+            "thumb",
+            "hip",
+            "knee",
+            "ankle",
+            "heel",
+            "foot_index",
+        )
+        for side in ("left", "right")
+    ),
+)
+"""Names of the landmarks: mediapipe.tasks.python.vision.PoseLandmark, in small letters."""
+
+BODY_POINTS: dict[str, Any] = {"kind": "poses", "category": "person", "keypoints": NAMES, "skeleton": BONES}
+"""What `annotates` says of a column with people."""
 
 MIRRORED = [0, 4, 5, 6, 1, 2, 3, 8, 7, 10, 9, *(i + (1 if i % 2 else -1) for i in range(11, LANDMARKS))]
 """The landmark that each becomes in a mirrored image, where left and right are exchanged."""

@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, Label, Scope, Stage, Table, field
+from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, Label, Scope, Stage, Table, annotates, field
 from framekiln.contract.limits import Limits, NonNegative, Positive
-from framekiln_stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, landmarks
+from framekiln_stages.shared.skeleton import BODY_POINTS, BONES, LANDMARK, LANDMARKS, landmarks
 from framekiln_stages.shared.tables import BODY, spans, struct_lists
 from framekiln_stages.tracks.tracking import (
     Path,
@@ -37,12 +37,19 @@ ROWS = pa.schema(
         FRAME_INDEX,
         TRACK,
         SHOT,
-        field("pose_index", pa.int32(), "which of the frame's `poses` it is; null where the person was missed"),
-        field(
-            "landmarks",
-            pa.list_(LANDMARK, LANDMARKS),
-            f"{BODY}; smoothed, and interpolated where the person was missed",
-            nullable=False,
+        annotates(
+            field("pose_index", pa.int32(), "which of the frame's `poses` it is; null where the person was missed"),
+            of="poses",
+            track="track",
+        ),
+        annotates(
+            field(
+                "landmarks",
+                pa.list_(LANDMARK, LANDMARKS),
+                f"{BODY}; smoothed, and interpolated where the person was missed",
+                nullable=False,
+            ),
+            **{**BODY_POINTS, "kind": "tracks"},
         ),
     ]
 )

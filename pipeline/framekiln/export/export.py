@@ -1,0 +1,140 @@
+"""An export from end to end: rows, splits, pictures, and a format that writes what they are."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+
+from framekiln.contract.errors import ConfigError, OutputError, check_known
+from framekiln.export.declared import Declared, read_declared
+from framekiln.export.formats import FORMATS, find_format
+from framekiln.export.formats.base import Format
+from framekiln.export.image import ExportedImage
+from framekiln.export.images import Pictures
+from framekiln.export.request import BIOMETRIC, KINDS, ExportRequest
+from framekiln.export.rows import Rows
+from framekiln.export.splits import Chosen, Splits, make_splits
+from framekiln.export.summary import ExportSummary
+from framekiln.output.object_store import Store
+from framekiln.selection.request import SelectionRequest
+from framekiln.selection.selection import read_selection, select
+
+RECORD = "export.json"
+"""The file of a destination that says what was exported; it marks a folder as one that an export may write into."""
+Progress = Callable[[int, int], None]
+"""Called with the numbers of frames that are done and that there are."""
+
+
+def export(store: Store, destination: Store, request: ExportRequest, progress: Progress | None = None) -> ExportSummary:
+    """Write the chosen frames of an output into a destination.
+
+    Raises:
+        ConfigError: the format is unknown or cannot hold what is asked for, the output lacks it, or no frame is chosen.
+        OutputError: the destination holds something else, or cannot be written.
+    """
+    check_known(request.to, FORMATS, f"There is no format {request.to!r}.", code="FK-EXPORT-FORMAT")
+    kind, declared = find_format(request.to), read_declared(store)
+    kinds = choose_kinds(kind, declared, request)
+    request = replace(request, include=kinds)
+    writer = kind(destination, request)
+    chosen = read_chosen(store, request)
+    splits = make_splits(store, request, chosen)
+    record = prepare(destination, request, store)
+    rows = Rows(store=store, declared=declared, kinds=kinds, keypoints=request.keypoints, chosen=chosen)
+    pictures = Pictures(store, destination, request, unique_stems=kind.unique_stems)
+    images, annotations = Counter(dict.fromkeys(splits.names, 0)), Counter[str]()
+    total = sum(map(len, chosen.values()))
+    for done, batch in _read_images(rows, splits, pictures):
+        writer.write(batch)
+        images.update(image.split for image in batch)
+        annotations.update(item.kind for image in batch for item in image.annotations)
+        if progress is not None:
+            progress(done, total)
+    writer.end()
+    summary = ExportSummary(
+        to=request.to,
+        destination=destination.root,
+        images=dict(images),
+        annotations=dict(sorted(annotations.items())),
+        notes=tuple(filter(None, [splits.proof, *rows.notes, *pictures.notes, *writer.notes])),
+    )
+    destination.write(RECORD, json.dumps({**record, "summary": asdict(summary)}, indent=1).encode())
+    return summary
+
+
+def _read_images(rows: Rows, splits: Splits, pictures: Pictures) -> Iterator[tuple[int, list[ExportedImage]]]:
+    """Yield how many frames were read, and the images of the last ones with their splits and pictures."""
+    done = 0
+    for batch in rows.read():
+        done += len(batch)
+        split = [replace(image, split=splits.of(image.media_id, image.frame_index)) for image in batch]
+        yield done, list(pictures.place(split))
+
+
+def choose_kinds(kind: type[Format], declared: Declared, request: ExportRequest) -> frozenset[str]:
+    """Return the kinds that are exported.
+
+    Raises ConfigError: the format cannot hold one, or the output lacks it.
+    """
+    there = declared.kinds()
+    if request.include is None:
+        found = (kind.default & there) - BIOMETRIC
+        missing = kind.default if kind.needs_annotations and not found else frozenset[str]()
+    else:
+        found, missing = request.include, request.include - there
+        if foreign := sorted(found - kind.kinds):
+            held = ", ".join(sorted(kind.kinds, key=KINDS.index))
+            message = f"{request.to} has no place for {' and '.join(foreign)}; it holds {held}."
+            raise ConfigError(message, code="FK-EXPORT-KIND")
+    if missing:
+        has = f"it has {', '.join(sorted(there, key=KINDS.index))}" if there else "nothing was found on its frames"
+        raise ConfigError(
+            f"The output has no {' and no '.join(sorted(missing))}, {has}; run the step that finds them.",
+            code="FK-EXPORT-MISSING",
+        )
+    return found
+
+
+def read_chosen(store: Store, request: ExportRequest) -> Chosen:
+    """Return the chosen frames of each file. Raises ConfigError: there are none, or the choice is wrong."""
+    selection = (
+        select(store, SelectionRequest(where=request.where))
+        if request.selection is None
+        else read_selection(store, request.selection)
+    )
+    found = defaultdict[str, set[int]](set)
+    for media_id, frame_index in zip(*selection.rows.to_pydict().values(), strict=True):
+        found[media_id].add(frame_index)
+    if not found:
+        raise ConfigError(
+            "No frame is chosen, so there is nothing to export; widen the choice.", code="FK-EXPORT-EMPTY"
+        )
+    return {media_id: frozenset(indices) for media_id, indices in found.items()}
+
+
+def prepare(destination: Store, request: ExportRequest, store: Store) -> dict[str, object]:
+    """Check that an export may write into a destination, mark it, and return the mark.
+
+    Raises OutputError: it holds something else, or another export.
+    """
+    request_facts = {
+        name: sorted(value) if isinstance(value, frozenset) else value for name, value in asdict(request).items()
+    }
+    record: dict[str, object] = {"output": store.root, "request": request_facts}
+    destination.check_folder()
+    if destination.exists(RECORD):
+        earlier = destination.read_json(RECORD)
+        if {key: earlier.get(key) for key in record} != record:
+            raise OutputError(
+                f"{destination.root!r} holds another export, which {RECORD} there describes; choose another folder, or "
+                "delete it.",
+                code="FK-EXPORT-OTHER",
+            )
+    elif destination.names("") or destination.folders():
+        raise OutputError(
+            f"{destination.root!r} holds files that no export wrote; choose an empty or a new folder.",
+            code="FK-EXPORT-NOT-EMPTY",
+        )
+    destination.prepare()
+    destination.write(RECORD, json.dumps(record, indent=1).encode())
+    return record

@@ -1,0 +1,39 @@
+"""What every format implements: it gets the images in their order, batch by batch, and ends once."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from framekiln.export.image import ExportedImage
+from framekiln.export.request import ExportRequest
+from framekiln.output.object_store import Store
+
+
+class Format(ABC):
+    """A writer of one format into one destination."""
+
+    kinds: ClassVar[frozenset[str]]
+    """Kinds of `framekiln.export.request.KINDS` that the format can hold."""
+    default: ClassVar[frozenset[str]]
+    """Kinds that are exported where --include names none, as far as the output has them; without biometrics."""
+    needs_annotations: ClassVar[bool] = False
+    """Whether an export without any of these makes no sense."""
+    unique_stems: ClassVar[bool] = False
+    """Whether names of images must differ without their suffix: label files have theirs."""
+
+    def __init__(self, destination: Store, request: ExportRequest) -> None:
+        """Bind to a destination. Nothing is written yet; `request.include` has the kinds that are exported.
+
+        Raises ConfigError: the format cannot do what is asked for.
+        """
+        self.destination = destination
+        self.request = request
+        self.notes: list[str] = []  # sentences about what the format could not hold
+
+    @abstractmethod
+    def write(self, images: Sequence[ExportedImage]) -> None:
+        """Take images whose files, if any, lie in the destination. All images of a file come one after another."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Write what needs all images, and fill `notes`."""

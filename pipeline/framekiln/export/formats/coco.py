@@ -1,0 +1,100 @@
+"""COCO: annotations/instances_SPLIT.json, as pycocotools, FiftyOne and torchvision read it.
+
+Boxes are x, y, width and height in px, masks compressed run lengths, keypoints x, y and visibility. Beside COCO's own
+names an annotation has `score`, `track_id` and `attributes`, an image `media_id`, `frame_index` and `category`.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from framekiln.export.annotation import ABSENT, Annotation, Category, scale_mask
+from framekiln.export.categories import Categories
+from framekiln.export.formats.base import Format
+from framekiln.export.image import ExportedImage
+from framekiln.export.request import KINDS, ExportRequest
+from framekiln.export.spool import Spool
+from framekiln.output.object_store import Store
+
+
+class Writer(Format):
+    """One JSON file a split; embeddings lie beside them."""
+
+    kinds = frozenset(KINDS)
+    default = frozenset({"boxes", "masks", "poses", "faces", "categories"})
+
+    def __init__(self, destination: Store, request: ExportRequest) -> None:
+        """See `Format`."""
+        super().__init__(destination, request)
+        self._categories = Categories()
+        self._spool = Spool()  # a file of COCO has the images before the annotations
+        self._splits: dict[str, None] = {}
+        self._tracks: dict[tuple[str, str, int], int] = {}
+        self._image_id = self._annotation_id = 0
+
+    def write(self, images: Sequence[ExportedImage]) -> None:
+        """See `Format`."""
+        for image in images:
+            self._image_id += 1
+            self._splits[image.split] = None
+            self._spool.add(f"images {image.split}", self._describe_image(image))
+            for item in image.annotations:
+                self._annotation_id += 1
+                ids = {
+                    "id": self._annotation_id,  # from 1: pycocotools' evaluation takes 0 for unmatched
+                    "image_id": self._image_id,
+                    "category_id": self._categories.number(item.category) + 1,
+                }
+                record = {**ids, **describe(item, image), **self._track(item, image)}
+                self._spool.add(f"annotations {image.split}", record)
+
+    def end(self) -> None:
+        """See `Format`."""
+        categories = [
+            describe_category(name, category, number + 1) for number, (name, category) in enumerate(self._categories)
+        ]
+        for split in self._splits:
+            with self.destination.writing(f"annotations/instances_{split}.json") as stream:
+                stream.write(b'{"images": [\n')
+                self._spool.copy(f"images {split}", stream)
+                stream.write(b'\n],\n"annotations": [\n')
+                self._spool.copy(f"annotations {split}", stream)
+                stream.write(b'\n],\n"categories": ' + json.dumps(categories).encode() + b"}\n")
+
+    def _describe_image(self, image: ExportedImage) -> dict[str, Any]:
+        own = {"id": self._image_id, "file_name": image.name, "width": image.width, "height": image.height}
+        record = own | {"media_id": image.media_id, "frame_index": image.frame_index}
+        if "categories" in (self.request.include or ()) and "category" in image.values:
+            record["category"] = image.values["category"]
+        return record
+
+    def _track(self, item: Annotation, image: ExportedImage) -> dict[str, int]:
+        """Return COCO's track_id: a number over all files, where ours is one of a file."""
+        if item.track_id is None:
+            return {}
+        key = image.media_id, item.kind, item.track_id
+        return {"track_id": self._tracks.setdefault(key, len(self._tracks) + 1)}
+
+
+def describe(item: Annotation, image: ExportedImage) -> dict[str, Any]:
+    """Return the record of an annotation, without its numbers."""
+    x0, y0, x1, y1 = item.box
+    record: dict[str, Any] = {"bbox": [x0, y0, x1 - x0, y1 - y0], "area": (x1 - x0) * (y1 - y0), "iscrowd": 0}
+    if item.mask is not None:
+        from pycocotools import mask as coco
+
+        record["segmentation"] = scale_mask(item.mask, image.height, image.width)
+        record["area"] = int(coco.area({**record["segmentation"], "counts": record["segmentation"]["counts"].encode()}))
+    if item.keypoints:
+        record["keypoints"] = [value for point in item.keypoints for value in point]
+        record["num_keypoints"] = sum(seen != ABSENT for _, _, seen in item.keypoints)
+    more = {"score": item.score, "identity": item.identity, "attributes": dict(item.attributes) or None}
+    return record | {name: value for name, value in more.items() if value is not None}
+
+
+def describe_category(name: str, category: Category, number: int) -> dict[str, Any]:
+    """Return the record of a category; COCO counts keypoints from 1."""
+    record: dict[str, Any] = {"id": number, "name": name, "supercategory": ""}
+    if category.keypoints:
+        record |= {"keypoints": list(category.keypoints), "skeleton": [[a + 1, b + 1] for a, b in category.skeleton]}
+    return record

@@ -1,0 +1,73 @@
+"""The request for an export, checked before anything is read."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from framekiln.contract.errors import ConfigError, check_known
+
+KINDS = ("boxes", "masks", "poses", "faces", "tracks", "categories", "identities", "embeddings")
+BIOMETRIC = frozenset({"identities", "embeddings"})
+"""Kinds that leave only when they are named."""
+GROUPS = ("file", "person", "shot", "duplicate")
+"""What must not be in two splits."""
+SPLITS = ("train", "val", "test")
+WHOLE = "all"
+"""The name of the only split where none is asked for."""
+_SPLIT = re.compile(r"\d+(?:/\d+){1,2}")
+_IMAGES = re.compile(r"link|copy|none|crop:faces|resize:[1-9]\d{0,4}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportRequest:
+    """What is exported, and how.
+
+    Raises ConfigError: a value is unknown, or two of them exclude each other.
+    """
+
+    to: str  # a format
+    selection: str | None = None  # name of a saved one
+    where: str | None = None  # an SQL expression over columns
+    include: frozenset[str] | None = None  # of KINDS; None: what the format holds by default
+    images: str = "link"  # link, copy, resize:N, crop:faces or none
+    split: str | None = None  # percentages for train, val, test: 80/10/10
+    by: str = "file"  # of GROUPS
+    keypoints: str = "coco17"  # or all
+
+    def __post_init__(self) -> None:
+        for kind in self.include or ():
+            check_known(kind, KINDS, f"--include {kind}: there is no such kind.", code="FK-EXPORT-INCLUDE")
+        check_known(self.by, GROUPS, f"--by {self.by}: there is no such group.", code="FK-EXPORT-BY")
+        check_known(self.keypoints, ("coco17", "all"), f"--keypoints {self.keypoints}:", code="FK-EXPORT-KEYPOINTS")
+        if self.selection is not None and self.where is not None:
+            raise ConfigError(
+                "--selection and --where each choose frames; give one, or save a selection by both conditions.",
+                code="FK-EXPORT-BOTH",
+            )
+        if not _IMAGES.fullmatch(self.images):
+            known = "link, copy, resize:1024, crop:faces or none"
+            raise ConfigError(f"--images {self.images!r} is none of {known}.", code="FK-EXPORT-IMAGES")
+        if self.split is not None and (not _SPLIT.fullmatch(self.split) or sum(self.shares.values()) != 100):
+            raise ConfigError(
+                f"--split {self.split!r} is not such as 80/10/10: percentages for train, val and test, 100 in all.",
+                code="FK-EXPORT-SPLIT",
+            )
+
+    @property
+    def shares(self) -> Mapping[str, int]:
+        """The percentage of each split, by its name."""
+        if self.split is None:
+            return {WHOLE: 100}
+        return dict(zip(SPLITS, map(int, self.split.split("/")), strict=False))
+
+
+def read_include(words: str | Iterable[str] | None) -> frozenset[str] | None:
+    """Return the kinds in `boxes,masks` or in a list; None stays.
+
+    >>> sorted(read_include("masks, boxes"))
+    ['boxes', 'masks']
+    """
+    if words is None:
+        return None
+    names = words.split(",") if isinstance(words, str) else words
+    return frozenset(name.strip() for name in names if name.strip())

@@ -1,0 +1,25 @@
+"""What an export wrote, in numbers."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportSummary:
+    """The result of an export."""
+
+    to: str  # the format
+    destination: str
+    images: Mapping[str, int]  # by split
+    annotations: Mapping[str, int]  # by kind
+    notes: tuple[str, ...] = ()  # sentences: what was left out, what the format could not hold, that nothing leaks
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> Iterator[str]:
+        """Yield the summary for people."""
+        splits = ", ".join(f"{name} {count:,}" for name, count in self.images.items())
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.annotations.items()) or "no annotations"
+        yield f"{sum(self.images.values()):,} images ({splits}), {kinds}: {self.destination}"
+        yield from self.notes
