@@ -97,6 +97,14 @@ class Options(StepOptions, total=False):
     identities_from: Annotated[
         Place | None, option("Another output; its identities keep their numbers.", metavar="OUT")
     ]
+    rows: Annotated[
+        str | None,
+        option(
+            "Compute only the rows of a saved selection, or of a Parquet file with media_id and frame_index, "
+            "in steps that do not have all rows yet.",
+            metavar="NAME|FILE",
+        ),
+    ]
     limit: Annotated[int | None, _files("Only the first N files.", least=1)]
     every_nth: Annotated[int | None, _files("Keep every N-th frame of a video.", least=1)]
     max_frames: Annotated[int | None, _files("At most N frames of a video.", least=1)]

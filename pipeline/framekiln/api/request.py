@@ -96,7 +96,7 @@ def _make_plan_options(steps: tuple[str, ...], settings: Settings, given: Mappin
         calibration=_read_path(given["calibration"]),
         max_errors=None if given["max_errors"] is None else str(given["max_errors"]),
         decode={name: value for name, value in decode.items() if value},
-        **{name: given[name] for name in ("device", "missing_weights", "accept_license", "vram_cap")},
+        **{name: given[name] for name in ("device", "missing_weights", "accept_license", "vram_cap", "rows")},
     )
 
 

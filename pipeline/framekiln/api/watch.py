@@ -80,6 +80,7 @@ class WatchedRun:
         self._view.show(figures)
 
     def _on_plan(self, work: Workload) -> None:
+        self._stack.close()  # of the steps that ran before these
         self._watch.found(work, self._request)
         if not work.left:
             return

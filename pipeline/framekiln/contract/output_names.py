@@ -8,6 +8,7 @@ UNITS = "units"  # files of each unit
 FACTS = "facts"  # inputs of each step's fingerprint
 DIGESTS = "digests"  # hashes of files' content, by path
 SELECTIONS = "selections"  # rows that a person chose, by name
+ROW_SETS = "row_sets"  # rows that conditions choose, by their digest
 PROFILE = "profile"  # records of calls, packets and nodes
 RUN_RECORD = "run.json"
 REPORT = "report.html"
@@ -17,5 +18,5 @@ LEASE_PREFIX = "run.lease-"
 MARKS = frozenset({RUN_RECORD, COLUMNS, UNITS, FACTS, FRAMES, PROFILE})
 """Names that every run writes. A folder with three of them is an output."""
 
-INTERNAL = frozenset({COLUMNS, UNITS, FACTS, DIGESTS, SELECTIONS, PROFILE})
+INTERNAL = frozenset({COLUMNS, UNITS, FACTS, DIGESTS, SELECTIONS, ROW_SETS, PROFILE})
 """Folders beside tables and images."""

@@ -112,6 +112,7 @@ class Stage(ABC):
         self.config: Any = config if config is not None else self.Config()
         self.clock = PhaseClock()  # times the phases; replaced by the worker
         self.annotate: Annotate = nullcontext  # entered for each phase; replaced by profilers
+        self.reads_besides: tuple[str, ...] = ()  # columns and `tables/` of its step's condition; set by the plan
         self.chunk_sizes: dict[str, int] = {}  # size of chunks, by kind of item; set by the worker
         self.arrays = ArrayCache()  # kept from run to run; the worker gives it a folder
         self.item_counts = ItemCounts()  # items processed since the worker last read it

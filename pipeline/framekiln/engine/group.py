@@ -11,7 +11,7 @@ from framekiln.contract.packet import Packet
 from framekiln.contract.placement import Placement
 from framekiln.device.watchdog import within
 from framekiln.media.units import Segments, Unit, split_unit, task_bytes
-from framekiln.output.ledger import Ledger, Span
+from framekiln.output.ledger import Ledger, Part, Span
 from framekiln.output.object_store import Store
 from framekiln.planning.processes.waves import Wave, combined_placement
 from framekiln.planning.step import DecodeStep, Step
@@ -23,8 +23,8 @@ from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows
 from framekiln.runtime.worker import Worker
 
 T = TypeVar("T")
-DecodeWork = tuple[Unit, Segments, frozenset[Span]]
-"""A unit, its wanted segments, and the spans of its packets that were finished before."""
+DecodeWork = tuple[Unit, Segments, frozenset[Span], tuple[Part, ...]]
+"""A unit, its wanted segments, the spans of its packets that were finished before, and its rows if they are known."""
 
 _SET_UPS = 3  # processes that die in their set-up before the run stops: up to two may be killed from outside
 _SET_UP_SECONDS = 1800.0  # imports, weights, and models that are compiled, on a busy machine
@@ -98,10 +98,10 @@ def decoded(group: Group, work: Sequence[DecodeWork], report: Reporter) -> Itera
     """Decode units, and yield each packet after the group's steps, with the worker that made it."""
     assert group.decode is not None
     with report.fatal():
-        first, number, _ = work[0]
+        first, number, *_ = work[0]
         worker = worker_of(group, f"{first.name} {number}", report)
-        for unit, segments, finished in work:
-            for packet in worker.decode(group.decode, unit, segments, finished):
+        for unit, segments, finished, known in work:
+            for packet in worker.decode(group.decode, unit, segments, finished, known):
                 yield worker, packet
                 del packet  # the worker makes the next one now
                 report.check()
@@ -124,8 +124,14 @@ def decode_work(wave: Wave, units: Sequence[Unit], ledger: Ledger, slots: int) -
     sized = []
     for unit in units:
         spans, size = ledger.common(wave.folders, unit.name), sum(media.size for media in unit.media)
-        sized.append([((unit, segments, spans), size) for segments in split_unit(unit, each)])
+        known = find_known(wave, ledger, unit)
+        sized.append([((unit, segments, spans, known), size) for segments in split_unit(unit, each)])
     return divide_into_tasks(sized, slots)
+
+
+def find_known(wave: Wave, ledger: Ledger, unit: Unit) -> tuple[Part, ...]:
+    """Return decoding's parts of a unit, where rows that no step needs are then not decoded again."""
+    return tuple(ledger.parts(wave.decode.folder, wave.decode.folder, unit.name) or ()) if wave.spares else ()
 
 
 def divide_into_tasks(units: Sequence[Sequence[tuple[T, int]]], slots: int) -> list[tuple[T, ...]]:

@@ -4,36 +4,49 @@ Nothing is computed here. The ledger shows what is left, and the engine does it.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
-from framekiln.contract.errors import ConfigError, DamagedError, OutputError, StartError
+from framekiln.contract.errors import ConfigError, DamagedError, StartError
 from framekiln.contract.stage import Scope
-from framekiln.engine.base import Engine, RunContext
+from framekiln.engine.base import RunContext
 from framekiln.engine.choice import choose, opened, started_ahead
 from framekiln.job.interim import Interim
 from framekiln.job.outcome import conclude
+from framekiln.job.passes import Passes
+from framekiln.job.row_sets import RowSettling
 from framekiln.media.discovery.listing import list_inputs
 from framekiln.output.lease import Lease
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_may_become_output
 from framekiln.output.unit_table import write_units
-from framekiln.planning.plan import Plan, idle_cap, make_plan
+from framekiln.planning.condition import RowSets
+from framekiln.planning.plan import NO_SETS, Plan, idle_cap, make_plan
 from framekiln.planning.processes.resources import Node, this_machine
+from framekiln.planning.processes.waves import leave_finished
+from framekiln.planning.step import Step
 from framekiln.profiling.record_log import gather
 from framekiln.profiling.records import Death, Event
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.step_work import Recorder
 from framekiln.runtime.check.mending import Mending
 from framekiln.runtime.run.change_report import Changes, Outlook, facts_path, find_changes, outlooks, remember
+from framekiln.runtime.run.other_conditions import with_others
 from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.run.request import RunFiles, RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
 from framekiln.runtime.run.retry import FailureFilter, mark_for_retry
-from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, refuse_foreign, sweep, unit_rows
+from framekiln.runtime.second_pass.second_pass import (
+    Assembly,
+    SecondPass,
+    refuse_foreign,
+    sweep,
+    unit_rows,
+)
 from framekiln.runtime.second_pass.table_steps import Tables
 
 _ATTEMPTS = 3  # a disk that damages what was just written has no use for a fourth
@@ -81,22 +94,26 @@ class Job:
             files = RunFiles(request=request, listing=list_inputs(request.inputs, request.output, self._on_wait))
             plan, lease = self._prepare(nodes, stack)
             files = files.identified(self.store, self._on_wait, keep=True)
-            owners = self._list_owners(plan)
-            mending = Mending(self.store, plan, owners, self._on_wait)
+            mending = Mending(self.store, plan, self._list_owners(plan), self._on_wait)
             mending.remove_known()
             attempt = 0
             while True:
                 attempt += 1
                 try:
+                    plan = self._settle(plan, nodes, files, lease, stack)
+                    owners = self._list_owners(plan)
+                    mending = Mending(self.store, plan, owners, self._on_wait)
                     if request.retry is not None:
                         self._mark_failures(plan, files, request.retry)
-                    work = self._look(plan, nodes, files)
+                    work = self._look(plan, nodes, files, owners)
                     if work.left:
                         self._interim = Interim(
                             self.store, request, work, owners, lease, figures=self._totals, started=started
                         )
-                        with self._interim as interim:
-                            self._compute(work, files, lease, interim, stack)
+                        with self._interim as interim, self._open(work, lease, stack) as passes:
+                            interim.start()
+                            passes.first()
+                            passes.second(owners, files.deletable(self.store), interim)
                     return conclude(self.store, request, work, self._totals, started)
                 except DamagedError:
                     if attempt == _ATTEMPTS or not mending.remove_damaged():
@@ -128,8 +145,7 @@ class Job:
 
     def _prepare(self, nodes: Sequence[Node], stack: ExitStack) -> tuple[Plan, Lease]:
         """Return the plan and the lease of the output, which opens `store` for this run."""
-        request = self._request
-        plan = self._drop_dataset_steps(make_plan(request.pipeline, request.profile, request.options, nodes))
+        request, plan = self._request, self._make_plan(nodes)
         profilers = request.profilers.check(plan, self.store, here=request.address is None)
         for note in (idle_cap(plan, request.options), profilers):
             if note:
@@ -139,6 +155,79 @@ class Job:
         lease = stack.enter_context(Lease(self.store, request.shard, on_wait=self._on_wait))
         self.store = self.store.of_run(lease.run)
         return plan, lease
+
+    def _make_plan(self, nodes: Sequence[Node], sets: RowSets = NO_SETS, steps: Sequence[str] = ()) -> Plan:
+        """Return the plan of the request with sets of rows; of some steps and what they read, or of all."""
+        request = self._request
+        options = replace(request.options, stages=tuple(steps)) if steps else request.options
+        plan = make_plan(request.pipeline, request.profile, options, nodes, sets=sets, refuse_idle=not steps)
+        return self._drop_dataset_steps(plan)
+
+    def _settle(self, plan: Plan, nodes: Sequence[Node], files: RunFiles, lease: Lease, stack: ExitStack) -> Plan:
+        """Return the plan with the rows of each condition, after a pass of the steps whose tables decide some."""
+        settling = RowSettling(
+            store=self.store,
+            make_plan=partial(self._make_plan, nodes),
+            find_units=lambda plan: files.units(self.store, plan.decode.workers),
+        )
+        sets = settling.begin(self._request.options.rows)
+        if sets is not NO_SETS:
+            plan = self._make_plan(nodes, sets)
+        while (found := settling.next(plan, sets)) is not None:
+            step, needed = found
+            self._compute_needed(step, needed, nodes, files, lease, stack)
+            sets = replace(sets, settled={**sets.settled, step.name: settling.settle(step, needed)})
+            plan = self._make_plan(nodes, sets)
+        return with_others(plan, self.store)
+
+    def _compute_needed(
+        self, step: Step, plan: Plan, nodes: Sequence[Node], files: RunFiles, lease: Lease, stack: ExitStack
+    ) -> None:
+        """Run the steps that decide which rows another step computes, where they are not finished."""
+        plan = with_others(plan, self.store)
+        tables = [Tables(each, plan, self.store) for each in plan.second]
+        why = f"First {', '.join(each.name for each in plan.steps)}, which decide what {step.name} computes."
+        work = self._look(plan, nodes, files, tables, first=why)
+        if not work.left:
+            return
+        with self._open(work, lease, stack) as passes:
+            passes.first()
+            passes.write_tables(tables, unit_rows(plan, Ledger(self.store), work.units, work.wanted))
+
+    @contextmanager
+    def _open(self, work: Workload, lease: Lease, stack: ExitStack) -> Iterator[Passes]:
+        """Yield the passes of what is left, by the chosen engine; records of its processes are gathered at the end."""
+        request, (name, reason) = self._request, self._engine
+        self._on_wait(reason)
+        if name == "ray" and request.address is None:
+            name = self._start_ray(stack)
+        self._totals.engine = name
+        plan = replace(work.plan, waves=tuple(work.waves))
+        context = RunContext(plan=plan, store=self.store, on_events=self._on_events, profilers=request.profilers)
+        try:
+            with opened(name, context, ahead=self._ahead, stop=lease.end_run) as engine:
+                yield Passes(engine=engine, work=work, store=self.store, lease=lease)
+        finally:
+            gather(self.store, (lease.run, *lease.taken_over))
+
+    def _start_ray(self, stack: ExitStack) -> Literal["local", "ray"]:
+        """Start Ray on this machine; return the engine that is ready, the local one where `auto` may take it."""
+        self._on_wait("Starting Ray on this machine, which takes some seconds.")
+        try:
+            self._join_ray(stack)
+        except StartError as error:
+            if self._request.engine != "auto" or self._request.profilers.nsight:
+                raise
+            self._on_wait(f"{error} This run goes on with the local engine.")
+            return "local"
+        return "ray"
+
+    def _on_events(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Death):
+                Recorder.of(self.store).bury(event)
+        self._totals.add(events)
+        self._watch(self._totals)
 
     def _drop_dataset_steps(self, plan: Plan) -> Plan:
         """Return the plan of a shard: a run without shards computes the steps over everything at the end."""
@@ -158,20 +247,23 @@ class Job:
         marked = mark_for_retry(self.store, plan, units.known, rows, self._list_owners(plan), which)
         self._on_wait(marked.summary())
 
-    def _look(self, plan: Plan, nodes: Sequence[Node], files: RunFiles) -> Workload:
+    def _look(
+        self, plan: Plan, nodes: Sequence[Node], files: RunFiles, owners: Sequence[SecondPass], *, first: str = ""
+    ) -> Workload:
+        """Return what is left, and say so; `first` says why steps run whose columns are not in tables afterwards."""
         units = files.units(self.store, plan.decode.workers)
         changes = find_changes(self.store, list(files.listing), units.fresh)
         rows = unit_rows(plan, Ledger(self.store), units.all, units.wanted)
         finished = {unit.unit for unit in rows}
         pending = [unit for unit in units.all if unit.name not in finished]
-        owners = self._list_owners(plan)
         left = bool(pending) or any(owner.missing(rows) for owner in owners)
         outlook = outlooks(plan, self.store, units, changes)
         write_units(self.store, units.fresh)
         remember(self.store, plan)
-        swept = 0 if left else sweep(self.store, owners, rows, files.deletable(self.store))
+        swept = 0 if left or first else sweep(self.store, owners, rows, files.deletable(self.store))
         work = Workload(
             plan=plan,
+            waves=leave_finished(plan.waves, {step.step for step in outlook if not step.todo}),
             nodes=nodes,
             media=files.selected,
             wanted=units.wanted,
@@ -181,12 +273,16 @@ class Job:
             changed=left or swept > 0,
             files=changes,
             outlook=outlook,
-            leaving=self._find_leaving(plan),
+            leaving=() if first else self._find_leaving(plan),
         )
+        if first and not left:
+            return work
         self._engine = choose(self._request, plan, pending)
         if left and self._engine[0] == "local":
             work = replace(work, plan=replace(plan, limits=""), has_local_engine=True)
-        self._totals = RunTotals(pending, len(plan.waves))
+        self._totals = RunTotals(pending, len(work.waves))
+        if first:
+            self._on_wait(first)
         self._on_plan(work)
         return work
 
@@ -200,64 +296,6 @@ class Job:
     def extent(self) -> str:
         """The extent of the tables that an interrupted run has written, in words."""
         return self._interim.extent if self._interim is not None else "What is finished is kept"
-
-    # The two passes
-
-    def _compute(self, work: Workload, files: RunFiles, lease: Lease, interim: Interim, stack: ExitStack) -> None:
-        request, plan = self._request, work.plan
-        name, reason = self._engine
-        self._on_wait(reason)
-        if name == "ray" and request.address is None:
-            name = self._start_ray(stack)
-        self._totals.engine = name
-        context = RunContext(plan=plan, store=self.store, on_events=self._on_events, profilers=request.profilers)
-        try:
-            with opened(name, context, ahead=self._ahead, stop=lease.end_run) as engine:
-                interim.start()
-                for number, wave in enumerate(plan.waves):
-                    ledger = Ledger(self.store)
-                    if unfinished := [unit for unit in work.pending if not ledger.has(wave.folders, unit.name)]:
-                        engine.first_pass(number, unfinished, ledger)
-                    lease.check()
-                self._run_second_pass(engine, work, files, lease, interim)
-        finally:
-            gather(self.store, (lease.run, *lease.taken_over))
-
-    def _start_ray(self, stack: ExitStack) -> Literal["local", "ray"]:
-        """Start Ray on this machine; return the engine that is ready, the local one where `auto` may take it."""
-        self._on_wait("Starting Ray on this machine, which takes some seconds.")
-        try:
-            self._join_ray(stack)
-        except StartError as error:
-            if self._request.engine != "auto" or self._request.profilers.nsight:
-                raise
-            self._on_wait(f"{error} This run goes on with the local engine.")
-            return "local"
-        return "ray"
-
-    def _run_second_pass(self, engine: Engine, work: Workload, files: RunFiles, lease: Lease, interim: Interim) -> None:
-        rows = unit_rows(work.plan, Ledger(self.store), work.units, work.wanted)
-        if missing := len(work.units) - len(rows):
-            raise OutputError(
-                f"Results of {missing} of {len(work.units)} units of files were removed from {self.store.root!r} "
-                "during the run; find out what removed them, then run the same command again to continue.",
-                code="FK-OUTPUT-GONE",
-            )
-        owners, deletable = self._list_owners(work.plan), files.deletable(self.store)
-        sweep(self.store, owners, rows, deletable)  # so that no table has rows of a file twice
-        interim.release()
-        for owner in owners:
-            if missing_tables := owner.missing(rows):
-                engine.second_pass(owner, missing_tables)
-            lease.check()
-        sweep(self.store, owners, rows, deletable)  # tables that stages replace
-
-    def _on_events(self, events: list[Event]) -> None:
-        for event in events:
-            if isinstance(event, Death):
-                Recorder.of(self.store).bury(event)
-        self._totals.add(events)
-        self._watch(self._totals)
 
     def _list_owners(self, plan: Plan) -> list[SecondPass]:
         return [Assembly(plan, self.store), *(Tables(step, plan, self.store) for step in plan.second)]

@@ -3,8 +3,8 @@
 Shapes: h height, w width, 3 channels R, G, B; all uint8.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import cv2
@@ -50,6 +50,10 @@ def reduce_by(image: Image, factor: int) -> Image:
 Sound = NDArray[np.int16]  # mono samples at columns.SOUND_RATE
 Reduced = Callable[[int], Image]
 """A function from a factor, as `reduction` returns it, to an image with sides of 1/factor."""
+IsNeeded = Callable[[int, float | None, float | None, float | None], bool]
+"""Whether some step needs a frame: by its number, its time, that of the frame before it, in s, and frames a second."""
+NO_PIXELS: Image = np.zeros((0, 0, 3), np.uint8)
+"""What stands in the place of pixels that no step needs."""
 FAST_SHORT_SIDE = 360  # px: a face of an eighth of the height still has the 45 px that detectors need
 
 
@@ -100,6 +104,7 @@ class FrameSpec:
 
     pixels: tuple[str, ...]  # names of pixel columns
     dropped: tuple[str, ...] = ()  # further ones that are not made, but count in the size of packets
+    needed: Mapping[str, IsNeeded] = field(default_factory=dict)  # by column, where not all frames of a film are
     sound: bool = False
     tags: bool = False  # of the file
     config: DecodeConfig
@@ -114,23 +119,37 @@ class FrameSpec:
 
     def dropped_bytes(self, height: int, width: int) -> int:
         """Return the bytes that the dropped columns would have."""
-        factors = (self.factor(name, height, width) for name in self.dropped)
+        return self._count_bytes(self.dropped, height, width)
+
+    def find_unneeded(self, index: int, time_s: float | None, before_s: float | None, fps: float | None) -> list[str]:
+        """Return the pixel columns that no step needs of a frame. See `IsNeeded`."""
+        return [name for name, is_needed in self.needed.items() if not is_needed(index, time_s, before_s, fps)]
+
+    def _count_bytes(self, columns: Sequence[str], height: int, width: int) -> int:
+        factors = (self.factor(name, height, width) for name in columns)
         return sum(3 * -(-height // factor) * -(-width // factor) for factor in factors)
 
-    def frame(self, index: int, size: tuple[int, int], orientation: int, make: Reduced, **values: Any) -> Frame:
-        """Return a frame in all requested sizes, upright, with further fields of `Frame`.
+    def frame(
+        self,
+        index: int,
+        size: tuple[int, int],
+        orientation: int,
+        make: Reduced,
+        unneeded: Sequence[str] = (),
+        **values: Any,
+    ) -> Frame:
+        """Return a frame in all requested sizes but the unneeded ones, upright, with further fields of `Frame`.
 
         Its stored height and width are `size`; `make` is called once for each factor.
         """
-        factors = {name: self.factor(name, *size) for name in self.pixels}
+        factors = {name: self.factor(name, *size) for name in self.pixels if name not in unneeded}
         made = {factor: upright(make(factor), orientation) for factor in set(factors.values())}
         base = self._choose_base_factor(*size)
         shown = tuple(-(-side // base) for side in size)
         height, width = shown[::-1] if orientation in TRANSPOSED else shown
-        images = {name: made[factor] for name, factor in factors.items()}
-        return Frame(
-            index=index, height=height, width=width, images=images, dropped_bytes=self.dropped_bytes(*size), **values
-        )
+        images = {name: made[factor] for name, factor in factors.items()} | dict.fromkeys(unneeded, NO_PIXELS)
+        dropped = self._count_bytes((*self.dropped, *unneeded), *size)
+        return Frame(index=index, height=height, width=width, images=images, dropped_bytes=dropped, **values)
 
     def check_size(self, height: int, width: int) -> None:
         """Reject an image above the limit before it is decoded.

@@ -3,7 +3,7 @@
 The guard protects from native decoders that crash or hang on a file and end their process.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from typing import TypeVar
@@ -16,7 +16,7 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.damaged import check_written
 from framekiln.media.file_types import HEAD_BYTES, kind_of
 from framekiln.media.files import MediaFile, access_errors, open_media, read_stream
-from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames
+from framekiln.media.frames import Frame, FrameSource, FrameSpec, IsNeeded, LostFrames
 from framekiln.media.images.photo import open_photo
 from framekiln.media.media_ids import escape
 from framekiln.media.read_ahead import ReadAhead
@@ -78,6 +78,7 @@ class SourceReader:
     guard: Guard = NO_GUARD  # called for each file and frame
     drops: Collection[str] = ()  # columns that packets do not carry
     ahead: ReadAhead = field(default_factory=ReadAhead)  # of the files that are opened
+    needed: Mapping[str, Mapping[str, IsNeeded]] = field(default_factory=dict)  # by file and pixel column
 
     @property
     def carried(self) -> list[str]:
@@ -127,6 +128,7 @@ class SourceReader:
             sound="sound" in self.columns,
             tags="tags" in self.columns,
             config=config,
+            needed=self.needed.get(media.media_id, {}),
         )
         content = self.ahead.take(media)
         with open_media(media) if content is None else content as stream, access_errors():

@@ -29,8 +29,8 @@ def is_decoded(column: str) -> bool:
 
 
 def needs(stage: Stage) -> tuple[str, ...]:
-    """Return the columns and tables that a stage reads, by their keys in `Producers`."""
-    return (*stage.inputs, *map(_make_key, stage.input_tables))
+    """Return the columns and tables that a stage and its condition read, by their keys in `Producers`."""
+    return (*stage.inputs, *map(_make_key, stage.input_tables), *stage.reads_besides)
 
 
 def sources(stage: Stage, producers: Producers) -> list[str]:
@@ -180,7 +180,7 @@ def with_drops(steps: Sequence[Step], decoded: Sequence[str]) -> tuple[Step, ...
     carried = {*decoded, *(name for step in steps for name in step.stage.outputs.names)}
     last: dict[str, int] = {}
     for position, step in enumerate(steps):
-        last |= {name: position for name in (*step.stage.outputs.names, *step.stage.inputs) if name in carried}
+        last |= {name: position for name in (*step.stage.outputs.names, *step.reads) if name in carried}
     here = [tuple(sorted(name for name, at in last.items() if at == position)) for position in range(len(steps))]
     return tuple(replace(step, drops=drops) for step, drops in zip(steps, here, strict=True))
 

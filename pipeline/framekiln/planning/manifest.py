@@ -25,6 +25,7 @@ from framekiln.contract.shipped_files import shipped
 from framekiln.contract.stage import Stage
 from framekiln.contract.user_files import expand, read_small
 from framekiln.media.network import Network
+from framekiln.planning.condition import FrameRule
 from framekiln.planning.error_budget import Budget
 from framekiln.planning.settings import Strict, parse
 from framekiln.weights.lockfile import Entries
@@ -72,6 +73,8 @@ class StepEntry(Strict):
     use: Annotated[str, AfterValidator(_add_module)] = Field(pattern=r"^[\w.]+(:\w+)?$")  # a shipped stage's name,
     # or module:Class
     with_: dict[str, Any] = Field(default_factory=dict, alias="with")
+    on: FrameRule | None = None  # the frames that it computes, by their place: {per_second: 1}
+    where: str | None = None  # the rows that it computes: an SQL expression over columns and tables of earlier steps
     max_errors: MaxErrors = None  # rows it may fail on, or a share as "1%"; then the run stops
     _given: type[Stage] | None = PrivateAttr(default=None)
 
@@ -149,6 +152,8 @@ PlacementSettings = Annotated[dict[str, Any], _PlacementKeys()]
 StepPlacement = Annotated[dict[str, Any], _PlacementKeys(**{"with": dict[str, Any]})]
 """One step's entry of a profile: also `with`, settings that the pipeline file leaves open."""
 PLACEMENT_KEYS = frozenset(item.name for item in fields(Placement))
+CONDITION_KEYS = frozenset(["on", "where"])
+"""Keys of a step that say which rows it computes."""
 
 
 class DecodePlacement(Strict):

@@ -11,10 +11,11 @@ from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Scope
 from framekiln.media.config import DecodeConfig
+from framekiln.planning.condition import Condition, RowSets, find_reads, read_condition
 from framekiln.planning.error_budget import Budget
 from framekiln.planning.gpu.calibration_file import Calibration, find_calibration
 from framekiln.planning.gpu.scheduler import CONTEXT_GB, GpuSettings, schedule
-from framekiln.planning.lineage import WeightsStatus, available_steps, find_producers, is_decoded, leave_to, sources
+from framekiln.planning.lineage import WeightsStatus, available_steps, find_producers, is_decoded, leave_to, needs
 from framekiln.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.core_limits import describe_limits, fit_later, fit_wave
@@ -29,8 +30,10 @@ from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import Wave, split_into_waves
 from framekiln.planning.settings import read_overrides, validated
 from framekiln.planning.stage_building import build_all
-from framekiln.planning.step import DecodeStep, Step, contents, fingerprint
+from framekiln.planning.step import DecodeStep, Step, contents, fingerprint, is_file_column
 from framekiln.weights.resolver import merged_lock
+
+NO_SETS = RowSets()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,11 @@ class Plan:
         """Folders of the first pass's parts, the decoder's first."""
         return (self.decode.folder, *(step.folder for step in self.first))
 
+    @property
+    def open(self) -> tuple[Step, ...]:
+        """Steps whose rows are decided by tables that are not there yet."""
+        return tuple(step for step in self.steps if step.condition.is_open)
+
     def groups(self) -> list[tuple[Step, ...]]:
         """Return first-pass steps by the process they share, wave by wave; each wave's first process decodes."""
         return [group for wave in self.waves for group in wave.groups()]
@@ -86,6 +94,7 @@ def make_plan(
     check_fit: bool = True,
     calibrated: bool = True,
     refuse_idle: bool = True,
+    sets: RowSets = NO_SETS,
 ) -> Plan:
     """Check everything and set every number for the given machines.
 
@@ -98,13 +107,14 @@ def make_plan(
         check_fit: raise if workers do not fit the machines.
         calibrated: place steps by a calibration of the GPU if there is one; otherwise as the profile says.
         refuse_idle: raise if a number has no effect, as one may where a run is planned again without its options.
+        sets: the rows that are known to meet conditions.
 
     Raises:
         ConfigError: a name, setting or column is wrong.
         WeightsError: weights are missing.
         ResourceError: a worker does not fit.
     """
-    planner = _Planner(pipeline, profile, options, nodes)
+    planner = _Planner(pipeline, profile, options, nodes, sets)
     if refuse_idle:
         check_numbers(profile, planner.overrides, planner.stages, options.device)
     lock = merged_lock(pipeline.models)
@@ -119,16 +129,22 @@ class _Planner:
     """The checked choices of the two files and the command line, and the steps that follow from them."""
 
     def __init__(
-        self, pipeline: PipelineFile, profile: ProfileFile, options: PlanOptions, nodes: Sequence[Node]
+        self,
+        pipeline: PipelineFile,
+        profile: ProfileFile,
+        options: PlanOptions,
+        nodes: Sequence[Node],
+        sets: RowSets,
     ) -> None:
         _check_names(pipeline, profile, options)
         self._pipeline, self._profile, self._options, self._nodes = pipeline, profile, options, nodes
         self._cores = sum(node.cpus for node in nodes)
         self.overrides = read_overrides(options.settings, pipeline.steps)
         self.stages = leave_to(options.stages, build_all(pipeline, profile, self.overrides))
-        self.producers = find_producers(self.stages)
         rule = {**pipeline.decode.model_dump(), **self.overrides.get(DECODE, {}), **options.decode}
         self._rule: DecodeRule = validated(DecodeRule, rule, DECODE)
+        self._conditions = {name: sets.add(name, self._read_condition(name)) for name in self.stages}
+        self.producers = find_producers(self.stages)
 
     def plan(self, order: Sequence[str], status: WeightsStatus, *, calibrated: bool) -> Plan:
         """Return the named steps with all their numbers."""
@@ -168,6 +184,16 @@ class _Planner:
             budgets=self._read_budgets(order),
         )
 
+    def _read_condition(self, name: str) -> Condition:
+        """Return the condition of a step, and note in its stage what that reads."""
+        entry, changes = self._pipeline.steps[name], self.overrides.get(name, {})
+        condition = read_condition(name, changes.get("on", entry.on), changes.get("where", entry.where))
+        others = [stage for other, stage in self.stages.items() if other != name]
+        columns = {item.name: item for stage in others for item in stage.outputs if not is_file_column(item)}
+        tables = {table: content.schema for stage in others for table, content in stage.tables.items()}
+        self.stages[name].reads_besides = find_reads(name, condition, columns, tables)
+        return replace(condition, every_nth=self._rule.every_nth)
+
     def _make_decode_step(self, order: Sequence[str]) -> DecodeStep:
         stages, place = [self.stages[name] for name in order], self._profile.decode
         most = max(1, int(self._cores / place.cpus))
@@ -186,7 +212,10 @@ class _Planner:
         Where random weights take the place of missing ones, the fingerprint differs.
         """
         stage, use, weights = self.stages[name], self._pipeline.steps[name].use, status.of(self.stages[name].weights)
-        producers = [made[source] for source in sources(stage, self.producers)]
+        condition = self._conditions[name]
+        late = stage.reads_besides if condition.tables else ()  # of which the rows that it settled are what matters
+        keys = [key for key in needs(stage) if key not in late or key in stage.inputs]
+        producers = [made[self.producers[key]] for key in keys if key in self.producers]
         is_random = self._options.missing_weights == "dummy" and stage.dummy_weights
         missing = {key for key in stage.weights if key not in weights} if is_random else set[str]()
         entries = {key: status.lock[key] for key in stage.weights}
@@ -198,14 +227,25 @@ class _Planner:
             "files": [contents(path, urls=stage.reads_urls) for path in stage.files],
         }
         reads = {DECODE: decode.fingerprint, **{step.name: step.fingerprint for step in producers}}
+        narrowing = {id(each): each for step in producers if step.first_pass for each in step.narrowing}
+        narrowing |= {id(condition): condition} if condition.is_given else {}
+        rows = {"rows": condition.facts()} if condition.is_given else {}
+        whole = fingerprint({**facts, **rows, "reads": sorted(set(reads.values()))})
+        values = whole
+        if narrowing and stage.scope is Scope.ROW:  # each row's values are the same whichever others are computed
+            inputs = {made[self.producers[key]].values for key in stage.inputs if key in self.producers}
+            values = fingerprint({**facts, "reads": sorted({decode.fingerprint, *inputs})})
         dummies = {*([name] if missing else []), *(dummy for step in producers for dummy in step.dummies)}
         return Step(
             name=name,
             use=use,
             stage=stage,
             placement=merge_placement(name, stage, self._profile, self.overrides.get(name, {}), self._options.device),
-            fingerprint=fingerprint({**facts, "reads": sorted(set(reads.values()))}),
-            facts={**facts, "reads": reads},
+            fingerprint=whole,
+            values=values,
+            condition=condition,
+            narrowing=tuple(narrowing.values()),
+            facts={**facts, **rows, "reads": reads, **({"values": values} if narrowing else {})},
             depends=frozenset(other for step in producers for other in (step.name, *step.depends)),
             weights=weights,
             entries=entries,

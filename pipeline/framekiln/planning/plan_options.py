@@ -18,6 +18,7 @@ class PlanOptions:
 
     stages: tuple[str, ...] = ()  # names of steps; empty: all
     settings: tuple[str, ...] = ()  # step.key=value
+    rows: str | None = None  # a saved selection of the output, or a Parquet file: steps compute these rows alone
     device: str | None = None  # for all steps that support it
     weights_dir: Path | None = None
     missing_weights: Policy = "fail"

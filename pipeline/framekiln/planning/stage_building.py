@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from framekiln.contract.errors import OWN_CODE, ConfigError, FramekilnError, check_known, did_you_mean
 from framekiln.contract.stage import Stage
 from framekiln.device.failures import message_of
-from framekiln.planning.manifest import PLACEMENT_KEYS, PipelineFile, ProfileFile, StepEntry
+from framekiln.planning.manifest import CONDITION_KEYS, PLACEMENT_KEYS, PipelineFile, ProfileFile, StepEntry
 from framekiln.planning.settings import Overrides, validated
 
 _NO_SETTINGS: Mapping[str, Any] = {}
@@ -53,12 +53,13 @@ def build(
         fix = "put @dataclass(frozen=True, kw_only=True) above `class Config`"
         raise refused(f"and its Config is not a frozen dataclass; {fix}.", code="FK-STAGE-CONFIG")
     known = {item.name for item in fields(stage_class.Config)}
-    chosen = {key: value for key, value in overrides.items() if key in known or key not in PLACEMENT_KEYS}
+    elsewhere = PLACEMENT_KEYS | CONDITION_KEYS
+    chosen = {key: value for key, value in overrides.items() if key in known or key not in elsewhere}
     settings = {**profile, **entry.with_, **chosen}
     for key in settings:
         if key not in known:
             problem = f"Step {name!r} has no setting {key!r}."
-            check_known(key, known | PLACEMENT_KEYS, problem, code="FK-UNKNOWN-SETTING")
+            check_known(key, known | elsewhere, problem, code="FK-UNKNOWN-SETTING")
     return _construct(stage_class, validated(stage_class.Config, settings, f"step {name!r}"), refused)
 
 

@@ -21,6 +21,7 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.contract.user_files import expand
 from framekiln.media.config import DECODE_VERSION, DecodeConfig
 from framekiln.media.files import open_uri
+from framekiln.planning.condition import EVERY_ROW, Condition
 from framekiln.weights.checksums import digest_of
 from framekiln.weights.lockfile import WeightsEntry
 
@@ -37,6 +38,10 @@ class Step:
     stage: Stage
     placement: Placement
     fingerprint: str
+    values: str = ""  # fingerprint of what decides a row's values, whichever rows are computed
+    condition: Condition = EVERY_ROW
+    narrowing: tuple[Condition, ...] = ()  # its own and those of all steps that it reads: a row must meet all
+    others: tuple[str, ...] = ()  # folders of its parts by other conditions: the same values of other rows
     depends: frozenset[str] = frozenset()  # all producers behind it, direct or not
     drops: tuple[str, ...] = ()  # columns of a packet that no later step reads
     weights: Mapping[str, Path] = field(default_factory=dict)
@@ -54,6 +59,17 @@ class Step:
     def first_pass(self) -> bool:
         """True if it adds columns to decoded frames."""
         return self.stage.scope.first_pass
+
+    @property
+    def is_narrowed(self) -> bool:
+        """True if it may pass over rows, by a condition of its own or of a step that it reads."""
+        return bool(self.narrowing)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Columns of packets that it reads, those of its condition included."""
+        test = self.condition.test
+        return (*self.stage.inputs, *sorted(test.names if test is not None and self.first_pass else ()))
 
     @property
     def keeps_model(self) -> bool:
@@ -94,6 +110,8 @@ class DecodeStep:
 
     config: DecodeConfig
     columns: tuple[str, ...]  # pixels and sound that any step reads
+    narrowed: Mapping[str, tuple[tuple[Condition, ...], ...]] = field(default_factory=dict)  # pixel columns that are
+    # not made of every frame: a frame needs one if it meets all conditions of one of the column's readers
     drops: tuple[str, ...] = ()  # those of `columns` that no step of this wave reads
     halo: int  # the longest look-ahead of any step
     cpus: float

@@ -22,6 +22,7 @@ from framekiln.contract.placement import Placement
 from framekiln.device import Batches, CallScheduler
 from framekiln.device.watchdog import GPU_STALL_S
 from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_thread
+from framekiln.media.packets.spared import NOTHING_SPARED, Spared
 from framekiln.media.units import Segments, Unit
 from framekiln.output.ledger import Part, Span, tiling
 from framekiln.output.object_store import Store
@@ -31,14 +32,16 @@ from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.records import PACKET, SET_UP, Record, Report, worker_name
 from framekiln.profiling.step_work import Recorder, StepWork
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
+from framekiln.runtime.chosen_rows import RowChooser
+from framekiln.runtime.parts import Parts, part_of
 from framekiln.runtime.recovery.attempt_log import Attempt, Reporter, begin_attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.recovery.decode_guard import DecodeGuard
 from framekiln.runtime.stage_setup import set_up, share_gpu
-from framekiln.runtime.step_results import Outcome, PacketCaller, Parts, part_of
+from framekiln.runtime.step_results import Outcome, PacketCaller
 
 FAILED = "failed"
-"""Internal column of a packet: for each row, the names of the steps that failed on it."""
+"""Internal column of a packet: for each row, the names of the steps that failed on it or passed over it."""
 
 
 class Worker:
@@ -57,7 +60,7 @@ class Worker:
 
         Without a log a dead process is not restarted. `key` names processes with these steps in the log.
         """
-        self._parts, self._report = Parts(store), report
+        self._parts, self._chooser, self._report = Parts(store), RowChooser(store), report
         self.recorder = Recorder.of(store)
         self._log, self._key = log, key
         self._name = worker_name()
@@ -104,12 +107,15 @@ class Worker:
         attempt.end()
         return packet
 
-    def decode(self, step: DecodeStep, unit: Unit, wanted: Segments, finished: Collection[Span]) -> Iterator[Packet]:
+    def decode(
+        self, step: DecodeStep, unit: Unit, wanted: Segments, finished: Collection[Span], known: Sequence[Part] = ()
+    ) -> Iterator[Packet]:
         """Decode the wanted segments of a unit, and yield its packets after this process's steps.
 
         The decoder's own part of each packet is written here; an empty part that ends the unit is written last. Packets
         that were finished before the run are not yielded. The choice must not depend on what this run has finished:
-        Ray runs a task that died again, and continues at the same number of its results.
+        Ray runs a task that died again, and continues at the same number of its results. `known` are decoding's own
+        parts, where steps need the pixels of some rows only.
         """
         use_one_thread()
         keep_freed_memory()
@@ -117,7 +123,10 @@ class Worker:
         attempt = begin_attempt(self._log, name, self._name)
         guard = DecodeGuard(step, attempt)
         tiled = partial(_is_tiled, finished)
-        packets = decode(unit, step.columns, step.halo, step.config, wanted, tiled, guard, drops=step.drops)
+        spared = self._find_spared(step, unit, known)
+        packets = decode(
+            unit, step.columns, step.halo, step.config, wanted, tiled, guard, drops=step.drops, spared=spared
+        )
         started, around, ended = time.time(), {"wait": self.recorder.waited()}, False
         while True:
             guard.resume()
@@ -145,6 +154,12 @@ class Worker:
         self.recorder.idle()
         attempt.end()
 
+    def _find_spared(self, step: DecodeStep, unit: Unit, known: Sequence[Part]) -> Spared:
+        if not step.narrowed:
+            return NOTHING_SPARED
+        rows, failed = self._parts.read_decoded(step, known)
+        return self._chooser.spare([media.media_id for media in unit.media], step.narrowed, rows, failed)
+
     def _read_stored(self, step: Step, part: Part) -> Outcome | None:
         """Return an earlier result; None if it is missing, or damaged and can be computed here."""
         if self._parts.done(step, part):
@@ -165,20 +180,27 @@ class Worker:
     ) -> Outcome:
         """Compute a step's part and write it; rows that are not retried keep their earlier results."""
         started, left_out = time.time(), failed_rows(packet.rows, step.depends)
-        retried = self._parts.retried_rows(step, packet)
+        if step.condition.is_given:
+            left_out |= ~self._chooser.choose(packet.rows, step.condition)
+        retried, own = self._parts.retried_rows(step, packet), ~packet.rows[HALO].to_numpy()
+        known = self._parts.find_known(step, packet, ~left_out[own]) if step.others and retried is None else None
+        done = np.zeros(len(own), bool)
+        done[own] = False if known is None else known.taken
         record = _record(step, packet, started)
         record.device = step.placement.device
         work = StepWork(record, self.recorder, packet.rows)
-        outcome = caller.run(packet.rows, left_out if retried is None else left_out | ~retried, attempt, work)
+        outcome = caller.run(packet.rows, left_out | done if retried is None else left_out | ~retried, attempt, work)
+        outcome.unchosen = left_out[own] if step.is_narrowed else None
         before_write = time.time()
         if retried is None:
-            self._parts.write(step, packet, outcome)
+            self._parts.write(step, packet, outcome, known)
         else:
             self._parts.update(step, packet, outcome, retried)
-        rows = outcome.columns.num_rows if retried is None else int(retried.sum())
+        computed = own & ~done if retried is None else retried
+        rows = int((computed & ~left_out if step.is_narrowed else computed).sum())
         around = {**arrival, "write": time.time() - before_write}
         self._report(work.finish(rows=rows, failures=outcome.failures, around=around))
-        return outcome if retried is None else self._parts.read(step, part_of(packet))
+        return outcome if retried is None and known is None else self._parts.read(step, part_of(packet))
 
 
 def _make_call_scheduler(steps: Sequence[Step], stall_s: float) -> CallScheduler:
@@ -207,7 +229,7 @@ def _is_tiled(finished: Collection[Span], start: int, stop: int) -> bool:
 
 
 def failed_rows(rows: pa.Table, depends: frozenset[str]) -> NDArray[np.bool_]:
-    """Return n bools, true for rows on which one of the given steps failed."""
+    """Return n bools, true for rows on which one of the given steps failed, or which one passed over."""
     result = np.zeros(rows.num_rows, dtype=bool)
     lists = rows[FAILED].combine_chunks()
     if depends and len(lists.flatten()):
@@ -221,12 +243,15 @@ def _advance(rows: pa.Table, step: Step, outcome: Outcome) -> pa.Table:
     place = np.where(halo, -1, np.cumsum(~halo) - 1)
     for name in step.carried:
         rows = rows.append_column(name, outcome.columns[name].take(pa.array(place, mask=halo)).combine_chunks())
-    if outcome.failures:
+    unchosen = np.zeros(len(halo), bool)
+    if outcome.unchosen is not None:
+        unchosen[~halo] = outcome.unchosen
+    if outcome.failures or unchosen.any():
         failed = {(failure.media_id, failure.frame_index) for failure in outcome.failures}
         marks = []
-        for row in rows.select([*KEYS, HALO, FAILED]).to_pylist():
+        for row, is_left_out in zip(rows.select([*KEYS, HALO, FAILED]).to_pylist(), unchosen, strict=True):
             is_failed = (row["media_id"], row["frame_index"]) in failed and not row[HALO]
-            marks.append([*row[FAILED], step.name] if is_failed else row[FAILED])
+            marks.append([*row[FAILED], step.name] if is_failed or is_left_out else row[FAILED])
         column = pa.array(marks, pa.list_(pa.string()))
         rows = rows.set_column(rows.column_names.index(FAILED), FAILED, column)
     return rows.drop_columns([name for name in step.drops if name in rows.column_names])

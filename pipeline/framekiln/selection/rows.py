@@ -5,20 +5,19 @@ keeps another copy of it), where a request asks for them.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
 
-from framekiln.contract.errors import ConfigError, did_you_mean
+from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import FRAMES
 from framekiln.output.object_store import Store
+from framekiln.planning.expression import BESIDE, connect, explain
 
 T = TypeVar("T")
 
-BESIDE = {"shot": "shots", "duplicate": "duplicates"}
-"""Columns of a row that are none of `frames/`, and the table that says them."""
 _JOINS = {
     "shot": "LEFT JOIN (SELECT media_id AS shot_of, shot, first_frame, last_frame FROM shots) "
     "ON media_id = shot_of AND frame_index BETWEEN first_frame AND last_frame",
@@ -26,21 +25,15 @@ _JOINS = {
     '"group" AS copy_group FROM duplicates) ON media_id = copy_id AND frame_index = copy_index',
 }
 _VALUES = {"shot": "shot", "duplicate": "coalesce(is_copy, false) AS duplicate, copy_group"}
-# An expression of a user reads the registered tables and nothing else: no file, no network, no extension.
-_LIMITS: dict[str, str | bool | int | float | list[str]] = {
-    "enable_external_access": False,
-    "autoload_known_extensions": False,
-    "python_enable_replacements": False,
-}
-_MISSING = re.compile(r'column "?([^"\s]+)"? not found', re.IGNORECASE)
 
 
 class Rows:
     """The tables of one output, for SQL expressions."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.connection = duckdb.connect(config=_LIMITS)
+    def __init__(self, store: Store, tables: Mapping[str, pa.Table] | None = None) -> None:
+        """Open the tables of a store, or other `tables` in their place."""
+        self._store, self._tables = store, tables
+        self.connection = connect()
         self.columns = self.register(FRAMES)
 
     def register(self, table: str, *, for_name: str = "") -> list[str]:
@@ -48,12 +41,12 @@ class Rows:
 
         Raises ConfigError: the output has no such table.
         """
-        if for_name and table not in self._store.folders():
+        if for_name and self._tables is None and table not in self._store.folders():
             message = (
                 f"{for_name!r} comes from the table {table!r}, which {self._store.root!r} lacks; run its step first."
             )
             raise ConfigError(message, code="FK-SELECTION-TABLE")
-        data = self._store.dataset(table, pa.schema([]))
+        data = self._store.dataset(table, pa.schema([])) if self._tables is None else self._tables[table]
         self.connection.register(table, data)
         return list(data.schema.names)
 
@@ -74,9 +67,4 @@ class Rows:
         try:
             return ask()
         except duckdb.Error as error:
-            text = str(error).partition("\n")[0].strip()
-            if missing := _MISSING.search(text):
-                near = did_you_mean(missing[1], [*self.columns, *BESIDE])
-                message = f"{option}: {self._store.root!r} has no column {missing[1]!r}.{near}"
-                raise ConfigError(message, code="FK-SELECTION-COLUMN") from error
-            raise ConfigError(f"{option}: {text}.", code="FK-SELECTION-SQL") from error
+            raise explain(error, option, repr(self._store.root), [*self.columns, *BESIDE]) from error

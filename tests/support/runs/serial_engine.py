@@ -12,6 +12,7 @@ import pytest
 
 from framekiln.contract.packet import Packet
 from framekiln.device import Batches, CallScheduler
+from framekiln.engine.group import find_known
 from framekiln.engine.ray import session
 from framekiln.job import job
 from framekiln.media.units import split_unit, task_bytes
@@ -51,9 +52,9 @@ class SerialEngine:
         config = wave.decode.config
         each = task_bytes(units, config, wave.decode.workers)
         for unit in units:
-            spans = ledger.common(wave.folders, unit.name)
+            spans, known = ledger.common(wave.folders, unit.name), find_known(wave, ledger, unit)
             for share in split_unit(unit, each):
-                for packet in first.decode(wave.decode, unit, share, spans):
+                for packet in first.decode(wave.decode, unit, share, spans, known):
                     for worker in others:
                         packet = worker.apply(Packet.open(packet.seal()))
 

@@ -208,8 +208,11 @@ def _read_frames(data: bytes, kind: Kind, spec: FrameSpec, durations: list[float
             if index == 0:
                 orientation, conversion = pillow.orientation(image), find_conversion(data, kind, image)
             full = pillow.to_rgb(image, conversion)
-        values = {"time_s": starts[index] / 1000.0, "is_key": index == 0, "color_space": conversion and conversion.name}
-        yield spec.frame(index, full.shape[:2], orientation, partial(reduce_by, full), **values)
+        color_space = conversion and conversion.name
+        make, time_s = partial(reduce_by, full), starts[index] / 1000.0
+        yield spec.frame(
+            index, full.shape[:2], orientation, make, time_s=time_s, is_key=index == 0, color_space=color_space
+        )
 
 
 def _read_pages(data: bytes, kind: Kind, spec: FrameSpec) -> Iterator[ImageFile]:

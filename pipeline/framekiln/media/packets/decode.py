@@ -18,6 +18,7 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile
 from framekiln.media.frames import Frame, FrameSource
 from framekiln.media.packets.packet_builder import PacketBuilder, cut_clips
+from framekiln.media.packets.spared import NOTHING_SPARED, Spared
 from framekiln.media.read_ahead import ReadAhead
 from framekiln.media.source_reader import NO_GUARD, Guard, SourceReader, as_failure
 from framekiln.media.units import Segments, Unit, VideoSegment
@@ -33,6 +34,7 @@ def decode(
     guard: Guard = NO_GUARD,
     *,
     drops: Collection[str] = (),
+    spared: Spared = NOTHING_SPARED,
 ) -> Iterator[Packet]:
     """Yield packets of a unit's frames, ended by an empty one.
 
@@ -45,6 +47,7 @@ def decode(
         is_done: True if the rows between two numbers exist already; such a segment yields nothing.
         guard: called for each file and frame.
         drops: columns that packets do not carry; their pixels are not made, but count in packet sizes.
+        spared: frames that no step needs; they have rows as ever, and no pixels.
 
     Yields:
         Packets of whole clips: at most `packet_rows` rows and `packet_bytes` of requested pixels, unless one clip has
@@ -53,9 +56,11 @@ def decode(
         film, and the last one also yields the empty packet. All of a film that is not read in segments belongs to the
         request with index 0.
     """
-    ahead = ReadAhead(unit.media)
-    reader = SourceReader(columns=columns, config=config, halo=halo, guard=guard, drops=drops, ahead=ahead)
-    decoder = _UnitDecoder(unit=unit, reader=reader)
+    ahead = ReadAhead([media for media in unit.media if media.media_id not in spared.files])
+    reader = SourceReader(
+        columns=columns, config=config, halo=halo, guard=guard, drops=drops, ahead=ahead, needed=spared.needed
+    )
+    decoder = _UnitDecoder(unit=unit, reader=reader, spared=spared)
     if wanted is not None and len(unit.media) == 1:
         yield from decoder.segments(wanted, is_done)
         return
@@ -99,11 +104,17 @@ class Reader:
 class _UnitDecoder:
     unit: Unit
     reader: SourceReader
+    spared: Spared
 
     def files(self) -> Iterator[Packet]:
         """Yield packets of all files, and the empty one at the end."""
         builder = self.builder()
         for media in self.unit.media:
+            if media.media_id in self.spared.files:
+                source, clips = self.spared.read(media.media_id, tuple(self.reader.columns), self.reader.config)
+                for clip in clips:
+                    yield from builder.add(media.media_id, source, clip)
+                continue
             for source in self.sources(media, builder.failures):
                 yield from self.packets(media, source, builder)
         yield from builder.finish(1.0)
@@ -111,6 +122,9 @@ class _UnitDecoder:
     def segments(self, wanted: Segments, is_done: Callable[[int, int], bool]) -> Iterator[Packet]:
         """Yield packets of the wanted segments; those with index 0 are all of a film that is not read in segments."""
         (media,) = self.unit.media
+        if media.media_id in self.spared.files:  # the first request gets all of it
+            yield from self._repeat() if wanted.index == 0 else ()
+            return
         builder, following = self.builder(), [wanted]
         while following:
             rest = following.pop()
@@ -127,12 +141,20 @@ class _UnitDecoder:
                 yield from self.packets(media, source, builder)
                 yield from builder.finish(1.0)
 
+    def _repeat(self) -> Iterator[Packet]:
+        total = max(stop for _, stop in self.spared.spans)
+        yield from self.spared.packets(self.unit.name, 0, total, tuple(self.reader.carried), 1.0) or ()
+        yield from self.builder(total).finish()
+
     def _decode_segment(
         self, source: FrameSource, segment: VideoSegment, is_done: Callable[[int, int], bool]
     ) -> Iterator[Packet]:
         (media,) = self.unit.media
         start, stop = self.reader.rows_before(segment.start), self.reader.rows_before(segment.stop)
-        if start < stop and not is_done(start, stop):
+        known = self.spared.packets(self.unit.name, start, stop, tuple(self.reader.carried), segment.share)
+        if known is not None and not is_done(start, stop):
+            yield from known
+        elif start < stop and not is_done(start, stop):
             builder = self.builder(start, stop)
             yield from self.packets(media, source, builder)
             yield from builder.finish(segment.share)

@@ -123,7 +123,7 @@ class _VideoReader:
     def frames(self) -> Iterator[Frame | LostFrames]:
         """Yield kept frames in display order, and losses between them. Closes the file at the end."""
         is_key = after_loss = False
-        reformatter, matrix = VideoReformatter(), DisplayMatrix()
+        reformatter, matrix, before_s = VideoReformatter(), DisplayMatrix(), None
         with self._stream, self._container:
             for item in self._number_frames():
                 if isinstance(item, LostFrames):
@@ -146,7 +146,9 @@ class _VideoReader:
                 color_space = hdr_name(av_frame.color_primaries, av_frame.color_trc)
                 values = {"time_s": time_s, "is_key": is_key, "after_loss": after_loss, "color_space": color_space}
                 make = _make_reducer(av_frame, reformatter)
-                yield self._spec.frame(index, size, matrix.orientation(av_frame), make, **values)
+                unneeded = self._spec.find_unneeded(index, time_s, before_s, self.fps)
+                yield self._spec.frame(index, size, matrix.orientation(av_frame), make, unneeded, **values)
+                before_s = time_s
                 is_key = after_loss = False
 
     def _number_frames(self) -> Iterator[tuple[int, Any] | LostFrames]:

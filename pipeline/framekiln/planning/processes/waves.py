@@ -11,11 +11,13 @@ that pixels are not copied between them. Steps with the same `group` in the prof
 models share one GPU context. Each context less saves some 0.4 GB of an 8 GB GPU.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from framekiln.contract.columns import is_pixel_column
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.placement import Placement
+from framekiln.planning.condition import Condition
 from framekiln.planning.lineage import ordered, with_drops
 from framekiln.planning.step import DecodeStep, Step
 
@@ -39,6 +41,12 @@ class Wave:
         """Folders of the parts that are complete after this wave, the decoder's first."""
         return (self.decode.folder, *(step.folder for step in self.steps))
 
+    @property
+    def spares(self) -> bool:
+        """Return whether some rows need nothing that is decoded, so that known ones need no decoding."""
+        read = set(self.decode.columns) - set(self.decode.drops)
+        return bool(read) and read <= self.decode.narrowed.keys() and not self.decode.config.fast_mode
+
     def groups(self) -> list[tuple[Step, ...]]:
         """Return its steps by the process they share; the first process decodes, and may do nothing else."""
         groups: list[list[Step]] = [[]]
@@ -55,19 +63,45 @@ class Wave:
 
 def split_into_waves(decode: DecodeStep, steps: Sequence[Step], numbers: Mapping[str, int]) -> tuple[Wave, ...]:
     """Return first-pass steps, producers before readers, as waves; they are numbered from 0, without gaps."""
-    place = {"device": "cpu", "cpus": decode.cpus, "workers": decode.workers, "gpus": 0.0, "group": ""}
     waves = []
     for number in range(max(numbers.values(), default=0) + 1):
         own = [step for step in steps if numbers[step.name] == number]
-        read = {name for step in own for name in step.depends}
-        before = [step for step in steps if step.name in read and numbers[step.name] < number]
-        before = [replace(step.placed(**place), recalled=True) for step in before]  # where decoding reads their parts
-        inputs = {name for step in own for name in step.stage.inputs}
-        kept = [name for name in decode.columns if name in inputs]
-        drops = tuple(name for name in decode.columns if name not in inputs)
-        ordered_steps = with_drops(order_by_process([*before, *own]), kept)
-        waves.append(Wave(decode=replace(decode, drops=drops), steps=ordered_steps))
+        waves.append(_make_wave(decode, [step for step in steps if numbers[step.name] < number], own))
     return tuple(waves)
+
+
+def leave_finished(waves: Sequence[Wave], finished: Collection[str]) -> tuple[Wave, ...]:
+    """Return waves that compute what is left: no model of a finished step is loaded, no pixels are made for it."""
+    left = []
+    for wave in waves:
+        own = [step for step in wave.own if step.name not in finished]
+        if own:
+            left.append(_make_wave(wave.decode, [step for step in wave.steps if step not in own], own))
+    return tuple(left) or tuple(waves)
+
+
+def _make_wave(decode: DecodeStep, before: Sequence[Step], own: Sequence[Step]) -> Wave:
+    """Return the wave that computes some steps, by the parts of those before."""
+    read = {name for step in own for name in step.depends}
+    place = {"device": "cpu", "cpus": decode.cpus, "workers": decode.workers, "gpus": 0.0, "group": ""}
+    recalled = [replace(step.placed(**place), recalled=True) for step in before if step.name in read]
+    inputs = {name for step in own for name in step.stage.inputs}
+    kept = [name for name in decode.columns if name in inputs]
+    drops = tuple(name for name in decode.columns if name not in inputs)
+    steps = with_drops(order_by_process([*recalled, *own]), kept)  # where decoding reads the parts of those before
+    return Wave(decode=replace(decode, drops=drops, narrowed=_find_narrowed(own)), steps=steps)
+
+
+def _find_narrowed(steps: Sequence[Step]) -> dict[str, tuple[tuple[Condition, ...], ...]]:
+    """Return the pixel columns of which some frames are known not to be needed, and the conditions of each reader."""
+    found: dict[str, list[tuple[Condition, ...]]] = {}
+    for step in steps:
+        early = tuple(each for each in step.narrowing if each.is_known_early)
+        if step.stage.halo:
+            early = ()  # it also looks at frames that follow the chosen ones
+        for name in filter(is_pixel_column, step.stage.inputs):
+            found.setdefault(name, []).append(early)
+    return {name: tuple(readers) for name, readers in found.items() if all(readers)}
 
 
 def wave_numbers(steps: Sequence[Step], waves: Sequence[Sequence[str]]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from framekiln.media.units import Unit
 from framekiln.planning.plan import Plan
 from framekiln.planning.processes.placement import saturated_steps
 from framekiln.planning.processes.resources import Node
+from framekiln.planning.processes.waves import Wave
 from framekiln.profiling.run_profile import RunProfile
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.runtime.run.change_report import Changes, Outlook
@@ -28,6 +29,7 @@ class Workload:
     left: bool  # any work at all
     changed: bool  # the run changes tables
     files: Changes = field(default_factory=Changes)
+    waves: Sequence[Wave]  # of the plan, without the steps that are finished
     outlook: Sequence[Outlook] = ()  # the work of each step, and the reason for it
     leaving: Sequence[str] = ()  # first-pass steps of the run before that this one is without
     has_local_engine: bool = False  # as many processes as cores, each with all first-pass steps

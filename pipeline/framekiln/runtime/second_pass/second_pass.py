@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +27,7 @@ from framekiln.output.ledger import Ledger, Part
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import fingerprint, marked
+from framekiln.runtime.parts import read_unchosen
 from framekiln.runtime.recovery.attempt_log import Reporter
 from framekiln.runtime.step_results import nulls
 
@@ -45,21 +47,25 @@ class UnitRows:
     media: frozenset[str] | None = None  # the requested files; None: all of the unit
     files: tuple[MediaFile, ...] = ()  # all of the unit
 
-    def read(self, store: Store, columns: Mapping[str, pa.Schema]) -> pa.Table:
+    def read(self, store: Store, columns: Mapping[str, pa.Schema], narrowed: Collection[str] = ()) -> pa.Table:
         """Read columns, given by step folder, into one table in the unit's order.
 
-        `columns` includes the decoder's folder with media_id. The table has no columns if no file gave a frame.
+        `columns` includes the decoder's folder with media_id. The table has no columns if no file gave a frame. Rows
+        that a step with one of the `narrowed` folders passed over are left out.
         """
-        tables = []
+        tables, unchosen = [], []
         for folder, schema in columns.items():
             paths = (f"{COLUMNS}/{folder}/{part.name}" for part in self.parts[folder])
             if parts := [store.read_table(path, schema.names, expected=schema) for path in paths]:
-                tables.append(pa.concat_tables(parts))
+                tables.append(pa.concat_tables([part.replace_schema_metadata(None) for part in parts]))
+                if folder in narrowed:
+                    unchosen.append(np.concatenate([read_unchosen(part) for part in parts]))
         if not tables:
             return pa.table({})
         fields = [item for piece in tables for item in piece.schema]
         columns_read = [piece[name] for piece in tables for name in piece.column_names]
-        return self._select_requested(pa.table(columns_read, schema=pa.schema(fields)))
+        table = pa.table(columns_read, schema=pa.schema(fields))
+        return self._select_requested(table.filter(~np.any(unchosen, axis=0)) if unchosen else table)
 
     def failures(self, store: Store, folder: str, empty_too: bool = False) -> pa.Table:
         """Return the failures that a step wrote; with `empty_too`, also those of the part that ends the unit."""

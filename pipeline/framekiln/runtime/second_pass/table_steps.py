@@ -10,16 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from framekiln.contract.columns import SOURCE
 from framekiln.contract.errors import ContractError, DamagedError
 from framekiln.contract.output_names import ERRORS
 from framekiln.contract.row_errors import Failure, to_table, traced
 from framekiln.contract.stage import Scope, Stage, Table
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import exact, optional
+from framekiln.planning.condition import Condition
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step, fingerprint
 from framekiln.profiling.records import PACKET, Record, worker_name
 from framekiln.profiling.step_work import Recorder, StepWork
+from framekiln.runtime.chosen_rows import RowChooser
 from framekiln.runtime.recovery.attempt_log import Reporter, begin_attempt
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows, columns_of
@@ -92,7 +95,12 @@ class Tables(SecondPass):
         self.kept = frozenset(step.stage.keeps)
         self._step, self._store, self._decode_config, self._is_set_up = step, store, plan.decode.config, False
         self._caller = StageCaller(step)
-        self._columns = columns_of(plan, ("media_id", *step.stage.inputs))
+        self._columns = columns_of(plan, ("media_id", *step.stage.inputs, *_list_deciding(step.condition)))
+        self._narrowed = [
+            each.folder
+            for each in plan.first
+            if each.is_narrowed and not set(step.stage.inputs).isdisjoint(each.stage.outputs.names)
+        ]
         self._writers = {
             name: next(step for step in plan.second if name in step.stage.tables) for name in step.stage.input_tables
         }
@@ -129,8 +137,10 @@ class Tables(SecondPass):
         record.device = self._step.placement.device
         attempt = begin_attempt(report, f"step {self.name!r} at {file}", worker_name())
         self.set_up()
-        tables = [unit.read(self._store, self._columns) for unit in units]
+        tables = [unit.read(self._store, self._columns, self._narrowed) for unit in units]
         rows = pa.concat_tables([table for table in tables if table.num_columns] or [pa.table({})])
+        if self._step.condition.is_given and rows.num_columns:
+            rows = rows.filter(pa.array(RowChooser(self._store).choose(rows, self._step.condition)))
         record.stop = rows.num_rows
         kept = kept_tables(self._store, self._step.stage)
         results: dict[str, list[pa.Table]] = {name: [] for name in self._step.stage.tables}
@@ -171,7 +181,7 @@ class Tables(SecondPass):
         self, units: tuple[UnitRows, ...], rows: pa.Table, kept: Mapping[str, pa.Table]
     ) -> Iterator[tuple[str, CallData]]:
         """Yield the media_id and the data of each call; the media_id is empty for the call of a whole run."""
-        tables = {name: self._read_table(name, units) for name in self._writers}
+        tables = {name: _read_table(self._store, step, name, units) for name, step in self._writers.items()}
         for media_id, own in self._split_by_media(rows):
             extra: list[object] = []
             if tables and media_id:
@@ -197,12 +207,20 @@ class Tables(SecondPass):
         names = pc.unique(rows["media_id"]).to_pylist()
         return [(name, rows.filter(pc.equal(rows["media_id"], name)).select(inputs)) for name in names]
 
-    def _read_table(self, name: str, units: tuple[UnitRows, ...]) -> pa.Table:
-        writer = self._writers[name]
-        groups = [units] if writer.stage.scope is Scope.DATASET else [(unit,) for unit in units]
-        schema = writer.stage.tables[name].schema
-        tables = [self._store.read_table(f"{name}/{_name_file(writer, group)}", expected=schema) for group in groups]
-        return pa.concat_tables(tables).replace_schema_metadata(None)
+    def read(self, name: str, units: tuple[UnitRows, ...]) -> pa.Table:
+        """Return the rows of one of its tables that are about these units, which it has finished."""
+        return _read_table(self._store, self._step, name, units)
+
+
+def _list_deciding(condition: Condition) -> list[str]:
+    return [*SOURCE.names, *sorted(condition.test.names if condition.test else ())] if condition.is_given else []
+
+
+def _read_table(store: Store, writer: Step, name: str, units: tuple[UnitRows, ...]) -> pa.Table:
+    groups = [units] if writer.stage.scope is Scope.DATASET else [(unit,) for unit in units]
+    schema = writer.stage.tables[name].schema
+    tables = [store.read_table(f"{name}/{_name_file(writer, group)}", expected=schema) for group in groups]
+    return pa.concat_tables([schema.empty_table(), *tables]).replace_schema_metadata(None)
 
 
 def _name_file(step: Step, units: tuple[UnitRows, ...]) -> str:

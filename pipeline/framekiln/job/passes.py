@@ -1,0 +1,56 @@
+"""The passes of a run over an open engine: columns of frames, then tables of files and of the run."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from framekiln.contract.errors import OutputError
+from framekiln.engine.base import Engine
+from framekiln.job.interim import Interim
+from framekiln.output.lease import Lease
+from framekiln.output.ledger import Ledger
+from framekiln.output.object_store import Store
+from framekiln.runtime.run.result import Workload
+from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows, sweep, unit_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passes:
+    """What is left of a run, and the engine that does it. Each method checks the lease after each piece of work."""
+
+    engine: Engine
+    work: Workload
+    store: Store
+    lease: Lease
+
+    def first(self) -> None:
+        """Read the media once for each wave. Raises FramekilnError: the error that stops the run."""
+        for number, wave in enumerate(self.work.waves):
+            ledger = Ledger(self.store)
+            if unfinished := [unit for unit in self.work.pending if not ledger.has(wave.folders, unit.name)]:
+                self.engine.first_pass(number, unfinished, ledger)
+            self.lease.check()
+
+    def second(self, owners: Sequence[SecondPass], deletable: Collection[str] | None, interim: Interim) -> None:
+        """Write all tables; those of earlier runs go once all new rows can be written.
+
+        Raises OutputError: somebody has removed results.
+        """
+        work = self.work
+        rows = unit_rows(work.plan, Ledger(self.store), work.units, work.wanted)
+        if missing := len(work.units) - len(rows):
+            raise OutputError(
+                f"Results of {missing} of {len(work.units)} units of files were removed from {self.store.root!r} "
+                "during the run; find out what removed them, then run the same command again to continue.",
+                code="FK-OUTPUT-GONE",
+            )
+        sweep(self.store, owners, rows, deletable)  # so that no table has rows of a file twice
+        interim.release()
+        self.write_tables(owners, rows)
+        sweep(self.store, owners, rows, deletable)  # tables that stages replace
+
+    def write_tables(self, owners: Sequence[SecondPass], rows: Sequence[UnitRows]) -> None:
+        """Write the tables that are missing, of each owner in order."""
+        for owner in owners:
+            if missing := owner.missing(rows):
+                self.engine.second_pass(owner, missing)
+            self.lease.check()

@@ -1,0 +1,148 @@
+"""The rows that a run's conditions choose where a selection or tables decide, settled before their steps run.
+
+Tables are written after the first pass. So the steps that they need run first, as a pass of their own; the rows are
+kept in the output, and the plan is made again with them.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from framekiln.contract.columns import KEYS, SOURCE
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.output_names import FRAMES, ROW_SETS
+from framekiln.contract.user_files import expand
+from framekiln.output.ledger import Ledger
+from framekiln.output.object_store import Store
+from framekiln.planning.condition import Condition, RowSet, RowSets
+from framekiln.planning.plan import NO_SETS, Plan
+from framekiln.planning.step import Step
+from framekiln.runtime.run.request import RunUnits
+from framekiln.runtime.second_pass.second_pass import UnitRows, columns_of, unit_rows
+from framekiln.runtime.second_pass.table_steps import Tables
+from framekiln.selection.rows import Rows
+from framekiln.selection.selection import read_selection
+
+MakePlan = Callable[[RowSets, Sequence[str]], Plan]
+"""Makes the plan of a run with sets of rows; of some steps and what they read, or of all without names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSettling:
+    """The settling of one run's conditions."""
+
+    store: Store
+    make_plan: MakePlan
+    find_units: Callable[[Plan], RunUnits]
+
+    def begin(self, selection: str | None) -> RowSets:
+        """Return the sets before any table is read: the rows of `--rows`, for steps that do not have all rows yet.
+
+        Raises ConfigError: there is no such selection.
+        """
+        if selection is None:
+            return NO_SETS
+        rows = keep(self.store, read_rows(self.store, selection))
+        plan, ledger = self.make_plan(NO_SETS, ()), Ledger(self.store)
+        units = self.find_units(plan).all
+        whole = {
+            step.name
+            for step in plan.steps
+            if not step.first_pass or all(ledger.has((plan.decode.folder, step.folder), unit.name) for unit in units)
+        }
+        return RowSets(among=rows, whole=frozenset(whole))
+
+    def next(self, plan: Plan, sets: RowSets) -> tuple[Step, Plan] | None:
+        """Return a step whose rows tables decide, and the plan of the steps that decide; None if all are settled.
+
+        Raises ConfigError: a table is written over all files, and this run is a shard.
+        """
+        for step in plan.open:
+            needed = self.make_plan(sets, self._list_needed(plan, step))
+            if not needed.open:
+                return step, _check_tables(step, needed)
+        return None
+
+    def settle(self, step: Step, needed: Plan) -> RowSet:
+        """Return the rows that tables choose for a step, once these are there."""
+        units = self.find_units(needed)
+        rows = unit_rows(needed, Ledger(self.store), units.all, units.wanted)
+        return keep(self.store, choose(self.store, step.condition, needed, rows))
+
+    def _list_needed(self, plan: Plan, step: Step) -> list[str]:
+        keys = set(step.stage.reads_besides)
+        return [
+            other.name
+            for other in plan.steps
+            if keys & {*other.stage.outputs.names, *(f"{table}/" for table in other.stage.tables)}
+        ]
+
+
+def _check_tables(step: Step, needed: Plan) -> Plan:
+    written = {table for each in needed.second for table in each.stage.tables}
+    if missing := step.condition.tables - {FRAMES} - written:
+        raise ConfigError(
+            f"The condition of step {step.name!r} reads the table {min(missing)!r}, which is written over all files; "
+            "run without --shard, or leave the condition out.",
+            code="FK-CONDITION-SHARD",
+        )
+    return needed
+
+
+def choose(store: Store, condition: Condition, plan: Plan, units: Sequence[UnitRows]) -> pa.Table:
+    """Return the keys of the rows that meet a condition, by the columns and tables of a plan's finished steps."""
+    columns = columns_of(plan, [*SOURCE.names, *sorted(condition.names)])
+    frames = [table for unit in units if (table := unit.read(store, columns)).num_columns]
+    schema = pa.schema([item for own in columns.values() for item in own])
+    tables = {FRAMES: pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in frames)])}
+    for step in plan.second:
+        owner = Tables(step, plan, store)
+        tables |= {name: owner.read(name, tuple(units)) for name in step.stage.tables if name in condition.tables}
+    rows = Rows(store, tables)
+    for name in condition.tables - {FRAMES}:
+        rows.register(name)
+    asked = [condition.where.text] if condition.where else []
+    relation = rows.join([*asked, *(["shot"] if condition.on is not None and condition.on.shots else [])])
+    if condition.where is not None:
+        relation = rows.check("where", lambda: relation.filter(asked[0]))
+    if condition.on is not None and condition.on.shots:
+        relation = relation.project(
+            "*, abs(row_number() OVER (PARTITION BY media_id, shot ORDER BY frame_index) "
+            "- (count(*) OVER (PARTITION BY media_id, shot) + 1) / 2.0) AS off_middle"
+        )
+        best = "sharpness DESC NULLS LAST, " if condition.on.shots == "sharpest" else ""
+        order = f"PARTITION BY media_id, shot ORDER BY {best}off_middle, frame_index"
+        relation = relation.project(f"*, row_number() OVER ({order}) AS place").filter("place = 1")
+    chosen: pa.Table = relation.project(", ".join(KEYS)).order(", ".join(KEYS)).to_arrow_table()
+    return chosen
+
+
+def read_rows(store: Store, selection: str) -> pa.Table:
+    """Return the keys of a saved selection, or of a Parquet file. Raises ConfigError: there is none, or it has none."""
+    if not selection.endswith(".parquet"):
+        return read_selection(store, selection).rows
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(expand(selection), columns=list(KEYS))
+        return table.cast(pa.schema([SOURCE.field(key) for key in KEYS]))
+    except (OSError, pa.ArrowInvalid, KeyError) as error:
+        raise ConfigError(
+            f"--rows: {selection!r} is no Parquet file with the columns {' and '.join(KEYS)} "
+            f"({str(error).splitlines()[0].rstrip('.')}); give one, or the name of a saved selection.",
+            code="FK-ROWS-FILE",
+        ) from error
+
+
+def keep(store: Store, rows: pa.Table) -> RowSet:
+    """Write a set of rows into the output, named by its content, and return it."""
+    rows = rows.sort_by([(key, "ascending") for key in KEYS]).combine_chunks()
+    digest = hashlib.sha256()
+    for key in KEYS:
+        digest.update("\0".join(map(str, rows[key].to_pylist())).encode(errors="surrogatepass") + b"\1")
+    path = f"{ROW_SETS}/{digest.hexdigest()[:16]}.parquet"
+    if not store.exists(path):
+        store.write_table(path, rows.replace_schema_metadata(None))
+    return RowSet(path=path, digest=digest.hexdigest()[:16], count=rows.num_rows)

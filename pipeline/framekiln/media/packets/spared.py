@@ -1,0 +1,73 @@
+"""Frames whose pixels no step needs: their rows are known from an earlier reading, or are made without pixels."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from framekiln.contract.columns import is_pixel_column, wrap
+from framekiln.contract.packet import HALO, Packet, packet_schema
+from framekiln.media.config import DecodeConfig
+from framekiln.media.frames import NO_PIXELS, Frame, FrameSource, FrameSpec, IsNeeded
+from framekiln.media.packets.packet_builder import OpenClip
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spared:
+    """The frames of a unit that need not be decoded, or not be converted."""
+
+    files: Mapping[str, pa.Table] = field(
+        default_factory=dict
+    )  # columns of `SOURCE`: rows of files that are not opened
+    spans: Mapping[Span, pa.Table] = field(default_factory=dict)  # the same of packets, by their rows in the unit
+    needed: Mapping[str, Mapping[str, IsNeeded]] = field(default_factory=dict)  # by file and pixel column, of others
+
+    def read(self, media_id: str, columns: tuple[str, ...], config: DecodeConfig) -> tuple[FrameSource, list[OpenClip]]:
+        """Return a file that is not opened, as its rows say; frames count in packets as if they had pixels."""
+        spec = FrameSpec(pixels=(), dropped=tuple(filter(is_pixel_column, columns)), config=config)
+        rows = self.files[media_id].to_pylist()
+        source = FrameSource(media_type=rows[0]["media_type"], frames=iter(()), fps=rows[0]["fps"])
+        clips = groupby(rows, lambda row: row["clip_index"])
+        return source, [
+            OpenClip(index=clip, frames=[_make_frame(row, spec, columns) for row in group]) for clip, group in clips
+        ]
+
+    def packets(
+        self, unit: str, start: int, stop: int, columns: tuple[str, ...], share: float
+    ) -> Iterator[Packet] | None:
+        """Return packets of the rows of a segment, without pixels; None unless all of them are known.
+
+        `share`: of the unit's bytes that the segment ends with.
+        """
+        found, at = [], start
+        while at < stop:
+            span = next((each for each in self.spans if each[0] == at and each[1] <= stop), None)
+            if span is None:
+                return None
+            found.append(span)
+            at = span[1]
+        return (self._make_packet(unit, span, columns, share if span[1] == stop else 0.0) for span in found)
+
+    def _make_packet(self, unit: str, span: Span, columns: tuple[str, ...], share: float) -> Packet:
+        rows = self.spans[span]
+        for name in columns:
+            rows = rows.append_column(name, wrap([NO_PIXELS] * len(rows)))
+        rows = rows.append_column(HALO, pa.array([False] * len(rows)))
+        return Packet(unit=unit, start=span[0], stop=span[1], rows=rows.cast(packet_schema(columns)), share=share)
+
+
+NOTHING_SPARED = Spared()
+
+
+def _make_frame(row: Mapping[str, Any], spec: FrameSpec, columns: tuple[str, ...]) -> Frame:
+    values = {name: row[name] for name in ("height", "width", "time_s", "color_space", "damaged")}
+    return Frame(
+        index=row["frame_index"],
+        images=dict.fromkeys(columns, NO_PIXELS),
+        dropped_bytes=spec.dropped_bytes(row["height"], row["width"]),
+        **values,
+    )

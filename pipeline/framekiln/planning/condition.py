@@ -1,0 +1,167 @@
+"""Conditions on the rows that a step computes: costly steps only where it matters.
+
+A row that a step passes over has nulls in its columns and is no error. Steps that read these columns pass over it too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from framekiln.contract.columns import SOURCE
+from framekiln.contract.errors import check_known
+from framekiln.contract.output_names import FRAMES
+from framekiln.planning.expression import Expression
+from framekiln.planning.settings import Strict, validated
+
+
+class FrameRule(Strict):
+    """The frames of each film that a step computes, by their place; photos have one frame, which it computes."""
+
+    every: int | None = Field(None, ge=1)  # each n-th row of a film
+    per_second: float | None = Field(None, gt=0)  # so many frames a second of its time
+    first: int | None = Field(None, ge=1)  # rows of a film
+    shots: Literal["middle", "sharpest"] | None = None  # one frame of each shot
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            raise ValueError("takes one of every, per_second, first and shots, as {per_second: 1}")
+        return self
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The tables that decide."""
+        return frozenset(["shots"] if self.shots else [])
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The columns that decide."""
+        return frozenset(["sharpness"] if self.shots == "sharpest" else [])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSet:
+    """Rows of an output, kept there as a table of media_id and frame_index."""
+
+    path: str  # in the output
+    digest: str  # of its rows
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """All that must hold of a row; without any part all rows are computed."""
+
+    on: FrameRule | None = None
+    where: Expression | None = None
+    among: RowSet | None = None  # of a saved selection
+    settled: RowSet | None = None  # the rows that `on` and `where` choose, where tables decide
+    every_nth: int = 1  # of decoding: the distance of a film's rows in frames
+
+    @property
+    def is_given(self) -> bool:
+        """Return whether some row may be passed over."""
+        return any(part is not None for part in (self.on, self.where, self.among))
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The tables that decide, so that rows are known after the second pass only."""
+        return frozenset[str]().union(*(part.tables for part in (self.on, self.where) if part is not None))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The columns that decide, and names that are none."""
+        return frozenset[str]().union(*(part.names for part in (self.on, self.where) if part is not None))
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether tables decide, and have not done so yet."""
+        return bool(self.tables) and self.settled is None
+
+    @property
+    def rule(self) -> FrameRule | None:
+        """The rule by which frames are chosen as they are decoded."""
+        return None if self.on is None or self.on.shots else self.on
+
+    @property
+    def test(self) -> Expression | None:
+        """The expression that is asked of each packet."""
+        return None if self.tables else self.where
+
+    @property
+    def sets(self) -> tuple[RowSet, ...]:
+        """The sets that a row must be in."""
+        return tuple(rows for rows in (self.among, self.settled) if rows is not None)
+
+    @property
+    def is_known_early(self) -> bool:
+        """Return whether some rows are known to be passed over before their pixels are made."""
+        return self.rule is not None or bool(self.sets)
+
+    def settle(self, rows: RowSet) -> "Condition":
+        """Return the condition with the rows that tables decided."""
+        return replace(self, settled=rows)
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what is in the fingerprint: the words of the condition, and digests of sets."""
+        return {
+            **({"on": self.on.model_dump(exclude_none=True)} if self.on else {}),
+            **({"where": self.where.text} if self.where else {}),
+            **({"among": self.among.digest} if self.among else {}),
+            **({"rows": self.settled.digest if self.settled else None} if self.tables else {}),
+        }
+
+
+EVERY_ROW = Condition()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSets:
+    """The sets of rows that a run has for the conditions of its steps."""
+
+    among: RowSet | None = None  # of `--rows`
+    whole: frozenset[str] = frozenset()  # steps that `--rows` leaves alone, since all their rows are there
+    settled: Mapping[str, RowSet] = field(default_factory=dict)  # by step
+
+    def add(self, name: str, condition: Condition) -> Condition:
+        """Return the condition of a step with the sets that it has."""
+        among = None if name in self.whole else self.among
+        return replace(condition, among=among, settled=self.settled.get(name))
+
+
+def read_condition(name: str, on: Any, where: str | None) -> Condition:
+    """Return the condition of a step of this name. Raises ConfigError: a part of it is wrong."""
+    where_said = f"step {name!r}, where"
+    rule = on if on is None or isinstance(on, FrameRule) else validated(FrameRule, on, f"step {name!r}, on")
+    return Condition(on=rule, where=None if where is None else Expression.read(str(where), where_said))
+
+
+def find_reads(
+    name: str, condition: Condition, columns: Mapping[str, pa.Field], tables: Mapping[str, pa.Schema]
+) -> tuple[str, ...]:
+    """Return the columns and `tables/` of steps that a condition reads, and check its names and types.
+
+    Args:
+        name: of the step.
+        condition: of it.
+        columns: that first-pass steps add.
+        tables: that second-pass steps write.
+
+    Raises:
+        ConfigError: a name is unknown, or a type is wrong.
+    """
+    for table in sorted(condition.tables - {FRAMES}):
+        problem = f"The condition of step {name!r} reads a table {table!r} that no step writes."
+        check_known(table, tables, problem, code="FK-UNKNOWN-TABLE")
+    if (rule := condition.on) is not None and (missing := rule.names - columns.keys()):
+        problem = f"Step {name!r} has on: {{shots: {rule.shots}}}, which reads a column {min(missing)!r}."
+        check_known(min(missing), columns, problem, code="FK-UNKNOWN-COLUMN")
+    if condition.where is not None:
+        beside = [tables["shots"].field("shot")] if "shots" in tables else []
+        beside += [pa.field("duplicate", pa.bool_())] if "duplicates" in tables else []
+        schema = pa.schema([*SOURCE, *columns.values(), *beside])
+        condition.where.check(schema, tables.items(), f"step {name!r}, where")
+    return (*sorted(condition.names & columns.keys()), *(f"{table}/" for table in sorted(condition.tables - {FRAMES})))

@@ -1,0 +1,107 @@
+"""SQL expressions of users over the rows of an output: what they read, checked before anything runs.
+
+The language is DuckDB's. An expression sees registered tables alone: no file, no network, no extension.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from framekiln.contract.columns import KEYS
+from framekiln.contract.errors import ConfigError, did_you_mean
+from framekiln.contract.output_names import FRAMES
+
+_LIMITS: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,
+}
+_MISSING = re.compile(r'column "?([^"\s]+)"? not found', re.IGNORECASE)
+BESIDE = {"shot": "shots", "duplicate": "duplicates"}
+"""Columns of a row that are none of `frames/`, and the table that says them."""
+
+
+def connect() -> Any:
+    """Return a connection to an empty database in memory."""
+    import duckdb  # only where an expression is read: its library takes 40 ms to load
+
+    return duckdb.connect(config=_LIMITS)
+
+
+def explain(error: Exception, option: str, place: str, columns: Iterable[str]) -> ConfigError:
+    """Return DuckDB's complaint about an expression as one sentence.
+
+    `option` is where the user wrote it, `place` what lacks a missing column, `columns` what it has.
+    """
+    text = str(error).partition("\n")[0].strip()
+    if missing := _MISSING.search(text):
+        near = did_you_mean(missing[1], columns)
+        return ConfigError(f"{option}: {place} has no column {missing[1]!r}.{near}", code="FK-SELECTION-COLUMN")
+    return ConfigError(f"{option}: {text}.", code="FK-SELECTION-SQL")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expression:
+    """A condition on rows of `frames/`, with the names in it."""
+
+    text: str
+    names: frozenset[str]  # of columns, and of variables in it
+    tables: frozenset[str]  # that must be there before a row is judged; `frames` where it is compared with other rows
+
+    @classmethod
+    def read(cls, text: str, option: str) -> "Expression":
+        """Parse an expression. Raises ConfigError: it is none of DuckDB's SQL.
+
+        >>> Expression.read("sharpness > 20 and not duplicate", "where").tables
+        frozenset({'duplicates'})
+        """
+        query = f"SELECT ({text}) FROM {FRAMES}"  # noqa: S608 - it is only parsed
+        (answer,) = connect().execute("SELECT json_serialize_sql(?)", [query]).fetchone()
+        tree = json.loads(answer)
+        if tree["error"]:
+            raise ConfigError(f"{option}: {text!r}: {tree['error_message']}.", code="FK-SELECTION-SQL")
+        names, tables = set[str](), list[str]()
+        _collect(tree["statements"], names, tables)
+        tables.remove(FRAMES)  # that it is asked of
+        return cls(
+            text=text,
+            names=frozenset(names),
+            tables=frozenset([*tables, *(BESIDE[name] for name in names if name in BESIDE)]),
+        )
+
+    def check(self, schema: pa.Schema, tables: Iterable[tuple[str, pa.Schema]], option: str) -> None:
+        """Check names and types. `schema`: all columns that it may read; `tables`: their schemas by name.
+
+        Raises ConfigError: a column or table is missing, or a type is wrong.
+        """
+        import duckdb
+
+        connection = connect()
+        read = [item for item in schema if item.name in {*KEYS, *self.names}]  # DuckDB lacks some types of others
+        connection.register(FRAMES, pa.schema(read).empty_table())
+        for name, columns in tables:
+            connection.register(name, columns.empty_table())
+        try:
+            kind = connection.sql(f"SELECT ({self.text}) FROM {FRAMES}").types[0]  # noqa: S608 - no external access
+        except duckdb.Error as error:
+            raise explain(error, option, "the pipeline before it", schema.names) from error
+        if str(kind) != "BOOLEAN":
+            message = f"{option}: {self.text!r} is of type {kind}; a condition is true or false, as in sharpness > 20."
+            raise ConfigError(message, code="FK-SELECTION-SQL")
+
+
+def _collect(node: Any, names: set[str], tables: list[str]) -> None:
+    """Add the names of columns and tables in a syntax tree."""
+    if isinstance(node, dict):
+        if node.get("class") == "COLUMN_REF":
+            names.update(node["column_names"])
+        if node.get("type") == "BASE_TABLE":
+            tables.append(node["table_name"])
+        node = list(node.values())
+    if isinstance(node, list):
+        for value in node:
+            _collect(value, names, tables)

@@ -1,0 +1,245 @@
+"""A step with a condition computes the rows that meet it: as many as that, the same values, and nulls elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from framekiln.job import Job
+from framekiln.media import samples
+from framekiln.media.packets import decode as decoding
+from framekiln.planning import plan
+from framekiln.planning.condition import FrameRule
+from framekiln.runtime.chosen_rows import follow
+from tests.support.errors import fails
+from tests.support.media import photos
+from tests.support.media.collections_factory import collection
+from tests.support.media.segmented_films import sample_film
+from tests.support.runs.engine_factory import request, rows, table
+from tests.support.runs.serial_engine import without_ray
+
+FRAMES, PHOTOS = 30, 6
+STEPS = {
+    "crc": {"use": "tests.toys:Checksum"},
+    "twice": {"use": "tests.toys:Double"},
+    "small": {"use": "tests.toys:Small"},
+    "count": {"use": "tests.toys:Count"},
+    "all": {"use": "tests.toys:Everything"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _serial():
+    with without_ray():
+        yield
+
+
+@pytest.fixture
+def source(tmp_path):
+    return collection(tmp_path / "in", PHOTOS, FRAMES)
+
+
+def run(source, out, steps=(), *, conditions=None, profile=None, **choices):
+    """Run toys with conditions, and return how many rows each step computed."""
+    entries = {name: STEPS[name] | (conditions or {}).get(name, {}) for name in steps or ("crc", "twice")}
+    result = Job(request(source, out, {"steps": entries}, profile, **choices)).run()
+    assert not result.errors
+    return {name: totals.rows for name, totals in result.figures.steps.items() if name in entries and totals.rows}
+
+
+def values(out, column="crc"):
+    """The values by file and frame, without nulls."""
+    frames = table(out, "frames")
+    keys = zip(frames["media_id"].to_pylist(), frames["frame_index"].to_pylist(), strict=True)
+    return {key: value for key, value in zip(keys, frames[column].to_pylist(), strict=True) if value is not None}
+
+
+@pytest.fixture
+def whole(source, tmp_path):
+    """The values of all rows, by a run without conditions into another output."""
+    run(source, tmp_path / "whole", ("crc", "twice", "small"))
+    return {name: values(tmp_path / "whole", name) for name in ("crc", "twice", "small")}
+
+
+CHOSEN = {
+    "every": ({"on": {"every": 5}}, lambda name, i: i % 5 == 0),
+    "first": ({"on": {"first": 3}}, lambda name, i: i < 3),
+    "per_second": ({"on": {"per_second": 5}}, lambda name, i: i % 5 == 0),  # of 25 a second
+    "where": ({"where": "frame_index > 20 or media_type = 'photo'"}, lambda name, i: i > 20 or name != "clip.png"),
+    "nothing": ({"where": "time_s > 1000"}, lambda name, i: False),
+    "both": ({"on": {"every": 2}, "where": "frame_index < 9"}, lambda name, i: i % 2 == 0 and i < 9),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_chosen_rows_have_their_values_and_others_nulls_in_all_that_reads_them(source, tmp_path, whole, name):
+    condition, is_chosen = CHOSEN[name]
+    counts = run(source, tmp_path / "out", ("crc", "twice", "small", "count"), conditions={"crc": condition})
+    expected = {key: value for key, value in whole["crc"].items() if is_chosen(*key)}
+    assert values(tmp_path / "out") == expected
+    assert values(tmp_path / "out", "twice") == {key: 2 * value for key, value in expected.items()}
+    assert values(tmp_path / "out", "small") == whole["small"]
+    assert counts.get("crc", 0) == counts.get("twice", 0) == len(expected) and counts["small"] == FRAMES + PHOTOS
+    counted = rows(tmp_path / "out", "counts").to_pylist()
+    assert {row["media_id"]: row["frames"] for row in counted} == Counter(key[0] for key in expected)
+
+
+def test_a_wider_condition_computes_the_new_rows_alone_and_a_narrower_one_nothing(source, tmp_path, whole):
+    out = tmp_path / "out"
+    assert run(source, out, conditions={"crc": {"on": {"every": 5}}})["crc"] == PHOTOS + 6
+    assert run(source, out, conditions={"crc": {"on": {"every": 5}}}) == {}
+    assert run(source, out, conditions={"crc": {"where": "frame_index % 5 = 0 or frame_index < 3"}})["crc"] == 2
+    assert run(source, out, conditions={"crc": {"on": {"every": 10}}}) == {}
+    assert values(out) == {key: value for key, value in whole["crc"].items() if key[1] % 10 == 0}
+    assert run(source, out)["crc"] == FRAMES - 8
+    assert values(out) == whole["crc"] and values(out, "twice") == whole["twice"]
+    assert run(source, out, conditions={"twice": {"where": "crc % 2 = 0"}}) == {}
+    assert values(out, "twice") == {key: v for key, v in whole["twice"].items() if whole["crc"][key] % 2 == 0}
+
+
+def test_a_condition_may_ask_for_columns_of_earlier_steps(source, tmp_path, whole):
+    conditions = {"small": {"where": "twice % 3 = 0"}}
+    counts = run(source, tmp_path / "out", ("crc", "twice", "small"), conditions=conditions)
+    expected = {key: value for key, value in whole["small"].items() if whole["twice"][key] % 3 == 0}
+    assert values(tmp_path / "out", "small") == expected and counts["small"] == len(expected)
+
+
+def test_a_step_of_a_later_wave_has_the_same_rows(source, tmp_path, whole):
+    conditions = {"crc": {"on": {"every": 3}}, "small": {"where": "crc % 2 = 0"}}
+    steps, profile = ("crc", "small"), {"waves": [["crc"], ["small"]]}
+    run(source, tmp_path / "out", steps, conditions=conditions, profile=profile)
+    chosen = {key: value for key, value in whole["crc"].items() if key[1] % 3 == 0}
+    assert values(tmp_path / "out") == chosen
+    assert values(tmp_path / "out", "small").keys() == {key for key, value in chosen.items() if value % 2 == 0}
+
+
+def test_a_second_pass_step_is_given_the_rows_of_its_own_condition(source, tmp_path):
+    run(
+        source,
+        tmp_path / "out",
+        ("crc", "count", "all"),
+        conditions={"count": {"where": "frame_index < 4"}, "all": {"on": {"first": 1}}},
+    )
+    assert {row["frames"] for row in rows(tmp_path / "out", "counts").to_pylist()} == {1, 4}
+    assert rows(tmp_path / "out", "everything")["frames"].to_pylist() == [PHOTOS + 1]
+
+
+def test_files_without_a_chosen_row_are_not_opened_again(source, tmp_path, whole, monkeypatch):
+    opened, open_file = [], decoding.SourceReader.open
+
+    def watch(reader, media, wanted):
+        opened.append((media.media_id, "frame" in reader.columns))  # without `frame` it is the report's
+        return open_file(reader, media, wanted)
+
+    monkeypatch.setattr(decoding.SourceReader, "open", watch)
+    out, chosen = tmp_path / "out", pa.table({"media_id": ["photo1.png", "clip.png"], "frame_index": [0, 7]})
+    run(source, out, ("small",))
+    pq.write_table(chosen, tmp_path / "chosen.parquet")
+    assert run(source, out, ("small", "crc"), rows=str(tmp_path / "chosen.parquet")) == {"crc": 2}
+    assert sorted(name for name, is_run in opened if is_run) == ["clip.png", "photo1.png"]
+    assert values(out) == {key: whole["crc"][key] for key in (("photo1.png", 0), ("clip.png", 7))}
+    assert values(out, "small") == whole["small"]
+
+
+@pytest.fixture(scope="module")
+def cuts(tmp_path_factory):
+    """A film of two shots of 12 frames each, a photo, and a smaller copy of it."""
+    folder = tmp_path_factory.mktemp("cuts") / "in"
+    folder.mkdir()
+    china, flower, portrait = (samples.pan(photos.photo(name), 25) for name in photos.PHOTOS)
+    samples.write_clip(folder / "film.mp4", [*china[:12], *flower[:12]], samples.tone(1, 440))
+    Image.fromarray(portrait[0]).save(folder / "a.png")
+    Image.fromarray(portrait[0]).resize((320, 180)).save(folder / "b.png")
+    return folder
+
+
+def test_tables_decide_after_a_pass_of_their_own(cuts, tmp_path):
+    shipped = {name: {"use": name} for name in ("features", "shots", "quality", "fingerprint", "duplicates")}
+    steps = shipped | {
+        "crc": {"use": "tests.toys:Checksum", "on": {"shots": "middle"}},
+        "big": {"use": "tests.toys:Big", "where": "not duplicate and (shot = 1 or media_type = 'photo')"},
+    }
+    out, pipeline = tmp_path / "out", {"steps": steps}
+    Job(request(cuts, out, pipeline)).run()
+    assert [i for name, i in values(out) if name == "film.mp4"] == [5, 17]
+    assert {key for key in values(out) if key[0] != "film.mp4"} == {("a.png", 0), ("b.png", 0)}
+    assert values(out, "again").keys() == {("film.mp4", i) for i in range(12, 24)} | {("a.png", 0)}
+    assert not Job(request(cuts, out, pipeline)).run().work.left
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory):
+    """A film with a key frame each ten frames."""
+    folder = tmp_path_factory.mktemp("film") / "in"
+    folder.mkdir()
+    (folder / "film.mov").write_bytes(sample_film("b-frames").read_bytes())
+    return folder
+
+
+def test_segments_without_a_chosen_frame_are_not_decoded(film, tmp_path, monkeypatch):
+    def small(**given):
+        return decoding.DecodeConfig(**given, segment_frames=10, segment_pixels=1)
+
+    monkeypatch.setattr(plan, "DecodeConfig", small)
+    out = tmp_path / "out"
+    run(film, tmp_path / "whole", ("crc",))
+    run(film, out, ("small",))
+    decoded, read_frames = [], decoding.SourceReader.frames
+
+    def watch(reader, media, source, failures):
+        for one in read_frames(reader, media, source, failures):
+            decoded.extend([one.index] if "frame" in reader.columns else [])  # without it it is the report's
+            yield one
+
+    monkeypatch.setattr(decoding.SourceReader, "frames", watch)
+    pq.write_table(pa.table({"media_id": ["film.mov"], "frame_index": [57]}), tmp_path / "chosen.parquet")
+    assert run(film, out, ("small", "crc"), rows=str(tmp_path / "chosen.parquet")) == {"crc": 1}
+    assert values(out) == {("film.mov", 57): values(tmp_path / "whole")["film.mov", 57]}
+    assert 0 < len(decoded) <= 20 and 57 in decoded
+
+
+@pytest.mark.parametrize("fps", [5, 24, 25, 30, 59.94])
+@pytest.mark.parametrize("rate", [0.5, 1, 4])
+def test_one_frame_is_chosen_for_each_moment(fps, rate):
+    times = np.arange(int(20 * fps)) / fps
+    unknown = np.full(len(times), np.nan)
+    for before in (unknown, np.concatenate([[np.nan], times[:-1]])):
+        mask = follow(FrameRule(per_second=rate), np.arange(len(times)), times, before, np.full(len(times), fps), 1)
+        moments = np.arange(0, times[-1] + 1e-9, 1 / rate)
+        assert mask.sum() == len(moments)
+        assert all(0 <= shown - moment < 1 / fps + 1e-6 for shown, moment in zip(times[mask], moments, strict=True))
+
+
+WRONG = {
+    "FK-SELECTION-COLUMN": {"where": "sharp > 3"},
+    "FK-SELECTION-SQL": {"where": "time_s >"},
+    "FK-UNKNOWN-TABLE": {"on": {"shots": "middle"}},
+}
+
+
+@pytest.mark.parametrize("code", WRONG)
+def test_a_wrong_condition_is_refused_before_anything_runs(source, tmp_path, code):
+    with fails(code):
+        run(source, tmp_path / "out", conditions={"crc": WRONG[code]})
+    for rule in ("{every: 2, first: 3}", "{each: 2}", "{every: 0}"):
+        with fails("FK-INVALID-SETTING" if "each" not in rule else "FK-UNKNOWN-SETTING"):
+            run(source, tmp_path / "out", settings=(f"crc.on={rule}",))
+    assert not (tmp_path / "out" / "columns").exists()
+
+
+def test_a_condition_is_true_or_false(source, tmp_path):
+    with fails("FK-SELECTION-SQL"):
+        run(source, tmp_path / "out", conditions={"crc": {"where": "time_s"}})
+
+
+def test_rows_that_do_not_exist_are_one_sentence(source, tmp_path):
+    run(source, tmp_path / "out", ("small",))
+    with fails("FK-UNKNOWN-SELECTION"):
+        run(source, tmp_path / "out", rows="best")
+    with fails("FK-ROWS-FILE"):
+        run(source, tmp_path / "out", rows=str(tmp_path / "none.parquet"))
