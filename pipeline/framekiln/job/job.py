@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from framekiln.contract.errors import ConfigError, DamagedError, StartError
+from framekiln.contract.errors import DamagedError, StartError
 from framekiln.contract.stage import Scope
 from framekiln.engine.base import RunContext
 from framekiln.engine.choice import choose, opened, started_ahead
@@ -26,7 +26,7 @@ from framekiln.output.recognise import check_may_become_output
 from framekiln.output.unit_table import write_units
 from framekiln.planning.condition import RowSets
 from framekiln.planning.plan import NO_SETS, Plan, idle_cap, make_plan
-from framekiln.planning.processes.resources import Node, this_machine
+from framekiln.planning.processes.resources import ROOMY, Node, this_machine
 from framekiln.planning.processes.waves import leave_finished
 from framekiln.planning.step import Step
 from framekiln.profiling.record_log import gather
@@ -34,7 +34,7 @@ from framekiln.profiling.records import Death, Event
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.step_work import Recorder
 from framekiln.runtime.check.mending import Mending
-from framekiln.runtime.run.change_report import Changes, Outlook, facts_path, find_changes, outlooks, remember
+from framekiln.runtime.run.change_report import Changes, Outlook, find_changes, outlooks, refuse_changed, remember
 from framekiln.runtime.run.other_conditions import with_others
 from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.run.request import RunFiles, RunRequest
@@ -133,10 +133,10 @@ class Job:
         files = files.identified(self.store, self._on_wait, keep=False)
         units = files.units(self.store, plan.decode.workers)
         changes = find_changes(self.store, list(files.listing), units.fresh)
-        outlook = outlooks(plan, self.store, units, changes)
+        settling = self._make_settling([ROOMY], files, writes=False)
+        known = settling.settle(plan, request.options.rows, settling.is_finished)
+        outlook = outlooks(known, self.store, units, changes)
         return changes, outlook, choose(request, plan, units.all)
-
-    # Before anything is computed
 
     def _join_ray(self, stack: ExitStack) -> Sequence[Node]:
         from framekiln.engine.ray.session import session
@@ -145,7 +145,7 @@ class Job:
 
     def _prepare(self, nodes: Sequence[Node], stack: ExitStack) -> tuple[Plan, Lease]:
         """Return the plan and the lease of the output, which opens `store` for this run."""
-        request, plan = self._request, self._make_plan(nodes)
+        request, plan = self._request, self._make_plan(nodes, True)
         profilers = request.profilers.check(plan, self.store, here=request.address is None)
         for note in (idle_cap(plan, request.options), profilers):
             if note:
@@ -156,29 +156,32 @@ class Job:
         self.store = self.store.of_run(lease.run)
         return plan, lease
 
-    def _make_plan(self, nodes: Sequence[Node], sets: RowSets = NO_SETS, steps: Sequence[str] = ()) -> Plan:
+    def _make_plan(
+        self, nodes: Sequence[Node], checks: bool, sets: RowSets = NO_SETS, steps: Sequence[str] = ()
+    ) -> Plan:
         """Return the plan of the request with sets of rows; of some steps and what they read, or of all."""
-        request = self._request
+        request, checked = self._request, {"check_weights": checks, "check_fit": checks}
         options = replace(request.options, stages=tuple(steps)) if steps else request.options
-        plan = make_plan(request.pipeline, request.profile, options, nodes, sets=sets, refuse_idle=not steps)
+        plan = make_plan(request.pipeline, request.profile, options, nodes, sets=sets, refuse_idle=not steps, **checked)
         return self._drop_dataset_steps(plan)
+
+    def _make_settling(self, nodes: Sequence[Node], files: RunFiles, *, writes: bool) -> RowSettling:
+        return RowSettling(
+            store=self.store,
+            make_plan=partial(self._make_plan, nodes, writes),
+            find_units=lambda plan: files.units(self.store, plan.decode.workers),
+            writes=writes,
+        )
 
     def _settle(self, plan: Plan, nodes: Sequence[Node], files: RunFiles, lease: Lease, stack: ExitStack) -> Plan:
         """Return the plan with the rows of each condition, after a pass of the steps whose tables decide some."""
-        settling = RowSettling(
-            store=self.store,
-            make_plan=partial(self._make_plan, nodes),
-            find_units=lambda plan: files.units(self.store, plan.decode.workers),
-        )
-        sets = settling.begin(self._request.options.rows)
-        if sets is not NO_SETS:
-            plan = self._make_plan(nodes, sets)
-        while (found := settling.next(plan, sets)) is not None:
-            step, needed = found
+
+        def provide(step: Step, needed: Plan) -> bool:
             self._compute_needed(step, needed, nodes, files, lease, stack)
-            sets = replace(sets, settled={**sets.settled, step.name: settling.settle(step, needed)})
-            plan = self._make_plan(nodes, sets)
-        return with_others(plan, self.store)
+            return True
+
+        settling = self._make_settling(nodes, files, writes=True)
+        return with_others(settling.settle(plan, self._request.options.rows, provide), self.store)
 
     def _compute_needed(
         self, step: Step, plan: Plan, nodes: Sequence[Node], files: RunFiles, lease: Lease, stack: ExitStack
@@ -236,12 +239,7 @@ class Job:
         return replace(plan, second=tuple(step for step in plan.second if step.stage.scope is not Scope.DATASET))
 
     def _mark_failures(self, plan: Plan, files: RunFiles, which: FailureFilter) -> None:
-        if changed := [step.name for step in plan.steps if not self.store.exists(facts_path(step))]:
-            raise ConfigError(
-                f"{', '.join(changed)} would give other results than before, since settings, weights or versions have "
-                "changed; use `framekiln run`, which computes all their rows again.",
-                code="FK-RETRY-CHANGED",
-            )
+        refuse_changed(self.store, plan)
         units = files.units(self.store, plan.decode.workers)
         rows = unit_rows(plan, Ledger(self.store), units.known, units.wanted)
         marked = mark_for_retry(self.store, plan, units.known, rows, self._list_owners(plan), which)

@@ -173,13 +173,22 @@ def conclude(store: Store, request: RunRequest, work: Workload, figures: RunTota
     profile = recorded_profile(store, request, work)
     with KeptTables(store.root, store.run) as tables:
         counted = _read_counts(store, request, work) or count_rows(tables, {})
-        result = make_result(work, counted, figures, started, profile)
+        result = replace(make_result(work, counted, figures, started, profile), chosen=_count_chosen(store, work))
         is_new = write_run_record(store, request, result)
         recordings = tuple(request.profilers.report(store)) if work.left else ()
         report = None
         with suppress(FileNotFoundError):  # a shard replaces tables
             report = write_report(tables) if is_new or not store.exists(NAME) else store.url(NAME)
     return replace(result, recordings=recordings, report=report)
+
+
+def _count_chosen(store: Store, work: Workload) -> dict[str, list[int]]:
+    """Return how many rows each step with a condition computed, and of how many; of whole files in a part of a unit."""
+    narrowed = [step for step in work.plan.first if step.is_narrowed]
+    units = unit_rows(work.plan, Ledger(store), work.units, work.wanted) if narrowed else []
+    rows = sum(part.stop - part.start for unit in units for part in unit.parts[work.plan.decode.folder])
+    unchosen = {step.name: sum(unit.count_unchosen(store, step.folder) for unit in units) for step in narrowed}
+    return {name: [rows - number, rows] for name, number in unchosen.items()}
 
 
 def _read_counts(store: Store, request: RunRequest, work: Workload) -> tuple[int, Counter[str]] | None:

@@ -6,7 +6,7 @@ kept in the output, and the plan is made again with them.
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -36,15 +36,43 @@ class RowSettling:
     store: Store
     make_plan: MakePlan
     find_units: Callable[[Plan], RunUnits]
+    writes: bool = True  # sets of rows into the output; a preview does not
 
-    def begin(self, selection: str | None) -> RowSets:
-        """Return the sets before any table is read: the rows of `--rows`, for steps that do not have all rows yet.
+    def settle(self, plan: Plan, selection: str | None, provide: Callable[[Step, Plan], bool]) -> Plan:
+        """Return the plan with the rows of each condition.
 
-        Raises ConfigError: there is no such selection.
+        Args:
+            plan: without sets of rows.
+            selection: of `--rows`; None for none.
+            provide: gets a step whose rows tables decide, and the plan of the steps that write these; it returns
+                whether the tables are there then. Conditions stay open where they are not.
+
+        Raises:
+            ConfigError: there is no such selection. Or a table is written over all files, and this run is a shard.
         """
+        sets = self._begin(selection)
+        plan = plan if sets is NO_SETS else self.make_plan(sets, ())
+        while (found := self._find_next(plan, sets)) is not None and provide(*found):
+            step, needed = found
+            units = self.find_units(needed)
+            rows = unit_rows(needed, Ledger(self.store), units.all, units.wanted)
+            chosen = keep(self.store, choose(self.store, step.condition, needed, rows), write=self.writes)
+            sets = replace(sets, settled={**sets.settled, step.name: chosen})
+            plan = self.make_plan(sets, ())
+        return plan
+
+    def is_finished(self, _: Step, needed: Plan) -> bool:
+        """Return whether the steps of a plan have written all columns and tables."""
+        units = self.find_units(needed)
+        rows = unit_rows(needed, Ledger(self.store), units.all, units.wanted)
+        tables = [Tables(each, needed, self.store) for each in needed.second]
+        return len(rows) == len(units.all) and not any(table.missing(rows) for table in tables)
+
+    def _begin(self, selection: str | None) -> RowSets:
+        """Return the sets before any table is read: the rows of `--rows`, for steps that do not have all rows yet."""
         if selection is None:
             return NO_SETS
-        rows = keep(self.store, read_rows(self.store, selection))
+        rows = keep(self.store, read_rows(self.store, selection), write=self.writes)
         plan, ledger = self.make_plan(NO_SETS, ()), Ledger(self.store)
         units = self.find_units(plan).all
         whole = {
@@ -54,22 +82,12 @@ class RowSettling:
         }
         return RowSets(among=rows, whole=frozenset(whole))
 
-    def next(self, plan: Plan, sets: RowSets) -> tuple[Step, Plan] | None:
-        """Return a step whose rows tables decide, and the plan of the steps that decide; None if all are settled.
-
-        Raises ConfigError: a table is written over all files, and this run is a shard.
-        """
+    def _find_next(self, plan: Plan, sets: RowSets) -> tuple[Step, Plan] | None:
         for step in plan.open:
             needed = self.make_plan(sets, self._list_needed(plan, step))
             if not needed.open:
                 return step, _check_tables(step, needed)
         return None
-
-    def settle(self, step: Step, needed: Plan) -> RowSet:
-        """Return the rows that tables choose for a step, once these are there."""
-        units = self.find_units(needed)
-        rows = unit_rows(needed, Ledger(self.store), units.all, units.wanted)
-        return keep(self.store, choose(self.store, step.condition, needed, rows))
 
     def _list_needed(self, plan: Plan, step: Step) -> list[str]:
         keys = set(step.stage.reads_besides)
@@ -136,13 +154,13 @@ def read_rows(store: Store, selection: str) -> pa.Table:
         ) from error
 
 
-def keep(store: Store, rows: pa.Table) -> RowSet:
+def keep(store: Store, rows: pa.Table, *, write: bool = True) -> RowSet:
     """Write a set of rows into the output, named by its content, and return it."""
     rows = rows.sort_by([(key, "ascending") for key in KEYS]).combine_chunks()
     digest = hashlib.sha256()
     for key in KEYS:
         digest.update("\0".join(map(str, rows[key].to_pylist())).encode(errors="surrogatepass") + b"\1")
     path = f"{ROW_SETS}/{digest.hexdigest()[:16]}.parquet"
-    if not store.exists(path):
+    if write and not store.exists(path):
         store.write_table(path, rows.replace_schema_metadata(None))
     return RowSet(path=path, digest=digest.hexdigest()[:16], count=rows.num_rows)

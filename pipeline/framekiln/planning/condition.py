@@ -101,9 +101,16 @@ class Condition:
         """Return whether some rows are known to be passed over before their pixels are made."""
         return self.rule is not None or bool(self.sets)
 
-    def settle(self, rows: RowSet) -> "Condition":
-        """Return the condition with the rows that tables decided."""
-        return replace(self, settled=rows)
+    @property
+    def words(self) -> str:
+        """The condition as the pipeline file has it; empty without one."""
+        rule = self.on.model_dump(exclude_none=True) if self.on else {}
+        parts = [
+            f"on {key}: {value:g}" if isinstance(value, float) else f"on {key}: {value}" for key, value in rule.items()
+        ]
+        parts += [f"where {self.where.text}"] if self.where else []
+        parts += [f"{self.among.count:,} selected rows"] if self.among else []
+        return ", ".join(parts)
 
     def facts(self) -> Mapping[str, Any]:
         """Return what is in the fingerprint: the words of the condition, and digests of sets."""

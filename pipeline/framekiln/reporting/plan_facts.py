@@ -65,6 +65,7 @@ def step_facts(step: Step) -> dict[str, Any]:
         "weights": {name: "present" if name in step.weights else other for name in stage.weights},
         "reads": [*stage.inputs, *(f"{name}/" for name in stage.input_tables)],
         "adds": stage.outputs.names if step.first_pass else [f"{name}/" for name in stage.tables],
+        "condition": step.condition.words,
         "drops": [name for name in step.drops if name not in stage.outputs.names],  # its own never enter a packet
     }
 
@@ -104,6 +105,18 @@ def left_out(skipped: Collection[str], computed: int, *, tense: str = "were") ->
         tense = {"were": "was", "are": "is"}[tense]
     total = computed + len(skipped)
     return f"{len(skipped)} of {total} steps {tense} left out for want of weights: {', '.join(skipped)}."
+
+
+def chosen_rows(chosen: Mapping[str, Sequence[int]]) -> list[str]:
+    """Return how many rows steps with conditions computed, in words, together where they are equal.
+
+    >>> chosen_rows({"segment": (1200, 30000), "instances": (1200, 30000), "pose": (1, 2)})
+    ['segment, instances: chosen 1,200 of 30,000 rows', 'pose: chosen 1 of 2 rows']
+    """
+    steps: dict[tuple[int, ...], list[str]] = {}
+    for name, numbers in chosen.items():
+        steps.setdefault(tuple(numbers), []).append(name)
+    return [f"{', '.join(names)}: chosen {part:,} of {rows:,} rows" for (part, rows), names in steps.items()]
 
 
 def fetching(megabytes: float) -> str:

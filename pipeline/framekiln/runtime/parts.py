@@ -80,7 +80,7 @@ class Parts:
             if is_file_column(item := step.stage.outputs.field(name)):
                 data = [None if path is None else self._read_content(path) for path in table[name].to_pylist()]
                 table = table.set_column(position, item, pa.array(data, item.type))
-        return Outcome(table, self._read_failures(step, part), read_unchosen(table))
+        return Outcome(table, self._read_failures(step, part), read_unchosen(table.schema, table.num_rows))
 
     def _read_content(self, path: str) -> bytes:
         try:
@@ -101,7 +101,7 @@ class Parts:
             table = self._store.read_table(_make_path(other, part.name), expected=step.table_schema)
             failed = {(row.media_id, row.frame_index) for row in self._read_failures(other, part)}
             there = wanted & ~_find_keys(packet.rows.filter(pc.invert(packet.rows[HALO])), failed)
-            unchosen = read_unchosen(table)
+            unchosen = read_unchosen(table.schema, table.num_rows)
             there &= ~known.taken & (True if unchosen is None else ~unchosen)
             columns = table.select(step.table_schema.names).cast(step.table_schema)
             known = KnownRows(_choose_rows(known.columns, columns, there), known.taken | there)
@@ -119,7 +119,7 @@ class Parts:
         part, own = part_of(packet), retried[~packet.rows[HALO].to_numpy()]
         before = self._store.read_table(_make_path(step, part.name), expected=step.table_schema)
         table = _choose_rows(before.cast(step.table_schema), self._write_files(step, packet, outcome.columns), own)
-        unchosen, earlier = outcome.unchosen, read_unchosen(before)
+        unchosen, earlier = outcome.unchosen, read_unchosen(before.schema, before.num_rows)
         if unchosen is not None and earlier is not None:
             unchosen = np.where(own, unchosen, earlier)
         replaced = _list_keys(packet.rows.filter(pa.array(retried & ~packet.rows[HALO].to_numpy())))
@@ -179,13 +179,13 @@ class Parts:
         return path
 
 
-def read_unchosen(table: pa.Table) -> NDArray[np.bool_] | None:
+def read_unchosen(schema: pa.Schema, rows: int) -> NDArray[np.bool_] | None:
     """Return which rows (n) of a part a condition left out; None if it has no condition."""
-    bits = (table.schema.metadata or {}).get(UNCHOSEN)
+    bits = (schema.metadata or {}).get(UNCHOSEN)
     if bits is None:
         return None
     packed = np.frombuffer(base64.b64decode(bits), np.uint8)
-    return np.unpackbits(packed, count=table.num_rows).astype(bool)
+    return np.unpackbits(packed, count=rows).astype(bool)
 
 
 def _choose_rows(table: pa.Table, other: pa.Table, from_other: NDArray[np.bool_]) -> pa.Table:

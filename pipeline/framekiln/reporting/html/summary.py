@@ -13,7 +13,7 @@ from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
 from framekiln.reporting.html.tables import ErrorGroup, TableView, unread_files
 from framekiln.reporting.kit.texts import MISSING, Column, TextTable, count, duration, moment, number, words
-from framekiln.reporting.plan_facts import fetching
+from framekiln.reporting.plan_facts import chosen_rows, fetching
 from framekiln.runtime.run.progress import FINISHED, unfinished
 from framekiln.runtime.run.request import recorded_inputs
 from framekiln.weights.resolver import default_lock
@@ -63,6 +63,7 @@ def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence
         "Files": number(record["files"]),
         **({"Passed over": count(passed, "file") + ", not media"} if (passed := record.get("passed_over")) else {}),
         "Frames": number(frames),
+        **({"Chosen": "; ".join(chosen_rows(record["chosen"]))} if record.get("chosen") else {}),
         "Errors": number(errors) if errors else "none",
         "Machine": _describe_machine(record),
     }

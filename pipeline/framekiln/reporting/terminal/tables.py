@@ -12,7 +12,15 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.reporting.kit.texts import Column, TextTable, count, numbers, words
-from framekiln.reporting.plan_facts import decode_facts, fetching, left_out, plan_changes, step_facts, wave_processes
+from framekiln.reporting.plan_facts import (
+    chosen_rows,
+    decode_facts,
+    fetching,
+    left_out,
+    plan_changes,
+    step_facts,
+    wave_processes,
+)
 from framekiln.reporting.terminal.console import print_line, print_table, print_wrapped, show_table
 from framekiln.runtime.run.change_report import Changes, Outlook
 from framekiln.runtime.run.request import RunRequest
@@ -30,6 +38,8 @@ def print_plan(console: Console, plan: Plan) -> None:
         title = f"First pass, wave {number} of {len(plan.waves)}" if len(plan.waves) > 1 else "First pass"
         processes = " | ".join(" + ".join(names) for names in wave_processes(wave))
         print_wrapped(console, f"{title}, processes by | : {processes}")
+    for step in (each for each in plan.steps if each.condition.is_given):
+        print_line(console, f"{step.name} computes rows {step.condition.words}")
     print_changes(console, plan)
     print_absent(console, plan)
 
@@ -166,6 +176,8 @@ def print_result(console: Console, store: Store, result: RunResult) -> None:
         show_table(console, TextTable(title="Steps", columns=_FIGURES, items=steps), title=False)
     frames = count(result.frames, "frame", zero="0")
     print_line(console, f"{frames} in {store.url(FRAMES)}, {result.seconds:.1f} s")
+    for sentence in chosen_rows(result.chosen):
+        print_line(console, sentence)
     if removed := result.work.files.removed:
         print_line(console, removed_files(removed, dropped=True))
     _print_random(console, result.work.plan)

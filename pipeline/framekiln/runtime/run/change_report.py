@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from framekiln.contract.errors import DamagedError
+from framekiln.contract.errors import ConfigError, DamagedError
 from framekiln.contract.output_names import COLUMNS, FACTS, FRAMES
 from framekiln.contract.stage import Scope
 from framekiln.media.files import MediaFile
@@ -70,6 +70,16 @@ def remember(store: Store, plan: Plan) -> None:
     for step in steps:
         if facts_path(step).removeprefix(f"{FACTS}/") not in stored:
             store.write(facts_path(step), json.dumps(step.facts, indent=2, default=str).encode())
+
+
+def refuse_changed(store: Store, plan: Plan) -> None:
+    """Check that no step would give other results than before. Raises ConfigError: one would."""
+    if changed := [step.name for step in plan.steps if not store.exists(facts_path(step))]:
+        raise ConfigError(
+            f"{', '.join(changed)} would give other results than before, since settings, weights or versions have "
+            "changed; use `framekiln run`, which computes all their rows again.",
+            code="FK-RETRY-CHANGED",
+        )
 
 
 def find_changes(store: Store, listing: Sequence[MediaFile], fresh: Sequence[Unit]) -> Changes:
@@ -154,6 +164,7 @@ def differences(before: Facts, now: Facts, word: str) -> list[str]:
     pairs = ((key, before.get(key), now.get(key)) for key in ("use", "version"))
     phrases = [f"{key} {old} -> {new}" for key, old, new in pairs if old != new]
     phrases += _compare_settings(word, settings_in_use(before), settings_in_use(now))
+    phrases += _compare_settings("condition", before.get("rows") or {}, now.get("rows") or {})
     weights = [facts.get("weights", []) for facts in (before, now)]
     if weights[0] != weights[1]:
         random = [any(str(one).startswith("random ") for one in each) for each in weights]

@@ -160,6 +160,7 @@ def _make_record(
         "frames": result.frames,
         "errors": dict(result.errors),
         "passed_over": result.passed_over,
+        "chosen": result.chosen,
         "figures": result.figures.to_dict(),
         "notes": result.figures.notes,
         "engine": result.figures.engine,

@@ -125,6 +125,7 @@ class _Record(_Part):
     frames: int = 0
     errors: dict[str, int] = {}
     passed_over: int = 0
+    chosen: dict[str, list[int]] = {}
     figures: dict[str, _Figures] = {}
     throughput: _Throughput = _Throughput()
     notes: dict[str, Any] = {}

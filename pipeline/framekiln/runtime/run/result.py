@@ -1,7 +1,7 @@
 """The work that a run finds, and the result of doing it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from framekiln.contract.row_errors import DECODE
@@ -49,6 +49,7 @@ class RunResult:
     frames: int
     errors: Counter[str]  # by kind
     passed_over: int = 0  # files that are no media
+    chosen: Mapping[str, Sequence[int]] = field(default_factory=dict)  # rows of narrowed steps, of all
     started: float  # seconds since the epoch
     seconds: float
     figures: RunTotals = field(default_factory=RunTotals)

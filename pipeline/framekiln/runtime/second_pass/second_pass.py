@@ -59,13 +59,21 @@ class UnitRows:
             if parts := [store.read_table(path, schema.names, expected=schema) for path in paths]:
                 tables.append(pa.concat_tables([part.replace_schema_metadata(None) for part in parts]))
                 if folder in narrowed:
-                    unchosen.append(np.concatenate([read_unchosen(part) for part in parts]))
+                    unchosen.append(np.concatenate([read_unchosen(part.schema, part.num_rows) for part in parts]))
         if not tables:
             return pa.table({})
         fields = [item for piece in tables for item in piece.schema]
         columns_read = [piece[name] for piece in tables for name in piece.column_names]
         table = pa.table(columns_read, schema=pa.schema(fields))
         return self._select_requested(table.filter(~np.any(unchosen, axis=0)) if unchosen else table)
+
+    def count_unchosen(self, store: Store, folder: str) -> int:
+        """Count the rows that a step with this folder passed over."""
+        masks = []
+        for part in self.parts[folder]:
+            with store.parquet(f"{COLUMNS}/{folder}/{part.name}") as file:
+                masks.append(read_unchosen(file.schema_arrow, file.metadata.num_rows))
+        return sum(int(mask.sum()) for mask in masks if mask is not None)
 
     def failures(self, store: Store, folder: str, empty_too: bool = False) -> pa.Table:
         """Return the failures that a step wrote; with `empty_too`, also those of the part that ends the unit."""
