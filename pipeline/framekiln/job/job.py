@@ -111,9 +111,7 @@ class Job:
                             self.store, request, work, owners, lease, figures=self._totals, started=started
                         )
                         with self._interim as interim, self._open(work, lease, stack) as passes:
-                            interim.start()
-                            passes.first()
-                            passes.second(owners, files.deletable(self.store), interim)
+                            passes.both(owners, files.deletable(self.store), interim)
                     return conclude(self.store, request, work, self._totals, started)
                 except DamagedError:
                     if attempt == _ATTEMPTS or not mending.remove_damaged():

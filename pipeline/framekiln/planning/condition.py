@@ -3,7 +3,7 @@
 A row that a step passes over has nulls in its columns and is no error. Steps that read these columns pass over it too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from framekiln.contract.columns import SOURCE
 from framekiln.contract.errors import check_known
 from framekiln.contract.output_names import FRAMES
+from framekiln.contract.stage import Stage
 from framekiln.planning.expression import Expression
 from framekiln.planning.settings import Strict, validated
 
@@ -146,20 +147,19 @@ def read_condition(name: str, on: Any, where: str | None) -> Condition:
     return Condition(on=rule, where=None if where is None else Expression.read(str(where), where_said))
 
 
-def find_reads(
-    name: str, condition: Condition, columns: Mapping[str, pa.Field], tables: Mapping[str, pa.Schema]
-) -> tuple[str, ...]:
-    """Return the columns and `tables/` of steps that a condition reads, and check its names and types.
+def find_reads(name: str, condition: Condition, stages: Sequence[Stage]) -> tuple[str, ...]:
+    """Return the columns and `tables/` of other steps that a condition reads, and check its names and types.
 
     Args:
         name: of the step.
         condition: of it.
-        columns: that first-pass steps add.
-        tables: that second-pass steps write.
+        stages: of the other steps.
 
     Raises:
         ConfigError: a name is unknown, or a type is wrong.
     """
+    columns = {item.name: item for stage in stages for item in stage.outputs}
+    tables = {table: content.schema for stage in stages for table, content in stage.tables.items()}
     for table in sorted(condition.tables - {FRAMES}):
         problem = f"The condition of step {name!r} reads a table {table!r} that no step writes."
         check_known(table, tables, problem, code="FK-UNKNOWN-TABLE")

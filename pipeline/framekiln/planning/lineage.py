@@ -12,6 +12,7 @@ from typing import TypeVar
 from framekiln.contract.columns import MEDIA_ID, ON_REQUEST, PLACES, SOURCE, is_pixel_column
 from framekiln.contract.errors import ConfigError, WeightsError, check_known
 from framekiln.contract.stage import Scope, Stage
+from framekiln.planning.condition import Condition
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.step import Step
 from framekiln.weights.lockfile import WeightsEntry, check_licences, explain_missing, fetch_command
@@ -36,6 +37,15 @@ def needs(stage: Stage) -> tuple[str, ...]:
 def sources(stage: Stage, producers: Producers) -> list[str]:
     """Return the steps that a stage reads, once for each column and table."""
     return [producers[key] for key in needs(stage) if key in producers]
+
+
+def find_deciding(stage: Stage, condition: Condition, producers: Producers) -> list[str]:
+    """Return the steps whose values decide those of a stage: not the ones that only decide which rows it computes.
+
+    Where tables decide, the rows that they chose are in the fingerprint themselves.
+    """
+    late = stage.reads_besides if condition.tables else ()
+    return [producers[key] for key in needs(stage) if key in producers and (key not in late or key in stage.inputs)]
 
 
 def leave_to(chosen: Sequence[str], stages: Stages) -> Stages:

@@ -15,7 +15,14 @@ from framekiln.planning.condition import Condition, RowSets, find_reads, read_co
 from framekiln.planning.error_budget import Budget
 from framekiln.planning.gpu.calibration_file import Calibration, find_calibration
 from framekiln.planning.gpu.scheduler import CONTEXT_GB, GpuSettings, schedule
-from framekiln.planning.lineage import WeightsStatus, available_steps, find_producers, is_decoded, leave_to, needs
+from framekiln.planning.lineage import (
+    WeightsStatus,
+    available_steps,
+    find_deciding,
+    find_producers,
+    is_decoded,
+    leave_to,
+)
 from framekiln.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.core_limits import describe_limits, fit_later, fit_wave
@@ -30,7 +37,7 @@ from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import Wave, split_into_waves
 from framekiln.planning.settings import read_overrides, validated
 from framekiln.planning.stage_building import build_all
-from framekiln.planning.step import DecodeStep, Step, contents, fingerprint, is_file_column
+from framekiln.planning.step import DecodeStep, Step, contents, identify
 from framekiln.weights.resolver import merged_lock
 
 NO_SETS = RowSets()
@@ -189,9 +196,7 @@ class _Planner:
         entry, changes = self._pipeline.steps[name], self.overrides.get(name, {})
         condition = read_condition(name, changes.get("on", entry.on), changes.get("where", entry.where))
         others = [stage for other, stage in self.stages.items() if other != name]
-        columns = {item.name: item for stage in others for item in stage.outputs if not is_file_column(item)}
-        tables = {table: content.schema for stage in others for table, content in stage.tables.items()}
-        self.stages[name].reads_besides = find_reads(name, condition, columns, tables)
+        self.stages[name].reads_besides = find_reads(name, condition, others)
         return replace(condition, every_nth=self._rule.every_nth)
 
     def _make_decode_step(self, order: Sequence[str]) -> DecodeStep:
@@ -213,9 +218,7 @@ class _Planner:
         """
         stage, use, weights = self.stages[name], self._pipeline.steps[name].use, status.of(self.stages[name].weights)
         condition = self._conditions[name]
-        late = stage.reads_besides if condition.tables else ()  # of which the rows that it settled are what matters
-        keys = [key for key in needs(stage) if key not in late or key in stage.inputs]
-        producers = [made[self.producers[key]] for key in keys if key in self.producers]
+        producers = [made[source] for source in find_deciding(stage, condition, self.producers)]
         is_random = self._options.missing_weights == "dummy" and stage.dummy_weights
         missing = {key for key in stage.weights if key not in weights} if is_random else set[str]()
         entries = {key: status.lock[key] for key in stage.weights}
@@ -226,26 +229,15 @@ class _Planner:
             "weights": [f"random {key}" if key in missing else entries[key].sha256 for key in stage.weights],
             "files": [contents(path, urls=stage.reads_urls) for path in stage.files],
         }
-        reads = {DECODE: decode.fingerprint, **{step.name: step.fingerprint for step in producers}}
-        narrowing = {id(each): each for step in producers if step.first_pass for each in step.narrowing}
-        narrowing |= {id(condition): condition} if condition.is_given else {}
-        rows = {"rows": condition.facts()} if condition.is_given else {}
-        whole = fingerprint({**facts, **rows, "reads": sorted(set(reads.values()))})
-        values = whole
-        if narrowing and stage.scope is Scope.ROW:  # each row's values are the same whichever others are computed
-            inputs = {made[self.producers[key]].values for key in stage.inputs if key in self.producers}
-            values = fingerprint({**facts, "reads": sorted({decode.fingerprint, *inputs})})
+        facts = {**facts, "reads": {DECODE: decode.fingerprint, **{step.name: step.fingerprint for step in producers}}}
+        inputs = {made[self.producers[key]].values for key in stage.inputs if key in self.producers}
         dummies = {*([name] if missing else []), *(dummy for step in producers for dummy in step.dummies)}
         return Step(
             name=name,
             use=use,
             stage=stage,
             placement=merge_placement(name, stage, self._profile, self.overrides.get(name, {}), self._options.device),
-            fingerprint=whole,
-            values=values,
-            condition=condition,
-            narrowing=tuple(narrowing.values()),
-            facts={**facts, **rows, "reads": reads, **({"values": values} if narrowing else {})},
+            **identify(facts, condition, producers, {decode.fingerprint, *inputs}, by_row=stage.scope is Scope.ROW),
             depends=frozenset(other for step in producers for other in (step.name, *step.depends)),
             weights=weights,
             entries=entries,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -150,6 +150,40 @@ def marked(schema: pa.Schema, dummies: Iterable[str]) -> pa.Schema:
 def fingerprint(facts: Mapping[str, Any]) -> str:
     """Return twelve hex digits of the facts that decide a result."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def identify(
+    facts: Mapping[str, Any],
+    condition: Condition,
+    producers: Iterable[Step],
+    inputs: Collection[str],
+    *,
+    by_row: bool,
+) -> dict[str, Any]:
+    """Return what identifies a step's results: `fingerprint`, `values`, `facts`, and what narrows its rows.
+
+    Args:
+        facts: all that decides values, with the fingerprints of steps under `reads`.
+        condition: of the step.
+        producers: steps that it reads.
+        inputs: fingerprints of the values of its inputs.
+        by_row: a row's values are the same whichever others are computed.
+    """
+    narrowing = {id(each): each for step in producers if step.first_pass for each in step.narrowing}
+    narrowing |= {id(condition): condition} if condition.is_given else {}
+    facts = {**facts, **({"rows": condition.facts()} if condition.is_given else {})}
+    whole = fingerprint({**facts, "reads": sorted(set(facts["reads"].values()))})
+    values = whole
+    if narrowing and by_row:
+        values = fingerprint({key: value for key, value in facts.items() if key != "rows"} | {"reads": sorted(inputs)})
+    facts |= {"values": values} if narrowing else {}
+    return {
+        "fingerprint": whole,
+        "values": values,
+        "facts": facts,
+        "condition": condition,
+        "narrowing": tuple(narrowing.values()),
+    }
 
 
 def contents(path: str, *, urls: bool = False) -> str:

@@ -137,22 +137,30 @@ class Worker:
             decoded = time.time()
             own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
             if not ended:  # else this is the empty packet, and its part was written with the one before it
-                self._parts.put(step.folder, part_of(packet), own, packet.failures)
+                self._write_decoded(step, packet, own)
             ended = packet.ends
-            if ended:  # before the packet is handed on, which may take long: if killed then, the unit is finished
-                self._parts.put(step.folder, Part(packet.unit, packet.stop, packet.stop), own.slice(0, 0), ())
             around |= {"decode": decoded - started, "write": time.time() - decoded}
-            work = StepWork(_record(step, packet, started), self.recorder, packet.rows)
-            work.calls += [time.time() - started] * bool(own.num_rows)
-            self._report(work.finish(rows=own.num_rows, failures=packet.failures, around=around, share=packet.share))
+            self._report_decoded(step, packet, own.num_rows, started, around)
             if packet.start < packet.stop and (packet.start, packet.stop) not in finished:
                 empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
                 yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
-            del packet, own, work  # else its pixels would stay in memory until the next packet is decoded
+            del packet, own  # else its pixels would stay in memory until the next packet is decoded
             started, around = time.time(), {}
         self.recorder.flush()
         self.recorder.idle()
         attempt.end()
+
+    def _write_decoded(self, step: DecodeStep, packet: Packet, own: pa.Table) -> None:
+        self._parts.put(step.folder, part_of(packet), own, packet.failures)
+        if packet.ends:  # before the packet is handed on, which may take long: if killed then, the unit is finished
+            self._parts.put(step.folder, Part(packet.unit, packet.stop, packet.stop), own.slice(0, 0), ())
+
+    def _report_decoded(
+        self, step: DecodeStep, packet: Packet, rows: int, started: float, around: Mapping[str, float]
+    ) -> None:
+        work = StepWork(_record(step, packet, started), self.recorder, packet.rows)
+        work.calls += [time.time() - started] * bool(rows)
+        self._report(work.finish(rows=rows, failures=packet.failures, around=around, share=packet.share))
 
     def _find_spared(self, step: DecodeStep, unit: Unit, known: Sequence[Part]) -> Spared:
         if not step.narrowed:

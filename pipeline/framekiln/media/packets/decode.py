@@ -50,11 +50,10 @@ def decode(
         spared: frames that no step needs; they have rows as ever, and no pixels.
 
     Yields:
-        Packets of whole clips: at most `packet_rows` rows and `packet_bytes` of requested pixels, unless one clip has
-        more. `start` and `stop` count the unit's rows without halo rows. Failures are part of the next packet. The last
-        packet is empty (`start == stop ==` the unit's number of rows). Segments have row numbers as in an undamaged
-        film, and the last one also yields the empty packet. All of a film that is not read in segments belongs to the
-        request with index 0.
+        Packets of whole clips: at most `packet_rows` rows and `packet_bytes` of pixels, unless one clip has more.
+        `start` and `stop` count the unit's rows without halo rows. Failures are part of the next packet. The last one
+        is empty (`start == stop ==` the unit's number of rows). Segments have row numbers as in an undamaged film, and
+        the last one also yields the empty packet. A film that is not read in segments belongs to the one of index 0.
     """
     ahead = ReadAhead([media for media in unit.media if media.media_id not in spared.files])
     reader = SourceReader(
