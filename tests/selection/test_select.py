@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -31,6 +32,11 @@ def write_output(folder, frames, tables):
     pq.write_table(frames.slice(10), folder / "frames" / "part-1.parquet")
 
 
+def part(name, other, start, end, other_start, *, keep):
+    times = {"start_s": start, "end_s": end, "other_start_s": other_start}
+    return {"media_id": name, "other_media_id": other, **times, "keep": keep}
+
+
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     """Two films of 12 frames with three shots each, and four photos, two of which are copies."""
@@ -44,6 +50,7 @@ def out(tmp_path_factory):
     rows = [
         {
             **row,
+            "time_s": None if row["media_id"].startswith("p") else float(row["frame_index"]),
             "repeats": row["media_id"] == "b" and row["frame_index"] < 3,
             "people": [{"score": 0.9}] * (row["frame_index"] % 3),
         }
@@ -55,14 +62,15 @@ def out(tmp_path_factory):
         {"media_id": name, "shot": shot, "first_frame": 4 * shot, "last_frame": 4 * shot + 3}
         for name in "ab"
         for shot in range(3)
-    ]
+    ] + [{"media_id": f"p{i}.jpg", "shot": 0, "first_frame": 0, "last_frame": 0} for i in range(4)]
+    parts = [part("b", "a", 4.0, 5.0, 8.0, keep=False)]  # frames 4 and 5 of b are 8 and 9 of a
     copies = [{"media_id": f"p{i}.jpg", "frame_index": 0, "group": 0, "keep": i == 1} for i in (0, 1)]
     people = [
         {"media_id": name, "frame_index": i, "face_index": 0, "identity": i // 6 if i != 3 else None}
         for name in "ab"
         for i in range(12)
     ]
-    tables = {"shots": shots, "duplicates": copies, "identities": people}
+    tables = {"shots": shots, "duplicates": copies, "identities": people, "film_copies": parts}
     write_output(folder, frames, {name: pa.Table.from_pylist(rows) for name, rows in tables.items()})
     return framekiln.open(folder)
 
@@ -76,19 +84,25 @@ def test_a_condition_reads_columns_lists_and_shots(out):
     assert keys(out.select(where="len(people) = 2 and media_id = 'a'")) == [("a", i) for i in (2, 5, 8, 11)]
     assert keys(out.select(where="shot = 1")) == [(name, i) for name in "ab" for i in range(4, 8)]
     assert len(out.select()) == 28
-    assert len(out.select(where="not duplicate")) == 27
+    assert keys(out.select(where="duplicate")) == [("b", 4), ("b", 5), ("p0.jpg", 0)]
 
 
 def test_order_and_limit_give_the_best_first(out):
     assert keys(out.select(order="sharpness", limit=2)) == [("p3.jpg", 0), ("p2.jpg", 0)]
     assert keys(out.select(order="-sharpness", limit=2)) == [("a", 0), ("b", 0)]
     assert keys(out.select(order="-category", limit=1)) == [("p0.jpg", 0)]  # of texts and times, the first
+    assert keys(out.select(order="-category, sharpness", limit=1)) == [("p3.jpg", 0)]
+    assert keys(out.select(order="least(9, length(category)), -sharpness", limit=2)) == [("a", 0), ("b", 0)]
+    assert keys(out.select(order="category = 'a,b', sharpness", limit=1)) == [("p3.jpg", 0)]
 
 
 def test_unique_leaves_the_kept_copy_and_the_last_of_equal_frames(out):
     left = keys(out.select(unique=True))
     assert ("p0.jpg", 0) not in left and ("p1.jpg", 0) in left and ("p2.jpg", 0) in left
-    assert [i for name, i in left if name == "b"] == list(range(3, 12))
+    assert [i for name, i in left if name == "b"] == [3, *range(6, 12)] and len(
+        [1 for name, _ in left if name == "a"]
+    ) == 12
+    assert len(out.select(where="media_id = 'b' or frame_index < 8", unique=True)) == 9 + 8 + 3  # nothing of a's part
     assert keys(out.select(where="media_id in ('p0.jpg', 'p2.jpg')", unique=True)) == [("p0.jpg", 0), ("p2.jpg", 0)]
 
 
@@ -132,6 +146,7 @@ def test_a_selection_is_saved_read_and_compared(out):
         "frame_index",
         "sharpness",
         "category",
+        "time_s",
         "repeats",
         "people",
         "picture_hash",
@@ -145,6 +160,7 @@ MISTAKES = {
     "FK-SELECTION-SQL": {"where": "sharpness >"},
     "FK-SELECTION-NUMBER": {"per": {"shot": 0}},
     "FK-SELECTION-BOTH": {"balance": "category", "diverse": 3},
+    "FK-SELECTION-PER": {"per": "shot"},
 }
 
 
@@ -152,6 +168,41 @@ MISTAKES = {
 def test_a_mistake_is_one_sentence(out, code):
     with fails(code):
         out.select(**MISTAKES[code])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"limit": "x"}, {"limit": 2.5}, {"per": 3}, {"per": {"shot": "x"}}, {"where": 3}, {"unique": "often"}]
+)
+def test_a_value_of_another_type_is_one_sentence(out, wrong):
+    with fails("FK-INVALID-SETTING"):
+        out.select(**wrong)
+    assert len(out.select(limit=np.int64(3))) == 3 and len(out.select(per=["media_id=1"])) == 6
+
+
+def test_a_column_that_is_missing_is_told_with_the_step_that_adds_it(out):
+    with fails("FK-SELECTION-COLUMN", "'lighting'"):
+        out.select(where="exposure > 1")
+
+
+def test_rows_without_a_value_are_of_no_group(out):
+    chosen = out.select(per={"nullif(category, 'cat')": 1})
+    assert keys(chosen) == [("a", 0), ("p0.jpg", 0)] and "18 frames" in chosen.notes[0]
+    assert len(out.select(balance="nullif(category, 'cat')")) == 4 + 4
+
+
+def test_doubtful_tables_and_gone_files_are_told(out, tmp_path):
+    assert out.select(unique=True).notes == []
+    shutil.copytree(out.path, tmp_path / "out")
+    copy = framekiln.open(tmp_path / "out")
+    chosen = copy.select().save("all")
+    assert copy.selection("all").notes == [] and len(chosen) == 28
+    (tmp_path / "out" / "frames" / "part-1.parquet").unlink()
+    assert "18 of 28" in copy.selection("all").notes[0]
+    step = {"use": "framekiln_stages.shots:Shots", "placement": {"device": "cpu"}}
+    record = {"steps": {"shots": step}, "figures": {}, "profile": {}, "state": "running", "files": 3, "files_done": 2}
+    (tmp_path / "out" / "run.json").write_text(json.dumps(record | {"run": "one"}))
+    (first, second) = copy.select(where="not duplicate and shot >= 0").notes
+    assert "2 of 3" in first and second.endswith("duplicates, film_copies.")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +231,7 @@ def test_names_and_tables_that_are_missing_are_told(out, tmp_path):
         pa.table({"media_id": ["a"], "frame_index": pa.array([0], pa.int32())}), tmp_path / "frames" / "part.parquet"
     )
     bare = framekiln.open(tmp_path)
-    with fails("FK-SELECTION-TABLE"):
+    with fails("FK-SELECTION-TABLE", "the step 'shots'"):
         bare.select(per={"shot": 1})
     with fails("FK-SELECTION-VECTORS"):
         bare.select(diverse=1)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from framekiln.api import html
+from framekiln.api.doubts import doubt
 from framekiln.api.options import Place
 from framekiln.api.summary import Summary
 from framekiln.contract.columns import PLACES, SOURCE, Image
@@ -23,6 +24,7 @@ from framekiln.output.kept_tables import KeptTables
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
 from framekiln.output.unit_table import read_units
+from framekiln.planning.settings import validated
 from framekiln.reporting.kit.texts import plain_table
 from framekiln.runtime.run.progress import unfinished
 from framekiln.runtime.run.record import no_record, read_run_record
@@ -171,19 +173,22 @@ class Output:
         """Return the frames that meet all conditions, which are applied in this order.
 
         Expressions are DuckDB's SQL over the columns of `frames`, `shot` (number of the
-        shot) and `duplicate` (whether `duplicates` keeps another copy).
+        shot) and `duplicate` (whether `duplicates` keeps another copy). `notes` of the selection
+        say what may be missing.
 
         Args:
             where: a condition, such as `sharpness > 300 and len(faces) = 1`.
             unique: without copies, and without frames that the next one repeats.
             per: at most so many frames of each value, the best: `{"shot": 1}`, `{"identity": 20}`, `{"media_id": 5}`.
+                Frames without a value are left out.
             balance: as many frames of each value, such as `category`; with `limit` small groups are whole.
             diverse: so many frames, as unlike as can be, by CLIP's embeddings, or by hashes without them.
-            order: the highest first, such as `sharpness`, or `-noise`; by `media_id` and `frame_index` without it.
+            order: the highest first, such as `sharpness`, or `-noise`, or `rating, -noise`; by `media_id` and
+                `frame_index` without it.
             limit: at most so many.
 
         Raises:
-            ConfigError: an expression is wrong, or the output lacks a column or table that is asked for.
+            ConfigError: an expression or a value is wrong, or the output lacks a column or table that is asked for.
 
         >>> few = output.select(where="media_type = 'photo'", order="crc", limit=2)
         >>> len(few), few.to_arrow(["media_id"]).num_rows
@@ -192,8 +197,9 @@ class Output:
         from framekiln.selection.selection import select
 
         wanted: dict[str, Any] = {"where": where, "unique": unique, "per": read_per(per), "balance": balance}
-        request = SelectionRequest(**wanted, diverse=diverse, order=order, limit=limit)
-        return select(self._store, request)
+        wanted |= {"diverse": diverse, "order": order, "limit": limit}
+        chosen = select(self._store, validated(SelectionRequest, wanted, "select"))
+        return replace(chosen, notes=[*doubt(self._store, chosen.tables), *chosen.notes])
 
     @property
     def selections(self) -> list[str]:

@@ -117,7 +117,7 @@ def choose(store: Store, condition: Condition, plan: Plan, units: Sequence[UnitR
     tables = {FRAMES: pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in frames)])}
     for step in plan.second:
         owner = Tables(step, plan, store)
-        tables |= {name: owner.read(name, tuple(units)) for name in step.stage.tables if name in condition.tables}
+        tables |= {name: owner.read(name, tuple(units)) for name in step.stage.tables}
     rows = Rows(store, tables)
     for name in condition.tables - {FRAMES}:
         rows.register(name)

@@ -5,7 +5,7 @@ The language is DuckDB's. An expression sees registered tables alone: no file, n
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,15 +32,22 @@ def connect() -> Any:
     return duckdb.connect(config=_LIMITS)
 
 
-def explain(error: Exception, option: str, place: str, columns: Iterable[str]) -> ConfigError:
+def explain(
+    error: Exception, option: str, place: str, columns: Iterable[str], find_fix: Callable[[str], str] = lambda _: ""
+) -> ConfigError:
     """Return DuckDB's complaint about an expression as one sentence.
 
-    `option` is where the user wrote it, `place` what lacks a missing column, `columns` what it has.
+    Args:
+        error: the complaint.
+        option: where the user wrote the expression.
+        place: what lacks a missing column.
+        columns: that it has.
+        find_fix: returns the end of the sentence on a missing column, where it is known; else the nearest name is.
     """
     text = str(error).partition("\n")[0].strip()
     if missing := _MISSING.search(text):
-        near = did_you_mean(missing[1], columns)
-        return ConfigError(f"{option}: {place} has no column {missing[1]!r}.{near}", code="FK-SELECTION-COLUMN")
+        end = find_fix(missing[1]) or f".{did_you_mean(missing[1], columns)}"
+        return ConfigError(f"{option}: {place} has no column {missing[1]!r}{end}", code="FK-SELECTION-COLUMN")
     return ConfigError(f"{option}: {text}.", code="FK-SELECTION-SQL")
 
 

@@ -25,7 +25,7 @@ class SelectionRequest:
     per: Mapping[str, int] = field(default_factory=dict)  # at most so many rows of each shot, identity, or column
     balance: str | None = None  # the same number of each value of this column or expression
     diverse: int | None = None  # so many rows, as unlike each other as can be
-    order: str | None = None  # an SQL expression; the highest first
+    order: str | None = None  # SQL expressions, separated by commas; the highest first, of `-column` the lowest
     limit: int | None = None
 
     def __post_init__(self) -> None:
@@ -44,23 +44,49 @@ class SelectionRequest:
         return json.dumps({name: value for name, value in asdict(self).items() if value not in (None, False, {})})
 
     @property
+    def directions(self) -> list[tuple[str, str]]:
+        """Return each expression of `order` with ASC or DESC.
+
+        >>> SelectionRequest(order="-rating, round(sharpness, 1)").directions
+        [('rating', 'ASC'), ('round(sharpness, 1)', 'DESC')]
+        """
+        found = []
+        for text in map(str.strip, _split(self.order or "")):
+            lowest = re.fullmatch(r"-\s*\w+", text)  # of a column, so that -taken_at is the oldest first
+            found.append((text.lstrip("- "), "ASC") if lowest else (text, "DESC"))
+        return found
+
+    @property
     def expressions(self) -> list[str]:
         """Return all SQL expressions."""
         return [text for text in (self.where, self.balance, self.order, *self.per) if text]
 
 
-def read_per(words: Any) -> dict[str, int]:
-    """Return `per` of words such as `shot=1`; a mapping stays as it is.
+def _split(text: str) -> list[str]:
+    """Return the parts between commas that are inside of no brackets and no quotes."""
+    parts, depth, quote = [""] if text.strip() else [], 0, ""
+    for letter in text if parts else "":
+        quote = "" if letter == quote else quote or (letter if letter in "'\"" else "")
+        depth += 0 if quote else (letter in "([{") - (letter in ")]}")
+        if letter == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def read_per(words: Any) -> Any:
+    """Return `per` of words such as `shot=1`; a mapping, and whatever is no text, stays as it is.
 
     Raises ConfigError: a word has no number.
 
     >>> read_per(["shot=1", "identity=20"])
     {'shot': 1, 'identity': 20}
     """
-    if isinstance(words, Mapping):
-        return {str(name): int(number) for name, number in words.items()}
+    if words is None or not isinstance(words, str | list | tuple):
+        return words or {}
     found = {}
-    for word in words or ():
+    for word in [words] if isinstance(words, str) else map(str, words):
         name, _, number = word.rpartition("=")
         if not name or not number.strip().isdigit():
             raise ConfigError(f"{word!r} is not such as shot=1: a column, = and a number.", code="FK-SELECTION-PER")

@@ -1,11 +1,12 @@
 """The rows of an output as DuckDB reads them: `frames/` with what tables say of each row.
 
 Beside the columns of `frames/` a row has `shot` (of the shot that it lies in) and `duplicate` (whether `duplicates`
-keeps another copy of it), where a request asks for them.
+keeps another copy of the photo, or of that part of the film), where a request asks for them.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import duckdb
@@ -15,6 +16,9 @@ from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import FRAMES
 from framekiln.output.object_store import Store
 from framekiln.planning.expression import BESIDE, connect, explain
+from framekiln.planning.lineage import find_producers
+from framekiln.planning.manifest import ProfileFile, read_pipeline
+from framekiln.planning.stage_building import build_all
 
 T = TypeVar("T")
 
@@ -24,7 +28,18 @@ _JOINS = {
     "duplicate": "LEFT JOIN (SELECT media_id AS copy_id, frame_index AS copy_index, NOT keep AS is_copy, "
     '"group" AS copy_group FROM duplicates) ON media_id = copy_id AND frame_index = copy_index',
 }
-_VALUES = {"shot": "shot", "duplicate": "coalesce(is_copy, false) AS duplicate, copy_group"}
+_IN_PART = "media_id = lesser AND time_s BETWEEN lesser_start_s AND lesser_end_s"
+_VALUES = {
+    "shot": "shot",
+    "duplicate": f"coalesce(is_copy, EXISTS (FROM parts WHERE {_IN_PART})) AS duplicate, copy_group",
+}
+# A shared part of two films: where it lies in the one that is left out, and in the other.
+_PARTS = """
+    SELECT if(keep, other_media_id, media_id) AS lesser, if(keep, media_id, other_media_id) AS better,
+        if(keep, other_start_s, start_s) AS lesser_start_s, if(keep, start_s, other_start_s) AS better_start_s,
+        lesser_start_s + end_s - start_s AS lesser_end_s, better_start_s + end_s - start_s AS better_end_s
+    FROM film_copies
+"""
 
 
 class Rows:
@@ -34,6 +49,7 @@ class Rows:
         """Open the tables of a store, or other `tables` in their place."""
         self._store, self._tables = store, tables
         self.connection = connect()
+        self.tables: list[str] = []  # that were read
         self.columns = self.register(FRAMES)
 
     def register(self, table: str, *, for_name: str = "") -> list[str]:
@@ -42,12 +58,11 @@ class Rows:
         Raises ConfigError: the output has no such table.
         """
         if for_name and self._tables is None and table not in self._store.folders():
-            message = (
-                f"{for_name!r} comes from the table {table!r}, which {self._store.root!r} lacks; run its step first."
-            )
-            raise ConfigError(message, code="FK-SELECTION-TABLE")
+            message = f"{for_name!r} comes from the table {table!r}, which {self._store.root!r} lacks"
+            raise ConfigError(f"{message}{_name_step(f'{table}/') or '.'}", code="FK-SELECTION-TABLE")
         data = self._store.dataset(table, pa.schema([])) if self._tables is None else self._tables[table]
         self.connection.register(table, data)
+        self.tables.append(table)
         return list(data.schema.names)
 
     def join(self, expressions: Sequence[str]) -> Any:
@@ -55,9 +70,27 @@ class Rows:
         names = [name for name in BESIDE if any(re.search(rf"\b{name}\b", text) for text in expressions)]
         for name in names:
             self.register(BESIDE[name], for_name=name)
+        if "duplicate" in names:
+            self.register("film_copies", for_name="duplicate")
+            self.connection.sql(_PARTS).create_view("parts")
         columns = ", ".join(["frames.*", *(_VALUES[name] for name in names)])
         joins = " ".join(_JOINS[name] for name in names)
         return self.connection.sql(f"SELECT {columns} FROM {FRAMES} AS frames {joins}")  # noqa: S608 - our own names
+
+    def leave_copies(self, relation: Any) -> Any:
+        """Return one row of each group of copies, and one film's frames of each part that films share.
+
+        It is the kept one if it is there. Frames that the next one repeats are left out too.
+        """
+        if "repeats" in self.columns:
+            relation = relation.filter("NOT coalesce(repeats, false)")
+        relation.create_view("met")
+        there = "media_id = better AND time_s BETWEEN better_start_s AND better_end_s"
+        self.connection.sql(f"FROM parts WHERE EXISTS (FROM met WHERE {there})").create_view("parts_met")
+        first = "row_number() OVER (PARTITION BY copy_group ORDER BY duplicate, media_id, frame_index) = 1"
+        return self.connection.sql(
+            f"FROM met WHERE NOT EXISTS (FROM parts_met WHERE {_IN_PART}) QUALIFY copy_group IS NULL OR {first}"
+        )
 
     def check(self, option: str, ask: Callable[[], T]) -> T:
         """Return what `ask` returns, with DuckDB's complaints about an expression as one sentence.
@@ -67,4 +100,13 @@ class Rows:
         try:
             return ask()
         except duckdb.Error as error:
-            raise explain(error, option, repr(self._store.root), [*self.columns, *BESIDE]) from error
+            known = [*self.columns, *BESIDE]
+            raise explain(error, option, repr(self._store.root), known, _name_step) from error
+
+
+@cache
+def _name_step(key: str) -> str:
+    """Return the end of a message: the shipped step that adds a column, or writes a table (`name/`); else nothing."""
+    stages = build_all(read_pipeline(None), ProfileFile(), {})
+    step = find_producers(stages).get(key)
+    return "" if step is None else f"; run the step {step!r}, which {'writes' if key.endswith('/') else 'adds'} it."

@@ -1,6 +1,5 @@
 """A selection: rows of an output by their keys, with the request that chose them; made, saved, read and compared."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import ConfigError, check_known
+from framekiln.contract.output_names import FRAMES
 from framekiln.output.object_store import Store
 from framekiln.selection.choice import Ints, balance, number_groups, rank_in_group, spread_out
 from framekiln.selection.request import SelectionRequest, list_selections, selection_path
@@ -27,9 +27,12 @@ class Selection:
     rows: pa.Table
     request: str  # JSON
     store: Store
+    tables: Sequence[str] = ()  # that it was chosen by
+    notes: Sequence[str] = ()  # sentences on what may be missing in it
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self):,} frames of {self.store.root!r}, by {self.request})"
+        notes = "".join(f" {note}" for note in self.notes)
+        return f"{type(self).__name__}({len(self):,} frames of {self.store.root!r}, by {self.request}){notes}"
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
@@ -65,12 +68,19 @@ class Selection:
 
 
 def read_selection(store: Store, name: str) -> Selection:
-    """Return a saved selection. Raises ConfigError: there is none of that name."""
+    """Return a saved selection, with a note where files of it are gone from the output.
+
+    Raises ConfigError: there is none of that name.
+    """
     problem = f"There is no selection {name!r} in {store.root!r}."
     check_known(name, list_selections(store), problem, code="FK-UNKNOWN-SELECTION")
     table = store.read_table(selection_path(name), KEYS)
     request = (table.schema.metadata or {}).get(_REQUEST, b"{}").decode()
-    return Selection(rows=table.replace_schema_metadata(None), request=request, store=store)
+    rows = Rows(store)
+    rows.connection.register("chosen", table)
+    gone = len(rows.connection.sql(f"FROM chosen ANTI JOIN {FRAMES} USING ({', '.join(KEYS)})"))
+    notes = [f"{gone:,} of {len(table):,} frames of {name!r} are gone from the output."] if gone else []
+    return Selection(rows=table.replace_schema_metadata(None), request=request, store=store, notes=notes)
 
 
 def select(store: Store, request: SelectionRequest) -> Selection:
@@ -78,8 +88,13 @@ def select(store: Store, request: SelectionRequest) -> Selection:
 
     Raises ConfigError: an expression is wrong, or needs a column or table that the output lacks.
     """
-    rows = Rows(store)
+    rows, notes = Rows(store), []
     table = _read_candidates(rows, request)
+    for column, name in _list_groups(request).items():  # a row without a value is of no group
+        known = table.filter(table[column].is_valid())
+        if gone := len(table) - len(known):
+            notes.append(f"{gone:,} frames without {name} are left out.")
+        table = known
     keep = np.arange(len(table))
     for name, number in request.per.items():
         part = table.take(keep)
@@ -89,38 +104,32 @@ def select(store: Store, request: SelectionRequest) -> Selection:
     if request.diverse is not None:
         keep = keep[spread_out(_read_vectors(table.take(keep)), request.diverse)]
     chosen = table.select(KEYS).take(keep[: request.limit])
-    return Selection(rows=chosen, request=request.to_json(), store=store)
+    return Selection(rows=chosen, request=request.to_json(), store=store, tables=rows.tables, notes=notes)
+
+
+def _list_groups(request: SelectionRequest) -> dict[str, str]:
+    """Return the columns of candidates that hold groups, and what the user calls them."""
+    found = {f"per {name}": name for name in request.per if name != "identity"}
+    return found | ({"balance": request.balance} if request.balance else {})
 
 
 def _read_candidates(rows: Rows, request: SelectionRequest) -> pa.Table:
     """Return keys, groups and vectors of the rows that meet the conditions, the best first."""
-    columns = rows.columns
     asked = [*request.expressions, *(["duplicate"] if request.unique else [])]
     relation: Any = rows.join(asked)
     if request.where:
         relation = rows.check("where", lambda: relation.filter(request.where))
     if request.unique:
-        relation = _leave_copies(relation, columns)
-    wanted = [*KEYS, *(f'({name}) AS "per {name}"' for name in request.per if name != "identity")]
-    wanted += [f"({request.balance}) AS balance"] if request.balance else []
-    order = request.order or ""
-    lowest = bool(re.fullmatch(r"-\s*\w+", order))  # of a column, so that -taken_at is the oldest first
-    wanted += [f"({order.removeprefix('-') if lowest else order}) AS score"] if order else []
-    wanted += [_choose_vector(columns)] if request.diverse else []
-    first = f"score {'ASC' if lowest else 'DESC'} NULLS LAST, " if order else ""
+        relation = rows.leave_copies(relation)
+    wanted = [*KEYS, *(f'({name}) AS "{column}"' for column, name in _list_groups(request).items())]
+    wanted += [f"({text}) AS score{n}" for n, (text, _) in enumerate(request.directions)]
+    wanted += [_choose_vector(rows.columns)] if request.diverse else []
+    order = [f"score{n} {direction} NULLS LAST" for n, (_, direction) in enumerate(request.directions)]
     given = {"where": request.where, "per": request.per, "balance": request.balance, "order": request.order}
     option = ", ".join(name for name, value in given.items() if value) or "diverse"
     return rows.check(
-        option, lambda: relation.project(", ".join(wanted)).order(first + ", ".join(KEYS)).to_arrow_table()
+        option, lambda: relation.project(", ".join(wanted)).order(", ".join([*order, *KEYS])).to_arrow_table()
     )
-
-
-def _leave_copies(relation: Any, columns: Sequence[str]) -> Any:
-    """Return one row of each group of copies, the kept one if it is there, and no frame that the next one repeats."""
-    if "repeats" in columns:
-        relation = relation.filter("NOT coalesce(repeats, false)")
-    rank = "row_number() OVER (PARTITION BY copy_group ORDER BY duplicate, media_id, frame_index)"
-    return relation.project(f"*, {rank} AS copy_rank").filter("copy_group IS NULL OR copy_rank = 1")
 
 
 def _choose_each(rows: Rows, table: pa.Table, name: str, number: int) -> Ints:

@@ -7,16 +7,22 @@ Shapes: n frames of all films, p pairs of frames.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 
 from framekiln.contract import MEDIA_ID, field
+from framekiln_stages.duplicates.best import Copies
 from framekiln_stages.duplicates.hashes import Bytes
 from framekiln_stages.duplicates.search import Ints, find_near
+
+Part = Mapping[str, Any]
 
 FILMS = pa.schema(
     [
@@ -26,6 +32,8 @@ FILMS = pa.schema(
         field("other_media_id", pa.string(), "the film that has it too", nullable=False),
         field("other_start_s", pa.float64(), "where it begins there", "s", nullable=False),
         field("mirrored", pa.bool_(), "whether one is the mirror image of the other", nullable=False),
+        field("keep", pa.bool_(), "whether this film is the one of both to keep", nullable=False),
+        field("reason", pa.string(), "why that one is kept, as in `duplicates`", nullable=False),
     ]
 )
 LOOK_S = 0.25  # between looks; where nothing moves there is one look, however long it stands
@@ -36,8 +44,8 @@ MISSED = 8  # looks without a match inside a part: two seconds of fast motion
 LEAST = 4  # matches: a shift that fewer agree on is chance
 
 
-def find_parts(rows: pa.Table, least_s: float) -> pa.Table:
-    """Return the shared parts, once for each pair of films, by `media_id`.
+def find_parts(rows: pa.Table, least_s: float) -> list[Part]:
+    """Return the shared parts, once for each pair of films, by `media_id`: rows of `FILMS` without the one to keep.
 
     They last `least_s`, or 0.8 of the time in which the shorter film changes: a copy of a short film counts.
 
@@ -45,7 +53,7 @@ def find_parts(rows: pa.Table, least_s: float) -> pa.Table:
     """
     rows = rows.filter(rows["picture_hash"].is_valid())
     if not len(rows):
-        return FILMS.empty_table()
+        return []
     names = pc.dictionary_encode(rows["media_id"]).combine_chunks()
     film, time = names.indices.to_numpy(), rows["time_s"].to_numpy()
     hashes = np.frombuffer(b"".join(rows["picture_hash"].to_pylist()), np.uint8).reshape(-1, 1, 16)
@@ -71,7 +79,49 @@ def find_parts(rows: pa.Table, least_s: float) -> pa.Table:
                     "mirrored": bool(key[2]),
                 }
                 found.append(place | there)
-    return pa.Table.from_pylist(found, schema=FILMS).sort_by([("media_id", "ascending"), ("start_s", "ascending")])
+    return sorted(found, key=lambda part: (part["media_id"], part["start_s"]))
+
+
+def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
+    """Return the shared parts with the film of each pair to keep, by the medians of frames that it shares.
+
+    Films that share parts, directly or by others, have one order, so that one of them keeps its part in any case.
+
+    `rows`: as in `find_parts`, with the columns that decide.
+    """
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for part in parts:
+        length = part["end_s"] - part["start_s"]
+        for end in ("", "other_"):
+            start = part[f"{end}start_s"]
+            spans.setdefault(part[f"{end}media_id"], []).append((start, start + length))
+    names = sorted(spans)
+    rows = rows.filter(pc.is_in(rows["media_id"], pa.array(names, pa.string())))
+    place = {name: at for at, name in enumerate(names)}
+    links = [[place[part[name]] for part in parts] for name in ("media_id", "other_media_id")]
+    graph = coo_matrix((np.ones(len(parts)), links), shape=(len(names), len(names)))
+    _, labels = connected_components(graph, directed=False)
+    films = Copies.concat([Copies.measure(_cut(rows, name, spans[name])).median() for name in names])
+    order: dict[int, str] = {}
+    for number in range(labels.max(initial=-1) + 1):
+        order |= films.order(np.flatnonzero(labels == number).tolist())
+    rank = {at: number for number, at in enumerate(order)}
+    found = []
+    for part in parts:
+        own, other = place[part["media_id"]], place[part["other_media_id"]]
+        best = min(own, other, key=rank.__getitem__)
+        found.append({**part, "keep": best == own, "reason": order[best]})
+    return pa.Table.from_pylist(found, schema=FILMS)
+
+
+def _cut(rows: pa.Table, name: str, spans: Sequence[tuple[float, float]]) -> pa.Table:
+    """Return the rows of a film that lie in spans of time."""
+    film = rows.filter(pc.equal(rows["media_id"], name))
+    time = film["time_s"].to_numpy()
+    inside = np.zeros(len(time), np.bool_)
+    for start, end in spans:
+        inside |= (time >= start) & (time <= end)
+    return film.filter(inside if inside.any() else ~inside)
 
 
 def _choose_looks(film: Ints, time: NDArray[np.float64], hashes: Bytes) -> Ints:

@@ -16,10 +16,10 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, NonNegative, Scope, Stage, Table, field
-from framekiln_stages.duplicates.films import FILMS, find_parts
+from framekiln_stages.duplicates.best import Copies
+from framekiln_stages.duplicates.films import FILMS, choose_kept, find_parts
 from framekiln_stages.duplicates.hashes import SIDE, WINDOWS, Bytes
 from framekiln_stages.duplicates.search import Pairs, find_copies
-from framekiln_stages.shared.result_agreement import Floats, float_values
 
 COPIES = pa.schema(
     [
@@ -48,6 +48,7 @@ class Duplicates(Stage):
         ("duplicates", "photo that has copies", "photos that have copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
+    version = 2  # 2: which film to keep
     scope = Scope.DATASET
     inputs = (
         *("media_id", "frame_index", "media_type", "time_s", "height", "width"),
@@ -77,8 +78,10 @@ class Duplicates(Stage):
             hashes = np.concatenate((whole, crops), axis=1).reshape(-1, len(WINDOWS), 16)
         with self.phase("infer"):
             pairs = find_copies(hashes, small.reshape(-1, SIDE, SIDE))
-            films = find_parts(rows.filter(rows["time_s"].is_valid()), self.config.least_s)
-        return {"duplicates": _group(photos, pairs), "film_copies": films}
+            films = rows.filter(rows["time_s"].is_valid())
+            parts = find_parts(films, self.config.least_s)
+        with self.phase("postprocess"):
+            return {"duplicates": _group(photos, pairs), "film_copies": choose_kept(films, parts)}
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         """Return what a photo is a copy of as caption."""
@@ -111,43 +114,13 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
     for at in sorted(nearest):
         groups.setdefault(int(labels[at]), []).append(at)
     names, index = photos["media_id"].to_pylist(), photos["frame_index"].to_pylist()
-    qualities = _measure(photos)
+    copies = Copies.measure(photos)
     found = []
     for number, members in enumerate(groups.values()):
-        best, reason = _choose_best(members, qualities)
+        best, reason = copies.choose(members)
         found += [
             {"media_id": names[at], "frame_index": index[at], "group": number, "keep": at == best, "reason": reason}
             | {"copy_of": None if at == best else names[best], "distance": nearest[at][0], "kind": nearest[at][1]}
             for at in members
         ]
     return pa.Table.from_pylist(found, schema=COPIES)
-
-
-def _measure(photos: pa.Table) -> dict[str, tuple[Floats, float]]:
-    """Return what decides which copy is kept, most important first, and the difference that counts.
-
-    A photo without a sharp edge has no detail. Noise of 5 codes is as bad as a blockiness of 1.
-    """
-    own = {name: np.nan_to_num(float_values(photos[name])) for name in ("sharpness", "blockiness", "noise")}
-    bars = [bar or {} for bar in photos["bars"].to_pylist()]
-    sides = [
-        float_values(photos[name]) - [bar.get(a, 0) + bar.get(b, 0) for bar in bars]
-        for name, a, b in (("height", "top", "bottom"), ("width", "left", "right"))
-    ]
-    bare = np.array([float(not any(bar.values())) for bar in bars])
-    return {
-        "sharper": (np.log(np.maximum(own["sharpness"], 1.0)), 0.05),
-        "cleaner": (-own["blockiness"] - own["noise"] / 5, 0.1),
-        "larger": (sides[0] * sides[1], 0.0),
-        "bare": (bare, 0.0),
-    }
-
-
-def _choose_best(members: list[int], qualities: Mapping[str, tuple[Floats, float]]) -> tuple[int, str]:
-    """Return the member that is best by the first quality that decides, and its name."""
-    left = np.array(members)
-    for reason, (values, margin) in qualities.items():
-        left = left[values[left] >= values[left].max() - margin]
-        if len(left) == 1:
-            return int(left[0]), reason
-    return int(left[0]), "first"

@@ -11,7 +11,7 @@ from framekiln.contract.columns import pack
 from framekiln_stages.duplicates.fingerprint import Fingerprint
 from framekiln_stages.duplicates.stage import Duplicates
 from framekiln_stages.quality.stage import BARS
-from tests.support.media.photos import photo
+from tests.support.media.photos import PHOTOS, photo
 
 
 def pan(name: str, seconds: float, fps: float, start: float = 0.0) -> list[np.ndarray]:
@@ -23,7 +23,7 @@ def pan(name: str, seconds: float, fps: float, start: float = 0.0) -> list[np.nd
     return frames
 
 
-def find(films: dict[str, tuple[list[np.ndarray], float]]) -> list[dict]:
+def find(films: dict[str, tuple[list[np.ndarray], float]], sharpness: dict[str, float] | None = None) -> list[dict]:
     rows = []
     for name, (frames, fps) in films.items():
         count = len(frames)
@@ -36,7 +36,7 @@ def find(films: dict[str, tuple[list[np.ndarray], float]]) -> list[dict]:
             "time_s": pa.array(np.arange(count) / fps),
             "height": pa.array([240] * count, pa.int32()),
             "width": pa.array([320] * count, pa.int32()),
-            "sharpness": pa.nulls(count, pa.float32()),
+            "sharpness": pa.array([(sharpness or {}).get(name)] * count, pa.float32()),
             "blockiness": pa.nulls(count, pa.float32()),
             "noise": pa.nulls(count, pa.float32()),
             "bars": pa.nulls(count, BARS),
@@ -77,3 +77,20 @@ def test_a_copy_of_a_short_film_is_found():
         {"a": (short, 12), "b": (pan("flower.jpg", 4, 12), 12), "c": ([cv2.resize(f, (200, 150)) for f in short], 12)}
     )
     assert [(row["media_id"], row["other_media_id"]) for row in found] == [("a", "c")]
+
+
+@pytest.mark.parametrize(
+    ("sharpness", "best", "reason"),
+    [
+        ({"a": 100, "b": 200, "c": 150}, "b", "sharper"),
+        ({"a": 200, "b": 197, "c": 203}, "a", "first"),
+        ({}, "a", "first"),
+    ],
+)
+def test_of_films_that_share_a_part_one_is_kept_by_the_rules_of_photos(sharpness, best, reason):
+    part = pan("flower.jpg", 4, 10)
+    found = find({name: (pan(other, 2, 10) + part, 10) for name, other in zip("abc", PHOTOS, strict=False)}, sharpness)
+    assert len(found) == 3
+    lost = [row["other_media_id" if row["keep"] else "media_id"] for row in found]
+    assert {*"abc"} - {*lost} == {best}
+    assert {row["reason"] for row in found if best in (row["media_id"], row["other_media_id"])} == {reason}

@@ -5,6 +5,7 @@ from typing import Annotated
 from rich.console import Console
 from typer import Argument, Option
 
+from framekiln.cli.console import print_note
 from framekiln.cli.options import Json
 from framekiln.reporting.terminal.console import print_line
 
@@ -19,7 +20,10 @@ Balance = Annotated[
     str | None, Option(metavar="COLUMN", help="As many of each value; with --limit small groups are whole.")
 ]
 Diverse = Annotated[int | None, Option(metavar="NUMBER", help="So many, as unlike as can be.")]
-Order = Annotated[str | None, Option(metavar="COLUMN", help="The highest first: sharpness, or -noise for the lowest.")]
+Order = Annotated[
+    str | None,
+    Option(metavar="COLUMNS", help="The highest first: sharpness, or -noise for the lowest; 'rating, -noise'."),
+]
 Limit = Annotated[int | None, Option(metavar="NUMBER", help="At most so many.")]
 Save = Annotated[str | None, Option(metavar="NAME", help="Save it as selections/NAME.parquet in the output.")]
 Against = Annotated[str | None, Option(metavar="NAME", help="Say how it differs from a saved selection.")]
@@ -51,6 +55,8 @@ def select(
         where=where, unique=unique, per=read_per(per), balance=balance, diverse=diverse, order=order, limit=limit
     )
     earlier = None if against is None else out.selection(against)
+    for note in (*chosen.notes, *(() if earlier is None else earlier.notes)):
+        print_note(note)
     if save is not None:
         chosen.save(save)
     if as_json:
