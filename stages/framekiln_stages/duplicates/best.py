@@ -3,6 +3,7 @@
 Shapes: n copies in one table; a group is some of their positions.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,12 +16,22 @@ from framekiln_stages.shared.result_agreement import float_values
 Values = NDArray[np.float64]
 
 
+# A copy is enlarged from a smaller one that has less noise beside hardly more detail. Chosen on 100 photos, enlarged by
+# 1.25 to 3 and reduced: enlarged twice they read as up to 1.5 times as sharp, with half of the noise; their halves as
+# 1.8 to 2.4 times less sharp, with as much noise; halves of softer ones as 1.1 to 1.7 times less.
+SAME_DETAIL, SAME_NOISE = math.log(1.05), 0.9  # no detail is lost with the larger one
+GAIN, LESS_NOISE = 0.5, 0.7  # exponent of the ratio of sides
+SHARPER, CLEANER = 0.05, 0.1  # that count: of the logarithm, and of blockiness
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Copies:
     """What decides which of some copies is the best."""
 
     detail: Values  # n; logarithm of px of a short side
-    flaws: Values  # n; blockiness, and noise: 5 codes are as bad as a blockiness of 1
+    blocks: Values  # n; blockiness
+    noise: Values  # n; codes: 5 are as bad as a blockiness of 1
+    side: Values  # n; px of the short side, inside of bars
     pixels: Values  # n; inside of bars
     bare: Values  # n; 1 without bars
 
@@ -35,7 +46,9 @@ class Copies:
         )
         return cls(
             detail=np.log(np.maximum(own["sharpness"], 1.0)),
-            flaws=own["blockiness"] + own["noise"] / 5,
+            blocks=own["blockiness"],
+            noise=own["noise"],
+            side=np.minimum(height, width),
             pixels=height * width,
             bare=np.array([float(not any(bar.values())) for bar in bars]),
         )
@@ -65,10 +78,12 @@ class Copies:
 
     def choose(self, group: Sequence[int]) -> tuple[int, str]:
         """Return the best of a group, the first of equal ones, and the name of what decides."""
-        left = np.array(group)
+        left = np.array([at for at in group if not any(self._is_enlarged(at, other) for other in group)])
+        if len(left) == 1 < len(group):
+            return int(left[0]), "original"
         for reason, values, margin in (
-            ("sharper", self.detail, 0.05),
-            ("cleaner", -self.flaws, 0.1),
+            ("sharper", self.detail, SHARPER),
+            ("cleaner", -self.blocks - self.noise / 5, CLEANER),
             ("larger", self.pixels, 0.0),
             ("bare", self.bare, 0.0),
         ):
@@ -76,3 +91,11 @@ class Copies:
             if len(left) == 1:
                 return int(left[0]), reason
         return int(left[0]), "first"
+
+    def _is_enlarged(self, at: int, other: int) -> bool:
+        """Return whether a copy has the detail of a smaller one in more pixels."""
+        gain, growth = self.detail[at] - self.detail[other], math.log(self.side[at] / self.side[other])
+        noise = (self.noise[at] + 0.05) / (self.noise[other] + 0.05)
+        if growth < SHARPER or not self.detail[other] or self.blocks[other] - self.blocks[at] > CLEANER:
+            return False
+        return bool((gain < SAME_DETAIL and noise < SAME_NOISE) or (gain < GAIN * growth and noise < LESS_NOISE))

@@ -30,8 +30,8 @@ COPIES = pa.schema(
         field(
             "reason",
             pa.string(),
-            "why the kept one is kept: sharper (more detail), cleaner (fewer blocks, less noise), larger, bare (no "
-            "bars), or first by name",
+            "why the kept one is kept: original (others are enlarged), sharper (more detail), cleaner (fewer blocks, "
+            "less noise), larger, bare (no bars), or first by name",
             nullable=False,
         ),
         field("copy_of", pa.string(), "media_id of the one to keep; null for itself"),
@@ -48,7 +48,7 @@ class Duplicates(Stage):
         ("duplicates", "photo that has copies", "photos that have copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 2  # 2: which film to keep
+    version = 2  # 2: which film to keep, enlarged copies
     scope = Scope.DATASET
     inputs = (
         *("media_id", "frame_index", "media_type", "time_s", "height", "width"),
