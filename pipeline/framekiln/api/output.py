@@ -12,18 +12,16 @@ import pyarrow as pa
 from framekiln.api import html
 from framekiln.api.doubts import doubt
 from framekiln.api.options import Place
+from framekiln.api.source_files import check_unchanged, find_media
 from framekiln.api.summary import Summary
 from framekiln.contract.columns import PLACES, SOURCE, Image
-from framekiln.contract.errors import ConfigError, InputError, UserError, check_known, did_you_mean
+from framekiln.contract.errors import InputError, UserError, check_known
 from framekiln.contract.output_names import ERRORS, FRAMES, IMAGES, INTERNAL
 from framekiln.contract.row_errors import ERRORS_SCHEMA
 from framekiln.media.config import DecodeConfig
-from framekiln.media.files import MediaFile, shown_path, status_of
-from framekiln.media.media_ids import is_url
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
-from framekiln.output.unit_table import read_units
 from framekiln.planning.settings import validated
 from framekiln.reporting.kit.texts import plain_table
 from framekiln.runtime.run.progress import unfinished
@@ -40,35 +38,6 @@ if TYPE_CHECKING:
 
 _ALWAYS = {FRAMES: pa.schema([*SOURCE, *PLACES]), ERRORS: ERRORS_SCHEMA}
 """Tables that every output has, with their columns where they have no row."""
-
-
-def _find_media(store: Store, media_id: str) -> MediaFile:
-    units = sorted(read_units(store), key=lambda unit: unit.attempt)
-    media = {item.media_id: item for unit in units for item in unit.media}
-    if media_id not in media:
-        near = did_you_mean(media_id, media) if len(media) < 1000 else ""
-        raise ConfigError(f"There is no file {media_id!r} in {store.root!r}.{near}", code="FK-UNKNOWN-FILE")
-    return media[media_id]
-
-
-def _check_unchanged(media: MediaFile) -> MediaFile:
-    """Return a file after checking that it is as it was listed; one in a bucket is not checked."""
-    if is_url(media.path):
-        return media
-    try:
-        status = status_of(media)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"The file {shown_path(media.path)!r} of {media.media_id!r} is gone; bring it back, or run again on its "
-            "new place.",
-            code="FK-INPUT-MISSING",
-        ) from error
-    if status != (media.size, media.mtime_ns):
-        raise InputError(
-            f"The file {shown_path(media.path)!r} has changed since the run; run again, which computes its rows again.",
-            code="FK-INPUT-CHANGED",
-        )
-    return media
 
 
 class Output:
@@ -150,7 +119,7 @@ class Output:
 
         known, settings = {item.name for item in fields(DecodeConfig)}, self.record["decode"]
         config = DecodeConfig(**{name: value for name, value in settings.items() if name in known})
-        media = _check_unchanged(_find_media(self._store, media_id))
+        media = check_unchanged(find_media(self._store, media_id))
         for frame in decode_frames(media, (pixels,), config, first=frame_index):
             if frame.index == frame_index:
                 return frame.images[pixels]
@@ -183,8 +152,7 @@ class Output:
                 Frames without a value are left out.
             balance: as many frames of each value, such as `category`; with `limit` small groups are whole.
             diverse: so many frames, as unlike as can be, by CLIP's embeddings, or by hashes without them.
-            order: the highest first, such as `sharpness`, or `-noise`, or `rating, -noise`; by `media_id` and
-                `frame_index` without it.
+            order: the highest first: `sharpness`, `-noise`, `rating, -noise`; by `media_id` and `frame_index` without.
             limit: at most so many.
 
         Raises:

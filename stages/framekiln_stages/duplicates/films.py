@@ -89,6 +89,8 @@ def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
 
     `rows`: as in `find_parts`, with the columns that decide.
     """
+    if not parts:
+        return FILMS.empty_table()
     spans: dict[str, list[tuple[float, float]]] = {}
     for part in parts:
         length = part["end_s"] - part["start_s"]
@@ -103,7 +105,7 @@ def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
     _, labels = connected_components(graph, directed=False)
     films = Copies.concat([Copies.measure(_cut(rows, name, spans[name])).median() for name in names])
     order: dict[int, str] = {}
-    for number in range(labels.max(initial=-1) + 1):
+    for number in range(labels.max() + 1):
         order |= films.order(np.flatnonzero(labels == number).tolist())
     rank = {at: number for number, at in enumerate(order)}
     found = []

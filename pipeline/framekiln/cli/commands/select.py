@@ -55,7 +55,7 @@ def select(
         where=where, unique=unique, per=read_per(per), balance=balance, diverse=diverse, order=order, limit=limit
     )
     earlier = None if against is None else out.selection(against)
-    for note in (*chosen.notes, *(() if earlier is None else earlier.notes)):
+    for note in (*chosen.notes, *(earlier.notes if earlier else ())):
         print_note(note)
     if save is not None:
         chosen.save(save)
@@ -69,5 +69,4 @@ def select(
     place = "" if save is None else f", saved as {save}"
     print_line(console, f"{len(chosen):,} of {out.table('frames').count_rows():,} frames{place}.")
     if earlier is not None:
-        more, fewer = chosen.compare(earlier)
-        print_line(console, f"Against {against}: {more:,} frames more, {fewer:,} fewer.")
+        print_line(console, "Against {}: {:,} frames more, {:,} fewer.".format(against, *chosen.compare(earlier)))
