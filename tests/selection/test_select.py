@@ -58,6 +58,10 @@ def out(tmp_path_factory):
     ]
     hashes = [np.packbits(np.arange(128) < 5 * number).tobytes() for number in range(len(rows))]
     frames = pa.Table.from_pylist(rows).append_column("picture_hash", pa.array(hashes, pa.binary(16)))
+    halves = pa.array(
+        [[{"embedding": [1.0, 0.0]}]] * len(rows), pa.list_(pa.struct({"embedding": pa.list_(pa.float16(), 2)}))
+    )
+    frames = frames.append_column("faces", halves)  # DuckDB does not know float16
     shots = [
         {"media_id": name, "shot": shot, "first_frame": 4 * shot, "last_frame": 4 * shot + 3}
         for name in "ab"
@@ -150,6 +154,7 @@ def test_a_selection_is_saved_read_and_compared(out):
         "repeats",
         "people",
         "picture_hash",
+        "faces",
     }
     assert again.to_pandas(["shot", "duplicate"]).columns.tolist() == ["shot", "duplicate"]
     assert "selections" not in out.tables

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -199,10 +199,10 @@ class Store:
                 raise pa.ArrowInvalid(f"columns {', '.join(sorted(absent))} are absent")
             return table
 
-    def dataset(self, folder: str, empty: pa.Schema) -> Any:
+    def dataset(self, folder: str, empty: pa.Schema, cast: Callable[[pa.Schema], pa.Schema] | None = None) -> Any:
         """Return the Parquet tables in a folder as one `pyarrow.dataset.Dataset`; nothing but a schema is read.
 
-        `empty` is the schema where there are no tables.
+        `empty` is the schema where there are no tables. `cast` says of the schema which one rows are read in.
         """
         import pyarrow.dataset as ds  # which no run needs
 
@@ -212,7 +212,8 @@ class Store:
                 return ds.dataset(empty.empty_table())
             options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
             kind = ds.ParquetFileFormat(default_fragment_scan_options=options)
-            return ds.dataset(paths, filesystem=self._files, format=kind)
+            found = ds.dataset(paths, filesystem=self._files, format=kind)
+            return found if cast is None else ds.dataset(paths, cast(found.schema), kind, self._files)
 
     def count_rows(self, path: str, expected: pa.Schema | None = None) -> int:
         """Return the number of rows in a Parquet table's footer; `expected` is as for `read_table`."""

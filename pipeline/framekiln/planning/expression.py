@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import ConfigError, did_you_mean
 from framekiln.contract.output_names import FRAMES
 
@@ -30,6 +29,28 @@ def connect() -> Any:
     import duckdb  # only where an expression is read: its library takes 40 ms to load
 
     return duckdb.connect(config=_LIMITS)
+
+
+def without_halves(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without float16, in which embeddings are stored: DuckDB refuses a table that has it."""
+    return pa.schema([item.with_type(_widen_type(item.type)) for item in schema])
+
+
+def widen(table: pa.Table) -> pa.Table:
+    """Return a table without float16; see `without_halves`."""
+    return table.cast(without_halves(table.schema))
+
+
+def _widen_type(dtype: pa.DataType) -> pa.DataType:
+    if pa.types.is_float16(dtype):
+        return pa.float32()
+    if pa.types.is_fixed_size_list(dtype):
+        return pa.list_(_widen_type(dtype.value_type), dtype.list_size)
+    if pa.types.is_list(dtype):
+        return pa.list_(_widen_type(dtype.value_type))
+    if pa.types.is_struct(dtype):
+        return pa.struct([item.with_type(_widen_type(item.type)) for item in dtype])
+    return dtype
 
 
 def explain(
@@ -88,10 +109,9 @@ class Expression:
         import duckdb
 
         connection = connect()
-        read = [item for item in schema if item.name in {*KEYS, *self.names}]  # DuckDB lacks some types of others
-        connection.register(FRAMES, pa.schema(read).empty_table())
+        connection.register(FRAMES, without_halves(schema).empty_table())
         for name, columns in tables:
-            connection.register(name, columns.empty_table())
+            connection.register(name, without_halves(columns).empty_table())
         try:
             kind = connection.sql(f"SELECT ({self.text}) FROM {FRAMES}").types[0]  # noqa: S608 - no external access
         except duckdb.Error as error:

@@ -17,7 +17,7 @@ from framekiln.media.frames import IsNeeded
 from framekiln.media.packets.spared import Span, Spared
 from framekiln.output.object_store import Store
 from framekiln.planning.condition import Condition, FrameRule, RowSet
-from framekiln.planning.expression import Expression, connect
+from framekiln.planning.expression import Expression, connect, widen
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.float64]  # nan for null
@@ -168,7 +168,7 @@ def _find_before(rows: pa.Table, time: Numbers) -> Numbers:
 
 def _ask(rows: pa.Table, test: Expression) -> Mask:
     connection = connect()
-    read = rows.select([name for name in rows.column_names if name in {*KEYS, *test.names}])
+    read = widen(rows.select([name for name in rows.column_names if name in {*KEYS, *test.names}]))
     connection.register(FRAMES, read.append_column("row", pa.array(range(len(read)), pa.int64())))
     question = f'SELECT coalesce(({test.text}), false) AS met FROM {FRAMES} ORDER BY "row"'  # noqa: S608 - checked
     return np.asarray(connection.sql(question).to_arrow_table()["met"].to_numpy(), bool)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import FRAMES
 from framekiln.output.object_store import Store
-from framekiln.planning.expression import BESIDE, connect, explain
+from framekiln.planning.expression import BESIDE, connect, explain, widen, without_halves
 from framekiln.planning.lineage import find_producers
 from framekiln.planning.manifest import ProfileFile, read_pipeline
 from framekiln.planning.stage_building import build_all
@@ -60,7 +60,11 @@ class Rows:
         if for_name and self._tables is None and table not in self._store.folders():
             message = f"{for_name!r} comes from the table {table!r}, which {self._store.root!r} lacks"
             raise ConfigError(f"{message}{_name_step(f'{table}/') or '.'}", code="FK-SELECTION-TABLE")
-        data = self._store.dataset(table, pa.schema([])) if self._tables is None else self._tables[table]
+        data = (
+            self._store.dataset(table, pa.schema([]), without_halves)
+            if self._tables is None
+            else widen(self._tables[table])
+        )
         self.connection.register(table, data)
         self.tables.append(table)
         return list(data.schema.names)
