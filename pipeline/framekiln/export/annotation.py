@@ -31,12 +31,13 @@ class Annotation:
     """One box, mask, pose, face or moment of a track."""
 
     kind: str  # boxes, masks, poses, faces or tracks
+    source: str  # the column of `frames/` or the table that it is from
     category: Category
     box: Box
     score: float | None = None
     mask: Mapping[str, Any] | None = None  # COCO's compressed run lengths, at a size of their own
     keypoints: Sequence[tuple[float, float, int]] = ()  # x, y, visibility: one for each of the category, or none
-    track_id: int | None = None  # of its file, from 0
+    track: tuple[str, int] | None = None  # the table that follows it, and its number there, of its file
     identity: int | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)  # numbers, texts and flags
     embedding: Sequence[float] | None = None

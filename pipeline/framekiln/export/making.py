@@ -30,23 +30,24 @@ class Maker:
             item: the value.
             size: width and height of the frame.
             beside: the value of another column about the same thing, which may name its category.
-            ids: its `track` and `identity`, as far as they are known.
+            ids: its `track` (table and number) and `identity`, as far as they are known.
         """
         mask = item.get("segmentation")
         points = self._make_points(item, size)
         box = find_box(item, mask, points, size)
         if box is None:
             return
-        source, named = self._source, "category"
-        name = beside.get(named) or item.get(source.named_by) or source.category
+        source = self._source
+        name = beside.get("category") or item.get(source.named_by) or source.category
         yield Annotation(
             kind=source.kind,
+            source=source.name,
             category=self._points.category(str(name)),
             box=box,
             score=item.get(source.scored_by),
             mask=mask,
             keypoints=points,
-            track_id=ids.get("track"),
+            track=ids.get("track"),
             identity=ids.get("identity"),
             attributes={name: item[name] for name in self._plain if item.get(name) is not None},
             embedding=item.get(self._vector),

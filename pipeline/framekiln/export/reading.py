@@ -67,7 +67,8 @@ class Reader:
             for link in (link for link in self._links if link.of == source.name):
                 for row in things[link.table]:
                     if row[link.index] is not None:
-                        ids[row[link.index]][link.role] = row[link.value]
+                        value = row[link.value]
+                        ids[row[link.index]][link.role] = (link.table, value) if link.role == "track" else value
             others = (own[self._beside[source.name].name] if source.name in self._beside else None) or []
             for number, item in enumerate(own[source.name] or []):
                 beside = (others[number] if number < len(others) else None) or {}
@@ -80,7 +81,7 @@ class Reader:
             indices = [link.index for link in self._links if link.table == source.name]
             for row in things[source.name]:
                 if all(row[index] is None for index in indices):
-                    ids = {"track": row.get(source.track)}
+                    ids = {"track": (source.name, row[source.track])} if source.track else {}
                     yield from self._makers[source.name].make(row, size, beside={}, ids=ids)
 
     def _read_table(self, name: str, keys: Sequence[Key]) -> dict[Key, list[Item]]:

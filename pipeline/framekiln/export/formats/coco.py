@@ -14,6 +14,7 @@ from framekiln.export.formats.base import Format
 from framekiln.export.image import ExportedImage
 from framekiln.export.request import KINDS, ExportRequest
 from framekiln.export.spool import Spool
+from framekiln.export.vectors import Vectors
 from framekiln.output.object_store import Store
 
 
@@ -29,6 +30,7 @@ class Writer(Format):
         self._categories = Categories()
         self._spool = Spool()  # a file of COCO has the images before the annotations
         self._splits: dict[str, None] = {}
+        self._vectors = Vectors(destination)
         self._tracks: dict[tuple[str, str, int], int] = {}
         self._image_id = self._annotation_id = 0
 
@@ -38,6 +40,8 @@ class Writer(Format):
             self._image_id += 1
             self._splits[image.split] = None
             self._spool.add(f"images {image.split}", self._describe_image(image))
+            for column, vector in image.embeddings.items():
+                self._vectors.add(self._image_id, None, column, vector)
             for item in image.annotations:
                 self._annotation_id += 1
                 ids = {
@@ -47,9 +51,11 @@ class Writer(Format):
                 }
                 record = {**ids, **describe(item, image), **self._track(item, image)}
                 self._spool.add(f"annotations {image.split}", record)
+                self._vectors.add(self._image_id, self._annotation_id, item.source, item.embedding)
 
     def end(self) -> None:
         """See `Format`."""
+        self._vectors.flush()
         categories = [
             describe_category(name, category, number + 1) for number, (name, category) in enumerate(self._categories)
         ]
@@ -70,23 +76,24 @@ class Writer(Format):
 
     def _track(self, item: Annotation, image: ExportedImage) -> dict[str, int]:
         """Return COCO's track_id: a number over all files, where ours is one of a file."""
-        if item.track_id is None:
+        if item.track is None:
             return {}
-        key = image.media_id, item.kind, item.track_id
+        key = image.media_id, *item.track
         return {"track_id": self._tracks.setdefault(key, len(self._tracks) + 1)}
 
 
 def describe(item: Annotation, image: ExportedImage) -> dict[str, Any]:
     """Return the record of an annotation, without its numbers."""
     x0, y0, x1, y1 = item.box
-    record: dict[str, Any] = {"bbox": [x0, y0, x1 - x0, y1 - y0], "area": (x1 - x0) * (y1 - y0), "iscrowd": 0}
+    box = [round(value, 3) for value in (x0, y0, x1 - x0, y1 - y0)]
+    record: dict[str, Any] = {"bbox": box, "area": round(box[2] * box[3], 3), "iscrowd": 0}
     if item.mask is not None:
         from pycocotools import mask as coco
 
         record["segmentation"] = scale_mask(item.mask, image.height, image.width)
         record["area"] = int(coco.area({**record["segmentation"], "counts": record["segmentation"]["counts"].encode()}))
     if item.keypoints:
-        record["keypoints"] = [value for point in item.keypoints for value in point]
+        record["keypoints"] = [round(value, 3) for point in item.keypoints for value in point]
         record["num_keypoints"] = sum(seen != ABSENT for _, _, seen in item.keypoints)
     more = {"score": item.score, "identity": item.identity, "attributes": dict(item.attributes) or None}
     return record | {name: value for name, value in more.items() if value is not None}
