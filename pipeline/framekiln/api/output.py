@@ -197,7 +197,7 @@ class Output:
         """Write frames and what was found on them in the format of another tool.
 
         Args:
-            to: the format: coco.
+            to: the format: coco, yolo, cvat, labelstudio or mot.
             destination: an empty folder or URL, or one in which the same export was stopped.
             selection: name of a saved selection. All frames without it.
             where: a condition in its place, as in `select`.

@@ -1,6 +1,6 @@
 """One value of a column or table made an annotation."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from framekiln.contract.columns import KEYS
@@ -34,7 +34,7 @@ class Maker:
         """
         mask = item.get("segmentation")
         points = self._make_points(item, size)
-        box = find_box(item, mask, points, size)
+        box = find_box(item, mask, item.get(self._source.landmarks) or (), size)
         if box is None:
             return
         source = self._source
@@ -69,9 +69,12 @@ class Maker:
 
 
 def find_box(
-    item: Item, mask: Mapping[str, Any] | None, points: list[tuple[float, float, int]], size: tuple[int, int]
+    item: Item, mask: Mapping[str, Any] | None, marks: Sequence[Mapping[str, float]], size: tuple[int, int]
 ) -> Box | None:
-    """Return the box of a value in px: its own, that of its mask, or that around its keypoints; None for none."""
+    """Return the box of a value in px: its own, that of its mask, or that round its landmarks; None for none.
+
+    The last is cut at the picture's edges, as boxes of stages are.
+    """
     width, height = size
     if sides := item.get("box"):
         return sides["x0"] * width, sides["y0"] * height, sides["x1"] * width, sides["y1"] * height
@@ -82,5 +85,7 @@ def find_box(
         x, y, w, h = coco.toBbox({"size": [own_height, own_width], "counts": mask["counts"].encode()}).tolist()
         by_x, by_y = width / own_width, height / own_height
         return (x * by_x, y * by_y, (x + w) * by_x, (y + h) * by_y) if w and h else None
-    xs, ys = ([point[axis] for point in points if point[2] != ABSENT] for axis in (0, 1))
-    return (min(xs), min(ys), max(xs), max(ys)) if xs else None
+    xs, ys = ([min(max(mark[axis], 0.0), 1.0) for mark in marks] for axis in ("x", "y"))
+    if not marks or max(xs) == min(xs) or max(ys) == min(ys):
+        return None
+    return min(xs) * width, min(ys) * height, max(xs) * width, max(ys) * height

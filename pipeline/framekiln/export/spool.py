@@ -11,15 +11,20 @@ _AT_ONCE = 1 << 20  # bytes
 
 
 class Spool:
-    """Lists of JSON records by name, as the text between their brackets."""
+    """Lists of texts by name, with a separator between them."""
 
-    def __init__(self) -> None:
+    def __init__(self, separator: str = ",\n") -> None:
+        self._separator = separator.encode()
         self._files: dict[str, IO[bytes]] = defaultdict(tempfile.TemporaryFile)
 
-    def add(self, name: str, record: Any) -> None:
-        """Append a record to a list; times and the like become texts."""
+    def add(self, name: str, text: str) -> None:
+        """Append a text to a list."""
         file = self._files[name]
-        file.write((b",\n" if file.tell() else b"") + json.dumps(record, default=str).encode())
+        file.write((self._separator if file.tell() else b"") + text.encode())
+
+    def add_json(self, name: str, record: Any) -> None:
+        """Append a record as JSON; times and the like become texts."""
+        self.add(name, json.dumps(record, default=str))
 
     def copy(self, name: str, stream: pa.NativeFile) -> None:
         """Write a list into a stream, and forget it."""

@@ -10,7 +10,7 @@ from framekiln.reporting.terminal.console import print_line
 
 Out = Annotated[str, Argument(help="Folder or URL of a run's output.")]
 Destination = Annotated[str, Argument(help="An empty folder or URL, or one in which the same export was stopped.")]
-To = Annotated[str, Option(metavar="FORMAT", help="coco.")]
+To = Annotated[str, Option(metavar="FORMAT", help="coco, yolo, cvat, labelstudio or mot.")]
 Selection = Annotated[str | None, Option(metavar="NAME", help="A saved selection. [dim]Default: all frames.[/dim]")]
 Where = Annotated[str | None, Option(help="A condition in SQL, as for select.")]
 Include = Annotated[

@@ -30,6 +30,10 @@ class Format(ABC):
         self.request = request
         self.notes: list[str] = []  # sentences about what the format could not hold
 
+    def folder_of(self, image: ExportedImage) -> str:
+        """Return the folder of an image's file."""
+        return f"images/{image.split}"
+
     @abstractmethod
     def write(self, images: Sequence[ExportedImage]) -> None:
         """Take images whose files, if any, lie in the destination. All images of a file come one after another."""

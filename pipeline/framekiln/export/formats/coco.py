@@ -39,7 +39,7 @@ class Writer(Format):
         for image in images:
             self._image_id += 1
             self._splits[image.split] = None
-            self._spool.add(f"images {image.split}", self._describe_image(image))
+            self._spool.add_json(f"images {image.split}", self._describe_image(image))
             for column, vector in image.embeddings.items():
                 self._vectors.add(self._image_id, None, column, vector)
             for item in image.annotations:
@@ -50,7 +50,7 @@ class Writer(Format):
                     "category_id": self._categories.number(item.category) + 1,
                 }
                 record = {**ids, **describe(item, image), **self._track(item, image)}
-                self._spool.add(f"annotations {image.split}", record)
+                self._spool.add_json(f"annotations {image.split}", record)
                 self._vectors.add(self._image_id, self._annotation_id, item.source, item.embedding)
 
     def end(self) -> None:

@@ -1,0 +1,142 @@
+"""CVAT 1.1: annotations/SPLIT.xml ("for images"), and with tracks tracks/FILM.xml ("for video") for each film.
+
+Shapes have px, masks their rows' run lengths inside their box. A track is a box on each frame, and `outside` where
+it is missing. Labels of these names must be in the task; classes.txt lists them.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+import numpy as np
+
+from framekiln.export.annotation import ABSENT, HIDDEN, Annotation, Box, Mask, decode_mask
+from framekiln.export.categories import Categories
+from framekiln.export.formats.base import Format
+from framekiln.export.image import PHOTO, ExportedImage
+from framekiln.export.request import ExportRequest
+from framekiln.export.spool import Spool
+from framekiln.media.media_ids import as_folder
+from framekiln.output.object_store import Store
+
+_HEAD = b'<?xml version="1.0" encoding="utf-8"?>\n<annotations>\n<version>1.1</version>\n'
+_END = b"\n</annotations>\n"
+
+
+class Writer(Format):
+    """One file a split, and one a film; the tracks of one film are in memory at a time."""
+
+    kinds = frozenset({"boxes", "masks", "poses", "faces", "tracks", "categories"})
+    default = kinds
+
+    def __init__(self, destination: Store, request: ExportRequest) -> None:
+        """See `Format`."""
+        super().__init__(destination, request)
+        self._spool = Spool("\n")
+        self._splits: dict[str, int] = {}  # images so far
+        self._categories = Categories()
+        self._tags: dict[str, None] = {}
+        self._film = ""
+        self._tracks: dict[tuple[str, int], Element] = {}
+
+    def write(self, images: Sequence[ExportedImage]) -> None:
+        """See `Format`."""
+        for image in images:
+            if image.media_id != self._film:
+                self._end_film()
+                self._film = image.media_id
+            tracked = [item for item in image.annotations if item.track is not None and image.media_type != PHOTO]
+            if tracked or self._tracks:
+                self._follow(tracked, image)
+            others = [item for item in image.annotations if item.kind != "tracks"]
+            self._spool.add(image.split, tostring(self._describe(image, others), "unicode"))
+
+    def end(self) -> None:
+        """See `Format`."""
+        self._end_film()
+        for split in self._splits:
+            with self.destination.writing(f"annotations/{split}.xml") as stream:
+                stream.write(_HEAD)
+                self._spool.copy(split, stream)
+                stream.write(_END)
+        names = dict.fromkeys([*(name for name, _ in self._categories), *self._tags])
+        self.destination.write("classes.txt", "".join(f"{name}\n" for name in names).encode())
+
+    def _describe(self, image: ExportedImage, items: Sequence[Annotation]) -> Element:
+        """Return the element of an image."""
+        number = self._splits.get(image.split, 0)
+        self._splits[image.split] = number + 1
+        facts = {"name": image.name, "width": image.width, "height": image.height}
+        element = _element("image", id=number, **facts)
+        element.extend(chain.from_iterable(self._draw(item, image) for item in items))
+        category = image.values.get("category")
+        if category and "categories" in (self.request.include or ()):
+            self._tags[category] = None
+            element.append(_element("tag", label=category, source="auto"))
+        return element
+
+    def _draw(self, item: Annotation, image: ExportedImage) -> Iterator[Element]:
+        """Yield the shapes of a thing: its mask, else its box, and its keypoints."""
+        self._categories.number(item.category)
+        own = {"label": item.category.name, "source": "auto", "z_order": 0}
+        if item.mask is not None:
+            pixels = decode_mask(item.mask, image.height, image.width)
+            if pixels.any():
+                yield _element("mask", **own, occluded=0, **_run_lengths(pixels))
+        else:
+            yield _element("box", **own, occluded=0, **_sides(item.box))
+        if any(seen != ABSENT for *_, seen in item.keypoints):
+            skeleton = _element("skeleton", **own)
+            for name, (x, y, seen) in zip(item.category.keypoints, item.keypoints, strict=True):
+                flags = {"outside": int(seen == ABSENT), "occluded": int(seen == HIDDEN)}
+                skeleton.append(_element("points", label=name, source="auto", **flags, points=f"{x:.2f},{y:.2f}"))
+            yield skeleton
+
+    def _follow(self, items: Sequence[Annotation], image: ExportedImage) -> None:
+        """Add the boxes of a film's frame to its tracks; one that is missing there ends, or pauses."""
+        there = set()
+        for item in items:
+            key = item.track or ("", 0)
+            there.add(key)
+            self._categories.number(item.category)
+            if key not in self._tracks:
+                self._tracks[key] = _element("track", id=len(self._tracks), label=item.category.name, source="auto")
+            _add_box(self._tracks[key], image.frame_index, item.box, outside=False)
+        for key in self._tracks.keys() - there:
+            track = self._tracks[key]
+            last = track[-1].attrib
+            if last["outside"] == "0":
+                sides = [float(last[name]) for name in ("xtl", "ytl", "xbr", "ybr")]
+                _add_box(track, image.frame_index, (sides[0], sides[1], sides[2], sides[3]), outside=True)
+
+    def _end_film(self) -> None:
+        """Write the tracks of the film whose frames came last."""
+        if self._tracks:
+            tracks = b"\n".join(tostring(track) for track in self._tracks.values())
+            self.destination.write(f"tracks/{as_folder(self._film)}.xml", _HEAD + tracks + _END)
+        self._tracks = {}
+
+
+def _element(tag: str, **attributes: object) -> Element:
+    return Element(tag, {name: str(value) for name, value in attributes.items()})
+
+
+def _sides(box: Box) -> dict[str, str]:
+    return {name: f"{side:.2f}" for name, side in zip(("xtl", "ytl", "xbr", "ybr"), box, strict=True)}
+
+
+def _add_box(track: Element, frame: int, box: Box, *, outside: bool) -> None:
+    flags = {"frame": frame, "outside": int(outside), "occluded": 0, "keyframe": 1, "z_order": 0}
+    SubElement(track, "box", {name: str(value) for name, value in (flags | _sides(box)).items()})
+
+
+def _run_lengths(pixels: Mask) -> dict[str, object]:
+    """Return a mask as CVAT writes it: lengths of background and mask in turns, row by row inside its box."""
+    rows, columns = (np.flatnonzero(pixels.any(axis=axis)) for axis in (1, 0))
+    top, left = int(rows[0]), int(columns[0])
+    inside = pixels[top : rows[-1] + 1, left : columns[-1] + 1]
+    flat = np.concatenate([[0], inside.ravel()])
+    changes = np.flatnonzero(np.diff(flat)).tolist()
+    lengths = np.diff([0, *changes, inside.size]).tolist()
+    height, width = inside.shape
+    return {"rle": ", ".join(map(str, lengths)), "left": left, "top": top, "width": width, "height": height}

@@ -1,0 +1,113 @@
+"""Label Studio: tasks/SPLIT.json with predictions to be corrected, and config.xml, the labelling interface for them.
+
+Images are found by Label Studio's local storage: its root is the folder of the export or one above. Values are
+percentages of width and height.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import quote
+from xml.sax.saxutils import quoteattr
+
+from framekiln.export.annotation import ABSENT, Annotation, decode_mask
+from framekiln.export.formats.base import Format
+from framekiln.export.image import ExportedImage
+from framekiln.export.outlines import trace
+from framekiln.export.request import ExportRequest
+from framekiln.export.spool import Spool
+from framekiln.output.object_store import Store
+
+_POINT_WIDTH = 0.5  # percent of the width: how large a keypoint is drawn
+_TAGS = {"rectanglelabels": "RectangleLabels", "polygonlabels": "PolygonLabels", "keypointlabels": "KeyPointLabels"}
+
+
+class Writer(Format):
+    """One list of tasks a split."""
+
+    kinds = frozenset({"boxes", "masks", "poses", "faces", "categories"})
+    default = kinds
+
+    def __init__(self, destination: Store, request: ExportRequest) -> None:
+        """See `Format`."""
+        super().__init__(destination, request)
+        self._spool = Spool()
+        self._splits: dict[str, None] = {}
+        self._labels: dict[str, dict[str, None]] = {kind: {} for kind in (*_TAGS, "choices")}
+        self._holes = 0
+
+    def write(self, images: Sequence[ExportedImage]) -> None:
+        """See `Format`."""
+        for image in images:
+            self._splits[image.split] = None
+            results = [
+                {**part, "id": f"{number}", "original_width": image.width, "original_height": image.height}
+                for number, part in enumerate(self._describe_all(image))
+            ]
+            task = {
+                "data": {"image": self._address(image), "media_id": image.media_id, "frame_index": image.frame_index},
+                "predictions": [{"model_version": "framekiln", "result": results}],
+            }
+            self._spool.add_json(image.split, task)
+
+    def end(self) -> None:
+        """See `Format`."""
+        for split in self._splits:
+            with self.destination.writing(f"tasks/{split}.json") as stream:
+                stream.write(b"[\n")
+                self._spool.copy(split, stream)
+                stream.write(b"\n]\n")
+        self.destination.write("config.xml", "\n".join(self._list_controls()).encode())
+        if self._holes:
+            text = f"{self._holes:,} masks have holes, which Label Studio's polygons cannot have: they are filled."
+            self.notes.append(text)
+
+    def _address(self, image: ExportedImage) -> str:
+        """Return where Label Studio finds a picture."""
+        if self.request.images == "none":
+            return image.name if "://" in image.name else f"/data/local-files/?d={quote(image.name.lstrip('/'))}"
+        return f"/data/local-files/?d={quote(f'{self.folder_of(image)}/{image.name}')}"
+
+    def _describe_all(self, image: ExportedImage) -> Iterator[dict[str, Any]]:
+        for item in image.annotations:
+            yield from self._describe(item, image)
+        category = image.values.get("category")
+        if category and "categories" in (self.request.include or ()):
+            self._labels["choices"][category] = None
+            yield {"from_name": "choices", "to_name": "image", "type": "choices", "value": {"choices": [category]}}
+
+    def _describe(self, item: Annotation, image: ExportedImage) -> Iterator[dict[str, Any]]:
+        """Yield the regions of a thing: a polygon for each part of its mask, else its box, and its keypoints."""
+        x, y = 100 / image.width, 100 / image.height
+        if item.mask is not None:
+            outlines = trace(decode_mask(item.mask, image.height, image.width))
+            self._holes += bool(outlines.holes)
+            for part in outlines.parts:
+                points = [[round(px * x, 6), round(py * y, 6)] for px, py in part.tolist()]
+                yield self._region("polygonlabels", item.category.name, item, points=points, closed=True)
+        else:
+            x0, y0, x1, y1 = item.box
+            sides = {"x": x0 * x, "y": y0 * y, "width": (x1 - x0) * x, "height": (y1 - y0) * y}
+            rounded = {name: round(value, 6) for name, value in sides.items()}
+            yield self._region("rectanglelabels", item.category.name, item, **rounded, rotation=0)
+        for name, (px, py, seen) in zip(item.category.keypoints, item.keypoints, strict=False):
+            if seen != ABSENT:
+                point = {"x": round(px * x, 6), "y": round(py * y, 6), "width": _POINT_WIDTH}
+                yield self._region("keypointlabels", name, item, **point)
+
+    def _region(self, kind: str, label: str, item: Annotation, **value: Any) -> dict[str, Any]:
+        self._labels[kind][label] = None
+        score = {} if item.score is None else {"score": round(item.score, 6)}
+        names = {"from_name": kind, "to_name": "image", "type": kind, "image_rotation": 0}
+        return {**names, **score, "value": {**value, kind: [label]}}
+
+    def _list_controls(self) -> Iterator[str]:
+        """Yield the labelling interface."""
+        yield "<View>"
+        yield '  <Image name="image" value="$image"/>'
+        for kind, labels in self._labels.items():
+            tag, child = (_TAGS[kind], "Label") if kind in _TAGS else ("Choices", "Choice")
+            if labels:
+                yield f'  <{tag} name="{kind}" toName="image">'
+                yield from (f"    <{child} value={quoteattr(label)}/>" for label in labels)
+                yield f"  </{tag}>"
+        yield "</View>\n"

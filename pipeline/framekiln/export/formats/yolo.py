@@ -1,0 +1,112 @@
+"""YOLO: labels/SPLIT/NAME.txt beside images/SPLIT/, and data.yaml, as Ultralytics reads them.
+
+One kind with masks is a set for segmentation, one with keypoints for poses; anything else is a set of boxes. A label
+file has a line for each thing: the class, then shares of width and height.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+
+from framekiln.export.annotation import Annotation, decode_mask
+from framekiln.export.categories import Categories
+from framekiln.export.formats.base import Format
+from framekiln.export.image import ExportedImage, file_name
+from framekiln.export.outlines import join, trace
+from framekiln.export.request import ExportRequest
+from framekiln.output.object_store import Store
+
+_MASKS, _POINTS = frozenset({"masks"}), frozenset({"poses", "faces"})
+
+
+class Writer(Format):
+    """One label file an image, empty where nothing was found."""
+
+    kinds = frozenset({"boxes", "masks", "poses", "faces", "tracks"})
+    default = frozenset({"boxes", "masks", "poses", "faces"})
+    needs_annotations = True
+    unique_stems = True
+
+    def __init__(self, destination: Store, request: ExportRequest) -> None:
+        """See `Format`."""
+        super().__init__(destination, request)
+        include = request.include or frozenset()
+        self._outlined = include == _MASKS
+        self._pointed = len(include) == 1 and include <= _POINTS
+        self._points: tuple[str, ...] = ()
+        self._categories = Categories()
+        self._splits: dict[str, None] = {}
+        self._holes = self._odd = 0
+
+    def write(self, images: Sequence[ExportedImage]) -> None:
+        """See `Format`."""
+        for image in images:
+            self._splits[image.split] = None
+            lines = [line for item in image.annotations if (line := self._describe(item, image))]
+            own = file_name(image, unique_stem=True) if self.request.images == "none" else image.name
+            name = PurePosixPath(own).with_suffix(".txt")
+            self.destination.write(f"labels/{image.split}/{name}", "".join(f"{line}\n" for line in lines).encode())
+
+    def end(self) -> None:
+        """See `Format`."""
+        places = {split: f"images/{split}" for split in self._splits}
+        first = next(iter(places.values()), "")
+        paths = {"train": places.get("train", first), "val": places.get("val", first)}
+        names = {number: name for number, (name, _) in enumerate(self._categories)}
+        facts = [*(paths | places).items(), ("names", names)]
+        if self._pointed:
+            flip = [self._points.index(_mirrored(name, self._points)) for name in self._points]
+            facts += [("kpt_shape", [len(self._points), 3]), ("flip_idx", flip)]
+            facts += [("kpt_names", {number: list(self._points) for number in names})]
+        # JSON is YAML, but for the keys of mappings, which are numbers here
+        lines = [f"{name}: {_to_yaml(value)}\n" for name, value in facts if name != "all"]
+        self.destination.write("data.yaml", "".join(lines).encode())
+        if self._holes:
+            self.notes.append(f"{self._holes:,} masks have holes, which YOLO's outlines cannot have: they are filled.")
+        if self._odd:
+            self.notes.append(f"{self._odd:,} things were left out: YOLO takes one number of keypoints.")
+
+    def _describe(self, item: Annotation, image: ExportedImage) -> str:
+        """Return the line of a thing; empty where it has none."""
+        number = self._categories.number(item.category)
+        if self._outlined:
+            return f"{number} {_join_numbers(self._outline(item, image))}" if item.mask is not None else ""
+        line = f"{number} {_join_numbers(_center(item, image))}"
+        if not self._pointed:
+            return line
+        self._points = self._points or item.category.keypoints
+        if len(item.keypoints) != len(self._points):
+            self._odd += 1
+            return ""
+        points = (f"{x / image.width:.6g} {y / image.height:.6g} {seen}" for x, y, seen in item.keypoints)
+        return " ".join([line, *points])
+
+    def _outline(self, item: Annotation, image: ExportedImage) -> list[float]:
+        """Return the outline of a mask; its parts are joined by lines without width, as Ultralytics joins COCO's."""
+        outlines = trace(decode_mask(item.mask or {}, image.height, image.width))
+        self._holes += bool(outlines.holes)
+        shares = join(outlines.parts) / (image.width, image.height)
+        return [float(value) for value in shares.ravel()]
+
+
+def _center(item: Annotation, image: ExportedImage) -> list[float]:
+    x0, y0, x1, y1 = item.box
+    middle = (x0 + x1) / 2 / image.width, (y0 + y1) / 2 / image.height
+    return [*middle, (x1 - x0) / image.width, (y1 - y0) / image.height]
+
+
+def _join_numbers(numbers: Iterable[float]) -> str:
+    return " ".join(f"{number:.6g}" for number in numbers)
+
+
+def _mirrored(name: str, names: Sequence[str]) -> str:
+    """Return the keypoint that a name becomes in a mirrored image."""
+    other = name.replace("left", "~").replace("right", "left").replace("~", "right")
+    return other if other in names else name
+
+
+def _to_yaml(value: object) -> str:
+    """Return a value as YAML in one line: JSON, with numbers as keys."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {json.dumps(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value)
