@@ -24,7 +24,7 @@ def test_the_shipped_plan():
     assert list(plan) == KEYS and plan["fits"] and plan["refusal"] is None and plan["work"] is None
     steps = {step["name"]: step for step in plan["steps"]}
     assert set(steps) == {"decode", *read_pipeline(None).steps}
-    assert all(list(step) == [*PLACED, "weights", "reads", "adds", "drops"] for step in plan["steps"][1:])
+    assert all(list(step) == [*PLACED, "weights", "reads", "adds", "condition", "drops"] for step in plan["steps"][1:])
     assert steps["flow"]["batch"] is None and steps["lighting"]["batch"] >= 1
     assert steps["shots"]["adds"] == ["shots/", "transitions/"] and "shots/" in steps["tracks"]["reads"]
     first = {name for name, step in steps.items() if step["scope"] in ("row", "clip")}

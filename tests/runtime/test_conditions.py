@@ -15,6 +15,7 @@ from framekiln.media import samples
 from framekiln.media.packets import decode as decoding
 from framekiln.planning import plan
 from framekiln.planning.condition import FrameRule
+from framekiln.planning.manifest import read_pipeline
 from framekiln.runtime.chosen_rows import follow
 from tests.support.errors import fails
 from tests.support.media import photos
@@ -235,6 +236,11 @@ def test_a_wrong_condition_is_refused_before_anything_runs(source, tmp_path, cod
 def test_a_condition_is_true_or_false(source, tmp_path):
     with fails("FK-SELECTION-SQL"):
         run(source, tmp_path / "out", conditions={"crc": {"where": "time_s"}})
+
+
+def test_a_file_says_on_without_quotes_though_yaml_takes_it_for_true(tmp_path):
+    (tmp_path / "p.yaml").write_text("steps: {flow: {use: flow, on: {every: 5}}, quality: {use: quality}}")
+    assert read_pipeline(str(tmp_path / "p.yaml")).steps["flow"].on == FrameRule(every=5)
 
 
 def test_rows_that_do_not_exist_are_one_sentence(source, tmp_path):

@@ -17,7 +17,6 @@ from framekiln.engine.choice import choose, opened, started_ahead
 from framekiln.job.interim import Interim
 from framekiln.job.outcome import conclude
 from framekiln.job.passes import Passes
-from framekiln.job.row_sets import RowSettling
 from framekiln.media.discovery.listing import list_inputs
 from framekiln.output.lease import Lease
 from framekiln.output.ledger import Ledger
@@ -100,7 +99,7 @@ class Job:
             while True:
                 attempt += 1
                 try:
-                    plan = self._settle(plan, nodes, files, lease, stack)
+                    plan = self._settle(plan, nodes, files, partial(self._compute_needed, nodes, files, lease, stack))
                     owners = self._list_owners(plan)
                     mending = Mending(self.store, plan, owners, self._on_wait)
                     if request.retry is not None:
@@ -131,8 +130,7 @@ class Job:
         files = files.identified(self.store, self._on_wait, keep=False)
         units = files.units(self.store, plan.decode.workers)
         changes = find_changes(self.store, list(files.listing), units.fresh)
-        settling = self._make_settling([ROOMY], files, writes=False)
-        known = settling.settle(plan, request.options.rows, settling.is_finished)
+        known = self._settle(plan, [ROOMY], files)
         outlook = outlooks(known, self.store, units, changes)
         return changes, outlook, choose(request, plan, units.all)
 
@@ -163,37 +161,40 @@ class Job:
         plan = make_plan(request.pipeline, request.profile, options, nodes, sets=sets, refuse_idle=not steps, **checked)
         return self._drop_dataset_steps(plan)
 
-    def _make_settling(self, nodes: Sequence[Node], files: RunFiles, *, writes: bool) -> RowSettling:
-        return RowSettling(
-            store=self.store,
-            make_plan=partial(self._make_plan, nodes, writes),
-            find_units=lambda plan: files.units(self.store, plan.decode.workers),
-            writes=writes,
-        )
+    def _settle(
+        self, plan: Plan, nodes: Sequence[Node], files: RunFiles, provide: Callable[[Step, Plan], bool] | None = None
+    ) -> Plan:
+        """Return the plan with the rows of each condition; `provide` runs steps whose tables decide some.
 
-    def _settle(self, plan: Plan, nodes: Sequence[Node], files: RunFiles, lease: Lease, stack: ExitStack) -> Plan:
-        """Return the plan with the rows of each condition, after a pass of the steps whose tables decide some."""
+        Without it nothing is computed and nothing written; conditions stay open if tables are missing.
+        """
+        rows = self._request.options.rows
+        if plan.open or rows is not None:
+            from framekiln.job.row_sets import RowSettling  # loads DuckDB, which few runs need
 
-        def provide(step: Step, needed: Plan) -> bool:
-            self._compute_needed(step, needed, nodes, files, lease, stack)
-            return True
-
-        settling = self._make_settling(nodes, files, writes=True)
-        return with_others(settling.settle(plan, self._request.options.rows, provide), self.store)
+            settling = RowSettling(
+                store=self.store,
+                make_plan=partial(self._make_plan, nodes, provide is not None),
+                find_units=lambda plan: files.units(self.store, plan.decode.workers),
+                writes=provide is not None,
+            )
+            plan = settling.settle(plan, rows, provide or settling.is_finished)
+        return with_others(plan, self.store)
 
     def _compute_needed(
-        self, step: Step, plan: Plan, nodes: Sequence[Node], files: RunFiles, lease: Lease, stack: ExitStack
-    ) -> None:
+        self, nodes: Sequence[Node], files: RunFiles, lease: Lease, stack: ExitStack, step: Step, plan: Plan
+    ) -> bool:
         """Run the steps that decide which rows another step computes, where they are not finished."""
         plan = with_others(plan, self.store)
         tables = [Tables(each, plan, self.store) for each in plan.second]
         why = f"First {', '.join(each.name for each in plan.steps)}, which decide what {step.name} computes."
         work = self._look(plan, nodes, files, tables, first=why)
         if not work.left:
-            return
+            return True
         with self._open(work, lease, stack) as passes:
             passes.first()
             passes.write_tables(tables, unit_rows(plan, Ledger(self.store), work.units, work.wanted))
+        return True
 
     @contextmanager
     def _open(self, work: Workload, lease: Lease, stack: ExitStack) -> Iterator[Passes]:

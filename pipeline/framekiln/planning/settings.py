@@ -26,13 +26,21 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
 
 
+_BOOL, _TEXT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:str"
+
+
 class _UniqueKeys(yaml.SafeLoader):
     """A loader that refuses a key that is twice in one mapping, where YAML would keep the last in silence."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Return a mapping; keys of an anchor that is merged in may be repeated."""
+        """Return a mapping; keys of an anchor that is merged in may be repeated.
+
+        `on` as a key is a word, which YAML 1.1 takes for true.
+        """
         seen = set()
         for key, _ in node.value:
+            if key.tag == _BOOL:
+                key.tag = _TEXT
             name = key.tag, str(key.value)
             if name in seen:
                 raise yaml.constructor.ConstructorError(

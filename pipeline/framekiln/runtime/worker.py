@@ -37,6 +37,7 @@ from framekiln.runtime.parts import Parts, part_of
 from framekiln.runtime.recovery.attempt_log import Attempt, Reporter, begin_attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.recovery.decode_guard import DecodeGuard
+from framekiln.runtime.spared_frames import spare
 from framekiln.runtime.stage_setup import set_up, share_gpu
 from framekiln.runtime.step_results import Outcome, PacketCaller
 
@@ -166,7 +167,7 @@ class Worker:
         if not step.narrowed:
             return NOTHING_SPARED
         rows, failed = self._parts.read_decoded(step, known)
-        return self._chooser.spare([media.media_id for media in unit.media], step.narrowed, rows, failed)
+        return spare(self._chooser, [media.media_id for media in unit.media], step.narrowed, rows, failed)
 
     def _read_stored(self, step: Step, part: Part) -> Outcome | None:
         """Return an earlier result; None if it is missing, or damaged and can be computed here."""

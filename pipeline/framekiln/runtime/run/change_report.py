@@ -27,6 +27,7 @@ from framekiln.runtime.second_pass.table_steps import Tables
 
 UNKNOWN = "computed by an unknown earlier setting"
 Facts = Mapping[str, Any]
+_DIGESTS = ("among", "rows")  # of sets of rows, in the facts of a condition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +165,7 @@ def differences(before: Facts, now: Facts, word: str) -> list[str]:
     pairs = ((key, before.get(key), now.get(key)) for key in ("use", "version"))
     phrases = [f"{key} {old} -> {new}" for key, old, new in pairs if old != new]
     phrases += _compare_settings(word, settings_in_use(before), settings_in_use(now))
-    phrases += _compare_settings("condition", before.get("rows") or {}, now.get("rows") or {})
+    phrases += _compare_conditions(before.get("rows") or {}, now.get("rows") or {})
     weights = [facts.get("weights", []) for facts in (before, now)]
     if weights[0] != weights[1]:
         random = [any(str(one).startswith("random ") for one in each) for each in weights]
@@ -195,6 +196,12 @@ def settings_in_use(facts: Facts) -> Facts:
     except Exception:  # code of another version may raise anything
         return settings
     return {key: used.get(key) if value is None else value for key, value in settings.items()}
+
+
+def _compare_conditions(before: Facts, now: Facts) -> list[str]:
+    words: list[Facts] = [{key: facts[key] for key in facts if key not in _DIGESTS} for facts in (before, now)]
+    phrases = _compare_settings("condition", *words)
+    return phrases or ["other rows are chosen"] * (before != now)
 
 
 def _compare_settings(word: str, before: Facts, now: Facts) -> list[str]:
