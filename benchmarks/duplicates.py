@@ -15,7 +15,7 @@ import time
 import cv2
 import numpy as np
 
-from framekiln_stages.duplicates.hashes import WINDOWS, hash_windows
+from framekiln_stages.duplicates.hashes import VIEWS, WINDOWS, hash_windows
 from framekiln_stages.duplicates.search import FAR, find_near
 from tests.support.media.photos import PHOTOS, photo
 
@@ -52,7 +52,7 @@ def main() -> None:
     for count in (options.pictures // 10, options.pictures):
         hashes = make_hashes(count)
         begin = time.perf_counter()
-        pairs = find_near(hashes, FAR)
+        pairs = find_near(hashes, FAR, range(len(VIEWS)))
         seconds = time.perf_counter() - begin
         found = int(((pairs.distance == 0) & (np.maximum(pairs.first, pairs.second) < 2 * PLANTED)).sum())
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

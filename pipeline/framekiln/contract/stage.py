@@ -205,6 +205,15 @@ class Stage(ABC):
         """
         return None
 
+    def summarize(self, rows: pa.Table, scale: float) -> list[str]:  # noqa: ARG002
+        """First pass: return short facts for the head of the report, such as "3 black frames", beside `finds`.
+
+        Args:
+            rows: `height`, `width` and the columns `outputs` of evenly spaced rows of the run.
+            scale: rows of the run for each of these.
+        """
+        return []
+
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
         """Measure how well results of two runs agree, for `framekiln compare`.
 

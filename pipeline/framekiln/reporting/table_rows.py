@@ -86,6 +86,19 @@ def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_fi
     return Extract(schema=schema, columns=columns, taken=taken, whole=taken == table.rows)
 
 
+def sample(store: Store, table: TableFiles, columns: Sequence[str]) -> tuple[pa.Table, float]:
+    """Return whole values of the rows that `extract` takes, and the rows of the table for each of them."""
+    chosen = spread(list(zip(table.files, table.counts, strict=True)), MOST_FILES)
+    every = max(1, -(-sum(rows for _, rows in chosen) // MOST_ROWS))
+    parts = [
+        pa.Table.from_batches([batch]).take(pa.array(np.arange(0, batch.num_rows, every)))
+        for path, _ in chosen
+        for batch in batches(store, path, columns)
+    ]
+    rows = pa.concat_tables(parts) if parts else pa.table({})
+    return rows, table.rows / max(1, len(rows))
+
+
 def head(store: Store, table: TableFiles, count: int) -> pa.Table:
     """Return the first rows of a table with the columns of its first file; one without columns when it has no file."""
     parts: list[pa.Table] = []

@@ -62,7 +62,7 @@ def find_parts(rows: pa.Table, least_s: float) -> list[Part]:
     first, second = np.minimum(pairs.first, pairs.second), np.maximum(pairs.first, pairs.second)
     film, time = film[looks], time[looks]
     votes = pa.table(
-        {"a": film[first], "b": film[second], "mirrored": pairs.mirrored, "first": first, "second": second}
+        {"a": film[first], "b": film[second], "mirrored": pairs.view, "first": first, "second": second}
     ).filter(film[first] != film[second])
     lasts = np.append(np.flatnonzero(np.diff(film)), len(film) - 1)
     begins = np.append(0, lasts[:-1] + 1)

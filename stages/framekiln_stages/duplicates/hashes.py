@@ -1,8 +1,9 @@
 """Perceptual hashes of pictures and of windows in them: equal for the same picture, close for a changed copy.
 
 A hash has the signs of 128 low frequencies of a picture's cosine transform. Brightness, contrast, colour, size and
-compression change few of them. A mirrored picture has the opposite signs at odd horizontal frequencies, so its hash is
-known without its pixels. A crop has the hash of that window in the whole picture.
+compression change few of them. A mirrored picture has the opposite signs at odd horizontal frequencies, and a turned
+one those with both axes exchanged, so its hash is known without its pixels. A crop has the hash of that window in the
+whole picture.
 
 Shapes: n pictures, w windows, luma uint8 h w; a hash is 16 bytes, a thumbnail 32 by 32 uint8.
 """
@@ -34,8 +35,26 @@ _FREQUENCIES = sorted(
 # Mixed, so that any 20 neighbouring bits have low and high frequencies: a search compares such bits first.
 _ORDER = np.random.default_rng(0).permutation(BITS)
 _ROWS, _COLUMNS = np.array(_FREQUENCIES)[_ORDER].T
-MIRRORED: Bytes = np.packbits(_COLUMNS % 2 == 1)
-"""Bits that a mirrored picture has the other way round."""
+_INDEX = {at: bit for bit, at in enumerate(zip(_ROWS.tolist(), _COLUMNS.tolist(), strict=True))}
+_EXCHANGED = [_INDEX.get((u, v), bit) for (v, u), bit in _INDEX.items()]  # one of 128 has no partner
+VIEWS = ("same", "mirrored", "turned", "upside down")
+"""Ways in which a whole picture is looked for. Turned is by 90 degrees anticlockwise: of two pictures one is."""
+_OPPOSITE = (np.zeros(BITS, np.int64), _COLUMNS, _ROWS, _ROWS + _COLUMNS)  # in each view, where odd
+
+
+def turn_hashes(hashes: Bytes, view: int) -> Bytes:
+    """Return hashes (n 16) of pictures as they are in one of `VIEWS`."""
+    bits = np.unpackbits(hashes, axis=1)
+    if VIEWS[view] == "turned":
+        bits = bits[:, _EXCHANGED]
+    return np.packbits(bits ^ (_OPPOSITE[view] % 2 == 1), axis=1)
+
+
+def turn_pictures(pictures: Bytes, view: int) -> Bytes:
+    """Return pictures (n h w) as they are in one of `VIEWS`."""
+    if VIEWS[view] == "mirrored":
+        return pictures[:, :, ::-1]
+    return np.rot90(pictures, max(0, view - 1), axes=(1, 2))
 
 
 def thumbnail(luma: Bytes) -> Bytes:

@@ -6,13 +6,13 @@ pair that is close is a copy; one that is less close must look alike in its thum
 Shapes: n pictures, w windows, p pairs; a hash is 16 bytes, a thumbnail 32 by 32 uint8.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln_stages.duplicates.hashes import BITS, MIRRORED, SIDE, WINDOWS, Bytes
+from framekiln_stages.duplicates.hashes import BITS, SIDE, VIEWS, WINDOWS, Bytes, turn_hashes, turn_pictures
 
 Ints = NDArray[np.int64]
 
@@ -37,7 +37,7 @@ class Pairs:
     first: Ints  # p, of which `window` shows the second
     second: Ints
     window: Ints  # 0: the whole
-    mirrored: Ints  # 1 where the second is mirrored
+    view: Ints  # of the second: a number of `VIEWS`
     distance: Ints  # bits of 128
 
     def choose(self, which: NDArray[np.bool_] | Ints) -> "Pairs":
@@ -48,7 +48,7 @@ class Pairs:
 def find_copies(hashes: Bytes, thumbnails: Bytes) -> Pairs:
     """Return the pairs of copies among pictures, by the hashes of their windows (n w 16) and thumbnails (n 32 32)."""
     _, lone, place = np.unique(np.ascontiguousarray(hashes[:, 0]).view("V16"), return_index=True, return_inverse=True)
-    pairs = find_near(hashes[lone], FAR)
+    pairs = find_near(hashes[lone], FAR, range(len(VIEWS)))
     sure = pairs.distance <= SURE
     doubtful = pairs.choose(np.flatnonzero(~sure))
     alike = correlate(doubtful, thumbnails[lone])
@@ -60,30 +60,34 @@ def find_copies(hashes: Bytes, thumbnails: Bytes) -> Pairs:
         first=np.concatenate((lone[pairs.first], lone[place.ravel()[same]])),
         second=np.concatenate((lone[pairs.second], same)),
         window=np.concatenate((pairs.window, none)),
-        mirrored=np.concatenate((pairs.mirrored, none)),
+        view=np.concatenate((pairs.view, none)),
         distance=np.concatenate((pairs.distance, none)),
     )
 
 
-def find_near(hashes: Bytes, most: int) -> Pairs:
-    """Return the pairs whose hashes (n w 16) differ in at most `most` bits, each with its nearest window."""
-    found = list(_search(hashes, most))
+def find_near(hashes: Bytes, most: int, looks: Sequence[int] = (0, 1)) -> Pairs:
+    """Return the pairs whose hashes (n w 16) differ in at most `most` bits, each with its nearest window and view.
+
+    `looks`: numbers of `VIEWS`, of which windows are looked for as they are.
+    """
+    found = list(_search(hashes, most, looks))
     none = np.empty(0, np.int64)
     every = Pairs(
         **{name: np.concatenate([none, *(getattr(part, name) for part in found)]) for name in Pairs.__annotations__}
     )
     low, high = np.minimum(every.first, every.second), np.maximum(every.first, every.second)
-    order = np.lexsort((every.window, every.distance, high, low))
+    order = np.lexsort((every.view, every.window, every.distance, high, low))
     fresh = np.ones(len(order), np.bool_)
     fresh[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
     return every.choose(order[fresh])
 
 
-def _search(hashes: Bytes, most: int) -> Iterator[Pairs]:
-    """Yield pairs by each band: a picture with its windows or mirrored, and others whole."""
+def _search(hashes: Bytes, most: int, looks: Sequence[int]) -> Iterator[Pairs]:
+    """Yield pairs by each band: a picture with its windows, mirrored or turned, and others whole."""
     width = int(np.clip(np.ceil(np.log2(max(len(hashes), 2))), NARROW, WIDE))
-    words, mirror = (np.ascontiguousarray(part).view(">u8").astype(np.uint64) for part in (hashes, MIRRORED))
-    whole = np.ascontiguousarray(words[:, 0])
+    views = [hashes if view == 0 else turn_hashes(hashes[:, 0], view)[:, None] for view in looks]
+    words = [np.ascontiguousarray(part).view(">u8").astype(np.uint64) for part in views]
+    whole = np.ascontiguousarray(words[0][:, 0])
     step = STEP if len(hashes) < MANY else 2 * STEP
     for at in range(0, BITS - width + 1, step):
         keys = _read_band(whole, at, width)
@@ -91,8 +95,7 @@ def _search(hashes: Bytes, most: int) -> Iterator[Pairs]:
         edges = np.searchsorted(keys[order], np.arange((1 << width) + 1, dtype=np.uint64)).astype(np.int32)
         sizes = np.minimum(np.diff(edges), CROWDED)
         for start in range(0, len(hashes), CHUNK):
-            part = words[start : start + CHUNK]
-            for mirrored, looked in ((0, part), (1, part[:, :1] ^ mirror)):
+            for view, looked in zip(looks, (part[start : start + CHUNK] for part in words), strict=True):
                 key = _read_band(looked, at, width).ravel()
                 hit = np.flatnonzero(sizes[key])
                 begin, size = edges[key[hit]], sizes[key[hit]]
@@ -105,7 +108,7 @@ def _search(hashes: Bytes, most: int) -> Iterator[Pairs]:
                     first=own[near] + start,
                     second=other[near],
                     window=window[near],
-                    mirrored=np.full(len(near), mirrored),
+                    view=np.full(len(near), view),
                     distance=distance[near],
                 )
 
@@ -126,10 +129,10 @@ def correlate(pairs: Pairs, thumbnails: Bytes) -> NDArray[np.float32]:
     """Return how alike the window of the first and the whole of the second are, -1 to 1, at 16 by 16 px."""
     alike = np.empty(len(pairs.first), np.float32)
     for window in np.unique(pairs.window):
-        for mirrored in (False, True):
-            at = np.flatnonzero((pairs.window == window) & (pairs.mirrored == mirrored))
+        for view in range(len(VIEWS)):
+            at = np.flatnonzero((pairs.window == window) & (pairs.view == view))
             for part in np.array_split(at, max(1, len(at) // CHUNK)):
-                first = _cut(thumbnails[pairs.first[part]], int(window))[:, :, :: -1 if mirrored else 1]
+                first = _cut(turn_pictures(thumbnails[pairs.first[part]], view), int(window))
                 second = _cut(thumbnails[pairs.second[part]], 0)
                 alike[part] = (_normalise(first) * _normalise(second)).sum(axis=(1, 2))
     return alike

@@ -1,7 +1,8 @@
 """Groups of copies among the photos of a run, and parts of films that are in other films too.
 
-A copy is the same picture: re-encoded, resized, recoloured, with bars, a logo or text, mirrored, or cropped by up to a
-tenth of its sides, but not mirrored and cropped. Frames of a burst are copies if they look so.
+A copy is the same picture: re-encoded, resized, recoloured, with bars, a logo or text, and mirrored, turned by 90, 180
+or 270 degrees, or cropped by up to a tenth of its sides, but not two of these. Frames of a burst are copies if they
+look so.
 
 Shapes: n photos, p pairs.
 """
@@ -18,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, NonNegative, Scope, Stage, Table, field
 from framekiln_stages.duplicates.best import Copies
 from framekiln_stages.duplicates.films import FILMS, choose_kept, find_parts
-from framekiln_stages.duplicates.hashes import SIDE, WINDOWS, Bytes
+from framekiln_stages.duplicates.hashes import SIDE, VIEWS, WINDOWS, Bytes
 from framekiln_stages.duplicates.search import Pairs, find_copies
 
 COPIES = pa.schema(
@@ -35,7 +36,12 @@ COPIES = pa.schema(
             nullable=False,
         ),
         field("copy_of", pa.string(), "media_id of the one to keep; null for itself"),
-        field("kind", pa.string(), "of the nearest copy: same, mirrored or crop", nullable=False),
+        field(
+            "kind",
+            pa.string(),
+            "of the nearest copy: same, crop, mirrored, or turned 90, 180 or 270 (degrees)",
+            nullable=False,
+        ),
         field("distance", pa.int32(), "bits of 128 in which it differs from its nearest copy", nullable=False),
     ]
 )
@@ -45,10 +51,10 @@ class Duplicates(Stage):
     """Groups of copies of photos with the best of each, and parts that films share."""
 
     finds = (
-        ("duplicates", "photo that has copies", "photos that have copies"),
+        ("duplicates", "photo with copies", "photos with copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 2  # 2: which film to keep, enlarged copies
+    version = 2  # 2: which film to keep, enlarged copies, turned ones
     scope = Scope.DATASET
     inputs = (
         *("media_id", "frame_index", "media_type", "time_s", "height", "width"),
@@ -106,7 +112,7 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
     links = coo_matrix((np.ones(len(pairs.first)), (pairs.first, pairs.second)), shape=(n, n))
     _, labels = connected_components(links, directed=False)
     nearest: dict[int, tuple[int, str]] = {}
-    kinds = np.where(pairs.mirrored == 1, "mirrored", np.where(pairs.window > 0, "crop", "same"))
+    kinds = np.where(pairs.window > 0, "crop", np.array(VIEWS)[pairs.view])
     for ends in (pairs.first, pairs.second):
         for at, distance, kind in zip(ends.tolist(), pairs.distance.tolist(), kinds.tolist(), strict=True):
             nearest[at] = min(nearest.get(at, (129, "")), (distance, kind))

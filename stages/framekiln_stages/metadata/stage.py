@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from framekiln.contract import Drawing, Stage, field
 from framekiln_stages.metadata import values
@@ -93,6 +94,16 @@ class Metadata(Stage):
                     known[key] = describe(dict(key))
                 rows.append(known[key])
         return pa.Table.from_pylist(rows, schema=OUTPUTS)
+
+    def summarize(self, rows: pa.Table, scale: float) -> list[str]:
+        """Return from when to when the frames are."""
+        times = rows["taken_at"].drop_null()
+        if not len(times):
+            return ["none says when it was taken"]
+        first, last = (f"{value.day} {value:%B %Y}" for value in pc.min_max(times).as_py().values())
+        unknown = round(scale * rows["taken_at"].null_count)
+        without = f" ({unknown:,} frames do not say)" if unknown else ""
+        return [f"taken {f'on {first}' if first == last else f'from {first} to {last}'}{without}"]
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         """Return time and camera as caption."""

@@ -47,14 +47,28 @@ def test_the_run_comes_first(store, folder):
 
 
 class Finding(Marked):
-    finds = (("things", "thing", "things"), ("jumps", "light jump", "light jumps"), ("gone", "x", "x"))
+    finds = (
+        *(("things", "thing", "things"), ("jumps", "light jump", "light jumps"), ("gone", "x", "x")),
+        *(("spans", "span", "spans"), ("cuts", "cut", "cuts")),
+    )
+
+    def summarize(self, rows, scale):
+        return [f"{scale * len(rows):.0f} rows of {rows['width'][0]} px"]
 
 
 def test_findings_come_first_and_what_to_try_after_them(folder, tmp_path):
     store = output(folder, tmp_path / "out", steps={"marked": step(use=f"{__name__}:Finding")})
     store.write_table("jumps/a.parquet", pa.table({"media_id": ["photo0.png"]}))
+    for name in ("spans", "cuts"):
+        store.write_table(f"{name}/a.parquet", pa.table({"media_id": pa.array([], pa.string())}))
     html = page(store)
-    order = ["12 things, 1 light jump.", "All went well", ">What to try", 'id="found"', 'id="time"']
+    order = [
+        "12 things, 1 light jump; 12 rows of 8 px. No spans, no cuts.",
+        "All went well",
+        ">What to try",
+        'id="found"',
+        'id="time"',
+    ]
     places = [html.index(words) for words in order]
     assert places == sorted(places)
 

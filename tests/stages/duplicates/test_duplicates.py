@@ -51,6 +51,9 @@ CHANGES = {
         "crop",
     ),  # a bar that is not cut, as the photo is dark there: its window is nearest
     "mirrored": (lambda image: np.ascontiguousarray(image[:, ::-1]), "mirrored"),
+    "turned left": (np.rot90, "turned"),
+    "turned right": (lambda image: np.rot90(image, 3), "turned"),
+    "upside down": (lambda image: np.rot90(image, 2), "upside down"),
     "cropped": (lambda image: crop(image, 0.03, 0.08), "crop"),
     "narrow": (lambda image: image[:, round(0.1 * image.shape[1]) :], "crop"),
 }

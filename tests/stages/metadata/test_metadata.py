@@ -215,3 +215,11 @@ def test_flipped_bytes_of_tags_lose_tags_alone(seed, tmp_path):
         content[place] = rng.integers(0, 256)
     row = read(tmp_path, bytes(content))
     assert set(row) == set(NULL)
+
+
+def test_the_report_says_from_when_to_when():
+    times = [datetime(2021, 5, 3, 9), None, datetime(2023, 6, 4, 8)]
+    rows = pa.table({"taken_at": pa.array(times, pa.timestamp("us"))})
+    assert Metadata().summarize(rows, 2.0) == ["taken from 3 May 2021 to 4 June 2023 (2 frames do not say)"]
+    assert Metadata().summarize(rows.slice(0, 1), 1.0) == ["taken on 3 May 2021"]
+    assert Metadata().summarize(rows.slice(1, 1), 1.0) == ["none says when it was taken"]

@@ -198,3 +198,20 @@ def test_any_picture_has_values_in_their_ranges(image, even):
 def test_a_wrong_pixel_column_is_refused():
     with pytest.raises(ValueError, match="pixels"):
         Quality.Config(pixels="frames")
+
+
+def test_the_report_counts_what_is_left_out_first():
+    bars, none = {"top": 9, "bottom": 0, "left": 0, "right": 0}, {"top": 0, "bottom": 0, "left": 0, "right": 0}
+    frames = [
+        (True, True, None, None),
+        (False, True, 90.0, none),
+        (False, False, 24.0, bars),
+        (False, False, 25.0, none),
+    ]
+    rows = [
+        {"height": 100, "width": 200, "is_black": black, "is_uniform": even, "sharpness": sharp, "bars": around}
+        for black, even, sharp, around in frames
+    ]
+    table = pa.Table.from_pylist(rows)
+    assert Quality().summarize(table, 10.0) == ["frames: 10 black, 10 of one tone, 10 blurred, 10 with black bars"]
+    assert Quality().summarize(table.slice(3), 1.0) == []

@@ -94,7 +94,7 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "more_error_groups": groups[MOST_GROUPS:],
         "tables": tables,
         "sheets": [table for table in tables if table.sheets],
-        "found": summary.found(tables, stages),
+        "found": summary.found(store, tables, stages),
         "missing_code": [name for name in record["steps"] if name not in stages],
         "errors_url": store.url(ERRORS),
         "run_url": store.url(RUN_RECORD),

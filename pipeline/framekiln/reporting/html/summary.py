@@ -14,6 +14,7 @@ from framekiln.output.object_store import Store
 from framekiln.reporting.html.tables import ErrorGroup, TableView, unread_files
 from framekiln.reporting.kit.texts import MISSING, Column, TextTable, count, duration, moment, number, words
 from framekiln.reporting.plan_facts import chosen_rows, fetching
+from framekiln.reporting.table_rows import find_table, sample
 from framekiln.runtime.run.progress import FINISHED, unfinished
 from framekiln.runtime.run.request import recorded_inputs
 from framekiln.weights.resolver import default_lock
@@ -42,12 +43,23 @@ def outcome(record: Mapping[str, Any], frames: int, groups: Sequence[ErrorGroup]
     return f"{good}; {'; '.join(parts)}.", "mixed"
 
 
-def found(tables: Sequence[TableView], stages: Mapping[str, Stage]) -> str:
-    """Return what the steps found, as in "85 faces, 2 people, 1 light jump"; empty without such steps."""
+def found(store: Store, tables: Sequence[TableView], stages: Mapping[str, Stage]) -> str:
+    """Return what the steps found, as in "85 faces, 2 people; frames: 3 black. No light jumps."; empty without any."""
     totals = {name: items for table in tables[:1] for name, items in table.items.items()}
     totals |= {table.name: table.rows for table in tables[1:]}
-    things = [thing for stage in stages.values() for thing in stage.finds]
-    return ", ".join(count(totals[key], one, many) for key, one, many in things if key in totals)
+    things = [thing for stage in stages.values() for thing in stage.finds if thing[0] in totals]
+    some = ", ".join(count(totals[key], one, many) for key, one, many in things if totals[key])
+    none = ", no ".join(many for key, _, many in things if not totals[key])
+    told = [some] * bool(some) + [text for stage in stages.values() for text in _summarize(store, stage)]
+    return " ".join([f"{'; '.join(told)}."] * bool(told) + [f"No {none}."] * bool(none))
+
+
+def _summarize(store: Store, stage: Stage) -> list[str]:
+    if type(stage).summarize is Stage.summarize:
+        return []
+    columns = ["height", "width", *stage.outputs.names]
+    rows, scale = sample(store, find_table(store, FRAMES), columns)
+    return stage.summarize(rows, scale) if len(rows) else []
 
 
 def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence[ErrorGroup]) -> dict[str, str]:
