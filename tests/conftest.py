@@ -76,7 +76,7 @@ def shared_ray():
 @pytest.fixture
 def machines(request):
     """The machines of a test's runs: those of a Ray for `engine` ray and `on_ray`, else this one."""
-    for name in {"engine", "on_ray"} & set(request.fixturenames):
+    for name in {"engine", "on_ray", "local"} & set(request.fixturenames):
         request.getfixturevalue(name)  # which sets the variable
     if os.environ.get("FRAMEKILN_ENGINE") == "ray":
         return request.getfixturevalue("shared_ray")
@@ -96,6 +96,12 @@ def engine(request, monkeypatch):
 def on_ray(monkeypatch):
     """Runs on Ray, however small."""
     monkeypatch.setenv("FRAMEKILN_ENGINE", "ray")
+
+
+@pytest.fixture
+def local(monkeypatch):
+    """Runs without Ray: of what an engine has no part in."""
+    monkeypatch.setenv("FRAMEKILN_ENGINE", "local")
 
 
 @pytest.fixture

@@ -9,12 +9,6 @@ from tests.support.media.collections_factory import collection
 from tests.toys.functions import brightness
 
 
-@pytest.fixture
-def local(monkeypatch):
-    """Runs without Ray."""
-    monkeypatch.setenv("FRAMEKILN_ENGINE", "local")
-
-
 @pytest.fixture(scope="session")
 def media(tmp_path_factory):
     """Six photos, a clip of 30 frames, and a file that is no media."""

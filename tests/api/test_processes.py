@@ -35,9 +35,12 @@ import os, signal, sys, threading, time
 from pathlib import Path
 import framekiln, pyarrow as pa
 
+GATE = Path(sys.argv[2] + ".interrupted")
+
 @framekiln.stage(inputs="frame_index", outputs={"number": pa.int64()})
 def number(frame_index):
-    time.sleep(0.3)
+    while frame_index and not GATE.exists():
+        time.sleep(0.02)
     return frame_index
 
 def interrupt():
@@ -52,6 +55,7 @@ try:
     sys.exit("it was not interrupted")
 except KeyboardInterrupt:
     print("interrupted")
+GATE.touch()
 print(framekiln.run(sys.argv[1], sys.argv[2], pipeline=steps, stages=["crc", number]).summary.frames)
 """
 

@@ -9,6 +9,7 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from framekiln.media.samples import photos
@@ -39,7 +40,9 @@ def run(*command, cwd, **env):
     )
 
 
-def built_wheel(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
     built = run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT, cwd=folder)
     if "No matching distribution found for hatchling" in built.stderr:
         pytest.skip("pip has no package index here to build a wheel with")
@@ -48,22 +51,23 @@ def built_wheel(folder: Path) -> Path:
     return wheel
 
 
-def test_a_wheel_installs_our_own_names_only(tmp_path):
-    with zipfile.ZipFile(built_wheel(tmp_path)) as wheel:
-        names = wheel.namelist()
+def test_a_wheel_installs_our_own_names_only(wheel):
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"framekiln", "framekiln_stages"}
     assert "framekiln/manifests/pipeline.yaml" in names and "framekiln/py.typed" in names
 
 
-@pytest.fixture(params=["wheel", "editable"])
-def python(request, tmp_path):
+@pytest.fixture(scope="module", params=["wheel", "editable"])
+def python(request, tmp_path_factory):
     """Python of an environment in which Framekiln is installed; its dependencies are this environment's."""
-    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
-    path = tmp_path / "venv" / "bin" / "python"
-    site = Path(run(path, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).stdout.strip())
-    what = [built_wheel(tmp_path)] if request.param == "wheel" else ["-e", ROOT]
-    done = run(sys.executable, "-m", "pip", "--python", path, "install", "-q", "--no-deps", *what, cwd=tmp_path)
+    folder = tmp_path_factory.mktemp(request.param)
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
+    path = folder / "venv" / "bin" / "python"
+    site = Path(run(path, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).stdout.strip())
+    what = [request.getfixturevalue("wheel")] if request.param == "wheel" else ["-e", ROOT]
+    done = run(sys.executable, "-m", "pip", "--python", path, "install", "-q", "--no-deps", *what, cwd=folder)
     if "No matching distribution found for hatchling" in done.stderr:
         pytest.skip("pip has no package index here to install with")
     assert done.returncode == 0, done.stderr
@@ -87,18 +91,22 @@ def project(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("path", ["", "project"], ids=["no path", "on PYTHONPATH"])
-def test_the_users_own_names_stand_beside_ours(python, project, path, engine):
-    env = {"PYTHONPATH": str(project)} if path else {}
+# Each two of an installation, an engine and a path meet once.
+@pytest.mark.parametrize(
+    ("python", "engine", "path"),
+    [("wheel", "local", "project"), ("wheel", "ray", ""), ("editable", "local", ""), ("editable", "ray", "project")],
+    indirect=["python"],
+)
+def test_the_users_own_names_stand_beside_ours(python, project, engine, path):
+    env = {"FRAMEKILN_ENGINE": engine} | ({"PYTHONPATH": str(project)} if path else {})
     command = python.parent / "framekiln"
     words = ("run", "-i", "in", "-o", "out", "--pipeline", "mine.yaml")
     done = run(command, *words, cwd=project, **env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert run(command, "--version", cwd=project, **env).stdout.startswith("framekiln ")
-    columns = "['media_id', 'red', 'exposure']"
-    code = f"import pyarrow.parquet as p; print(p.read_table('out/frames').select({columns}).to_pylist())"
-    result = run(python, "-c", code, cwd=project).stdout
-    assert "china.jpg" in result and "None" not in result and (project / "out" / "report.html").exists()
+    (frame,) = pq.read_table(project / "out" / "frames").to_pylist()
+    assert frame["media_id"] == "china.jpg" and None not in (frame["red"], frame["exposure"])
+    assert (project / "out" / "report.html").exists()
     api = "import framekiln; out = framekiln.run('in', 'out2', pipeline='mine.yaml'); print(out.summary.frames)"
     done = run(python, "-c", api, cwd=project, **env)
     assert done.stdout.strip() == "1", done.stderr

@@ -30,11 +30,11 @@ from tests.support.runs.units import ensure_units
 
 __all__ = ["small"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("collections", [60, pytest.param(200, marks=pytest.mark.chaos)])
+@pytest.mark.parametrize("collections", [28, pytest.param(200, marks=pytest.mark.chaos)])
 def test_random_collections_arrive_whole(tmp_path, machines, engine, collections):
     rng = np.random.default_rng(7)
     truth: dict[str, int] = {}
@@ -117,7 +117,6 @@ def check_collections(ledger, store, made, units, truth, seeds, clip_frames):
             assert row["call_rows"] == lengths[row["clip_index"]] + more
 
 
-@pytest.mark.heavy
 def test_a_unit_is_finished_before_its_last_packet_is_handed_on(small, tmp_path):
     made = make_plan(order("", "", {"crc": ("Checksum", {})}).pipeline, ProfileFile(), PlanOptions(), [ROOMY])
     store, media = Store(str(tmp_path / "out")), list_media(str(small))
@@ -133,7 +132,7 @@ def test_a_unit_is_finished_before_its_last_packet_is_handed_on(small, tmp_path)
 
 
 @pytest.mark.heavy
-def test_hostile_names_travel(tmp_path, machines):
+def test_hostile_names_travel(tmp_path, machines, on_ray):
     names = ["a b.png", "new\nline.png", "right\u202eto left.png", "100%.png", "<b>&.png", "ünï.png"]
     for i, name in enumerate(names):
         photo(tmp_path / "in" / name, i)
@@ -147,7 +146,7 @@ def test_hostile_names_travel(tmp_path, machines):
 
 
 @pytest.mark.heavy
-def test_steps_in_one_process_say_what_they_say_apart(small, tmp_path):
+def test_steps_in_one_process_say_what_they_say_apart(small, tmp_path, machines, on_ray):
     apart = order(small, tmp_path / "apart", ALL)
     entries = {name: {"group": "card"} for name in ("crc", "near", "twice")}
     together = replace(apart, output=str(tmp_path / "together"), profile=ProfileFile.model_validate({"steps": entries}))
@@ -162,12 +161,12 @@ def test_steps_in_one_process_say_what_they_say_apart(small, tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_model_has_processes_of_its_own(collection, tmp_path, machines):
+def test_a_model_has_processes_of_its_own(collection, tmp_path, machines, on_ray):
     shared = ProfileFile.model_validate(
         {"defaults": {"workers": "auto"}}
     )  # as many as decode workers: in their process
     whole = order(collection, tmp_path / "out", {}, missing_weights="skip", stages=("lighting", "pose"))
-    whole = replace(whole, pipeline=read_pipeline(None), profile=shared, engine="ray")
+    whole = replace(whole, pipeline=read_pipeline(None), profile=shared)
     steps = Job(whole).run().figures.steps
     assert steps["decode"].workers & steps["lighting"].workers == steps["decode"].workers
     assert not steps["decode"].workers & steps["pose"].workers
@@ -179,7 +178,7 @@ def test_a_model_has_processes_of_its_own(collection, tmp_path, machines):
 # Tables
 
 
-def test_tables_of_both_passes(small, tmp_path, machines):
+def test_tables_of_both_passes(small, tmp_path, machines, engine):
     result = Job(order(small, tmp_path / "out", ALL)).run()
     frames = table(tmp_path / "out", FRAMES)
     assert result.frames == frames.num_rows == 36
@@ -193,7 +192,7 @@ def test_tables_of_both_passes(small, tmp_path, machines):
 
 
 @pytest.mark.heavy
-def test_tables_of_steps_before_are_given_file_by_file(small, tmp_path, machines):
+def test_tables_of_steps_before_are_given_file_by_file(small, tmp_path, machines, local):
     out = tmp_path / "out"
     steps = {"total": ("Total", {}), "share": ("Shares", {}), **ALL}
     Job(order(small, out, steps)).run()

@@ -14,10 +14,10 @@ from tests.support.runs.engine_factory import ALL, order, small, table
 
 __all__ = ["small"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
+pytestmark = pytest.mark.slow
 
 
-def test_a_row_that_makes_a_stage_raise_is_alone_to_blame(small, tmp_path, machines):
+def test_a_row_that_makes_a_stage_raise_is_alone_to_blame(small, tmp_path, machines, engine):
     out = tmp_path / "out"
     result = Job(order(small, out, {"crc": ("Picky", {"refuse": (3, 17)}), "twice": ("Double", {})})).run()
     frames = table(out, FRAMES)
@@ -32,7 +32,7 @@ def test_a_row_that_makes_a_stage_raise_is_alone_to_blame(small, tmp_path, machi
     assert result.errors == {"ValueError": 2}
 
 
-def test_bad_files_are_lines_in_errors(small, tmp_path, machines):
+def test_bad_files_are_lines_in_errors(small, tmp_path, machines, engine):
     (small / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"x" * 40)
     (small / "empty.jpg").write_bytes(b"")  # the only one of its unit
     result = Job(order(small, tmp_path / "out", ALL)).run()
@@ -43,7 +43,7 @@ def test_bad_files_are_lines_in_errors(small, tmp_path, machines):
 
 
 @pytest.mark.heavy
-def test_errors_beside_random_weights_are_marked_too(small, tmp_path):
+def test_errors_beside_random_weights_are_marked_too(small, tmp_path, local):
     steps = {"picky": ("Picky", {"refuse": (3,)}), "seeded": ("Seeded", {})}
     Job(order(small, tmp_path / "out", steps, missing_weights="dummy")).run()
     store = Store(str(tmp_path / "out"))
@@ -51,7 +51,7 @@ def test_errors_beside_random_weights_are_marked_too(small, tmp_path):
     assert tables and all(one.schema.metadata[DUMMY.encode()] == b"seeded" for one in tables)
 
 
-def test_a_stage_that_lies_stops_the_run(small, tmp_path, machines):
+def test_a_stage_that_lies_stops_the_run(small, tmp_path, machines, engine):
     with pytest.raises(ContractError) as error:
         Job(order(small, tmp_path / "out", {"liar": ("Liar", {})})).run()
     assert error.value.code == "FK-UNDECLARED-COLUMNS"
@@ -60,7 +60,7 @@ def test_a_stage_that_lies_stops_the_run(small, tmp_path, machines):
 
 
 @pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.heavy), "cuda"])  # a task, a process
-def test_a_stage_that_cannot_be_set_up_stops_the_run_in_one_sentence(small, tmp_path, machines, device, capfd):
+def test_a_stage_that_cannot_be_set_up_stops_the_run_in_one_sentence(small, tmp_path, machines, engine, device, capfd):
     wanted = order(small, tmp_path / "out", {"odd": ("Unready", {})}, device=device, settings=("odd.gpus=0",))
     with pytest.raises(SetupError) as error:
         Job(wanted).run()

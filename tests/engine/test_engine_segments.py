@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,7 @@ from tests.support.media.media_factory import packets_of, rows_of
 from tests.support.media.segmented_films import FRAMES, WHOLE, damage, sample_film
 from tests.support.runs.units import ensure_units
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
+pytestmark = pytest.mark.slow
 
 STEPS = {"crc": {"use": "tests.toys:Checksum"}, "near": {"use": "tests.toys:Neighbours"}}
 
@@ -45,7 +46,7 @@ def plan(tmp_path, machines) -> Plan:
 
 
 @pytest.fixture
-def run(plan, engine) -> Callable[[Path, Path], list[Unit]]:
+def run(plan) -> Callable[[Path, Path], list[Unit]]:
     """The first pass of a run: a call takes its input and output, and returns units that were not done before."""
 
     def call(folder: Path, out: Path) -> list[Unit]:
@@ -55,7 +56,7 @@ def run(plan, engine) -> Callable[[Path, Path], list[Unit]]:
         pending = [unit for unit in units if unit.name not in done]
         context = RunContext(plan=plan, store=store, on_events=lambda _: None)
         if pending:  # a run calls no engine for nothing
-            with opened(engine, context, ahead=[], stop=pytest.fail) as running:
+            with opened(os.environ["FRAMEKILN_ENGINE"], context, ahead=[], stop=pytest.fail) as running:
                 running.first_pass(0, pending, Ledger(store))
         return pending
 
@@ -82,7 +83,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_film_in_segments_has_the_rows_of_one_in_one_go(folder, tmp_path, plan, run):
+def test_a_film_in_segments_has_the_rows_of_one_in_one_go(engine, folder, tmp_path, plan, run):
     run(folder, tmp_path / "out")
     decoded = table(plan, folder, tmp_path / "out").to_pylist()
     whole = [row for packet in packets_of(folder, segment_frames=WHOLE) for row in rows_of(packet)]
@@ -98,7 +99,7 @@ def test_a_film_in_segments_has_the_rows_of_one_in_one_go(folder, tmp_path, plan
 
 
 @pytest.mark.heavy
-def test_only_segments_that_are_not_done_are_decoded_again(folder, tmp_path, plan, run):
+def test_only_segments_that_are_not_done_are_decoded_again(local, folder, tmp_path, plan, run):
     run(folder, tmp_path / "out")
     before = table(plan, folder, tmp_path / "out")
     parts = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / COLUMNS).glob("*/*.parquet")}
@@ -114,7 +115,7 @@ def test_only_segments_that_are_not_done_are_decoded_again(folder, tmp_path, pla
 
 
 @pytest.mark.heavy
-def test_damage_costs_its_own_rows_only(folder, tmp_path, plan, run):
+def test_damage_costs_its_own_rows_only(local, folder, tmp_path, plan, run):
     run(folder, tmp_path / "whole")
     before = table(plan, folder, tmp_path / "whole").to_pylist()
     damage(sample_film("b-frames"), folder / "film.mov", 20, 42)  # a whole segment and parts of its neighbours

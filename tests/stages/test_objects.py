@@ -66,10 +66,10 @@ def expected(kind: str, make=reference.model, frames: int = FRAMES) -> list[tupl
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("kind", ["point", "box", "mask", "both"])
+@pytest.mark.parametrize("kind", ["point", "box", "both"])
 def test_masks_equal_the_session_without_forgetting(kind):
     tracker = Tracker(reference.model(), Placement())
-    for prompt in {"point": [POINT], "box": [BOX], "mask": [patch(film()[0])]}.get(kind, [POINT, patch(film()[0])]):
+    for prompt in {"point": [POINT], "box": [BOX], "both": [POINT, patch(film()[0])]}[kind]:
         tracker.add(prompt)
     for image, (logits, scores) in zip(film(), expected(kind), strict=True):
         found, seen = tracker.track(image)

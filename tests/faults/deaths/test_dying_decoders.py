@@ -64,15 +64,9 @@ def test_a_child_finds_how_far_a_file_can_be_read(media, monkeypatch):
 
 @pytest.mark.heavy
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "culprits", [("fatal.mp4",), pytest.param(tuple(FATES), marks=pytest.mark.heavy)], ids=["film", "all"]
-)
-def test_files_that_kill_decoders_are_isolated(media, tmp_path, culprits):
-    for name in FATES.keys() - set(culprits):
-        (media / name).unlink()
+def test_files_that_kill_decoders_are_isolated(media, tmp_path):
     (tmp_path / "pipeline.yaml").write_text("steps: {crc: {use: 'tests.toys:Checksum'}}\n")
-    patience = 5 if "photo4.png" in culprits else 300  # a decoder that works meets it on a busy machine too
-    (tmp_path / "profile.yaml").write_text(f"decode: {{workers: 1, timeout_s: {patience}}}\n")
+    (tmp_path / "profile.yaml").write_text("decode: {workers: 1, timeout_s: 5}\n")
     words = ["--pipeline", "pipeline.yaml", "--profile", "profile.yaml", "--input", "in", "--output", "out"]
     done = subprocess.run(
         [sys.executable, "-m", "framekiln", "run", *words],
@@ -87,7 +81,7 @@ def test_files_that_kill_decoders_are_isolated(media, tmp_path, culprits):
     names = ["fatal.mp4"] * 21 + [f"photo{i}.png" for i in (0, 1, 3, 5)]
     assert [row["media_id"] for row in frames] == names and all(row["crc"] is not None for row in frames)
     errors = {row["media_id"]: row for row in table(tmp_path / "out", ERRORS).to_pylist()}
-    assert errors.keys() == set(culprits)
+    assert errors.keys() == FATES.keys()
     for name, error in errors.items():
         kind, frame, words = FATES[name]
         assert (error["kind"], error["frame_index"]) == (kind, frame) and words in error["message"]

@@ -8,12 +8,13 @@ import pytest
 
 from framekiln.contract.errors import SetupError
 from framekiln.contract.output_names import ERRORS, FRAMES
+from framekiln.engine.local import engine as local_engine
 from framekiln.engine.ray import death_watch
 from framekiln.job import Job
 from tests.support.media.collections_factory import collection
 from tests.support.runs.engine_factory import request, rows, table
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -67,8 +68,16 @@ def check(out, column, how, culprits):
     assert all(e["input"].endswith("in/clip.png") for e in lines) and len({e["fingerprint"] for e in lines}) == 1
 
 
-@pytest.mark.parametrize("ways", [("kill",), pytest.param(("kill", "gpu"), marks=pytest.mark.heavy)], ids="+".join)
-def test_what_kills_is_set_aside_and_nothing_else(media, tmp_path, machines, ways):
+@pytest.mark.parametrize(
+    ("engine", "ways"),
+    [
+        ("local", ("kill",)),
+        *(pytest.param(name, ("kill", "gpu"), marks=pytest.mark.heavy) for name in ("local", "ray")),
+    ],
+    indirect=["engine"],
+    ids=["local-kill", "local-kill+gpu", "ray-kill+gpu"],
+)
+def test_what_kills_is_set_aside_and_nothing_else(engine, media, tmp_path, machines, ways):
     cases = {how: (device, culprits[:1]) for how, device, culprits in CASES if how in ways}
     steps = {how: ("Poison", {"frames": culprits, "how": how, "column": how}) for how, (_, culprits) in cases.items()}
     steps |= {"fine": ("Poison", {"column": "fine"}), "sizes": ("PoisonFile", {"files": ("photo3.png",)})}
@@ -87,7 +96,7 @@ def test_what_kills_is_set_aside_and_nothing_else(media, tmp_path, machines, way
 
 @pytest.mark.chaos
 @pytest.mark.parametrize(("how", "device", "culprits"), CASES, ids=[f"{c[0]}-{c[1]}" for c in CASES])
-def test_each_way_to_die(media, tmp_path, machines, how, device, culprits):
+def test_each_way_to_die(engine, media, tmp_path, machines, how, device, culprits):
     steps = {how: ("Poison", {"frames": culprits, "how": how, "column": how}), "fine": ("Poison", {"column": "fine"})}
     Job(order(media, tmp_path / "out", steps, {"steps": {how: place(how, device)}})).run()
     check(tmp_path / "out", how, how, culprits)
@@ -95,7 +104,7 @@ def test_each_way_to_die(media, tmp_path, machines, how, device, culprits):
 
 
 @pytest.mark.chaos
-def test_a_clip_that_kills_is_one_piece(media, tmp_path, machines):
+def test_a_clip_that_kills_is_one_piece(engine, media, tmp_path, machines):
     Job(order(media, tmp_path / "out", {"bad": ("PoisonClip", {"frames": (7,)})})).run()
     frames = table(tmp_path / "out", FRAMES)
     assert frames["tenfold"].to_pylist() == [*[None] * 30, *[0] * 5]
@@ -103,7 +112,7 @@ def test_a_clip_that_kills_is_one_piece(media, tmp_path, machines):
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.chaos)])
-def test_two_deaths_from_outside_cost_no_row(media, tmp_path, machines, device):
+def test_two_deaths_from_outside_cost_no_row(engine, media, tmp_path, machines, device):
     (tmp_path / "log").mkdir()
     steps = {"hit": ("Poison", {"frames": (12,), "how": "kill", "times": 2, "log": str(tmp_path / "log")})}
     done = Job(order(media, tmp_path / "out", steps, {"steps": {"hit": {"device": device, "gpus": 0.0}}})).run()
@@ -115,7 +124,7 @@ def test_two_deaths_from_outside_cost_no_row(media, tmp_path, machines, device):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.chaos), "cuda"])
-def test_a_set_up_that_keeps_dying_stops_the_run_with_its_last_words(media, tmp_path, machines, device):
+def test_a_set_up_that_keeps_dying_stops_the_run_with_its_last_words(engine, media, tmp_path, machines, device):
     profile = {"steps": {"odd": {"device": device, "gpus": 0.0}}}
     wanted = order(media, tmp_path / "out", {"odd": ("StillBorn", {})}, profile)
     with pytest.raises(SetupError) as error:
@@ -126,9 +135,12 @@ def test_a_set_up_that_keeps_dying_stops_the_run_with_its_last_words(media, tmp_
 
 
 @pytest.mark.heavy
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.chaos)])
 def test_processes_that_die_before_their_set_up_stop_the_run(media, tmp_path, machines, device, capfd, monkeypatch):
-    monkeypatch.setattr(death_watch, "_LEAST_S", 5.0)  # a minute
+    for watch in (death_watch, local_engine):
+        monkeypatch.setattr(watch, "_LEAST_S", 1.0)  # 20 s, of Ray a minute
+        monkeypatch.setattr(watch, "_MOST_DEATHS", 4)  # 10: Ray takes seconds for each
     profile = {"steps": {"odd": {"device": device, "gpus": 0.0}}}
     with pytest.raises(SetupError) as error:
         Job(order(media, tmp_path / "out", {"odd": ("Unborn", {})}, profile)).run()

@@ -60,8 +60,9 @@ def test_frozen_and_woken_after_a_takeover(undisturbed, tmp_path, moment):
     time.sleep(chance.uniform(0, 0.3 if late else 3))
     family = freeze(run)
     try:
-        words = [sys.executable, "-c", OTHER_MACHINE, "run", *undisturbed.words(out, "--every-nth", 2)]
-        other = subprocess.run(list(map(str, words)), cwd=chaos.ROOT, capture_output=True, text=True, timeout=250)
+        words = undisturbed.words(out, "--every-nth", 2, "--engine", "local")
+        words = [sys.executable, "-c", OTHER_MACHINE, "run", *map(str, words)]
+        other = subprocess.run(words, cwd=chaos.ROOT, capture_output=True, text=True, timeout=250)
         assert other.returncode == 0, other.stdout + other.stderr
         before = files(out)
     finally:

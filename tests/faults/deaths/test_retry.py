@@ -24,7 +24,7 @@ from tests.support.media.collections_factory import clip, photo
 from tests.support.media.segmented_films import damage, sample_film
 from tests.support.runs.engine_factory import rows, table
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
+pytestmark = pytest.mark.slow
 
 TOYS = "tests.toys"
 REFUSED = (3, 5, 17)
@@ -58,7 +58,7 @@ def times(out):
     return {p.relative_to(out): p.stat().st_mtime_ns for p in (out / COLUMNS).rglob("*.parquet")}
 
 
-def test_failed_rows_are_computed_again_and_all_that_hangs_on_them(wanted, tmp_path):
+def test_failed_rows_are_computed_again_and_all_that_hangs_on_them(engine, wanted, tmp_path):
     out = tmp_path / "out"
     Job(wanted).run()
     assert table(out, ERRORS).num_rows == 3
@@ -85,7 +85,7 @@ def test_failed_rows_are_computed_again_and_all_that_hangs_on_them(wanted, tmp_p
 
 
 @pytest.mark.heavy
-def test_a_retry_that_was_cut_short_is_finished_by_any_run(wanted, tmp_path):
+def test_a_retry_that_was_cut_short_is_finished_by_any_run(local, wanted, tmp_path):
     Job(wanted).run()
     (tmp_path / "mood" / "good").touch()
     job = Job(replace(wanted, retry=FailureFilter(step="crc")))
@@ -97,7 +97,7 @@ def test_a_retry_that_was_cut_short_is_finished_by_any_run(wanted, tmp_path):
 
 
 @pytest.mark.chaos
-def test_files_that_could_not_be_read_are_read_again_and_no_others(wanted, tmp_path):
+def test_files_that_could_not_be_read_are_read_again_and_no_others(engine, wanted, tmp_path):
     path = tmp_path / "in" / "photo3.png"
     good, when = path.read_bytes(), path.stat().st_mtime_ns
     path.write_bytes(b"\0" * len(good))  # as a disk gives it that is about to fail
@@ -121,7 +121,7 @@ def test_files_that_could_not_be_read_are_read_again_and_no_others(wanted, tmp_p
 
 
 @pytest.mark.heavy
-def test_an_order_is_known_from_the_output_and_one_that_gives_other_results_is_refused(wanted, tmp_path):
+def test_an_order_is_known_from_the_output_and_one_that_gives_other_results_is_refused(local, wanted, tmp_path):
     Job(wanted).run()
     repeated = stored_request(Store(str(tmp_path / "out")))
     assert replace(repeated, pipeline=wanted.pipeline, engine=wanted.engine) == wanted
@@ -137,7 +137,7 @@ def test_an_order_is_known_from_the_output_and_one_that_gives_other_results_is_r
 
 
 @pytest.mark.heavy
-def test_the_command_that_is_worth_giving_again_stays_that_of_the_run(wanted, tmp_path, monkeypatch):
+def test_the_command_that_is_worth_giving_again_stays_that_of_the_run(local, wanted, tmp_path, monkeypatch):
     out = tmp_path / "out"
     words = ["run", "-i", str(tmp_path / "in"), "-o", str(out), "--pipeline", "mine.yaml", "--set", "crc.refuse=[3]"]
     Job(replace(wanted, arguments=tuple(words))).run()
@@ -164,7 +164,7 @@ def film(wanted, tmp_path, monkeypatch):
 
 
 @pytest.mark.chaos
-def test_rows_of_a_film_in_segments_are_computed_again(film, wanted, tmp_path):
+def test_rows_of_a_film_in_segments_are_computed_again(engine, film, wanted, tmp_path):
     Job(wanted).run()
     assert [row["frame_index"] for row in table(tmp_path / "out", ERRORS).to_pylist()] == list(REFUSED)
     shown(tmp_path)
@@ -183,7 +183,7 @@ def test_rows_of_a_film_in_segments_are_computed_again(film, wanted, tmp_path):
 
 
 @pytest.mark.chaos
-def test_a_film_with_a_damaged_segment_is_read_again_whole(film, wanted, tmp_path):
+def test_a_film_with_a_damaged_segment_is_read_again_whole(engine, film, wanted, tmp_path):
     good, when = film.read_bytes(), film.stat().st_mtime_ns
     damage(sample_film("b-frames"), film, 20, 42)
     os.utime(film, ns=(when, when))

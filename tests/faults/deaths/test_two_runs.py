@@ -10,11 +10,11 @@ from framekiln.output.lease import Lease
 from framekiln.output.object_store import Store
 from tests.faults import chaos
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.heavy
-def test_a_second_run_is_refused_before_it_starts_ray(undisturbed, tmp_path):
+def test_a_second_run_is_refused_before_it_starts_ray(on_ray, undisturbed, tmp_path):
     out = tmp_path / "out"
     store = Store(str(out))
     store.prepare()
@@ -26,7 +26,7 @@ def test_a_second_run_is_refused_before_it_starts_ray(undisturbed, tmp_path):
 
 
 @pytest.mark.chaos
-def test_a_second_run_is_refused_and_the_first_goes_on(undisturbed, tmp_path):
+def test_a_second_run_is_refused_and_the_first_goes_on(engine, undisturbed, tmp_path):
     out = tmp_path / "out"
     first = chaos.start(*undisturbed.words(out))
     assert chaos.wait_for(lambda: chaos.parts(out), first), first.communicate()
@@ -39,7 +39,7 @@ def test_a_second_run_is_refused_and_the_first_goes_on(undisturbed, tmp_path):
 
 
 @pytest.mark.chaos
-def test_a_run_that_another_took_over_from_stops(undisturbed, tmp_path):
+def test_a_run_that_another_took_over_from_stops(engine, undisturbed, tmp_path):
     out = tmp_path / "out"
     run = chaos.start(*undisturbed.words(out, "--set", "slow.seconds=0.2"))
     assert chaos.wait_for(lambda: chaos.parts(out), run), run.communicate()
@@ -53,7 +53,7 @@ def test_a_run_that_another_took_over_from_stops(undisturbed, tmp_path):
 
 
 @pytest.mark.chaos
-def test_shards_at_once_and_one_of_them_killed_are_the_whole_after_a_last_run(undisturbed, tmp_path):
+def test_shards_at_once_and_one_of_them_killed_are_the_whole_after_a_last_run(engine, undisturbed, tmp_path):
     out = tmp_path / "out"
     first_shard, second_shard = (chaos.start(*undisturbed.words(out, "--shard", f"{i}/2")) for i in (1, 2))
     assert chaos.wait_for(lambda: chaos.parts(out), first_shard), first_shard.communicate()
