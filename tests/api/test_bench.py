@@ -62,13 +62,6 @@ def test_conditions_fail_a_result(tmp_path):
     assert not passed.failed and {change.name for change in passed.changes} >= {"p50", "rate"}
 
 
-@pytest.mark.heavy
-def test_what_was_measured_before_an_error_is_kept(tmp_path):
-    with fails("FK-BENCH-BUILD"):
-        framekiln.bench(["tests.lab.models:plain", "tests.lab.models:raises_two_lines"], out=tmp_path, **QUICK)
-    assert len(json.loads((tmp_path / "profile_stats.json").read_text())["cells"]) == 1
-
-
 @pytest.mark.parametrize(
     ("model", "options", "code"),
     [

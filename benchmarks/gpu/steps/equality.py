@@ -115,7 +115,7 @@ def _case(stage: str, options: GpuOptions) -> Case:
         settings.append("segment.points_per_side=8")
     return Case(
         stage=stage,
-        sizes=[(256, 320) if options.small else (512, 576)] * (1 if stage == "segment" else 2),
+        sizes=[(256, 320)] if options.small else [(512, 576)] * (1 if stage == "segment" else 2),
         masks=2,
         settings=settings,
         placement={"batch": 2, **({"chunks": chunks} if chunks else {})},

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image as Pil
 from PIL import ImageCms
 
-from tests.media.images.test_colours import patches, ten_bits
+from tests.media.images.test_colours import ten_bits
 from tests.support.media.colour_profiles import (
     ADOBE_RGB,
     BT709,
@@ -106,7 +106,9 @@ def test_greys_and_inks_have_profiles_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("transfer", [pytest.param(16, marks=pytest.mark.heavy), 18])
 def test_hdr_of_a_photo_is_mapped_as_that_of_a_film(tmp_path: Path, transfer: int) -> None:
     signal = np.array([[1, 1, 1], [0.58, 0.58, 0.58], [0.4, 0.4, 0.4], [0.5, 0.42, 0.42]])
-    film = patches(ten_bits(tmp_path / "film.mkv", signal, transfer=transfer, primaries=9))
+    rows, _ = decoded(ten_bits(tmp_path / "film.mkv", signal, transfer=transfer, primaries=9))
+    name, film = f"CICP BT.2020 {'PQ' if transfer == 16 else 'HLG'}", rows[1]["frame"][16, 16::32].astype(int)
+    assert {row["color_space"] for row in rows} == {name}
     flat = np.repeat(np.repeat(np.rint(255 * signal)[None].astype(np.uint8), 32, axis=1), 32, axis=0)
     png = with_chunk(encoded(Pil.fromarray(flat), "PNG", icc_profile=SRGB), b"cICP", bytes((9, transfer, 0, 1)))
     photos = {"PNG": png}
@@ -117,10 +119,8 @@ def test_hdr_of_a_photo_is_mapped_as_that_of_a_film(tmp_path: Path, transfer: in
         photos[kind] = bytes(data)
     for kind, data in photos.items():
         row = single_row(save(_made(tmp_path / kind), data))
-        assert row["color_space"] == f"CICP BT.2020 {'PQ' if transfer == 16 else 'HLG'}", kind
+        assert row["color_space"] == name, kind
         assert np.abs(row["frame"][16, 16::32].astype(int) - film).max() <= 12, kind
-    rows, _ = decoded(tmp_path / "film.mkv")
-    assert {row["color_space"] for row in rows} == {f"CICP BT.2020 {'PQ' if transfer == 16 else 'HLG'}"}
 
 
 def test_code_points_of_wide_colours_and_powers(tmp_path: Path) -> None:
