@@ -3,9 +3,10 @@
     python -m benchmarks.films [--seconds 40] [--slots 1,2,4,16]
 
 The tasks of the film are planned as the engine does, for each number of slots, and each is done in this process with
-the steps lighting and flow. Their processor seconds are then laid on simulated slots: each slot takes the next task
-when it has ended one. So the times are those of a machine with so many free cores, without the engine's own costs
-between tasks. *Before* is one task for the film, as in versions that cut films by bytes alone. Rows are compared.
+the first-pass steps of lighting, flow and shots; what each takes of a core a frame is printed. Their processor seconds
+are then laid on simulated slots: each slot takes the next task when it has ended one. So the times are those of a
+machine with so many free cores, without the engine's own costs between tasks. *Before* is one task
+for the film, as in versions that cut films by bytes alone. Rows are compared.
 
 The second table divides frames by processor seconds: `decode` with some columns against libav's decoder alone, in a
 fresh process that keeps freed memory or does not, the second time that it decodes the film.
@@ -19,6 +20,7 @@ import multiprocessing
 import tempfile
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -40,6 +42,7 @@ from framekiln.runtime.stage_setup import set_up
 from framekiln.runtime.step_results import PacketCaller
 
 WIDTH, HEIGHT, RATE, KEY = 1920, 1080, 25, 50
+STEPS = ("lighting", "flow", "features", "shots")
 
 
 def make_film(path: Path, seconds: int) -> None:
@@ -57,15 +60,22 @@ def make_film(path: Path, seconds: int) -> None:
         out.mux(track.encode(None))
 
 
-def tasks_of(unit: Unit, plan: Plan, callers: Sequence[PacketCaller], each: int) -> Iterator[tuple[float, list[int]]]:
-    """Do each task of the film; yield processor seconds, and a checksum of the rows of each packet."""
+def tasks_of(
+    unit: Unit, plan: Plan, callers: Sequence[PacketCaller], each: int, spent: dict[str, float]
+) -> Iterator[tuple[float, list[int]]]:
+    """Do each task of the film; yield processor seconds, and a checksum of the rows of each packet.
+
+    `spent` receives the processor seconds of decoding and of each step.
+    """
     how = plan.decode
     for wanted in split_unit(unit, each):
         begin, sums = time.process_time(), []
         for packet in decode(unit, how.columns, how.halo, how.config, wanted):
             if packet.rows.num_rows:
-                for caller in callers:
+                for step, caller in zip(plan.first, callers, strict=True):
+                    before = time.process_time()
                     caller.run(packet.rows, np.zeros(packet.rows.num_rows, bool))
+                    spent[step.name] += time.process_time() - before
                 sums.append(zlib.crc32(str(packet.rows.drop_columns(list(how.columns)).to_pylist()).encode()))
         yield time.process_time() - begin, sums
 
@@ -80,16 +90,22 @@ def makespan(seconds: Sequence[float], slots: int) -> float:
 
 def on_slots(path: Path, slots: Sequence[int]) -> None:
     """Print the film's time on each number of slots against one task."""
-    options = PlanOptions(stages=("lighting", "flow"))
+    options = PlanOptions(stages=STEPS)
     plan = make_plan(read_pipeline(None), read_profile("cpu-only"), options, [this_machine()])
     for step in plan.first:
         set_up(step)
     callers, (unit,) = [PacketCaller(step) for step in plan.first], form_units(list_media(str(path)), slots=1)
-    list(tasks_of(unit, plan, callers, 1 << 60))  # once before, as later tasks find loaded libraries
-    ((before, rows),) = tasks_of(unit, plan, callers, 1 << 60)
+    list(
+        tasks_of(unit, plan, callers, 1 << 60, defaultdict(float))
+    )  # once before, as later tasks find loaded libraries
+    spent, frames = defaultdict[str, float](float), _decoded_alone(path)
+    ((before, rows),) = tasks_of(unit, plan, callers, 1 << 60, spent)
+    by_part = {"decode": before - sum(spent.values()), **spent}
+    parts = ", ".join(f"{name} {1000 * seconds / frames:.1f}" for name, seconds in by_part.items())
+    print(f"  {1000 * before / frames:.1f} ms of a core a frame: {parts}")
     print(f"  before: {before:.1f} s on any number of slots, {len(rows)} packets")
     for number in slots:
-        done = list(tasks_of(unit, plan, callers, task_bytes([unit], plan.decode.config, number)))
+        done = list(tasks_of(unit, plan, callers, task_bytes([unit], plan.decode.config, number), defaultdict(float)))
         assert [one for _, sums in done for one in sums] == rows, "rows depend on the number of slots"
         took, work = makespan([seconds for seconds, _ in done], number), sum(seconds for seconds, _ in done)
         used = sum(bool(sums) for _, sums in done)
@@ -139,7 +155,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "film.mp4"
         make_film(path, options.seconds)
-        print(f"film of {options.seconds} s, {WIDTH}x{HEIGHT}, {path.stat().st_size / 1e6:.1f} MB, lighting and flow")
+        print(f"film of {options.seconds} s, {WIDTH}x{HEIGHT}, {path.stat().st_size / 1e6:.1f} MB: {', '.join(STEPS)}")
         on_slots(path, [int(number) for number in options.slots.split(",")])
         for keep in (False, True):
             print(f"decoding on one core, freed memory {'kept' if keep else 'given back to the kernel'}", flush=True)

@@ -149,6 +149,18 @@ def test_results_do_not_depend_on_threads_or_on_what_came_before():
         cv2.setNumThreads(before)
 
 
+def test_the_pair_that_a_clip_shares_with_the_next_one_is_computed_once(monkeypatch):
+    frames = [window(photo(PHOTOS[0]), 3 * number, number, 240, 300) for number in range(7)]
+    alone, computed = ready()(table(frames[3:])).to_pylist(), []
+    stage = ready()
+    plain = stage._confirm
+    monkeypatch.setattr(stage, "_confirm", lambda now, then: computed.append(now) or plain(now, then))
+    stage(table(frames[:5]))  # three frames and a halo of two
+    first = len(computed)
+    assert stage(table(frames[3:])).to_pylist() == alone
+    assert (first, len(computed) - first) == (4, 2)
+
+
 def test_the_kept_field_is_the_one_the_numbers_come_from():
     row = uncut().to_pylist()[0]
     field = decode(row["flow_field"])
