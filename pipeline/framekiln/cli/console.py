@@ -95,7 +95,7 @@ def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: 
         raise typer.Exit(NOTHING_DONE)
     figures = result.figures.steps.items()  # a file that is cut short has rows beside its error
     if failed := [name for name, step in figures if 0 < step.rows <= step.failures and name != DECODE]:
-        print_note(f"All rows of {', '.join(failed)} failed; {ERRORS_TABLE}/ in {store.root!r} says why.")
+        print_note(f"{', '.join(failed)} failed on all rows of this run; {ERRORS_TABLE}/ in {store.root!r} says why.")
         raise typer.Exit(NOTHING_DONE)
 
 

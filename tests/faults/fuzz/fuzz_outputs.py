@@ -37,7 +37,7 @@ _RENEWED = 200  # damages of one child
 READERS = ("profile", "report", "compare", "check", "trace", "retry", "plan", "predict")
 _REFUSALS = {"FK-OUTPUT-NOT-WRITABLE", "FK-OUTPUT-UNREADABLE", "FK-FOREIGN-FILE", "FK-OUTPUT-IN-USE"}
 _CODE = re.compile(r"\[(FK-[A-Z-]+)\]\s*$")
-_ENDINGS = {"check": (0, 1, 2), "run": (0, 2)}
+_ENDINGS = {"check": (0, 1, 2), "run": (0, 2, 4), "retry": (0, 2, 4), "plan": (0, 2, 3)}
 
 
 class BrokenError(Exception):
@@ -70,7 +70,7 @@ def ended(name: str, words: list[str]) -> str:
         raise BrokenError(f"{name} ended with {done.returncode}: {done.stderr}")
     if "Traceback" in done.stderr + done.stdout:
         raise BrokenError(f"{name} printed a traceback: {done.stdout} {done.stderr}")
-    if done.returncode and not code and not (name == "check" and done.returncode == 1):
+    if done.returncode and not code and (name, done.returncode) not in {("check", 1), ("run", 4), ("retry", 4)}:
         raise BrokenError(f"{name} ended with {done.returncode} and no code: {done.stdout} {done.stderr}")
     return code[1] if code and done.returncode else ""
 

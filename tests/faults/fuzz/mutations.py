@@ -40,7 +40,7 @@ def damaged(data: bytes, other: bytes, rng: Random) -> bytes:
         data = tagged_tiff(rng)
     result = bytearray(data)
     if data[:1] == b"G" and data[188:189] == b"G":
-        _change_stream(result, rng)
+        _change_stream(result, other, rng)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
         if result:
             rng.choice(_WAYS)(result, other, rng)
@@ -50,12 +50,12 @@ def damaged(data: bytes, other: bytes, rng: Random) -> bytes:
     return bytes(result)
 
 
-def _change_stream(data: bytearray, rng: Random) -> None:
-    """Join a transport stream with itself, cut it between packets, or set its clock forwards or back."""
+def _change_stream(data: bytearray, other: bytes, rng: Random) -> None:
+    """Join a transport stream with itself or another file, cut it between packets, or change its clock."""
     size = len(data) // _PACKET * _PACKET
     at = rng.randrange(0, size + 1, _PACKET)
     if (way := rng.randrange(4)) == 0:
-        data += data[at:]
+        data += rng.choice((data[at:], other[: _LARGEST - size]))
     elif way == 1:
         del data[at:]
     elif way == 2:

@@ -38,6 +38,9 @@ _FILMS: dict[str, dict] = {  # by the name of the file
     "heard.ts": {"codec": "mpeg2video", "pix_fmt": "yuv420p", "sound": True, "sound_codec": "mp2"},
     "flv1.flv": {"codec": "flv", "pix_fmt": "yuv420p"},
     "mpeg1.mpg": {"codec": "mpeg1video", "pix_fmt": "yuv420p"},
+    "larger.mpg": {"codec": "mpeg1video", "pix_fmt": "yuv420p", "side": 2},
+    "surround.mkv": {"sound": True, "channels": 8},
+    "surround.mp4": {"codec": "libx264", "pix_fmt": "yuv420p", "sound": True, "sound_codec": "aac", "channels": 6},
     "raw.mov": {"codec": "rawvideo", "pix_fmt": "rgb24", "sound": True},  # samples of one size, told once
     "prores.mov": {
         "codec": "prores_ks",
@@ -54,6 +57,8 @@ def seeds() -> dict[str, bytes]:
     files = {**photos, **films, "tone.wav": _wav(), "shard.tar": tar([*members, ("photo.json", b"{}")])}
     files |= {"stored.zip": zipped(members), "deflated.zip": zipped(members, zipfile.ZIP_DEFLATED)}
     files["joined.ts"] = films["h264.ts"] * 2
+    files["joined_codecs.ts"] = films["h264.ts"] + films["heard.ts"]
+    files["joined_sizes.mpg"] = films["mpeg1.mpg"] + films["larger.mpg"]
     for path in sorted((ROOT / "media" / "malformed").rglob("*")):
         if path.is_file() and path.stat().st_size <= _MOST:
             data = path.read_bytes()
@@ -106,17 +111,19 @@ def _photos() -> dict[str, bytes]:
 
 def _films() -> dict[str, bytes]:
     tone = (8000 * np.sin(np.arange(24_000) / 20)).astype(np.int16)
-    frames = [numbered(8 * i, 32, 48) for i in range(12)]
+    made = {}
     with tempfile.TemporaryDirectory() as folder:
-        return {
-            name: film(
-                Path(folder) / name,
-                frames,
-                gop=5,
-                **{"container": _SAME, **how, "sound": tone if how.get("sound") else None},
-            ).read_bytes()
-            for name, how in _FILMS.items()
-        }
+        for name, facts in _FILMS.items():
+            how = {"container": _SAME, **facts}
+            side, channels = how.pop("side", 1), how.pop("channels", 1)
+            frames = [numbered(8 * i, 32 * side, 48 * side) for i in range(12)]
+            how["sound"] = (
+                np.stack([np.roll(tone[: 24_000 // channels], i) for i in range(channels)])
+                if how.get("sound")
+                else None
+            )
+            made[name] = film(Path(folder) / name, frames, gop=5, **how).read_bytes()
+    return made
 
 
 def _wav() -> bytes:

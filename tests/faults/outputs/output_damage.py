@@ -50,7 +50,7 @@ def damaged(root: Path, rng: Random, most: int = 4) -> Damage:
             place = rng.choice(sorted({path.parent for path in files}))  # each folder as often as any other
             path = rng.choice([path for path in files if path.parent == place])
             ways = [*_WAYS, *_KIND_WAYS]
-            ways += [_json_value] * 4 * (path.suffix == ".json") + [_types, _flip_footer] * 4 * (
+            ways += [_json_value] * 4 * (path.suffix == ".json") + [_types, _flip_footer, _flip_dictionary] * 4 * (
                 path.suffix == ".parquet"
             )
             _do(damage, root, path, rng.choice(ways), rng)
@@ -82,6 +82,18 @@ def _flip_footer(path: Path, rng: Random, _: Path) -> None:
         low = rng.choice((len(data) - 8 - length, 4))
         data[rng.randrange(low, min(len(data), low + max(40, length)))] ^= 1 << rng.randrange(8)
     path.write_bytes(data)
+
+
+def _flip_dictionary(path: Path, rng: Random, _: Path) -> None:
+    """Flip bits of a dictionary of a table: its header, its sizes and its values."""
+    with suppress(pa.ArrowException, OSError, ValueError):
+        group = pq.read_metadata(path).row_group(0)
+        columns = [group.column(number) for number in range(group.num_columns)]
+        starts = [one.dictionary_page_offset for one in columns if one.has_dictionary_page]
+        data, start = bytearray(path.read_bytes()), rng.choice(starts or [4])
+        for _ in range(rng.choice((1, 1, 3))):
+            data[rng.randrange(start, min(len(data), start + 60))] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
 
 
 def _cut(path: Path, rng: Random, _: Path) -> None:

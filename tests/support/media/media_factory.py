@@ -43,6 +43,9 @@ def numbered(index: int, height: int = 16, width: int = 24) -> np.ndarray:
     return image
 
 
+_LAYOUTS = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1"}
+
+
 @in_own_thread
 def film(
     path: Path,
@@ -61,7 +64,10 @@ def film(
     colorspace: int = 0,
     times: Sequence[int] | None = None,
 ) -> Path:
-    """Write a film of RGB frames, lossless by default. `sound`: mono 48 kHz int16; `times`: in units of 1 / fps."""
+    """Write a film of RGB frames, lossless by default.
+
+    `sound`: 48 kHz int16 of n, or channels n. `times`: in units of 1 / fps.
+    """
     import av
 
     with av.open(str(path), "w", options=container or {}) as out:
@@ -72,7 +78,8 @@ def film(
             track.codec_context.colorspace = colorspace
         if matrix:
             track.set_display_matrix(matrix)
-        sound_track = out.add_stream(sound_codec, rate=48_000, layout="mono") if sound is not None else None
+        layout = "mono" if sound is None or sound.ndim == 1 else _LAYOUTS[len(sound)]
+        sound_track = out.add_stream(sound_codec, rate=48_000, layout=layout) if sound is not None else None
         for index, frame in enumerate(frames):
             av_frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
             av_frame = av_frame.reformat(format=pix_fmt, dst_colorspace=colorspace) if colorspace else av_frame
@@ -87,8 +94,10 @@ def film(
 def _add_sound(out: Any, track: Any, sound: np.ndarray, starts: int) -> None:
     import av
 
-    for start in range(0, len(sound), 1024):
-        piece = av.AudioFrame.from_ndarray(sound[None, start : start + 1024], format="s16", layout="mono")
+    channels = np.atleast_2d(sound)
+    for start in range(0, channels.shape[1], 1024):
+        samples = np.ascontiguousarray(channels[:, start : start + 1024].T).reshape(1, -1)
+        piece = av.AudioFrame.from_ndarray(samples, format="s16", layout=_LAYOUTS[len(channels)])
         piece.sample_rate, piece.time_base = 48_000, Fraction(1, 48_000)
         piece.pts = starts + start
         out.mux(track.encode(piece))
