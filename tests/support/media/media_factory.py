@@ -64,10 +64,7 @@ def film(
     colorspace: int = 0,
     times: Sequence[int] | None = None,
 ) -> Path:
-    """Write a film of RGB frames, lossless by default.
-
-    `sound`: 48 kHz int16 of n, or channels n. `times`: in units of 1 / fps.
-    """
+    """Write a film of RGB frames. `sound`: 48 kHz int16 of n, or channels n; `times`: in units of 1 / fps."""
     import av
 
     with av.open(str(path), "w", options=container or {}) as out:
@@ -78,8 +75,9 @@ def film(
             track.codec_context.colorspace = colorspace
         if matrix:
             track.set_display_matrix(matrix)
-        layout = "mono" if sound is None or sound.ndim == 1 else _LAYOUTS[len(sound)]
-        sound_track = out.add_stream(sound_codec, rate=48_000, layout=layout) if sound is not None else None
+        sound_track = None
+        if sound is not None:
+            sound_track = out.add_stream(sound_codec, rate=48_000, layout=_LAYOUTS[len(np.atleast_2d(sound))])
         for index, frame in enumerate(frames):
             av_frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
             av_frame = av_frame.reformat(format=pix_fmt, dst_colorspace=colorspace) if colorspace else av_frame
