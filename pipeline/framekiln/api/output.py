@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,13 +12,11 @@ import pyarrow as pa
 from framekiln.api import html
 from framekiln.api.doubts import doubt
 from framekiln.api.options import Place
-from framekiln.api.source_files import check_unchanged, find_media
 from framekiln.api.summary import Summary
 from framekiln.contract.columns import PLACES, SOURCE, Image
 from framekiln.contract.errors import InputError, UserError, check_known
 from framekiln.contract.output_names import ERRORS, FRAMES, IMAGES, INTERNAL
 from framekiln.contract.row_errors import ERRORS_SCHEMA
-from framekiln.media.config import DecodeConfig
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
@@ -115,14 +113,12 @@ class Output:
             InputError: the file was moved or changed since the run, or has no such frame.
             MediaError: the file cannot be opened any more.
         """
+        from framekiln.export.originals import find_originals, read_rules
         from framekiln.media.packets.decode import decode_frames  # loads the decoders
 
-        known, settings = {item.name for item in fields(DecodeConfig)}, self.record["decode"]
-        config = DecodeConfig(**{name: value for name, value in settings.items() if name in known})
-        media = check_unchanged(find_media(self._store, media_id))
-        for frame in decode_frames(media, (pixels,), config, first=frame_index):
-            if frame.index == frame_index:
-                return frame.images[pixels]
+        media = find_originals(self._store, [media_id])[media_id]
+        for frame in decode_frames(media, (pixels,), read_rules(self.record), wanted=(frame_index,)):
+            return frame.images[pixels]
         raise InputError(
             f"{media_id!r} has no frame {frame_index} that the run kept; the table `frames` lists its frames.",
             code="FK-NO-SUCH-FRAME",
@@ -188,35 +184,43 @@ class Output:
         selection: str | None = None,
         where: str | None = None,
         include: str | Sequence[str] | None = None,
-        images: str = "link",
+        images: str | None = None,
         split: str | None = None,
         by: str = "file",
         keypoints: str = "coco17",
+        folders: str | None = None,
+        shard_rows: int = 1000,
         progress: Progress | None = None,
     ) -> ExportSummary:
         """Write frames and what was found on them in the format of another tool.
 
         Args:
-            to: the format: coco, yolo, cvat, labelstudio or mot.
+            to: the format: coco, yolo, cvat, labelstudio, mot, folder, webdataset, hf or lance.
             destination: an empty folder or URL, or one in which the same export was stopped.
             selection: name of a saved selection. All frames without it.
             where: a condition in its place, as in `select`.
             include: of boxes, masks, poses, faces, tracks, categories, identities and embeddings. Identities and
                 embeddings leave only when they are named here. None: what the format holds by default.
-            images: link, copy, resize:1024 (the longest side in px), crop:faces, or none.
+            images: link, copy, resize:1024 (the short side in px), crop:faces, or none. None: link on a disk, copy into
+                buckets and into files that hold the pictures.
             split: percentages for train, val and test, such as "80/10/10".
-            by: file, person, shot or duplicate: none of these is in two splits.
+            by: file, person, shot or duplicate: none of these is in two splits. Copies never are, as far as
+                `duplicates` was run.
             keypoints: coco17, or all that the stage found.
+            folders: the column that names the folders of `folder`. None: category, if there is one.
+            shard_rows: frames in each file of webdataset and hf, and in each commit of lance.
             progress: called with the numbers of frames that are done and that there are.
 
         Raises:
             ConfigError: the format is unknown, it or the output lacks what is asked for, or no frame is chosen.
+            InputError: a file was moved or changed since the run.
             OutputError: the destination holds something else, or cannot be written.
         """
         from framekiln.export.export import export
         from framekiln.export.request import ExportRequest, read_include
 
         chosen: dict[str, Any] = {"selection": selection, "where": where, "include": read_include(include)}
+        chosen |= {"folders": folders, "shard_rows": shard_rows}
         request = ExportRequest(to=to, images=images, split=split, by=by, keypoints=keypoints, **chosen)
         return export(self._store, Store(os.fspath(destination)), request, progress)
 

@@ -4,15 +4,22 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from hashlib import blake2b
+from itertools import chain
+
+import pyarrow as pa
 
 from framekiln.contract.errors import ConfigError, OutputError, check_known
+from framekiln.contract.output_names import FRAMES
 from framekiln.export.declared import Declared, read_declared
 from framekiln.export.formats import FORMATS, find_format
 from framekiln.export.formats.base import Format
 from framekiln.export.image import ExportedImage
 from framekiln.export.images import Pictures
+from framekiln.export.originals import open_pictures
+from framekiln.export.pictures import CROP
 from framekiln.export.request import BIOMETRIC, KINDS, ExportRequest
-from framekiln.export.rows import Rows
+from framekiln.export.rows import BATCH, NEEDED, Rows
 from framekiln.export.splits import Chosen, Splits, make_splits
 from framekiln.export.summary import ExportSummary
 from framekiln.output.object_store import Store
@@ -35,13 +42,16 @@ def export(store: Store, destination: Store, request: ExportRequest, progress: P
     check_known(request.to, FORMATS, f"There is no format {request.to!r}.", code="FK-EXPORT-FORMAT")
     kind, declared = find_format(request.to), read_declared(store)
     kinds = choose_kinds(kind, declared, request)
-    request = replace(request, include=kinds)
+    ways = choose_images(kind, destination, request, kinds)
+    request = replace(request, include=kinds, images=ways)
     writer = kind(destination, request)
     chosen = read_chosen(store, request)
+    reader = open_pictures(store, chosen, ways)
     splits = make_splits(store, request, chosen)
-    record = prepare(destination, request, store)
+    record = prepare(destination, request, store, chosen)
+    writer.bind(reader, _list_types(store, declared, kinds))
     rows = Rows(store=store, declared=declared, kinds=kinds, keypoints=request.keypoints, chosen=chosen)
-    pictures = Pictures(store, destination, request, unique_stems=kind.unique_stems)
+    pictures = None if kind.holds_pictures else Pictures(reader, writer, ways)
     images, annotations = Counter(dict.fromkeys(splits.names, 0)), Counter[str]()
     total = sum(map(len, chosen.values()))
     for done, batch in _read_images(rows, splits, pictures):
@@ -56,19 +66,48 @@ def export(store: Store, destination: Store, request: ExportRequest, progress: P
         destination=destination.root,
         images=dict(images),
         annotations=dict(sorted(annotations.items())),
-        notes=tuple(filter(None, [splits.proof, *rows.notes, *pictures.notes, *writer.notes])),
+        notes=tuple(filter(None, [*splits.lines, *rows.notes, *(pictures.notes if pictures else ()), *writer.notes])),
     )
     destination.write(RECORD, json.dumps({**record, "summary": asdict(summary)}, indent=1).encode())
     return summary
 
 
-def _read_images(rows: Rows, splits: Splits, pictures: Pictures) -> Iterator[tuple[int, list[ExportedImage]]]:
+def _read_images(rows: Rows, splits: Splits, pictures: Pictures | None) -> Iterator[tuple[int, list[ExportedImage]]]:
     """Yield how many frames were read, and the images of the last ones with their splits and pictures."""
-    done = 0
-    for batch in rows.read():
-        done += len(batch)
-        split = [replace(image, split=splits.of(image.media_id, image.frame_index)) for image in batch]
-        yield done, list(pictures.place(split))
+    done, waiting = 0, list[ExportedImage]()
+    for batch in chain(rows.read(), [[]]):  # a file of `frames/` may have a single row
+        waiting += [replace(image, split=splits.of(image.media_id, image.frame_index)) for image in batch]
+        if len(waiting) >= BATCH or not batch:
+            done += len(waiting)
+            yield done, list(pictures.place(waiting)) if pictures else waiting
+            waiting = []
+
+
+def _list_types(store: Store, declared: Declared, kinds: frozenset[str]) -> pa.Schema:
+    """Return the types of the values of rows, and of their embeddings where these are exported."""
+    schema = store.dataset(FRAMES, pa.schema([])).schema
+    names = [*declared.values, *(declared.vectors if "embeddings" in kinds else ())]
+    return pa.schema([schema.field(name) for name in names if name not in NEEDED])
+
+
+def choose_images(kind: type[Format], destination: Store, request: ExportRequest, kinds: frozenset[str]) -> str:
+    """Return how pictures are exported: as asked, else linked, and copied into buckets and files that hold them.
+
+    Raises ConfigError: the format or the destination cannot do what is asked for.
+    """
+    images = request.images
+    if images == CROP and "faces" not in kinds:
+        message = f"--images {CROP} needs the faces; name them by --include faces, in a format that holds them."
+        raise ConfigError(message, code="FK-EXPORT-CROP")
+    if images in ("link", "none") and kind.holds_pictures:
+        message = (
+            f"--images {images} leaves {request.to} without pictures, which its files hold; use copy or resize:1024."
+        )
+        raise ConfigError(message, code="FK-EXPORT-HOLDS")
+    if images == "link" and not destination.appends:
+        message = f"--images link needs a folder, and {destination.root!r} is in a bucket; use copy."
+        raise ConfigError(message, code="FK-EXPORT-LINK")
+    return images or ("link" if destination.appends and not kind.holds_pictures else "copy")
 
 
 def choose_kinds(kind: type[Format], declared: Declared, request: ExportRequest) -> frozenset[str]:
@@ -112,7 +151,7 @@ def read_chosen(store: Store, request: ExportRequest) -> Chosen:
     return {media_id: frozenset(indices) for media_id, indices in found.items()}
 
 
-def prepare(destination: Store, request: ExportRequest, store: Store) -> dict[str, object]:
+def prepare(destination: Store, request: ExportRequest, store: Store, chosen: Chosen) -> dict[str, object]:
     """Check that an export may write into a destination, mark it, and return the mark.
 
     Raises OutputError: it holds something else, or another export.
@@ -120,13 +159,15 @@ def prepare(destination: Store, request: ExportRequest, store: Store) -> dict[st
     request_facts = {
         name: sorted(value) if isinstance(value, frozenset) else value for name, value in asdict(request).items()
     }
-    record: dict[str, object] = {"output": store.root, "request": request_facts}
+    frames = blake2b(repr([(name, sorted(chosen[name])) for name in sorted(chosen)]).encode(), digest_size=16)
+    record: dict[str, object] = {"output": store.root, "request": request_facts, "frames": frames.hexdigest()}
     destination.check_folder()
     if destination.exists(RECORD):
         earlier = destination.read_json(RECORD)
         if {key: earlier.get(key) for key in record} != record:
             raise OutputError(
-                f"{destination.root!r} holds another export, which {RECORD} there describes; choose another folder, or "
+                f"{destination.root!r} holds another export or one of other frames, as {RECORD} there says; choose "
+                "another folder, or "
                 "delete it.",
                 code="FK-EXPORT-OTHER",
             )

@@ -1,22 +1,96 @@
-"""Pictures of exported frames: linked, copied, made smaller, cut out, or left where they are."""
+"""Pictures of exported frames as files of the destination: linked, copied, smaller, cut out, or left where they are.
+
+They lie in images/SPLIT/NAME unless the format has other folders. One that is there is not written again, so an export
+that was killed goes on.
+"""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path, PurePosixPath
 
-from framekiln.export.image import ExportedImage
-from framekiln.export.request import ExportRequest
-from framekiln.output.object_store import Store
+from framekiln.contract.errors import MediaError
+from framekiln.contract.row_errors import Failure
+from framekiln.export.formats.base import Format
+from framekiln.export.image import PHOTO, ExportedImage, file_name
+from framekiln.export.pictures import CROP, Pictured, PictureReader
+from framekiln.media.files import local_path, printable_path
+from framekiln.media.images.stills import read_still
+
+_AT_ONCE = 8  # files: a bucket answers a request in some 50 ms, whatever the others do
 
 
 class Pictures:
-    """Puts the pictures of images into a destination, as images/SPLIT/NAME."""
+    """Puts the pictures of images into a destination."""
 
-    def __init__(self, store: Store, destination: Store, request: ExportRequest, *, unique_stems: bool) -> None:
-        self._store, self._destination, self._request = store, destination, request
-        self._unique_stems = unique_stems
-        self.notes: list[str] = []  # sentences about what could not be done
+    def __init__(self, reader: PictureReader, writer: Format, images: str) -> None:
+        """Take where pictures come from, and the format that says where they go. `images`: as in the request."""
+        self._reader, self._writer, self._images = reader, writer, images
+        self._destination, self._unique_stems = writer.destination, writer.unique_stems
+        self._left_out = 0
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about what could not be done."""
+        return [f"{self._left_out:,} frames were left out: they cannot be read any more."] if self._left_out else []
 
     def place(self, images: Sequence[ExportedImage]) -> Iterator[ExportedImage]:
         """Yield the images with the name and the size of their pictures; those that cannot be read are left out."""
-        for image in images:
-            yield replace(image, name=image.path or image.uri)
+        if self._images == "none":
+            yield from (replace(image, name=image.path or image.uri) for image in images)
+            return
+        there = [self._find_done(image) for image in images]
+        found = self._reader.read([image for image, done in zip(images, there, strict=True) if done is None])
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            writing: list[Future[None]] = []
+            for done in there:
+                if done is not None:
+                    yield done
+                    continue
+                pictures = next(found)
+                if isinstance(pictures, Failure):
+                    self._left_out += 1
+                    continue
+                for number, pictured in enumerate(pictures):
+                    image = self._name(pictured, number)
+                    path = f"{self._writer.folder_of(image)}/{image.name}"
+                    writing.append(pool.submit(self._destination.write, path, pictured[1].data))
+                    yield image
+        for future in writing:
+            future.result()
+
+    def _name(self, pictured: Pictured, number: int) -> ExportedImage:
+        """Return an image with the name of its file. `number`: of the picture among those of its frame."""
+        image, still = pictured
+        kept = still.is_own and PurePosixPath(image.media_id).suffix
+        suffix = f".{number}{still.ending}" if self._images == CROP else "" if kept else still.ending
+        return replace(image, name=file_name(image, suffix, unique_stem=self._unique_stems))
+
+    def _find_done(self, image: ExportedImage) -> ExportedImage | None:
+        """Return an image whose picture is there, or is linked now; None if it must be written."""
+        if self._images == CROP or self._reader.config.fast_mode:  # whose rows have a smaller size than photos
+            return None
+        if self._images == "link" and image.media_type == PHOTO and (linked := self._link(image)):
+            return linked
+        for suffix in dict.fromkeys(("" if self._images == "copy" else ".jpg", ".jpg", ".png")):
+            name = file_name(image, suffix, unique_stem=self._unique_stems)
+            if self._destination.exists(f"{self._writer.folder_of(image)}/{name}"):
+                return replace(image.resized(*self._reader.find_size(image)), name=name)
+        return None
+
+    def _link(self, image: ExportedImage) -> ExportedImage | None:
+        """Link a photo that every reader shows alike; None if it must be encoded anew, or is on no disk."""
+        media = self._reader.media[image.media_id]
+        source = printable_path(media.path)
+        with suppress(MediaError):
+            own = read_still(media, self._reader.config.max_pixels, content=False) if source else None
+            if own is not None and source:
+                name = file_name(image, unique_stem=self._unique_stems)
+                root = local_path(self._destination.root)
+                link = Path(root or "") / self._writer.folder_of(image) / name
+                link.parent.mkdir(parents=True, exist_ok=True)
+                with suppress(FileExistsError):
+                    link.symlink_to(source)
+                return replace(image.resized(own.width, own.height), name=name)
+        return None

@@ -29,10 +29,12 @@ class ExportRequest:
     selection: str | None = None  # name of a saved one
     where: str | None = None  # an SQL expression over columns
     include: frozenset[str] | None = None  # of KINDS; None: what the format holds by default
-    images: str = "link"  # link, copy, resize:N, crop:faces or none
+    images: str | None = None  # link, copy, resize:N, crop:faces or none; None: see `framekiln.export.export`
     split: str | None = None  # percentages for train, val, test: 80/10/10
     by: str = "file"  # of GROUPS
     keypoints: str = "coco17"  # or all
+    folders: str | None = None  # the column that names the folders of `folder`; None: category, if there is one
+    shard_rows: int = 1000  # of each file of webdataset and hf: 100 to 300 MB of photos of 1 MP
 
     def __post_init__(self) -> None:
         for kind in self.include or ():
@@ -44,7 +46,10 @@ class ExportRequest:
                 "--selection and --where each choose frames; give one, or save a selection by both conditions.",
                 code="FK-EXPORT-BOTH",
             )
-        if not _IMAGES.fullmatch(self.images):
+        if self.shard_rows < 1:
+            message = f"--shard-rows must be at least 1, not {self.shard_rows}."
+            raise ConfigError(message, code="FK-EXPORT-SHARD-ROWS")
+        if self.images is not None and not _IMAGES.fullmatch(self.images):
             known = "link, copy, resize:1024, crop:faces or none"
             raise ConfigError(f"--images {self.images!r} is none of {known}.", code="FK-EXPORT-IMAGES")
         if self.split is not None and (not _SPLIT.fullmatch(self.split) or sum(self.shares.values()) != 100):

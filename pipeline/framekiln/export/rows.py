@@ -18,7 +18,7 @@ from framekiln.output.object_store import Store
 
 BATCH = 256
 """Rows read at once: their masks and embeddings are some 10 MB."""
-_NEEDED = (*KEYS, *PLACES.names, "media_type", "time_s", "height", "width")
+NEEDED = (*KEYS, *PLACES.names, "media_type", "time_s", "height", "width")
 
 
 @dataclass(kw_only=True)
@@ -37,7 +37,7 @@ class Rows:
         """Yield images in the size of their frame."""
         reader = Reader(self.store, self.declared, self.kinds, self.keypoints)
         vectors = self.declared.vectors if "embeddings" in self.kinds else ()
-        columns = list(dict.fromkeys([*_NEEDED, *reader.columns, *vectors, *self.declared.values]))
+        columns = list(dict.fromkeys([*NEEDED, *reader.columns, *vectors, *self.declared.values]))
         for name in self._list_files():
             with self.store.parquet(f"{FRAMES}/{name}") as file:
                 present = [column for column in columns if column in file.schema_arrow.names]
@@ -71,7 +71,7 @@ class Rows:
 
     def _make_images(self, rows: pa.Table, reader: Reader, vectors: tuple[str, ...]) -> Iterator[ExportedImage]:
         found = reader.read(rows)
-        needed = rows.select(_NEEDED).to_pylist()
+        needed = rows.select(NEEDED).to_pylist()
         values = rows.select([name for name in self.declared.values if name in rows.column_names]).to_pylist()
         embeddings = rows.select(list(vectors)).to_pylist() if vectors else [{}] * len(needed)
         for row, annotations, value, vector in zip(needed, found, values, embeddings, strict=True):
@@ -81,6 +81,6 @@ class Rows:
             yield ExportedImage(
                 **row,
                 annotations=annotations,
-                values={name: item for name, item in value.items() if item is not None and name not in _NEEDED},
+                values={name: item for name, item in value.items() if item is not None and name not in NEEDED},
                 embeddings={name: item for name, item in vector.items() if item is not None},
             )

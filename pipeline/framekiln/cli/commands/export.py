@@ -1,7 +1,10 @@
 """`framekiln export`: hand frames and what was found on them to tools for training and labelling."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
+from rich import progress as bars
 from rich.console import Console
 from typer import Argument, Option
 
@@ -10,7 +13,13 @@ from framekiln.reporting.terminal.console import print_line
 
 Out = Annotated[str, Argument(help="Folder or URL of a run's output.")]
 Destination = Annotated[str, Argument(help="An empty folder or URL, or one in which the same export was stopped.")]
-To = Annotated[str, Option(metavar="FORMAT", help="coco, yolo, cvat, labelstudio or mot.")]
+To = Annotated[
+    str,
+    Option(
+        metavar="FORMAT",
+        help="coco, yolo, cvat, labelstudio, mot, folder, webdataset, hf (Hugging Face) or lance.",
+    ),
+]
 Selection = Annotated[str | None, Option(metavar="NAME", help="A saved selection. [dim]Default: all frames.[/dim]")]
 Where = Annotated[str | None, Option(help="A condition in SQL, as for select.")]
 Include = Annotated[
@@ -21,10 +30,23 @@ Include = Annotated[
         "[dim]Default: what the format takes.[/dim]",
     ),
 ]
-Images = Annotated[str, Option(help="link, copy, resize:1024 (the longest side), crop:faces or none.")]
+Images = Annotated[
+    str | None,
+    Option(
+        help="link, copy, resize:1024 (the short side), crop:faces or none. "
+        "[dim]Default: link on a disk, copy into buckets and into files that hold pictures.[/dim]"
+    ),
+]
 Split = Annotated[str | None, Option(metavar="N/N/N", help="Percentages for train, val and test, as 80/10/10.")]
 By = Annotated[str, Option(help="file, person, shot or duplicate: none of these is in two splits.")]
 Keypoints = Annotated[str, Option(help="coco17, or all that were found.")]
+Folders = Annotated[
+    str | None, Option(metavar="COLUMN", help="What names the folders of folder. [dim]Default: category.[/dim]")
+]
+ShardRows = Annotated[int, Option(metavar="NUMBER", help="Frames in each file of webdataset and hf.")]
+
+_MANY = 1000
+"""Frames of an export that takes long enough for lines about its progress."""
 
 
 def export(
@@ -34,10 +56,12 @@ def export(
     selection: Selection = None,
     where: Where = None,
     include: Include = None,
-    images: Images = "link",
+    images: Images = None,
     split: Split = None,
     by: By = "file",
     keypoints: Keypoints = "coco17",
+    folders: Folders = None,
+    shard_rows: ShardRows = 1000,
     as_json: Json = False,
 ) -> None:
     """Write frames and what was found on them in the format of another tool."""
@@ -46,19 +70,41 @@ def export(
     from framekiln.api.output import open_output
 
     console = Console()
-    summary = open_output(output).export(
-        to,
-        destination,
-        selection=selection,
-        where=where,
-        include=include,
-        images=images,
-        split=split,
-        by=by,
-        keypoints=keypoints,
-    )
+    with _show_progress(console, quiet=as_json) as progress:
+        summary = open_output(output).export(
+            to,
+            destination,
+            selection=selection,
+            where=where,
+            include=include,
+            images=images,
+            split=split,
+            by=by,
+            keypoints=keypoints,
+            folders=folders,
+            shard_rows=shard_rows,
+            progress=progress,
+        )
     if as_json:
         console.print_json(data=asdict(summary))
         return
     for line in summary.lines():
         print_line(console, line)
+
+
+@contextmanager
+def _show_progress(console: Console, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Yield a callback that shows the frames that are done: a bar, or without a terminal a line for each tenth."""
+    columns = (bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn())
+    disable, tenths = quiet or not console.is_terminal, 0
+    with bars.Progress(bars.TextColumn("Frames"), *columns, console=console, disable=disable) as progress:
+        task = progress.add_task("Frames")
+
+        def watch(done: int, total: int) -> None:
+            nonlocal tenths
+            progress.update(task, completed=done, total=total)
+            if disable and not quiet and total > _MANY and 10 * done // total > tenths:
+                tenths = 10 * done // total
+                print_line(console, f"{done:,} of {total:,} frames")
+
+        yield watch

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from framekiln.export.formats.base import Format
 
-FORMATS = ("coco", "yolo", "cvat", "labelstudio", "mot")
+FORMATS = ("coco", "yolo", "cvat", "labelstudio", "mot", "folder", "webdataset", "hf", "lance")
 """Formats of frames; each is the name of its module."""
 
 

@@ -4,7 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
+import pyarrow as pa
+
 from framekiln.export.image import ExportedImage
+from framekiln.export.pictures import PictureReader
 from framekiln.export.request import ExportRequest
 from framekiln.output.object_store import Store
 
@@ -18,6 +21,8 @@ class Format(ABC):
     """Kinds that are exported where --include names none, as far as the output has them; without biometrics."""
     needs_annotations: ClassVar[bool] = False
     """Whether an export without any of these makes no sense."""
+    holds_pictures: ClassVar[bool] = False
+    """Whether its files have the pictures in them; see `framekiln.export.formats.sharded`."""
     unique_stems: ClassVar[bool] = False
     """Whether names of images must differ without their suffix: label files have theirs."""
 
@@ -29,6 +34,10 @@ class Format(ABC):
         self.destination = destination
         self.request = request
         self.notes: list[str] = []  # sentences about what the format could not hold
+
+    def bind(self, pictures: PictureReader, columns: pa.Schema) -> None:
+        """Take where pictures come from, and the types of the values and embeddings of rows, before the first row."""
+        self.pictures, self.columns = pictures, columns
 
     def folder_of(self, image: ExportedImage) -> str:
         """Return the folder of an image's file."""

@@ -5,6 +5,7 @@ video that could not be decoded.
 """
 
 import ctypes
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -67,20 +68,27 @@ def decode(
         yield from decoder.files()
 
 
-def decode_frames(media: MediaFile, columns: Sequence[str], config: DecodeConfig, *, first: int = 0) -> Iterator[Frame]:
+def decode_frames(
+    media: MediaFile, columns: Sequence[str], config: DecodeConfig, *, wanted: Collection[int] | None = None
+) -> Iterator[Frame]:
     """Yield the frames of one file that `decode` makes rows of, in display order.
 
-    Segments of a film that end before the frame number `first` are left out.
+    `wanted`: numbers of frames; segments of a film without one are left out. None: all.
     Raises MediaError: the file could not be opened.
     """
     reader = SourceReader(columns=columns, config=config)
+    last = math.inf if wanted is None else max(wanted, default=-1)
     for source in reader.segments(media):
-        if source.segment is not None and source.segment.stop <= first:
+        segment = source.segment
+        if segment and wanted is not None and not any(segment.start <= number < segment.stop for number in wanted):
             continue
         for frame in reader.frames(media, source, []):
-            if source.segment is not None and frame.index >= source.segment.stop:
+            if segment is not None and frame.index >= segment.stop:
                 break
-            yield frame
+            if wanted is None or frame.index in wanted:
+                yield frame
+            if frame.index >= last:
+                return
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,74 @@
+"""Folders of images: SPLIT/VALUE/NAME, as torchvision's ImageFolder and Hugging Face's imagefolder read them.
+
+The value is that of a column, `category` unless another is named. SPLIT/metadata.csv has a line for each image.
+"""
+
+import csv
+import io
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+from framekiln.contract.errors import check_known
+from framekiln.export.formats.base import Format
+from framekiln.export.image import ExportedImage
+from framekiln.export.request import WHOLE
+from framekiln.media.media_ids import as_folder, escape
+
+_OWN = ("media_id", "frame_index", "time_s", "width", "height")
+_NO_VALUE = "none"
+"""The folder of images without a value."""
+_AT_ONCE = 1 << 20  # bytes
+
+
+class Writer(Format):
+    """Lets pictures be put into folders, and writes a table for each split."""
+
+    kinds = frozenset({"categories"})
+    default = kinds
+
+    def bind(self, *given: Any) -> None:
+        """See `Format`. Raises ConfigError: the rows lack the column that is asked for."""
+        super().bind(*given)
+        column, names = self.request.folders, self.columns.names
+        if column is not None:
+            problem = f"--folders {column}: the frames have no such column."
+            check_known(column, names, problem, code="FK-EXPORT-COLUMN")
+        self._column = column or ("category" if "category" in names else "")
+        self._tables: dict[str, io.TextIOWrapper] = {}
+
+    def folder_of(self, image: ExportedImage) -> str:
+        """See `Format`."""
+        return "/".join([*_list_split(image.split), *self._list_value(image)])
+
+    def _list_value(self, image: ExportedImage) -> list[str]:
+        value = image.values.get(self._column)
+        name = _NO_VALUE if value is None else escape(str(value)).replace("/", "%2F").replace(".", "%2E")
+        return [as_folder(name)] if self._column else []
+
+    def write(self, images: Sequence[ExportedImage]) -> None:
+        """See `Format`."""
+        values = [name for name in self.columns.names if name not in _OWN]
+        for image in images:
+            if image.split not in self._tables:
+                file = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
+                self._tables[image.split] = io.TextIOWrapper(file, "utf-8", newline="")
+                csv.writer(self._tables[image.split]).writerow(["file_name", *_OWN, *values])
+            name = "/".join([*self._list_value(image), image.name])
+            own = [getattr(image, column) for column in _OWN]
+            line = [name, *own, *(image.values.get(column) for column in values)]
+            csv.writer(self._tables[image.split]).writerow(line)
+
+    def end(self) -> None:
+        """See `Format`."""
+        for split, table in self._tables.items():
+            path = "/".join([*_list_split(split), "metadata.csv"])
+            table.flush()
+            with table, self.destination.writing(path) as stream:
+                table.buffer.seek(0)
+                while data := table.buffer.read(_AT_ONCE):
+                    stream.write(data)
+
+
+def _list_split(split: str) -> list[str]:
+    return [] if split == WHOLE else [split]

@@ -1,0 +1,106 @@
+"""A row as formats without a schema of their own for annotations hold it: one record, in JSON or in Arrow.
+
+Boxes are COCO's (left, top, width, height in px of the exported picture), masks COCO's compressed run lengths at its
+size, keypoints x, y, visibility one after another; `categories.json` beside the data names them.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import date, datetime, time
+from typing import Any
+
+import pyarrow as pa
+
+from framekiln.export.annotation import Annotation
+from framekiln.export.categories import Categories
+from framekiln.export.formats.coco import describe, describe_category
+from framekiln.export.image import ExportedImage
+
+Record = dict[str, Any]
+
+OBJECT = pa.struct(
+    [
+        ("kind", pa.string()),
+        ("category", pa.string()),
+        ("bbox", pa.list_(pa.float64())),
+        ("area", pa.float64()),
+        ("score", pa.float64()),
+        ("segmentation", pa.struct([("size", pa.list_(pa.int32())), ("counts", pa.string())])),
+        ("keypoints", pa.list_(pa.float64())),
+        ("track_id", pa.int64()),
+        ("identity", pa.int64()),
+        ("attributes", pa.string()),  # JSON
+        ("embedding", pa.list_(pa.float32())),
+    ]
+)
+OWN = pa.schema(
+    [
+        ("media_id", pa.string()),
+        ("frame_index", pa.int32()),
+        ("media_type", pa.string()),
+        ("time_s", pa.float64()),
+        ("width", pa.int32()),
+        ("height", pa.int32()),
+        ("objects", pa.list_(OBJECT)),
+    ]
+)
+"""Columns of every record; those of the row and its embeddings follow."""
+
+
+def make_record(image: ExportedImage) -> Record:
+    """Return a row's record, without its embeddings."""
+    objects = [_make_object(item, image) for item in image.annotations]
+    own = {name: getattr(image, name) for name in OWN.names if name != "objects"}
+    return own | {"objects": objects} | {free_name(name): value for name, value in image.values.items()}
+
+
+def _make_object(item: Annotation, image: ExportedImage) -> Record:
+    vector = None if item.embedding is None else list(map(float, item.embedding))
+    named = {"kind": item.kind, "category": item.category.name, "track_id": item.track_id, "embedding": vector}
+    return named | describe(item, image)
+
+
+def free_name(name: str) -> str:
+    """Return the name of a row's column in records, which have some of their own."""
+    return f"{name}_" if name in {*OWN.names, "image", "split"} else name
+
+
+def make_schema(columns: pa.Schema) -> pa.Schema:
+    """Return the schema of records. `columns`: of the rows' values, and of their embeddings, which become fp32."""
+    return pa.schema([*OWN, *(pa.field(free_name(item.name), _as_single(item.type)) for item in columns)])
+
+
+def _as_single(dtype: pa.DataType) -> pa.DataType:
+    """Return the type of an embedding in fp32, which every library reads, and any other type as it is."""
+    return pa.list_(pa.float32(), dtype.list_size) if pa.types.is_fixed_size_list(dtype) else dtype
+
+
+def for_arrow(record: Record, image: ExportedImage) -> Record:
+    """Return a record for `make_schema`: embeddings beside the values, and attributes as JSON."""
+    objects = [item | {"attributes": to_json(item.get("attributes", {}))} for item in record["objects"]]
+    vectors = {free_name(name): list(map(float, vector)) for name, vector in image.embeddings.items()}
+    return record | {"objects": objects} | vectors
+
+
+def to_json(value: Any) -> str:
+    """Return a value as JSON with sorted keys; numbers that are not finite are null, times are texts of ISO 8601."""
+    return json.dumps(_make_plain(value), sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def _make_plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _make_plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_make_plain(item) for item in value]
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if hasattr(value, "item"):  # a number of numpy
+        return _make_plain(value.item())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def describe_categories(categories: Categories) -> str:
+    """Return the content of `categories.json`, as COCO's categories."""
+    rows = [describe_category(name, item, number + 1) for number, (name, item) in enumerate(categories)]
+    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"

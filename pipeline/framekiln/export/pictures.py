@@ -1,0 +1,110 @@
+"""The pictures of exported rows: where they come from, and how they are encoded.
+
+copy          a photo's own bytes where every reader shows them alike; else, as of films, JPEG
+resize:N      JPEG with a short side of N px, never enlarged: what img2dataset calls keep_ratio with
+              resize_only_if_bigger, since models cut a square out of the short side
+crop:faces    a JPEG of each face, with a margin
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from framekiln.contract.columns import Image, pixel_column
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.contract.row_errors import Failure
+from framekiln.export.annotation import Annotation
+from framekiln.export.image import ExportedImage
+from framekiln.media.config import DecodeConfig
+from framekiln.media.files import MediaFile
+from framekiln.media.images.stills import Still, encode, read_still, shrink
+from framekiln.media.packets.decode import decode_frames
+from framekiln.media.source_reader import as_failure
+
+Pictured = tuple[ExportedImage, Still]
+"""An image in the size of its picture."""
+CROP = "crop:faces"
+_AHEAD = 32  # photos that are read at once: encoded they take some 100 MB at most
+_MARGIN = 0.3  # of a face's sides on each side, so that hair and chin are on it: detectors' boxes end at the forehead
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureReader:
+    """Reads the pictures of the rows of one output."""
+
+    media: Mapping[str, MediaFile]  # by media_id
+    config: DecodeConfig  # of the run, so that frames have the same numbers
+    way: str  # copy, resize:N or crop:faces
+
+    def read(self, images: Sequence[ExportedImage]) -> Iterator[list[Pictured] | Failure]:
+        """Yield the pictures of each image, in their order, or why there is none: one, or one for each face.
+
+        A film's frames are decoded in one pass where they follow one another in rising order.
+        """
+        groups = [list(part) for _, part in groupby(images, key=lambda image: image.media_id)]
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            for is_single, parts in groupby(groups, key=lambda group: len(group) == 1):
+                if not is_single:
+                    for group in parts:
+                        yield from self._read_frames(group)
+                    continue
+                singles = [group[0] for group in parts]
+                for start in range(0, len(singles), _AHEAD):
+                    yield from pool.map(self._read_one, singles[start : start + _AHEAD])
+
+    def find_size(self, image: ExportedImage) -> tuple[int, int]:
+        """Return width and height of the picture that is made of a frame."""
+        side = int(self.way.removeprefix("resize:")) if self.way.startswith("resize:") else 0
+        scale = min(1.0, side / min(image.width, image.height)) if side else 1.0
+        return max(1, round(image.width * scale)), max(1, round(image.height * scale))
+
+    def _read_one(self, image: ExportedImage) -> list[Pictured] | Failure:
+        media = self.media[image.media_id]
+        try:
+            own = read_still(media, self.config.max_pixels) if self.way == "copy" else None
+        except MediaError as error:
+            return as_failure(media, error, image.frame_index)
+        return [(image.resized(own.width, own.height), own)] if own else next(self._read_frames([image]))
+
+    def _read_frames(self, images: Sequence[ExportedImage]) -> Iterator[list[Pictured] | Failure]:
+        """Yield the pictures of frames of one file."""
+        media, left = self.media[images[0].media_id], deque(images)
+        pixels = pixel_column(min(self.find_size(images[0])) if self.way.startswith("resize:") else 0)
+        error: Exception = MediaError(Reason.CORRUPT, "the frame cannot be decoded any more")
+        try:
+            wanted = frozenset(image.frame_index for image in images)
+            for frame in decode_frames(media, (pixels,), self.config, wanted=wanted):
+                while left[0].frame_index < frame.index:
+                    yield as_failure(media, error, left.popleft().frame_index)
+                found = list(self._encode(left.popleft(), frame.images[pixels]))
+                yield found
+        except Exception as caught:
+            error = caught
+        for image in left:
+            yield as_failure(media, error, image.frame_index)
+
+    def _encode(self, image: ExportedImage, pixels: Image) -> Iterator[Pictured]:
+        if self.way == CROP:
+            for item in image.annotations:
+                if item.kind == "faces" and (cut := _cut(item, image)):
+                    cropped, (left, top) = cut
+                    yield cropped, encode(pixels[top : top + cropped.height, left : left + cropped.width])
+            return
+        width, height = self.find_size(image)
+        yield image.resized(width, height), encode(shrink(pixels, height, width))
+
+
+def _cut(face: Annotation, image: ExportedImage) -> tuple[ExportedImage, tuple[int, int]] | None:
+    """Return the image of one face, with its annotation alone, and its left top corner; None if it is outside."""
+    x0, y0, x1, y1 = face.box
+    by_x, by_y = _MARGIN * (x1 - x0), _MARGIN * (y1 - y0)
+    left, top = max(0, int(x0 - by_x)), max(0, int(y0 - by_y))
+    width, height = min(image.width, round(x1 + by_x)) - left, min(image.height, round(y1 + by_y)) - top
+    if width < 1 or height < 1:
+        return None
+    points = [(x - left, y - top, seen) if seen else (x, y, seen) for x, y, seen in face.keypoints]
+    moved = replace(face, box=(x0 - left, y0 - top, x1 - left, y1 - top), keypoints=points)
+    return replace(image, width=width, height=height, annotations=[moved]), (left, top)

@@ -1,0 +1,145 @@
+"""Exports of a real run of photos and a film, from its output to what training code opens."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image as Pil
+
+import framekiln
+from framekiln.media.samples import pan, photos, write_clip
+from framekiln.output.object_store import Store
+from tests.support.errors import fails
+from tests.support.machine.object_server import Objects, served
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """An output of nine photos (a turned one, a HEIF, copies of one) and a film of 20 frames."""
+    media = tmp_path_factory.mktemp("media")
+    photo = Pil.open(photos()["flower.jpg"]).resize((160, 100))
+    for number in range(5):
+        photo.rotate(20 * number).save(media / f"{number}.v1.JPG", format="JPEG")
+    turned = Pil.Exif()
+    turned[0x0112] = 6
+    photo.save(media / "turned.jpg", exif=turned)
+    photo.save(media / "phone.heic")
+    for size in ((160, 100), (120, 75)):
+        Pil.open(photos()["china.jpg"]).resize(size).save(media / f"copy {size[0]}.png")
+    image = cv2.cvtColor(cv2.imread(str(photos()["grace_hopper.jpg"])), cv2.COLOR_BGR2RGB)
+    (media / "films").mkdir()
+    write_clip(media / "films" / "a.mp4", pan(image, 20), np.zeros((1, 16_000), np.int16))
+    folder = tmp_path_factory.mktemp("output") / "out"
+    return framekiln.run(media, folder, stages=["lighting", "fingerprint", "duplicates"], engine="local")
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def images_of(folder, split="all"):
+    return json.loads((folder / "annotations" / f"instances_{split}.json").read_text())["images"]
+
+
+def test_links_are_photos_and_the_rest_is_written(out, tmp_path):
+    out.export("coco", tmp_path)
+    images = {image["file_name"]: image for image in images_of(tmp_path)}
+    assert len(images) == 29
+    assert (tmp_path / "images/all/0.v1.JPG").is_symlink()
+    for name in ("turned.jpg", "phone.heic.jpg", "films/a.mp4/000019.jpg"):
+        assert not (tmp_path / "images/all" / name).is_symlink()
+    for name, image in images.items():
+        with Pil.open(tmp_path / "images/all" / name) as picture:
+            assert picture.size == (image["width"], image["height"]), name  # as Pillow shows it, which turns nothing
+    assert (images["turned.jpg"]["width"], images["turned.jpg"]["height"]) == (100, 160)
+
+
+def test_an_export_goes_on_after_it_was_stopped_and_refuses_another(out, tmp_path):
+    first, second = tmp_path / "whole", tmp_path / "cut"
+    out.export("coco", first, images="resize:50")
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        out.export("coco", second, images="resize:50", progress=stop)
+    times = {path: path.stat().st_mtime_ns for path in second.rglob("*.jpg")}
+    assert len(times) == 29
+    out.export("coco", second, images="resize:50")
+    assert all(path.stat().st_mtime_ns == time for path, time in times.items())
+    whole, again = contents(first), contents(second)
+    assert {name for name in whole if whole[name] != again[name]} == {"export.json"}  # which has the place
+    for other in ({"images": "copy"}, {"images": "resize:50", "where": "media_type = 'photo'"}):
+        with fails("FK-EXPORT-OTHER"):
+            out.export("coco", second, **other)
+
+
+def test_splits_reach_the_shards_and_leak_nothing(out, tmp_path):
+    summary = out.export("webdataset", tmp_path, split="60/40", shard_rows=6)
+    assert any(line.startswith("0 groups in two splits: 10 files, 1 groups of copies") for line in summary.notes)
+    at = {}
+    for path in tmp_path.glob("*.tar"):
+        with tarfile.open(path) as tar:
+            records = [json.loads(tar.extractfile(member).read()) for member in tar if member.name.endswith(".json")]
+        for record in records:
+            at.setdefault(record["media_id"], set()).add(path.name.partition("-")[0])
+    assert len(at) == 10 and all(len(splits) == 1 for splits in at.values())
+    assert at["copy 160.png"] == at["copy 120.png"]
+    counts = Counter(summary.images)
+    assert counts["train"] + counts["val"] == 29 and counts["train"] == 20  # the film alone has 20
+
+
+def test_shards_go_to_a_bucket_and_the_same_export_finds_them_done(out, tmp_path):
+    out.export("webdataset", tmp_path, shard_rows=10)
+    with served(Objects()) as objects:
+        place = objects.url.format("shards")
+        out.export("webdataset", place, shard_rows=10)
+        tars = {name.rpartition("/")[2]: data for name, data in objects.files.items() if name.endswith(".tar")}
+        assert tars == {path.name: path.read_bytes() for path in tmp_path.glob("*.tar")} and len(tars) == 3
+        again = objects.count(lambda: out.export("webdataset", place, shard_rows=10))
+        assert not any(method in ("PUT", "POST") and key.endswith(".tar") for method, key in again)
+        with fails("FK-EXPORT-LINK"):
+            out.export("coco", objects.url.format("linked"), images="link")
+
+
+def test_folders_are_splits_and_categories_with_a_table_each(out, tmp_path):
+    summary = out.export("folder", tmp_path, images="copy", split="60/40", folders="lighting_key")
+    rows = []
+    for split in ("train", "val"):
+        with (tmp_path / split / "metadata.csv").open() as file:
+            found = list(csv.DictReader(file))
+        assert len(found) == summary.images[split]
+        for row in found:
+            assert (tmp_path / split / row["file_name"]).is_file()
+            assert row["file_name"].partition("/")[0] == row["lighting_key"]
+        rows += found
+    assert {row["media_id"] for row in rows} == set(out.table("frames").to_table(["media_id"])["media_id"].to_pylist())
+
+
+def test_what_a_format_cannot_do_is_one_sentence(out, tmp_path):
+    for code, options in (
+        ("FK-EXPORT-HOLDS", {"to": "webdataset", "images": "link"}),
+        ("FK-EXPORT-CROP", {"to": "hf", "images": "crop:faces"}),
+        ("FK-EXPORT-SHARD-ROWS", {"to": "hf", "shard_rows": 0}),
+    ):
+        with fails(code):
+            out.export(destination=tmp_path / "new", **options)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_that_changed_since_the_run_is_said_before_anything_is_written(out, tmp_path):
+    paths = out.table("frames").to_table(["path"])["path"].to_pylist()
+    source = Path(next(path for path in paths if path.endswith("4.v1.JPG")))
+    source.write_bytes(source.read_bytes() + b"more")
+    with fails("FK-INPUT-CHANGED", "run again"):
+        out.export("hf", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    out.export("coco", tmp_path / "names", images="none")
+    assert Store(str(tmp_path / "names")).folders() == ["annotations"]
