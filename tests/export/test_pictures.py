@@ -118,7 +118,7 @@ def test_what_cannot_be_read_is_said_and_the_others_come(folder):
 def test_crops_are_faces_with_a_margin_and_their_own_landmarks(folder):
     def face(*box):
         marks = [(box[0] + 1, box[1] + 2, 2), (0.0, 0.0, 0)]
-        return Annotation(kind="faces", category=Category(name="face"), box=box, keypoints=marks)
+        return Annotation(kind="faces", source="faces", category=Category(name="face"), box=box, keypoints=marks)
 
     faces = [face(100.0, 50.0, 120.0, 80.0), face(-10.0, 0.0, 30.0, 20.0), face(400.0, 0.0, 420.0, 9.0)]
     ((first, edge),) = read(folder, "crop:faces", ("plain.jpg", 0), annotations=faces)

@@ -52,6 +52,7 @@ def annotate(width, height):
     return [
         Annotation(
             kind="masks",
+            source="masks",
             category=Category(name="dog"),
             box=(20.0, 10.0, 60.0, 40.0),
             score=0.5,
@@ -59,10 +60,11 @@ def annotate(width, height):
         ),
         Annotation(
             kind="poses",
+            source="poses",
             category=PERSON,
             box=(1.0, 2.0, 3.5, 4.0),
             keypoints=[(1.5, 2.5, 2), (0.0, 0.0, 0)],
-            track_id=7,
+            track=("tracks", 7),
             attributes={"shot": 2, "size": float("nan")},
             embedding=[0.5, 0.25],
         ),
@@ -142,7 +144,10 @@ def check_rows(rows):
             assert (width, height) == row["picture"].size
             mask = coco.decode({"size": [height, width], "counts": dog["segmentation"]["counts"].encode()})
             assert mask[10:40, 20:60].all() and mask.sum() == 30 * 40
-            assert person["keypoints"] == [1.5, 2.5, 2, 0, 0, 0] and person["track_id"] == 7
+            assert person["keypoints"] == [1.5, 2.5, 2, 0, 0, 0] and (person["track_table"], person["track_id"]) == (
+                "tracks",
+                7,
+            )
             facts = person["attributes"]
             assert person["embedding"] == [0.5, 0.25]
             assert (json.loads(facts) if isinstance(facts, str) else facts) == {"shot": 2, "size": None}
@@ -281,4 +286,4 @@ def test_a_row_whose_picture_is_gone_is_counted(folder, tmp_path):
     assert [failure.media_id for failure in writer.failures] == ["a.b 3.jpg"]
     with tarfile.open(tmp_path / "train-000001.tar") as tar:
         record = json.loads(tar.extractfile("000001000000.json").read())
-    assert (record["width"], record["height"], record["objects"][0]["bbox"][2]) == (53, 40, 40 * 53 / 480)
+    assert (record["width"], record["height"], record["objects"][0]["bbox"][2]) == (53, 40, 4.417)  # 40 of 480 px

@@ -63,10 +63,10 @@ class Writer(Format):
         """See `Format`."""
         for split, table in self._tables.items():
             path = "/".join([*_list_split(split), "metadata.csv"])
-            table.flush()
-            with table, self.destination.writing(path) as stream:
-                table.buffer.seek(0)
-                while data := table.buffer.read(_AT_ONCE):
+            file: Any = table.detach()
+            with file, self.destination.writing(path) as stream:
+                file.seek(0)
+                while data := file.read(_AT_ONCE):
                     stream.write(data)
 
 

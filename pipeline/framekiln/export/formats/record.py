@@ -22,12 +22,14 @@ Record = dict[str, Any]
 OBJECT = pa.struct(
     [
         ("kind", pa.string()),
+        ("source", pa.string()),  # the column or table that it is from
         ("category", pa.string()),
         ("bbox", pa.list_(pa.float64())),
         ("area", pa.float64()),
         ("score", pa.float64()),
         ("segmentation", pa.struct([("size", pa.list_(pa.int32())), ("counts", pa.string())])),
         ("keypoints", pa.list_(pa.float64())),
+        ("track_table", pa.string()),  # the table that follows it, and its number there, of its file
         ("track_id", pa.int64()),
         ("identity", pa.int64()),
         ("attributes", pa.string()),  # JSON
@@ -56,9 +58,16 @@ def make_record(image: ExportedImage) -> Record:
 
 
 def _make_object(item: Annotation, image: ExportedImage) -> Record:
-    vector = None if item.embedding is None else list(map(float, item.embedding))
-    named = {"kind": item.kind, "category": item.category.name, "track_id": item.track_id, "embedding": vector}
-    return named | describe(item, image)
+    table, number = item.track or (None, None)
+    return {
+        "kind": item.kind,
+        "source": item.source,
+        "category": item.category.name,
+        "track_table": table,
+        "track_id": number,
+        "embedding": None if item.embedding is None else list(map(float, item.embedding)),
+        **describe(item, image),
+    }
 
 
 def free_name(name: str) -> str:
