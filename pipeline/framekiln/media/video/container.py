@@ -8,7 +8,7 @@ import av
 
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.damaged import is_truncated
-from framekiln.media.file_types import Kind
+from framekiln.media.file_types import Kind, is_of_media, pass_over
 from framekiln.media.files import MediaFile, open_media
 from framekiln.media.video.transport_stream import open_transport_stream
 
@@ -56,6 +56,17 @@ def default_track(tracks: Sequence[Any]) -> Any:
     """
     default = av.stream.Disposition.default
     return max(tracks, key=lambda track: (track.codec_context is not None, bool(track.disposition & default)))
+
+
+def find_video_track(container: Any, name: str) -> Any:
+    """Return the film's track without covers. Raises MediaError: EMPTY, or PASSED_OVER for a file of sound."""
+    covers = av.stream.Disposition.attached_pic
+    tracks = [track for track in container.streams.video if not track.disposition & covers]
+    if tracks:
+        return default_track(tracks)
+    if container.streams.audio and not is_of_media(name):
+        raise pass_over("sound")
+    raise MediaError(Reason.EMPTY, "it has sound but no video" if container.streams.audio else "it has no video")
 
 
 def error_text(exc: Exception) -> str:

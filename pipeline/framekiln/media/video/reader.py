@@ -18,7 +18,7 @@ from av.video.reformatter import VideoReformatter
 
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.damaged import check_sample_counts, is_truncated
-from framekiln.media.file_types import Kind, is_of_media, pass_over
+from framekiln.media.file_types import Kind
 from framekiln.media.files import MediaFile
 from framekiln.media.frames import (
     Frame,
@@ -34,7 +34,7 @@ from framekiln.media.hdr import hdr_name
 from framekiln.media.tags import read_film_tags
 from framekiln.media.units import Segments, VideoSegment
 from framekiln.media.video.audio import SoundTrack, with_sound
-from framekiln.media.video.container import PADDING, decode_errors, default_track, open_container, open_film
+from framekiln.media.video.container import PADDING, decode_errors, find_video_track, open_container, open_film
 from framekiln.media.video.packet_decoder import FrameNumbers, PacketDecoder
 from framekiln.media.video.segments import INDEXED, locate
 from framekiln.media.video.shown_frames import DisplayMatrix, FrameClock, to_rgb
@@ -91,7 +91,7 @@ class _VideoReader:
         size = self._stream.seek(0, os.SEEK_END)
         self._stream.seek(0)
         self._container = open_container(self._stream, kind, self._spec.config.max_pixels)
-        self._track = _find_track(self._container, self._name)
+        self._track = find_video_track(self._container, self._name)
         self._truncated = self._truncated and not _has_all_packets(self._track, size)
         self._configure()
         self.tags = read_film_tags(self._container, self._track) if self._spec.tags else None
@@ -210,13 +210,3 @@ def _has_all_packets(track: Any, size: int) -> bool:
     entries = list(track.index_entries) if track.frames else []
     whole = len(entries) == track.frames > 0
     return whole and max(entry.pos + entry.size for entry in entries) <= size
-
-
-def _find_track(container: Any, name: str) -> Any:
-    covers = av.stream.Disposition.attached_pic
-    tracks = [track for track in container.streams.video if not track.disposition & covers]
-    if tracks:
-        return default_track(tracks)
-    if container.streams.audio and not is_of_media(name):
-        raise pass_over("sound")
-    raise MediaError(Reason.EMPTY, "it has sound but no video" if container.streams.audio else "it has no video")

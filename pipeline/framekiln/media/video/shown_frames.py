@@ -25,10 +25,15 @@ def to_rgb(av_frame: Any, reformatter: Any) -> Image:
             return map_frame(av_frame, reformatter)
     matrix = None  # the frame's own
     if av_frame.colorspace == _UNSPECIFIED and not av_frame.format.is_rgb:
-        matrix = _BT709 if av_frame.width >= 1280 or av_frame.height > 576 else _BT601
+        matrix = untagged_matrix(av_frame)
     return reformatter.reformat(
         av_frame, format="rgb24", src_colorspace=matrix, dst_colorspace=matrix, threads=1
     ).to_ndarray()
+
+
+def untagged_matrix(av_frame: Any) -> int:
+    """Return the matrix, an AVColorSpace, of a frame that states none."""
+    return _BT709 if av_frame.width >= 1280 or av_frame.height > 576 else _BT601
 
 
 # The display matrix of ISO/IEC 14496-12, 8.3.2, as an EXIF orientation:

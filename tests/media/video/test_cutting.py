@@ -1,0 +1,177 @@
+"""Clips cut out of films, compared by the number in each frame and by a click in the sound."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.video.copied_span import from_key, up_to
+from framekiln.media.video.cutting import Clip, cut
+from framekiln.media.video.film_span import Span
+from tests.support.media.media_factory import click, decoded, film
+from tests.support.media.photos import take
+from tests.support.media.segmented_films import sample_film, times
+
+FPS, FRAMES, BITS, SIDE = 25, 80, 7, 16
+FIRST, LAST, CLICK_S = 30, 50, 1.5
+KINDS = {  # codecs of video and sound, its options
+    "open.mp4": ("libx264", "aac", {"bf": "3", "x264-params": "open-gop=1:scenecut=0"}),
+    "camera.mov": ("libx264", "pcm_s16le", {"bf": "2"}),
+    "open.mkv": ("libx265", "libopus", {"x265-params": "log-level=none:open-gop=1:scenecut=0:pools=1"}),
+    "web.webm": ("libvpx-vp9", "libopus", {"deadline": "realtime"}),
+    "broadcast.ts": ("mpeg2video", "mp2", {"bf": "2"}),
+}
+
+
+def paint(number):
+    """Return an image with the number in white and black squares, the lowest bit first."""
+    bits = [255 * (number >> place & 1) for place in range(BITS)]
+    return np.repeat(np.kron(np.array([bits], np.uint8), np.ones((SIDE, SIDE), np.uint8))[..., None], 3, axis=2)
+
+
+def read_numbers(path):
+    """Return the number in each frame of a film."""
+    rows, failures = decoded(path)
+    assert not failures
+    whites = [row["frame"][SIDE // 2, SIDE // 2 :: SIDE, 0] > 127 for row in rows]
+    return [int(white @ (1 << np.arange(BITS))) for white in whites]
+
+
+def find_click(path):
+    """Return the time of the first loud sample, in s from the film's first frame."""
+    with av.open(str(path)) as container:
+        origin = next(container.decode(video=0)).time
+    with av.open(str(path)) as container:
+        mixer = av.AudioResampler("s16", "mono", 48_000)
+        for piece in container.decode(audio=0):
+            for part in mixer.resample(piece):
+                loud = np.flatnonzero(np.abs(part.to_ndarray()[0].astype(int)) > 6_000)
+                if loud.size:
+                    return part.time + loud[0] / 48_000 - origin
+    raise AssertionError("no click")
+
+
+def cut_frames(path: Path, to: Path, first: int, last: int, *, exact: bool) -> Clip:
+    (media,) = list_media(str(path))
+    rows, _ = decoded(path, ())
+    clip = cut(media, Span(first_s=rows[first]["time_s"], last_s=rows[last]["time_s"]), to / "clip", exact=exact)
+    assert clip.frames == len(decoded(clip.path, ())[0])
+    return clip
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def source(request, tmp_path_factory):
+    codec, sound_codec, options = KINDS[request.param]
+    frames, sound = [paint(number) for number in range(FRAMES)], click(CLICK_S, FRAMES / FPS)
+    path = tmp_path_factory.mktemp("films") / request.param
+    return film(path, frames, codec=codec, pix_fmt="yuv420p", sound=sound, sound_codec=sound_codec, options=options)
+
+
+def test_an_exact_clip_has_these_frames_and_their_sound(source, tmp_path):
+    clip = cut_frames(source, tmp_path, FIRST, LAST, exact=True)
+    assert clip.path.name == "clip.mp4" and clip.has_sound
+    assert read_numbers(clip.path) == list(range(FIRST, LAST + 1))
+    assert clip.start_s == pytest.approx(FIRST / FPS, abs=0.001)
+    assert find_click(clip.path) == pytest.approx(find_click(source) - clip.start_s, abs=0.002)
+    with av.open(str(clip.path)) as container:
+        assert next(container.demux(video=0)).is_keyframe and container.streams.video[0].codec_context.name == "h264"
+        seconds = [float(track.duration * track.time_base) for track in container.streams]
+    assert seconds == pytest.approx([(LAST + 1 - FIRST) / FPS] * 2, abs=0.025)
+
+
+def test_a_copied_clip_begins_at_a_key_frame_and_lacks_no_frame(source, tmp_path):
+    clip = cut_frames(source, tmp_path, FIRST, LAST, exact=False)
+    numbers = read_numbers(clip.path)
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    assert FIRST - 12 < numbers[0] <= FIRST and LAST <= numbers[-1] < LAST + 16
+    assert clip.start_s == pytest.approx(numbers[0] / FPS, abs=0.001)
+    assert find_click(clip.path) == pytest.approx(find_click(source) - clip.start_s, abs=0.002)
+    assert clip.path.suffix == (".mp4" if source.suffix in (".mp4", ".mkv", ".webm") else ".mkv")
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_first_and_the_last_frames_of_a_film(exact, tmp_path):
+    source = film(tmp_path / "silent.mp4", [paint(i) for i in range(30)], codec="libx264", pix_fmt="yuv420p")
+    clip = cut_frames(source, tmp_path, 0, 0, exact=exact)
+    assert read_numbers(clip.path)[0] == 0 and not clip.has_sound
+    assert read_numbers(cut_frames(source, tmp_path, 20, 29, exact=exact).path)[-1] == 29
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_variable_rate_is_kept(exact, tmp_path):
+    clip = cut_frames(sample_film("variable rate"), tmp_path, 40, 60, exact=exact)
+    own = [row["time_s"] for row in decoded(clip.path, ())[0]]
+    right = np.array(list(times("variable rate"))) / 600
+    begins = int(np.argmin(abs(right - right[0] - clip.start_s)))
+    assert np.allclose(own, right[begins : begins + len(own)] - right[begins], atol=0.002)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("pixels", ["yuv420p", "yuv420p10le", "yuvj420p"])
+def test_turn_aspect_and_colours_are_kept(exact, pixels, tmp_path):
+    plain = tmp_path / "plain.mov"
+    film(plain, take("flower.jpg", 30, 48, 64), codec="libx264", pix_fmt=pixels, colorspace=1, options={"crf": "10"})
+    turned = tmp_path / "turned.mov"
+    with av.open(str(plain)) as container, av.open(str(turned), "w") as out:
+        track = out.add_stream_from_template(container.streams.video[0])
+        track.set_display_rotation(90)
+        track.codec_context.sample_aspect_ratio = Fraction(4, 3)
+        for packet in container.demux(video=0):
+            if packet.size:
+                packet.stream = track
+                out.mux(packet)
+    clip = cut_frames(turned, tmp_path, 12, 20, exact=exact)
+    (before, _), (after, _) = decoded(turned), decoded(clip.path)
+    assert (after[0]["height"], after[0]["width"]) == (64, 48)
+    assert np.abs(after[0]["frame"].astype(int) - before[12]["frame"]).mean() < 4
+    with av.open(str(turned)) as one, av.open(str(clip.path)) as other:
+        pairs = [(c.streams.video[0], next(c.decode(video=0))) for c in (one, other)]
+    described = [(t.sample_aspect_ratio, f.colorspace, f.color_range, f.format.components[0].bits) for t, f in pairs]
+    assert described[0] == described[1]
+
+
+def test_odd_sides_and_rgb_are_kept(tmp_path):
+    frames = [np.full((33, 47, 3), (200, 40, 90), np.uint8)] * 5
+    rows, _ = decoded(cut_frames(film(tmp_path / "odd.mkv", frames), tmp_path, 1, 3, exact=True).path)
+    assert len(rows) == 3 and rows[0]["frame"].shape == (33, 47, 3)
+    assert np.abs(rows[0]["frame"].astype(int) - frames[0]).max() <= 3
+
+
+def test_what_cannot_be_cut_is_an_error_of_media(tmp_path):
+    source = film(tmp_path / "film.mp4", [paint(i) for i in range(40)], codec="libx264", pix_fmt="yuv420p", gop=10)
+    (media,) = list_media(str(source))
+    for exact, first_s, reason in ((True, 0.517, Reason.CORRUPT), (False, -1.0, Reason.CORRUPT)):
+        with pytest.raises(MediaError) as caught:
+            cut(media, Span(first_s=first_s, last_s=0.9), tmp_path / "clip", exact=exact)
+        assert caught.value.reason is reason
+    data = bytearray(source.read_bytes())
+    with av.open(str(source)) as container:
+        places = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
+    for place, size in places[22:26]:
+        data[place : place + size] = bytes(size)
+    source.write_bytes(data)
+    (media,) = list_media(str(source))
+    with pytest.raises(MediaError):
+        cut(media, Span(first_s=0.8, last_s=1.2), tmp_path / "clip", exact=True)
+
+
+class Stored:
+    """A packet by its time and whether it is a key frame."""
+
+    def __init__(self, pts, is_keyframe=False):
+        self.pts, self.is_keyframe = pts, is_keyframe
+
+
+def test_packets_are_chosen_by_the_order_in_which_they_are_stored():
+    stored = [Stored(0, True), Stored(3), Stored(1), Stored(2), Stored(6, True), Stored(4), Stored(5), Stored(9)]
+    assert [packet.pts for packet in from_key(stored, 5)] == [0, 3, 1, 2, 6, 4, 5, 9]
+    assert [packet.pts for packet in from_key(stored, 6)] == [6, 9]
+    assert [packet.pts for packet in up_to(stored, 1)] == [0, 3, 1, 2]
+    long = [Stored(i, i % 40 == 0) for i in range(200)]
+    assert [packet.pts for packet in up_to(from_key(long, 85), 150)] == list(range(80, 151))
