@@ -1,0 +1,180 @@
+"""Clips: parts of films as files of their own, with a table beside them that says where each is from.
+
+Whatever is there is kept: a clip is a whole file or absent, and the table beside it is written again as clips are
+added. So an export that was stopped goes on where it was.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from framekiln.contract.columns import MEDIA_ID
+from framekiln.contract.columns import field as column
+from framekiln.contract.errors import MediaError, OutputError, Reason
+from framekiln.contract.row_errors import Failure
+from framekiln.export.clip_spans import ClipSpan
+from framekiln.media.files import MediaFile, status_of
+from framekiln.media.media_ids import as_folder, is_url
+from framekiln.media.video.cutting import cut
+from framekiln.media.video.film_span import Span
+from framekiln.output.object_store import Store
+
+CLIPS = "clips"
+TABLE = "metadata.parquet"
+"""The name that Hugging Face's `videofolder` looks for."""
+MANIFEST = pa.schema(
+    [
+        column("file_name", pa.string(), "path of the clip from this table on", nullable=False),
+        MEDIA_ID,
+        column("path", pa.string(), "of the film, if it is a local file"),
+        column("shot", pa.int32(), "number of the shot in its film; null for runs of frames"),
+        column("first_frame", pa.int32(), "frame_index of the first frame that was asked for", nullable=False),
+        column("last_frame", pa.int32(), "frame_index of the last frame that was asked for", nullable=False),
+        column("start_s", pa.float64(), "time of the first frame in the film", "s", nullable=False),
+        column("end_s", pa.float64(), "time in the film at which the last frame ends", "s", nullable=False),
+        column("file_start_s", pa.float64(), "time in the film of the clip's own first frame", "s", nullable=False),
+        column("frames", pa.int32(), "frames of the clip", nullable=False),
+        column("has_sound", pa.bool_(), "whether it has sound", nullable=False),
+        column("exact", pa.bool_(), "encoded again from first to last frame; else copied", nullable=False),
+    ]
+)
+_SAVE_S = 20.0  # between writings of the table: work that is done again after a stop
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedClip:
+    """A clip to be cut."""
+
+    span: ClipSpan
+    split: str
+    values: Mapping[str, Any] = field(default_factory=dict)  # further columns
+
+    @property
+    def name(self) -> str:
+        """Path of its file beside the table, without the ending."""
+        return f"{as_folder(self.span.media_id)}/{self.span.first_frame:06d}-{self.span.last_frame:06d}"
+
+
+class ClipWriter:
+    """The clips of one split in a destination, and their table."""
+
+    def __init__(self, destination: Store, split: str, extra: pa.Schema, *, exact: bool) -> None:
+        """Read what is there. `extra`: further columns of the table."""
+        self._store, self._folder, self._exact = destination, f"{CLIPS}/{split}", exact
+        self._schema = pa.schema([*MANIFEST, *extra])
+        self._rows = dict(self._read_rows())
+        self._saved_at = time.monotonic()
+
+    def _read_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the rows of whole clips, by name without ending."""
+        path = f"{self._folder}/{TABLE}"
+        if not self._store.exists(path):
+            return
+        rows = [row for row in self._store.read_table(path).to_pylist() if row["exact"] == self._exact]
+        wanted = [f"{self._folder}/{row['file_name']}" for row in rows]
+        absent = self._store.without_content(self._folder, wanted)
+        for row, place in zip(rows, wanted, strict=True):
+            if place not in absent:
+                yield row["file_name"].rpartition(".")[0], row
+
+    def keep(self, clips: Sequence[PlannedClip]) -> list[PlannedClip]:
+        """Forget clips that are not asked for any more, and return those that are missing."""
+        wanted = {clip.name: clip for clip in clips}
+        self._rows = {name: row | dict(wanted[name].values) for name, row in self._rows.items() if name in wanted}
+        return [clip for name, clip in wanted.items() if name not in self._rows]
+
+    def add(self, clip: PlannedClip, media: MediaFile) -> None:
+        """Cut a clip. Raises MediaError: the film cannot be read there. Raises OutputError: no clip can be written."""
+        span = clip.span
+        with tempfile.TemporaryDirectory(prefix="framekiln-clip-") as folder:
+            part = Span(first_s=span.start_s, last_s=span.last_s)
+            try:
+                made = cut(media, part, Path(folder) / "clip", exact=self._exact)
+            except OSError as error:
+                message = (
+                    f"A clip cannot be written into {tempfile.gettempdir()!r} ({error.strerror or error}); make room "
+                    "there, or let TMPDIR name another folder."
+                )
+                raise OutputError(message, code="FK-EXPORT-TEMPORARY") from error
+            file_name = clip.name + made.path.suffix
+            with made.path.open("rb") as source, self._store.writing(f"{self._folder}/{file_name}") as to:
+                shutil.copyfileobj(source, to, 1 << 20)
+        own = {"file_name": file_name, "path": None if is_url(media.path) else media.path, "exact": self._exact}
+        found = {"file_start_s": made.start_s, "frames": made.frames, "has_sound": made.has_sound}
+        asked = {name: getattr(span, name) for name in self._schema.names if hasattr(span, name)}
+        self._rows[clip.name] = asked | own | found | dict(clip.values)
+        if time.monotonic() - self._saved_at > _SAVE_S:
+            self.save()
+
+    def save(self) -> None:
+        """Write the table of all clips that are there, in the order of films and frames."""
+        rows = sorted(self._rows.values(), key=lambda row: (row["media_id"], row["first_frame"]))
+        table = pa.Table.from_pylist(rows, schema=self._schema)
+        self._store.write_table(f"{self._folder}/{TABLE}", table)
+        self._saved_at = time.monotonic()
+
+
+def write_clips(
+    clips: Sequence[PlannedClip],
+    media: Mapping[str, MediaFile],
+    writers: Mapping[str, ClipWriter],
+    advance: Callable[[int], None],
+) -> list[Failure]:
+    """Cut all clips that are missing, and return those that could not be cut.
+
+    Args:
+        clips: in the order of their films.
+        media: the films by their id.
+        writers: by split.
+        advance: called with the number of clips that are done since the last call.
+
+    Raises:
+        OutputError: the destination cannot be written any more.
+    """
+    failures: list[Failure] = []
+    for split, writer in writers.items():
+        own = [clip for clip in clips if clip.split == split]
+        missing = writer.keep(own)
+        advance(len(own) - len(missing))
+        try:
+            for clip in missing:
+                film = clip.span.media_id
+                try:
+                    writer.add(clip, _check_unchanged(media.get(film)))
+                except MediaError as error:
+                    failures.append(_describe(clip, error))
+                advance(1)
+        finally:
+            writer.save()
+    return failures
+
+
+def _check_unchanged(media: MediaFile | None) -> MediaFile:
+    """Return a film after checking that it is as it was in the run; one in a bucket is not checked."""
+    if media is None:
+        raise MediaError(Reason.UNREADABLE, "the output does not say where the film is")
+    if not is_url(media.path):
+        try:
+            status = status_of(media)
+        except (OSError, ValueError) as error:
+            raise MediaError(Reason.UNREADABLE, "the film is gone") from error
+        if status != (media.size, media.mtime_ns):
+            raise MediaError(Reason.UNREADABLE, "the film has changed since the run; run again")
+    return media
+
+
+def _describe(clip: PlannedClip, error: MediaError) -> Failure:
+    where = f"{clip.name.rpartition('/')[2]}: {error}"
+    return Failure(
+        media_id=clip.span.media_id,
+        frame_index=clip.span.first_frame,
+        step="export",
+        kind=error.reason.value,
+        message=where,
+    )

@@ -1,0 +1,143 @@
+"""Clips of a run's films: which files there are, what is in them, and what the table beside them says."""
+
+from __future__ import annotations
+
+import os
+
+import av
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import framekiln
+from framekiln.export import clips as clips_module
+from framekiln.export.clip_export import export_clips
+from framekiln.export.clip_spans import ClipRequest
+from framekiln.output.object_store import Store
+from tests.support.errors import fails
+from tests.support.media.media_factory import click, film
+from tests.support.media.photos import take
+from tests.toys.functions import brightness
+
+CUT = 25
+FILMS = {"one.mp4": "libx264", "two.mkv": "libx265", "bad.mp4": "libx264"}
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """Three films of 50 frames with a cut in the middle, one of them damaged after the run, and a photo."""
+    folder = tmp_path_factory.mktemp("clips") / "in"
+    (folder / "sub").mkdir(parents=True)
+    shots = take("flower.jpg", CUT, 96, 128), take("china.jpg", 50 - CUT, 96, 128)
+    for name, codec in FILMS.items():
+        options = {"x265-params": "log-level=none:pools=1"} if codec == "libx265" else {"threads": "1"}
+        sound = {"sound": click(1.5), "sound_codec": "aac"} if name == "one.mp4" else {}
+        film(folder / "sub" / name, [*shots[0], *shots[1]], codec=codec, pix_fmt="yuv420p", options=options, **sound)
+    out = framekiln.run(folder, folder.parent / "out", stages=["shots", brightness], engine="local")
+    bad = folder / "sub" / "bad.mp4"
+    status = bad.stat()
+    with av.open(str(bad)) as container:
+        places = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
+    with bad.open("r+b") as file:
+        for place, size in places[30:34]:
+            file.seek(place)
+            file.write(bytes(size))
+    os.utime(bad, ns=(status.st_atime_ns, status.st_mtime_ns))
+    return out
+
+
+def export(out, to, *, where=None, columns=(), split="all", **request):
+    chosen = out.select(where=where).rows
+    seen = []
+    result = export_clips(
+        Store(out.path),
+        Store(str(to)),
+        chosen,
+        ClipRequest(**request),
+        lambda frames: [split] * len(frames),
+        columns,
+        lambda done, total: seen.append((done, total)),
+    )
+    assert seen[-1][0] == seen[-1][1] and [done for done, _ in seen] == sorted(done for done, _ in seen)
+    return result
+
+
+def frames_of(path):
+    with av.open(str(path)) as container:
+        return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+
+
+def test_each_shot_is_a_file_and_a_row(out, tmp_path):
+    result = export(out, tmp_path, exact=True, columns=["brightness"], split="train")
+    table = pq.read_table(tmp_path / "clips" / "train" / "metadata.parquet")
+    rows = {row["file_name"]: row for row in table.to_pylist()}
+    assert list(rows) == [
+        *("sub/bad.mp4/000000-000024.mp4", "sub/one.mp4/000000-000024.mp4", "sub/one.mp4/000025-000049.mp4"),
+        *("sub/two.mkv/000000-000024.mp4", "sub/two.mkv/000025-000049.mp4"),
+    ]
+    row = rows["sub/one.mp4/000025-000049.mp4"]
+    assert (row["media_id"], row["shot"], row["first_frame"], row["frames"]) == ("sub/one.mp4", 1, 25, 25)
+    assert (row["start_s"], row["end_s"], row["file_start_s"]) == pytest.approx((1.0, 2.0, 1.0))
+    assert row["has_sound"] and row["exact"] and not rows["sub/two.mkv/000025-000049.mp4"]["has_sound"]
+    brightness = out.table("frames").to_table(columns=["media_id", "frame_index", "brightness"]).to_pylist()
+    own = {(item["media_id"], item["frame_index"]): item["brightness"] for item in brightness}
+    assert row["brightness"] == own["sub/one.mp4", 25] and table.schema.field("start_s").metadata[b"unit"] == b"s"
+    assert row["path"].endswith("in/sub/one.mp4")
+    assert len(frames_of(tmp_path / "clips" / "train" / row["file_name"])) == 25
+    assert result.clips == 5 and result.seconds == pytest.approx(5.0)
+
+
+def test_a_damaged_film_is_a_row_of_errors(out, tmp_path):
+    result = export(out, tmp_path, exact=True)
+    (row,) = pq.read_table(tmp_path / "clips" / "errors.parquet").to_pylist()
+    assert (row["media_id"], row["frame_index"], row["step"], row["kind"]) == ("sub/bad.mp4", 25, "export", "corrupt")
+    assert [failure.media_id for failure in result.failures] == ["sub/bad.mp4"]
+    assert export(out, tmp_path, where="media_id != 'sub/bad.mp4'").failures == []
+    assert not (tmp_path / "clips" / "errors.parquet").exists()
+
+
+def test_copied_clips_of_chosen_frames_say_where_they_begin(out, tmp_path):
+    export(out, tmp_path, where="media_id = 'sub/one.mp4' and frame_index between 28 and 40", of="frames")
+    (row,) = pq.read_table(tmp_path / "clips" / "all" / "metadata.parquet").to_pylist()
+    assert (row["first_frame"], row["last_frame"], row["shot"]) == (28, 40, None)
+    assert row["file_start_s"] <= row["start_s"] and row["frames"] >= 13 and not row["exact"]
+    assert len(frames_of(tmp_path / "clips" / "all" / row["file_name"])) == row["frames"]
+
+
+def test_an_export_that_was_stopped_goes_on(out, tmp_path, monkeypatch):
+    where, cut, made = "media_id != 'sub/bad.mp4'", clips_module.cut, []
+
+    def cut_three(*words, **options):
+        made.append(words)
+        if len(made) > 3:
+            raise KeyboardInterrupt
+        return cut(*words, **options)
+
+    monkeypatch.setattr(clips_module, "cut", cut_three)
+    with pytest.raises(KeyboardInterrupt):
+        export(out, tmp_path, where=where)
+    monkeypatch.setattr(clips_module, "cut", lambda *words, **options: made.append(words) or cut(*words, **options))
+    files = sorted(path for path in (tmp_path / "clips").rglob("*.m*") if path.is_file())
+    before = [path.stat().st_mtime_ns for path in files]
+    assert len(files) == 3 and export(out, tmp_path, where=where).clips == 4
+    assert len(made) == 5 and [path.stat().st_mtime_ns for path in files] == before
+    files[0].unlink()
+    export(out, tmp_path, where=where)
+    assert len(made) == 6 and files[0].exists()
+    assert pq.read_table(tmp_path / "clips" / "all" / "metadata.parquet").num_rows == 4
+
+
+def test_a_film_that_changed_since_the_run_is_not_cut(out, tmp_path):
+    path = next(row["path"] for row in out.table("frames").to_table(columns=["path"]).to_pylist() if "two" in row["path"])
+    status = os.stat(path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    try:
+        result = export(out, tmp_path, where="media_id = 'sub/two.mkv'")
+    finally:
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert [failure.kind for failure in result.failures] == ["unreadable"] * 2 and result.clips == 0
+
+
+def test_a_column_that_is_missing_is_told(out, tmp_path):
+    with fails("FK-SELECTION-COLUMN"):
+        export(out, tmp_path, columns=["brightnes"])
