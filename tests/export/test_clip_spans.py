@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from framekiln.export.clip_spans import ClipRequest, find_spans
+from framekiln.export.clip_request import ClipRequest
+from framekiln.export.clip_spans import find_spans
 from framekiln.output.object_store import Store
 from framekiln.selection.rows import Rows
 from tests.support.errors import fails
@@ -84,6 +85,8 @@ def test_mistakes_are_told(tmp_path):
     with fails("FK-EXPORT-CLIPS"):
         ClipRequest(of="scenes")
     (tmp_path / "frames").mkdir()
-    pq.write_table(pa.table({"media_id": ["a"], "frame_index": pa.array([0], pa.int32())}), tmp_path / "frames" / "p.parquet")
+    pq.write_table(
+        pa.table({"media_id": ["a"], "frame_index": pa.array([0], pa.int32())}), tmp_path / "frames" / "p.parquet"
+    )
     with fails("FK-SELECTION-TABLE"):
         spans(Store(str(tmp_path)), [("a", 0)])

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import av
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import framekiln
 from framekiln.export import clips as clips_module
-from framekiln.export.clip_export import export_clips
-from framekiln.export.clip_spans import ClipRequest
-from framekiln.output.object_store import Store
 from tests.support.errors import fails
 from tests.support.media.media_factory import click, film
 from tests.support.media.photos import take
@@ -46,20 +43,15 @@ def out(tmp_path_factory):
     return out
 
 
-def export(out, to, *, where=None, columns=(), split="all", **request):
-    chosen = out.select(where=where).rows
+def export(out, to, **options):
     seen = []
-    result = export_clips(
-        Store(out.path),
-        Store(str(to)),
-        chosen,
-        ClipRequest(**request),
-        lambda frames: [split] * len(frames),
-        columns,
-        lambda done, total: seen.append((done, total)),
-    )
+    summary = out.export("clips", to, **options, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1][0] == seen[-1][1] and [done for done, _ in seen] == sorted(done for done, _ in seen)
-    return result
+    return summary
+
+
+def read_table(to, split="all"):
+    return pq.read_table(to / "clips" / split / "metadata.parquet")
 
 
 def frames_of(path):
@@ -68,8 +60,8 @@ def frames_of(path):
 
 
 def test_each_shot_is_a_file_and_a_row(out, tmp_path):
-    result = export(out, tmp_path, exact=True, columns=["brightness"], split="train")
-    table = pq.read_table(tmp_path / "clips" / "train" / "metadata.parquet")
+    result = export(out, tmp_path, cut="exact", columns=["brightness"])
+    table = read_table(tmp_path)
     rows = {row["file_name"]: row for row in table.to_pylist()}
     assert list(rows) == [
         *("sub/bad.mp4/000000-000024.mp4", "sub/one.mp4/000000-000024.mp4", "sub/one.mp4/000025-000049.mp4"),
@@ -83,22 +75,24 @@ def test_each_shot_is_a_file_and_a_row(out, tmp_path):
     own = {(item["media_id"], item["frame_index"]): item["brightness"] for item in brightness}
     assert row["brightness"] == own["sub/one.mp4", 25] and table.schema.field("start_s").metadata[b"unit"] == b"s"
     assert row["path"].endswith("in/sub/one.mp4")
-    assert len(frames_of(tmp_path / "clips" / "train" / row["file_name"])) == 25
-    assert result.clips == 5 and result.seconds == pytest.approx(5.0)
+    assert len(frames_of(tmp_path / "clips" / "all" / row["file_name"])) == 25
+    assert result.images == {"all": 5} and "5.0 s of film in 3 films." in result.notes
 
 
 def test_a_damaged_film_is_a_row_of_errors(out, tmp_path):
-    result = export(out, tmp_path, exact=True)
+    result = export(out, tmp_path, cut="exact")
     (row,) = pq.read_table(tmp_path / "clips" / "errors.parquet").to_pylist()
     assert (row["media_id"], row["frame_index"], row["step"], row["kind"]) == ("sub/bad.mp4", 25, "export", "corrupt")
-    assert [failure.media_id for failure in result.failures] == ["sub/bad.mp4"]
-    assert export(out, tmp_path, where="media_id != 'sub/bad.mp4'").failures == []
-    assert not (tmp_path / "clips" / "errors.parquet").exists()
+    assert result.images == {"all": 5} and "1 clips could not be cut" in result.notes[-1]
+    kept = tmp_path / "clips" / "all" / "sub" / "one.mp4" / "000000-000024.mp4"
+    os.utime(kept, ns=(0, 0))
+    export(out, tmp_path, cut="exact")
+    assert kept.stat().st_mtime_ns == 0
 
 
 def test_copied_clips_of_chosen_frames_say_where_they_begin(out, tmp_path):
     export(out, tmp_path, where="media_id = 'sub/one.mp4' and frame_index between 28 and 40", of="frames")
-    (row,) = pq.read_table(tmp_path / "clips" / "all" / "metadata.parquet").to_pylist()
+    (row,) = read_table(tmp_path).to_pylist()
     assert (row["first_frame"], row["last_frame"], row["shot"]) == (28, 40, None)
     assert row["file_start_s"] <= row["start_s"] and row["frames"] >= 13 and not row["exact"]
     assert len(frames_of(tmp_path / "clips" / "all" / row["file_name"])) == row["frames"]
@@ -119,25 +113,47 @@ def test_an_export_that_was_stopped_goes_on(out, tmp_path, monkeypatch):
     monkeypatch.setattr(clips_module, "cut", lambda *words, **options: made.append(words) or cut(*words, **options))
     files = sorted(path for path in (tmp_path / "clips").rglob("*.m*") if path.is_file())
     before = [path.stat().st_mtime_ns for path in files]
-    assert len(files) == 3 and export(out, tmp_path, where=where).clips == 4
+    assert len(files) == 3 and export(out, tmp_path, where=where).images == {"all": 4}
     assert len(made) == 5 and [path.stat().st_mtime_ns for path in files] == before
     files[0].unlink()
     export(out, tmp_path, where=where)
     assert len(made) == 6 and files[0].exists()
-    assert pq.read_table(tmp_path / "clips" / "all" / "metadata.parquet").num_rows == 4
+    assert read_table(tmp_path).num_rows == 4
 
 
 def test_a_film_that_changed_since_the_run_is_not_cut(out, tmp_path):
-    path = next(row["path"] for row in out.table("frames").to_table(columns=["path"]).to_pylist() if "two" in row["path"])
-    status = os.stat(path)
+    paths = out.table("frames").to_table(columns=["path"])["path"].to_pylist()
+    path = Path(next(path for path in paths if "two" in path))
+    status = path.stat()
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     try:
         result = export(out, tmp_path, where="media_id = 'sub/two.mkv'")
     finally:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert [failure.kind for failure in result.failures] == ["unreadable"] * 2 and result.clips == 0
+    assert result.images == {"all": 0}
+    errors = pq.read_table(tmp_path / "clips" / "errors.parquet")
+    assert errors["kind"].to_pylist() == ["unreadable"] * 2
 
 
 def test_a_column_that_is_missing_is_told(out, tmp_path):
     with fails("FK-SELECTION-COLUMN"):
         export(out, tmp_path, columns=["brightnes"])
+
+
+def test_options_are_checked(out, tmp_path):
+    for code, options in {
+        "FK-EXPORT-NOT-CLIPS": {"to": "coco", "cut": "exact"},
+        "FK-EXPORT-CLIPS": {"to": "clips", "cut": "exactly"},
+        "FK-EXPORT-EMPTY": {"to": "clips", "min_seconds": 99.0},
+    }.items():
+        with fails(code):
+            out.export(destination=tmp_path / "to", **options)
+    assert not (tmp_path / "to").exists()
+
+
+def test_the_command_does_the_same(out, framekiln, tmp_path):
+    where = "media_id = 'sub/one.mp4' and shot = 1"
+    shown = framekiln("export", out.path, tmp_path / "to", "--to", "clips", "--where", where, "--cut", "exact")
+    assert "1 clips (all 1)" in shown
+    (row,) = read_table(tmp_path / "to").to_pylist()
+    assert (row["first_frame"], row["frames"]) == (25, 25)

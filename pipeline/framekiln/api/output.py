@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -29,7 +29,8 @@ from framekiln.selection.request import SelectionRequest, list_selections, read_
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
 
-    from framekiln.export.export import Progress
+    from framekiln.export.clip_request import ClipOptions
+    from framekiln.export.destination import Progress
     from framekiln.export.summary import ExportSummary
     from framekiln.profiling.run_profile import RunProfile
     from framekiln.selection.selection import Selection
@@ -191,16 +192,16 @@ class Output:
         folders: str | None = None,
         shard_rows: int = 1000,
         progress: Progress | None = None,
+        **clips: Unpack[ClipOptions],
     ) -> ExportSummary:
         """Write frames and what was found on them in the format of another tool.
 
         Args:
-            to: the format: coco, yolo, cvat, labelstudio, mot, folder, webdataset, hf or lance.
+            to: the format: coco, yolo, cvat, labelstudio, mot, folder, webdataset, hf, lance or clips.
             destination: an empty folder or URL, or one in which the same export was stopped.
-            selection: name of a saved selection. All frames without it.
+            selection: name of a saved selection; all frames without it.
             where: a condition in its place, as in `select`.
-            include: of boxes, masks, poses, faces, tracks, categories, identities and embeddings. Identities and
-                embeddings leave only when they are named here. None: what the format holds by default.
+            include: of boxes, masks, poses, faces, tracks, categories; identities and embeddings only leave when named.
             images: link, copy, resize:1024 (the short side in px), crop:faces, or none. None: link on a disk, copy into
                 buckets and into files that hold the pictures.
             split: percentages for train, val and test, such as "80/10/10".
@@ -209,19 +210,20 @@ class Output:
             keypoints: coco17, or all that the stage found.
             folders: the column that names the folders of `folder`. None: category, if there is one.
             shard_rows: frames in each file of webdataset and hf, and in each commit of lance.
-            progress: called with the numbers of frames that are done and that there are.
+            progress: called with the numbers of frames, or of clips, that are done and that there are.
+            clips: of clips: of, cut, min_seconds, max_seconds, columns; as `framekiln export -h` has them.
 
         Raises:
-            ConfigError: the format is unknown, it or the output lacks what is asked for, or no frame is chosen.
+            ConfigError: the request is wrong, asks for what the format or the output lacks, or chooses no frame.
             InputError: a file was moved or changed since the run.
             OutputError: the destination holds something else, or cannot be written.
         """
         from framekiln.export.export import export
-        from framekiln.export.request import ExportRequest, read_include
+        from framekiln.export.request import make_request
 
-        chosen: dict[str, Any] = {"selection": selection, "where": where, "include": read_include(include)}
-        chosen |= {"folders": folders, "shard_rows": shard_rows}
-        request = ExportRequest(to=to, images=images, split=split, by=by, keypoints=keypoints, **chosen)
+        given = {"selection": selection, "where": where, "images": images, "split": split, "by": by}
+        given |= {"keypoints": keypoints, "folders": folders}
+        request = make_request(to=to, include=include, clips=clips, shard_rows=shard_rows, **given)
         return export(self._store, Store(os.fspath(destination)), request, progress)
 
     def report(self, run: str | None = None, *, again: bool = False) -> str:

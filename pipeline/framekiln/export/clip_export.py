@@ -1,83 +1,95 @@
 """Films of an output cut into clips: which parts, with which columns, and what came of it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from framekiln.contract.columns import KEYS
-from framekiln.contract.row_errors import Failure, to_table
-from framekiln.export.clip_spans import ClipRequest, ClipSpan, find_spans
-from framekiln.export.clips import CLIPS, MANIFEST, ClipWriter, PlannedClip, write_clips
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.row_errors import Failure, reasons, to_table
+from framekiln.export.chosen import by_file, read_rows
+from framekiln.export.clip_request import ClipRequest
+from framekiln.export.clip_spans import ClipSpan, find_spans
+from framekiln.export.clips import MANIFEST, ClipWriter, PlannedClip, write_clips
+from framekiln.export.destination import Progress, finish, prepare
+from framekiln.export.originals import read_originals
+from framekiln.export.request import CLIPS, ExportRequest
+from framekiln.export.splits import Splits, make_splits
+from framekiln.export.summary import ExportSummary
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import read_units
 from framekiln.selection.rows import Rows
 
 ERRORS = f"{CLIPS}/errors.parquet"
 Key = tuple[str, int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClipsResult:
-    """What an export of clips has made."""
-
-    clips: int  # that are there now
-    seconds: float  # of them all, as they were asked for
-    failures: Sequence[Failure]
-
-
-def export_clips(
-    store: Store,
-    destination: Store,
-    chosen: pa.Table,
-    request: ClipRequest,
-    split_rows: Callable[[pa.Table], Sequence[str]],
-    columns: Sequence[str] = (),
-    watch: Callable[[int, int], None] = lambda done, total: None,
-) -> ClipsResult:
+def export_clips(store: Store, destination: Store, request: ExportRequest, progress: Progress | None) -> ExportSummary:
     """Cut clips out of an output's films, and write a table of them; those that are there stay.
 
-    Args:
-        store: the output.
-        destination: into which `clips/SPLIT/` is written.
-        chosen: `media_id` and `frame_index` of chosen frames, in the order of their choice.
-        request: which clips.
-        split_rows: gives the split of each of a table's frames, all of one clip or more.
-        columns: further columns of the clips' table, as names or SQL expressions: of the first chosen frame in each.
-        watch: called with the numbers of clips done and in all.
+    `destination` gets clips/SPLIT/, and clips/errors.parquet where a film could not be cut.
 
     Raises:
-        ConfigError: a table or a column is missing, or an expression is wrong.
-        OutputError: the destination cannot be written.
+        ConfigError: a table or a column is missing, an expression is wrong, or no film has a chosen frame.
+        OutputError: the destination holds something else, or cannot be written.
     """
-    rows = Rows(store)
-    spans = find_spans(rows, chosen, request)
-    values = _read_values(rows, chosen, spans, columns)
-    splits = _read_splits(rows, spans, split_rows)
+    rows, chosen, wanted = Rows(store), read_rows(store, request), request.clips or ClipRequest()
+    spans = find_spans(rows, chosen, wanted)
+    if not spans:
+        message = "No film has a clip of these frames and lengths, so there is nothing to cut; widen the choice."
+        raise ConfigError(message, code="FK-EXPORT-EMPTY")
+    values = _read_values(rows, chosen, spans, wanted.columns)
+    splits = make_splits(store, request, by_file(_read_frames(rows, spans)))
+    record = prepare(destination, request, store, by_file(chosen))
     clips = [
-        PlannedClip(span=span, split=splits[_key(span)], values=value)
+        PlannedClip(span=span, split=splits.of(*_key(span)), values=value)
         for span, value in zip(spans, values.to_pylist() or [{}] * len(spans), strict=True)
     ]
-    units = sorted(read_units(store), key=lambda unit: unit.attempt)
-    media = {item.media_id: item for unit in units for item in unit.media}
-    writers = {
-        name: ClipWriter(destination, name, values.schema, exact=request.exact) for name in sorted({*splits.values()})
-    }
+    failures = _write(store, destination, clips, values.schema, wanted, progress)
+    return finish(destination, record, _describe(destination, clips, splits, failures))
+
+
+def _write(
+    store: Store,
+    destination: Store,
+    clips: Sequence[PlannedClip],
+    extra: pa.Schema,
+    wanted: ClipRequest,
+    progress: Progress | None,
+) -> list[Failure]:
+    names = sorted({clip.split for clip in clips})
+    writers = {name: ClipWriter(destination, name, extra, exact=wanted.exact) for name in names}
     done = 0
 
     def advance(number: int) -> None:
         nonlocal done
         done += number
-        watch(done, len(clips))
+        if progress is not None:
+            progress(done, len(clips))
 
-    failures = write_clips(clips, media, writers, advance)
+    failures = write_clips(clips, read_originals(store), writers, advance)
     destination.remove(ERRORS)
     if failures:
         destination.write_table(ERRORS, to_table(failures))
+    return failures
+
+
+def _describe(
+    destination: Store, clips: Sequence[PlannedClip], splits: Splits, failures: Sequence[Failure]
+) -> ExportSummary:
     failed = {(failure.media_id, failure.frame_index) for failure in failures}
-    seconds = sum(span.end_s - span.start_s for span in spans if _key(span) not in failed)
-    return ClipsResult(clips=len(clips) - len(failures), seconds=seconds, failures=failures)
+    whole = [clip for clip in clips if _key(clip.span) not in failed]
+    seconds = sum(clip.span.end_s - clip.span.start_s for clip in whole)
+    notes = [*splits.lines, f"{seconds:,.1f} s of film in {len({clip.span.media_id for clip in whole}):,} films."]
+    if failures:
+        common, number = reasons(failures).most_common(1)[0]
+        notes.append(f"{len(failures):,} clips could not be cut, see {ERRORS}; {number:,} of them: {common}.")
+    images = Counter(dict.fromkeys(splits.names, 0))
+    images.update(clip.split for clip in whole)
+    return ExportSummary(
+        to=CLIPS, destination=destination.root, images=dict(images), annotations={}, notes=tuple(notes)
+    )
 
 
 def _key(span: ClipSpan) -> Key:
@@ -104,25 +116,19 @@ def _read_values(rows: Rows, chosen: pa.Table, spans: Sequence[ClipSpan], column
     rows.connection.register("placed", placed)
     first = (
         "SELECT span, arg_min(media_id, place) AS media_id, arg_min(frame_index, place) AS frame_index "
-        "FROM spans JOIN placed ON of_film = media_id AND frame_index BETWEEN first_of_span AND last_of_span GROUP BY span"
+        "FROM spans JOIN placed ON of_film = media_id AND frame_index BETWEEN first_of_span AND last_of_span "
+        "GROUP BY span"
     )
     rows.join(wanted).create_view("joined")
     relation: Any = rows.connection.sql(f"FROM ({first}) JOIN joined USING ({', '.join(KEYS)})").order("span")
     return rows.check("columns", lambda: relation.project(", ".join(wanted)).to_arrow_table())
 
 
-def _read_splits(
-    rows: Rows, spans: Sequence[ClipSpan], split_rows: Callable[[pa.Table], Sequence[str]]
-) -> Mapping[Key, str]:
-    """Return the split of each span; it is that of its first frame, and all its frames are looked at."""
+def _read_frames(rows: Rows, spans: Sequence[ClipSpan]) -> pa.Table:
+    """Return `media_id` and `frame_index` of all frames of the output in spans."""
     _register(rows, spans)
     question = (
-        "SELECT media_id, frame_index, span FROM frames JOIN spans "
-        "ON media_id = of_film AND frame_index BETWEEN first_of_span AND last_of_span ORDER BY span, frame_index"
+        "SELECT media_id, frame_index FROM frames JOIN spans "
+        "ON media_id = of_film AND frame_index BETWEEN first_of_span AND last_of_span ORDER BY ALL"
     )
-    frames = rows.connection.sql(question).to_arrow_table()
-    of_row = split_rows(frames.select(KEYS))
-    found: dict[int, str] = {}
-    for span, split in zip(frames["span"].to_pylist(), of_row, strict=True):
-        found.setdefault(span, split)
-    return {_key(span): found[number] for number, span in enumerate(spans)}
+    return rows.connection.sql(question).to_arrow_table()

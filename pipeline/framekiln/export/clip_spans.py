@@ -7,13 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.columns import KEYS
-from framekiln.contract.errors import ConfigError
-from framekiln.contract.output_names import FRAMES
+from framekiln.export.clip_request import FRAMES, SHOTS, ClipRequest
 from framekiln.selection.rows import Rows
 
-SHOTS = "shots"
-OF = (SHOTS, FRAMES)
-"""What a clip is made of: a shot with a chosen frame, or chosen frames that follow each other."""
 _FPS = 25  # of a film that states no rate, as in `media`
 
 _FILMS = (
@@ -27,30 +23,10 @@ _SHOTS = (
 _PICKED = {  # frames of clips, with what keeps two clips apart
     SHOTS: f"SELECT films.*, shot, 0 AS run FROM ({_FILMS}) AS films JOIN ({_SHOTS}) AS shots "  # noqa: S608
     "ON films.media_id = shots.media_id AND frame_index BETWEEN first_frame AND last_frame",
-    FRAMES: "SELECT films.*, NULL::INTEGER AS shot, row - row_number() OVER (PARTITION BY media_id ORDER BY row) "
-    f"AS run FROM ({_FILMS}) AS films JOIN chosen USING (media_id, frame_index)",  # noqa: S608
+    FRAMES: "SELECT films.*, NULL::INTEGER AS shot, row - row_number() OVER (PARTITION BY media_id ORDER BY row) "  # noqa: S608
+    f"AS run FROM ({_FILMS}) AS films JOIN chosen USING (media_id, frame_index)",
 }
 _BEGINS = "min(time_s) OVER (PARTITION BY media_id, shot, run)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClipRequest:
-    """Which clips are cut, and how.
-
-    Raises ConfigError: a number or a word is wrong.
-    """
-
-    of: str = SHOTS  # one of `OF`
-    exact: bool = False  # encoded again from the first frame to the last; else copied from a key frame
-    min_seconds: float = 0.0  # shorter clips are left out: video models are trained on clips of 2 s and more
-    max_seconds: float | None = None  # longer ones are divided, as such models read so many frames at once
-
-    def __post_init__(self) -> None:
-        if self.of not in OF:
-            raise ConfigError(f"Clips are made of {' or '.join(OF)}, not of {self.of!r}.", code="FK-EXPORT-CLIPS")
-        if self.min_seconds < 0 or (self.max_seconds is not None and self.max_seconds <= self.min_seconds):
-            message = "The seconds of clips must rise: --min-seconds from 0 on, and --max-seconds above it."
-            raise ConfigError(message, code="FK-EXPORT-SECONDS")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,16 +16,17 @@ import pyarrow as pa
 
 from framekiln.contract.columns import MEDIA_ID
 from framekiln.contract.columns import field as column
-from framekiln.contract.errors import MediaError, OutputError, Reason
+from framekiln.contract.errors import InputError, MediaError, OutputError, Reason
 from framekiln.contract.row_errors import Failure
 from framekiln.export.clip_spans import ClipSpan
-from framekiln.media.files import MediaFile, status_of
+from framekiln.export.originals import check_unchanged
+from framekiln.export.request import CLIPS
+from framekiln.media.files import MediaFile
 from framekiln.media.media_ids import as_folder, is_url
 from framekiln.media.video.cutting import cut
 from framekiln.media.video.film_span import Span
 from framekiln.output.object_store import Store
 
-CLIPS = "clips"
 TABLE = "metadata.parquet"
 """The name that Hugging Face's `videofolder` looks for."""
 MANIFEST = pa.schema(
@@ -76,7 +77,7 @@ class ClipWriter:
         path = f"{self._folder}/{TABLE}"
         if not self._store.exists(path):
             return
-        rows = [row for row in self._store.read_table(path).to_pylist() if row["exact"] == self._exact]
+        rows = self._store.read_table(path).to_pylist()
         wanted = [f"{self._folder}/{row['file_name']}" for row in rows]
         absent = self._store.without_content(self._folder, wanted)
         for row, place in zip(rows, wanted, strict=True):
@@ -144,10 +145,9 @@ def write_clips(
         advance(len(own) - len(missing))
         try:
             for clip in missing:
-                film = clip.span.media_id
                 try:
-                    writer.add(clip, _check_unchanged(media.get(film)))
-                except MediaError as error:
+                    writer.add(clip, check_unchanged(media[clip.span.media_id]))
+                except (MediaError, InputError) as error:
                     failures.append(_describe(clip, error))
                 advance(1)
         finally:
@@ -155,26 +155,13 @@ def write_clips(
     return failures
 
 
-def _check_unchanged(media: MediaFile | None) -> MediaFile:
-    """Return a film after checking that it is as it was in the run; one in a bucket is not checked."""
-    if media is None:
-        raise MediaError(Reason.UNREADABLE, "the output does not say where the film is")
-    if not is_url(media.path):
-        try:
-            status = status_of(media)
-        except (OSError, ValueError) as error:
-            raise MediaError(Reason.UNREADABLE, "the film is gone") from error
-        if status != (media.size, media.mtime_ns):
-            raise MediaError(Reason.UNREADABLE, "the film has changed since the run; run again")
-    return media
-
-
-def _describe(clip: PlannedClip, error: MediaError) -> Failure:
+def _describe(clip: PlannedClip, error: MediaError | InputError) -> Failure:
+    reason = error.reason if isinstance(error, MediaError) else Reason.UNREADABLE
     where = f"{clip.name.rpartition('/')[2]}: {error}"
     return Failure(
         media_id=clip.span.media_id,
         frame_index=clip.span.first_frame,
         step="export",
-        kind=error.reason.value,
+        kind=reason.value,
         message=where,
     )

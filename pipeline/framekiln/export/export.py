@@ -1,35 +1,28 @@
 """An export from end to end: rows, splits, pictures, and a format that writes what they are."""
 
-import json
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
-from hashlib import blake2b
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 
 import pyarrow as pa
 
-from framekiln.contract.errors import ConfigError, OutputError, check_known
+from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.output_names import FRAMES
+from framekiln.export.chosen import read_chosen
 from framekiln.export.declared import Declared, read_declared
+from framekiln.export.destination import Progress, finish, prepare
 from framekiln.export.formats import FORMATS, find_format
 from framekiln.export.formats.base import Format
 from framekiln.export.image import ExportedImage
 from framekiln.export.images import Pictures
 from framekiln.export.originals import open_pictures
 from framekiln.export.pictures import CROP
-from framekiln.export.request import BIOMETRIC, KINDS, ExportRequest
+from framekiln.export.request import BIOMETRIC, CLIPS, KINDS, ExportRequest
 from framekiln.export.rows import BATCH, NEEDED, Rows
-from framekiln.export.splits import Chosen, Splits, make_splits
+from framekiln.export.splits import Splits, make_splits
 from framekiln.export.summary import ExportSummary
 from framekiln.output.object_store import Store
-from framekiln.selection.request import SelectionRequest
-from framekiln.selection.selection import read_selection, select
-
-RECORD = "export.json"
-"""The file of a destination that says what was exported; it marks a folder as one that an export may write into."""
-Progress = Callable[[int, int], None]
-"""Called with the numbers of frames that are done and that there are."""
 
 
 def export(store: Store, destination: Store, request: ExportRequest, progress: Progress | None = None) -> ExportSummary:
@@ -39,7 +32,11 @@ def export(store: Store, destination: Store, request: ExportRequest, progress: P
         ConfigError: the format is unknown or cannot hold what is asked for, the output lacks it, or no frame is chosen.
         OutputError: the destination holds something else, or cannot be written.
     """
-    check_known(request.to, FORMATS, f"There is no format {request.to!r}.", code="FK-EXPORT-FORMAT")
+    if request.to == CLIPS:
+        from framekiln.export.clip_export import export_clips  # loads libav, which pictures do not need
+
+        return export_clips(store, destination, request, progress)
+    check_known(request.to, (*FORMATS, CLIPS), f"There is no format {request.to!r}.", code="FK-EXPORT-FORMAT")
     kind, declared = find_format(request.to), read_declared(store)
     kinds = choose_kinds(kind, declared, request)
     ways = choose_images(kind, destination, request, kinds)
@@ -68,8 +65,7 @@ def export(store: Store, destination: Store, request: ExportRequest, progress: P
         annotations=dict(sorted(annotations.items())),
         notes=tuple(filter(None, [*splits.lines, *rows.notes, *(pictures.notes if pictures else ()), *writer.notes])),
     )
-    destination.write(RECORD, json.dumps({**record, "summary": asdict(summary)}, indent=1).encode())
-    return summary
+    return finish(destination, record, summary)
 
 
 def _read_images(rows: Rows, splits: Splits, pictures: Pictures | None) -> Iterator[tuple[int, list[ExportedImage]]]:
@@ -132,50 +128,3 @@ def choose_kinds(kind: type[Format], declared: Declared, request: ExportRequest)
             code="FK-EXPORT-MISSING",
         )
     return found
-
-
-def read_chosen(store: Store, request: ExportRequest) -> Chosen:
-    """Return the chosen frames of each file. Raises ConfigError: there are none, or the choice is wrong."""
-    selection = (
-        select(store, SelectionRequest(where=request.where))
-        if request.selection is None
-        else read_selection(store, request.selection)
-    )
-    found = defaultdict[str, set[int]](set)
-    for media_id, frame_index in zip(*selection.rows.to_pydict().values(), strict=True):
-        found[media_id].add(frame_index)
-    if not found:
-        raise ConfigError(
-            "No frame is chosen, so there is nothing to export; widen the choice.", code="FK-EXPORT-EMPTY"
-        )
-    return {media_id: frozenset(indices) for media_id, indices in found.items()}
-
-
-def prepare(destination: Store, request: ExportRequest, store: Store, chosen: Chosen) -> dict[str, object]:
-    """Check that an export may write into a destination, mark it, and return the mark.
-
-    Raises OutputError: it holds something else, or another export.
-    """
-    request_facts = {
-        name: sorted(value) if isinstance(value, frozenset) else value for name, value in asdict(request).items()
-    }
-    frames = blake2b(repr([(name, sorted(chosen[name])) for name in sorted(chosen)]).encode(), digest_size=16)
-    record: dict[str, object] = {"output": store.root, "request": request_facts, "frames": frames.hexdigest()}
-    destination.check_folder()
-    if destination.exists(RECORD):
-        earlier = destination.read_json(RECORD)
-        if {key: earlier.get(key) for key in record} != record:
-            raise OutputError(
-                f"{destination.root!r} holds another export or one of other frames, as {RECORD} there says; choose "
-                "another folder, or "
-                "delete it.",
-                code="FK-EXPORT-OTHER",
-            )
-    elif destination.names("") or destination.folders():
-        raise OutputError(
-            f"{destination.root!r} holds files that no export wrote; choose an empty or a new folder.",
-            code="FK-EXPORT-NOT-EMPTY",
-        )
-    destination.prepare()
-    destination.write(RECORD, json.dumps(record, indent=1).encode())
-    return record

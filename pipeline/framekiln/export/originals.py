@@ -36,7 +36,7 @@ def find_originals(store: Store, names: Iterable[str]) -> Mapping[str, MediaFile
         if name not in media:
             near = did_you_mean(name, media) if len(media) < 1000 else ""
             raise ConfigError(f"There is no file {name!r} in {store.root!r}.{near}", code="FK-UNKNOWN-FILE")
-        found[name] = _check_unchanged(media[name])
+        found[name] = check_unchanged(media[name])
     return found
 
 
@@ -51,7 +51,7 @@ def open_pictures(store: Store, names: Iterable[str], images: str) -> PictureRea
     return PictureReader(media=find_originals(store, names), config=read_rules(store.read_json(RUN_RECORD)), way=way)
 
 
-def _check_unchanged(media: MediaFile) -> MediaFile:
+def check_unchanged(media: MediaFile) -> MediaFile:
     """Return a file after checking that it is as it was listed; one in a bucket is not checked."""
     if is_url(media.path):
         return media

@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from framekiln.contract.errors import ConfigError, check_known
+from framekiln.export.clip_request import ClipOptions, ClipRequest
 
 KINDS = ("boxes", "masks", "poses", "faces", "tracks", "categories", "identities", "embeddings")
 BIOMETRIC = frozenset({"identities", "embeddings"})
@@ -12,6 +14,8 @@ BIOMETRIC = frozenset({"identities", "embeddings"})
 GROUPS = ("file", "person", "shot", "duplicate")
 """What must not be in two splits."""
 SPLITS = ("train", "val", "test")
+CLIPS = "clips"
+"""The format of films' parts as files of their own; the others are of frames."""
 WHOLE = "all"
 """The name of the only split where none is asked for."""
 _SPLIT = re.compile(r"\d+(?:/\d+){1,2}")
@@ -35,12 +39,16 @@ class ExportRequest:
     keypoints: str = "coco17"  # or all
     folders: str | None = None  # the column that names the folders of `folder`; None: category, if there is one
     shard_rows: int = 1000  # of each file of webdataset and hf: 100 to 300 MB of photos of 1 MP
+    clips: ClipRequest | None = None  # with the format CLIPS alone
 
     def __post_init__(self) -> None:
         for kind in self.include or ():
             check_known(kind, KINDS, f"--include {kind}: there is no such kind.", code="FK-EXPORT-INCLUDE")
         check_known(self.by, GROUPS, f"--by {self.by}: there is no such group.", code="FK-EXPORT-BY")
         check_known(self.keypoints, ("coco17", "all"), f"--keypoints {self.keypoints}:", code="FK-EXPORT-KEYPOINTS")
+        if self.clips is not None and self.to != CLIPS:
+            message = f"--cut, --clips, --columns and the seconds of clips are for --to {CLIPS}, not for {self.to}."
+            raise ConfigError(message, code="FK-EXPORT-NOT-CLIPS")
         if self.selection is not None and self.where is not None:
             raise ConfigError(
                 "--selection and --where each choose frames; give one, or save a selection by both conditions.",
@@ -76,3 +84,12 @@ def read_include(words: str | Iterable[str] | None) -> frozenset[str] | None:
         return None
     names = words.split(",") if isinstance(words, str) else words
     return frozenset(name.strip() for name in names if name.strip())
+
+
+def make_request(*, include: str | Iterable[str] | None, clips: ClipOptions, **options: Any) -> ExportRequest:
+    """Return the request of options as a person gives them.
+
+    Raises ConfigError: a value is unknown, or two of them exclude each other.
+    """
+    is_of_clips = bool(clips) or options["to"] == CLIPS
+    return ExportRequest(include=read_include(include), clips=ClipRequest(**clips) if is_of_clips else None, **options)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from framekiln.export.request import CLIPS
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSummary:
@@ -10,7 +12,7 @@ class ExportSummary:
 
     to: str  # the format
     destination: str
-    images: Mapping[str, int]  # by split
+    images: Mapping[str, int]  # by split; of the format clips, the clips
     annotations: Mapping[str, int]  # by kind
     notes: tuple[str, ...] = ()  # sentences: what was left out, what the format could not hold, that nothing leaks
 
@@ -21,5 +23,7 @@ class ExportSummary:
         """Yield the summary for people."""
         splits = ", ".join(f"{name} {count:,}" for name, count in self.images.items())
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.annotations.items()) or "no annotations"
-        yield f"{sum(self.images.values()):,} images ({splits}), {kinds}: {self.destination}"
+        number = sum(self.images.values())
+        what = f"{number:,} clips ({splits})" if self.to == CLIPS else f"{number:,} images ({splits}), {kinds}"
+        yield f"{what}: {self.destination}"
         yield from self.notes

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich import progress as bars
 from rich.console import Console
@@ -17,7 +17,7 @@ To = Annotated[
     str,
     Option(
         metavar="FORMAT",
-        help="coco, yolo, cvat, labelstudio, mot, folder, webdataset, hf (Hugging Face) or lance.",
+        help="coco, yolo, cvat, labelstudio, mot, folder, webdataset, hf (Hugging Face), lance or clips.",
     ),
 ]
 Selection = Annotated[str | None, Option(metavar="NAME", help="A saved selection. [dim]Default: all frames.[/dim]")]
@@ -44,6 +44,21 @@ Folders = Annotated[
     str | None, Option(metavar="COLUMN", help="What names the folders of folder. [dim]Default: category.[/dim]")
 ]
 ShardRows = Annotated[int, Option(metavar="NUMBER", help="Frames in each file of webdataset and hf.")]
+Clips = Annotated[
+    str | None,
+    Option(
+        metavar="shots|frames", help="Shots with a chosen frame, or runs of chosen frames. [dim]Default: shots.[/dim]"
+    ),
+]
+Cut = Annotated[
+    str | None,
+    Option(metavar="copy|exact", help="Clips from a key frame on, or encoded again. [dim]Default: copy.[/dim]"),
+]
+MinSeconds = Annotated[float | None, Option(metavar="SECONDS", help="Shorter clips are left out.")]
+MaxSeconds = Annotated[float | None, Option(metavar="SECONDS", help="Longer clips are divided.")]
+Column = Annotated[
+    list[str] | None, Option(metavar="COLUMN", help="A further column of the clips' table; may be repeated.")
+]
 
 _MANY = 1000
 """Frames of an export that takes long enough for lines about its progress."""
@@ -62,6 +77,11 @@ def export(
     keypoints: Keypoints = "coco17",
     folders: Folders = None,
     shard_rows: ShardRows = 1000,
+    clips: Clips = None,
+    cut: Cut = None,
+    min_seconds: MinSeconds = None,
+    max_seconds: MaxSeconds = None,
+    column: Column = None,
     as_json: Json = False,
 ) -> None:
     """Write frames and what was found on them in the format of another tool."""
@@ -69,21 +89,14 @@ def export(
 
     from framekiln.api.output import open_output
 
+    given = {"selection": selection, "where": where, "include": include, "images": images, "split": split, "by": by}
+    given |= {"folders": folders}
+    cutting = {"of": clips, "cut": cut, "min_seconds": min_seconds, "max_seconds": max_seconds, "columns": column}
+    options: dict[str, Any] = {name: value for name, value in {**given, **cutting}.items() if value is not None}
     console = Console()
     with _show_progress(console, quiet=as_json) as progress:
         summary = open_output(output).export(
-            to,
-            destination,
-            selection=selection,
-            where=where,
-            include=include,
-            images=images,
-            split=split,
-            by=by,
-            keypoints=keypoints,
-            folders=folders,
-            shard_rows=shard_rows,
-            progress=progress,
+            to, destination, keypoints=keypoints, shard_rows=shard_rows, progress=progress, **options
         )
     if as_json:
         console.print_json(data=asdict(summary))
@@ -97,14 +110,14 @@ def _show_progress(console: Console, *, quiet: bool) -> Iterator[Callable[[int, 
     """Yield a callback that shows the frames that are done: a bar, or without a terminal a line for each tenth."""
     columns = (bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn())
     disable, tenths = quiet or not console.is_terminal, 0
-    with bars.Progress(bars.TextColumn("Frames"), *columns, console=console, disable=disable) as progress:
-        task = progress.add_task("Frames")
+    with bars.Progress(bars.TextColumn("Exported"), *columns, console=console, disable=disable) as progress:
+        task = progress.add_task("Exported")
 
         def watch(done: int, total: int) -> None:
             nonlocal tenths
             progress.update(task, completed=done, total=total)
             if disable and not quiet and total > _MANY and 10 * done // total > tenths:
                 tenths = 10 * done // total
-                print_line(console, f"{done:,} of {total:,} frames")
+                print_line(console, f"{done:,} of {total:,} exported")
 
         yield watch

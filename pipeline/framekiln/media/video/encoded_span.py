@@ -21,6 +21,8 @@ from framekiln.media.video.shown_frames import untagged_matrix
 
 CRF = 18
 """x264's rate factor: its own guide calls 17 to 18 visually lossless or nearly so."""
+# Takes 0.36 of the processor time of x264's default, and 0.84 of its bytes, for 44.9 instead of 46.5 dB (a pan, 1080p).
+_PRESET = "veryfast"
 _SOUND_BITS = 96_000  # of AAC for each channel and second: where listeners no longer tell it from the source
 _LIMITED, _FULL = 1, 2  # AVColorRange
 
@@ -60,7 +62,7 @@ class EncodedSpan:
 
     def _add_video(self, out: Any, frame: Any) -> Any:
         source = self._film.track.codec_context
-        track = out.add_stream("libx264", rate=self._film.rate, options={"crf": str(CRF)})
+        track = out.add_stream("libx264", rate=self._film.rate, options={"crf": str(CRF), "preset": _PRESET})
         track.width, track.height, track.pix_fmt = frame.width, frame.height, _choose_format(frame)
         context = track.codec_context
         context.time_base = self._film.base

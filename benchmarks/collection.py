@@ -1,0 +1,132 @@
+"""From a folder to training data by the commands of docs/training-data.md, on a collection with planted copies.
+
+    python -m benchmarks.collection [--photos 2000] [--copies 500] [--films 20] [--costly 20]
+
+It prints the time of each command, how many planted copies were found and how many strangers were taken for copies,
+how many copies a split by files alone would put beside their originals in other splits, and how many the export does.
+`--costly N` then runs `segment` (SAM 2.1, random weights) on N chosen rows, for what a row costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+import framekiln
+from benchmarks.made_collection import MadeCollection, make_collection
+
+STEPS = "metadata,quality,lighting,frozen,duplicates,shots"
+SHARP = "sharpness > 200 and not is_black"
+SPLIT = ("--split", "80/10/10", "--by", "duplicate")
+COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("run", "in", "out", "--stages", STEPS),
+    ("select", "out", "--where", SHARP, "--unique", "--balance", "lighting_key", "--save", "balanced"),
+    ("select", "out", "--where", SHARP, "--save", "sharp"),
+    ("export", "out", "coco", "--to", "coco", "--selection", "balanced", "--images", "copy", *SPLIT),
+    ("export", "out", "shards", "--to", "webdataset", "--selection", "sharp", "--images", "copy", *SPLIT),
+    ("export", "out", "clips", "--to", "clips", "--min-seconds", "2", *SPLIT),
+)
+
+
+def call(place: Path, *words: str) -> float:
+    """Run a command in a folder, print its last line, and return its seconds."""
+    begin = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "framekiln", *words], cwd=place, capture_output=True, text=True, check=False
+    )
+    seconds = time.perf_counter() - begin
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)}: {done.stderr or done.stdout}")
+    last = [line for line in done.stdout.splitlines() if line.strip() and not line.startswith("Report")][-1].strip()
+    print(f"{seconds:7.1f} s  framekiln {' '.join(words)}\n           {last}", flush=True)
+    return seconds
+
+
+def compare_copies(out: Path, made: MadeCollection) -> None:
+    """Print how many planted copies are in a group with their original, by kind, and how many strangers are."""
+    groups: dict[int, set[str]] = defaultdict(set)
+    for row in framekiln.open(out).table("duplicates").to_table(columns=["media_id", "group"]).to_pylist():
+        groups[row["group"]].add(row["media_id"])
+    pairs = {frozenset((a, b)) for group in groups.values() for a in group for b in group if a < b}
+    kinds: dict[str, list[bool]] = defaultdict(list)
+    for copy, (original, kind) in made.copies.items():
+        kinds[kind].append(frozenset((copy, original)) in pairs)
+    found = sum(map(sum, kinds.values()))
+    print(f"copies: {found} of {len(made.copies)} found, {len(pairs) - found} pairs of strangers taken for copies")
+    print("  " + ", ".join(f"{kind} {sum(hits)}/{len(hits)}" for kind, hits in kinds.items()))
+    parts = framekiln.open(out).table("film_copies").to_table(columns=["media_id", "other_media_id"]).to_pylist()
+    print(f"films that share a scene: {[tuple(row.values()) for row in parts]}, planted {made.scenes}")
+
+
+def count_leaks(made: MadeCollection, splits: Mapping[str, str]) -> tuple[int, int]:
+    """Return how many planted pairs are in two splits, and how many have both ends in any."""
+    pairs = [(copy, original) for copy, (original, _) in made.copies.items()] + [made.scenes]
+    both = [(splits[one], splits[other]) for one, other in pairs if one in splits and other in splits]
+    return sum(one != other for one, other in both), len(both)
+
+
+def by_files(names: Iterator[str] | list[str]) -> dict[str, str]:
+    """Return the splits that hashes of file names give, as most scripts make them."""
+    places = {name: int.from_bytes(blake2b(name.encode(), digest_size=4).digest()) / 2**32 for name in names}
+    return {name: "train" if at < 0.8 else "val" if at < 0.9 else "test" for name, at in places.items()}
+
+
+def read_shards(folder: Path) -> dict[str, str]:
+    """Return the split of each file in WebDataset shards."""
+    found = {}
+    for path in sorted(folder.rglob("*.tar")):
+        with tarfile.open(path) as shard:
+            for member in shard:
+                if member.name.endswith(".json") and (content := shard.extractfile(member)):
+                    record = json.load(content)
+                    found[record["media_id"]] = record["split"]
+    return found
+
+
+def main() -> None:
+    """Make the collection, run the commands, and print what came of it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--photos", type=int, default=2000)
+    parser.add_argument("--copies", type=int, default=500)
+    parser.add_argument("--films", type=int, default=20)
+    parser.add_argument("--costly", type=int, default=0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        made = make_collection(place / "in", options.photos, options.copies, options.films)
+        total = sum(call(place, *words) for words in COMMANDS)
+        print(f"{total:7.1f} s  in all")
+        compare_copies(place / "out", made)
+        splits = read_shards(place / "shards")
+        for name, own in (("hashes of file names", by_files(list(splits))), ("--by duplicate", splits)):
+            leaks, pairs = count_leaks(made, own)
+            print(f"split by {name}: {leaks} of {pairs} planted pairs are in two splits")
+        if options.costly:
+            measure_costly(place, options.costly)
+
+
+def measure_costly(place: Path, count: int) -> None:
+    """Print what `segment` costs a row, and what that is for all rows and for the balanced ones."""
+    out = framekiln.open(place / "out")
+    rows, chosen = out.table("frames").count_rows(), len(out.selection("balanced"))
+    few = place / "few"
+    few.mkdir()
+    for row in out.selection("balanced").to_arrow(["path", "media_type"]).to_pylist()[:count]:
+        if row["media_type"] == "photo":
+            (few / row["path"].rpartition("/")[2]).hardlink_to(row["path"])
+    number = len(list(few.iterdir()))
+    seconds = call(place, "run", "few", "masks", "--stages", "segment", "--missing-weights", "dummy")
+    print(f"segment: {seconds / number:.2f} s a row with its start; {rows:,} rows in all, {chosen:,} are chosen")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""What marks a folder or bucket as the destination of an export, so that nothing else is written over."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from hashlib import blake2b
+
+from framekiln.contract.errors import OutputError
+from framekiln.export.request import ExportRequest
+from framekiln.export.splits import Chosen
+from framekiln.export.summary import ExportSummary
+from framekiln.output.object_store import Store
+
+RECORD = "export.json"
+"""The file of a destination that says what was exported; it marks a folder as one that an export may write into."""
+Progress = Callable[[int, int], None]
+"""Called with the numbers of frames that are done and that there are."""
+
+
+def prepare(destination: Store, request: ExportRequest, store: Store, chosen: Chosen) -> dict[str, object]:
+    """Check that an export may write into a destination, mark it, and return the mark.
+
+    Raises OutputError: it holds something else, or another export.
+    """
+    facts = json.dumps(asdict(request), default=sorted)
+    frames = blake2b(repr([(name, sorted(chosen[name])) for name in sorted(chosen)]).encode(), digest_size=16)
+    record: dict[str, object] = {"output": store.root, "request": json.loads(facts), "frames": frames.hexdigest()}
+    destination.check_folder()
+    if destination.exists(RECORD):
+        earlier = destination.read_json(RECORD)
+        if {key: earlier.get(key) for key in record} != record:
+            raise OutputError(
+                f"{destination.root!r} holds another export or one of other frames, as {RECORD} there says; choose "
+                "another folder, or delete it.",
+                code="FK-EXPORT-OTHER",
+            )
+    elif destination.names("") or destination.folders():
+        raise OutputError(
+            f"{destination.root!r} holds files that no export wrote; choose an empty or a new folder.",
+            code="FK-EXPORT-NOT-EMPTY",
+        )
+    destination.prepare()
+    destination.write(RECORD, json.dumps(record, indent=1).encode())
+    return record
+
+
+def finish(destination: Store, record: dict[str, object], summary: ExportSummary) -> ExportSummary:
+    """Write what was exported beside the mark, and return it."""
+    destination.write(RECORD, json.dumps({**record, "summary": asdict(summary)}, indent=1).encode())
+    return summary
