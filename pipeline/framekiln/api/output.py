@@ -29,8 +29,8 @@ from framekiln.selection.request import SelectionRequest, list_selections, read_
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
 
-    from framekiln.export.clip_request import ClipOptions
     from framekiln.export.destination import Progress
+    from framekiln.export.options import ExportOptions
     from framekiln.export.summary import ExportSummary
     from framekiln.profiling.run_profile import RunProfile
     from framekiln.selection.selection import Selection
@@ -178,53 +178,27 @@ class Output:
         return read_selection(self._store, name)
 
     def export(
-        self,
-        to: str,
-        destination: Place,
-        *,
-        selection: str | None = None,
-        where: str | None = None,
-        include: str | Sequence[str] | None = None,
-        images: str | None = None,
-        split: str | None = None,
-        by: str = "file",
-        keypoints: str = "coco17",
-        folders: str | None = None,
-        shard_rows: int = 1000,
-        progress: Progress | None = None,
-        **clips: Unpack[ClipOptions],
+        self, to: str, destination: Place, *, progress: Progress | None = None, **options: Unpack[ExportOptions]
     ) -> ExportSummary:
-        """Write frames and what was found on them in the format of another tool.
+        """Write frames and what was found on them in the format of another tool, or cut films into clips.
 
         Args:
             to: the format: coco, yolo, cvat, labelstudio, mot, folder, webdataset, hf, lance or clips.
             destination: an empty folder or URL, or one in which the same export was stopped.
-            selection: name of a saved selection; all frames without it.
-            where: a condition in its place, as in `select`.
-            include: of boxes, masks, poses, faces, tracks, categories; identities and embeddings only leave when named.
-            images: link, copy, resize:1024 (the short side in px), crop:faces, or none. None: link on a disk, copy into
-                buckets and into files that hold the pictures.
-            split: percentages for train, val and test, such as "80/10/10".
-            by: file, person, shot or duplicate: none of these is in two splits. Copies never are, as far as
-                `duplicates` was run.
-            keypoints: coco17, or all that the stage found.
-            folders: the column that names the folders of `folder`. None: category, if there is one.
-            shard_rows: frames in each file of webdataset and hf, and in each commit of lance.
             progress: called with the numbers of frames, or of clips, that are done and that there are.
-            clips: of clips: of, cut, min_seconds, max_seconds, columns; as `framekiln export -h` has them.
+            options: which frames, what of them, and how: selection or where, include, images, split, by, keypoints,
+                folders, shard_rows; of clips of, cut, min_seconds, max_seconds, columns. `framekiln export -h` and
+                `framekiln.export.options` say what they are.
 
         Raises:
-            ConfigError: the request is wrong, asks for what the format or the output lacks, or chooses no frame.
+            ConfigError: an option is wrong, or asks for what the format or the output lacks, or no frame is chosen.
             InputError: a file was moved or changed since the run.
             OutputError: the destination holds something else, or cannot be written.
         """
         from framekiln.export.export import export
-        from framekiln.export.request import make_request
+        from framekiln.export.options import make_request
 
-        given = {"selection": selection, "where": where, "images": images, "split": split, "by": by}
-        given |= {"keypoints": keypoints, "folders": folders}
-        request = make_request(to=to, include=include, clips=clips, shard_rows=shard_rows, **given)
-        return export(self._store, Store(os.fspath(destination)), request, progress)
+        return export(self._store, Store(os.fspath(destination)), make_request(to, options), progress)
 
     def report(self, run: str | None = None, *, again: bool = False) -> str:
         """Return the path or URL of report.html, which is written if it is missing.

@@ -2,22 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
 
 from framekiln.contract.errors import ConfigError
 
 SHOTS, FRAMES = "shots", "frames"
 COPY, EXACT = "copy", "exact"
-
-
-class ClipOptions(TypedDict, total=False):
-    """Values of a `ClipRequest` that are not the default."""
-
-    of: str
-    cut: str
-    min_seconds: float
-    max_seconds: float | None
-    columns: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)

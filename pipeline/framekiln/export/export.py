@@ -37,6 +37,12 @@ def export(store: Store, destination: Store, request: ExportRequest, progress: P
 
         return export_clips(store, destination, request, progress)
     check_known(request.to, (*FORMATS, CLIPS), f"There is no format {request.to!r}.", code="FK-EXPORT-FORMAT")
+    return _export_frames(store, destination, request, progress)
+
+
+def _export_frames(
+    store: Store, destination: Store, request: ExportRequest, progress: Progress | None
+) -> ExportSummary:
     kind, declared = find_format(request.to), read_declared(store)
     kinds = choose_kinds(kind, declared, request)
     ways = choose_images(kind, destination, request, kinds)

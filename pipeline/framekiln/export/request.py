@@ -1,12 +1,11 @@
 """The request for an export, checked before anything is read."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from framekiln.contract.errors import ConfigError, check_known
-from framekiln.export.clip_request import ClipOptions, ClipRequest
+from framekiln.export.clip_request import ClipRequest
 
 KINDS = ("boxes", "masks", "poses", "faces", "tracks", "categories", "identities", "embeddings")
 BIOMETRIC = frozenset({"identities", "embeddings"})
@@ -72,24 +71,3 @@ class ExportRequest:
         if self.split is None:
             return {WHOLE: 100}
         return dict(zip(SPLITS, map(int, self.split.split("/")), strict=False))
-
-
-def read_include(words: str | Iterable[str] | None) -> frozenset[str] | None:
-    """Return the kinds in `boxes,masks` or in a list; None stays.
-
-    >>> sorted(read_include("masks, boxes"))
-    ['boxes', 'masks']
-    """
-    if words is None:
-        return None
-    names = words.split(",") if isinstance(words, str) else words
-    return frozenset(name.strip() for name in names if name.strip())
-
-
-def make_request(*, include: str | Iterable[str] | None, clips: ClipOptions, **options: Any) -> ExportRequest:
-    """Return the request of options as a person gives them.
-
-    Raises ConfigError: a value is unknown, or two of them exclude each other.
-    """
-    is_of_clips = bool(clips) or options["to"] == CLIPS
-    return ExportRequest(include=read_include(include), clips=ClipRequest(**clips) if is_of_clips else None, **options)

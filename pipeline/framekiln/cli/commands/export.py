@@ -90,14 +90,13 @@ def export(
     from framekiln.api.output import open_output
 
     given = {"selection": selection, "where": where, "include": include, "images": images, "split": split, "by": by}
-    given |= {"folders": folders}
-    cutting = {"of": clips, "cut": cut, "min_seconds": min_seconds, "max_seconds": max_seconds, "columns": column}
-    options: dict[str, Any] = {name: value for name, value in {**given, **cutting}.items() if value is not None}
+    more = {"keypoints": keypoints, "folders": folders, "shard_rows": shard_rows, "of": clips, "cut": cut}
+    numbers = {"min_seconds": min_seconds, "max_seconds": max_seconds, "columns": column}
+    every: dict[str, Any] = {**given, **more, **numbers}
+    options: Any = {name: value for name, value in every.items() if value is not None}
     console = Console()
     with _show_progress(console, quiet=as_json) as progress:
-        summary = open_output(output).export(
-            to, destination, keypoints=keypoints, shard_rows=shard_rows, progress=progress, **options
-        )
+        summary = open_output(output).export(to, destination, progress=progress, **options)
     if as_json:
         console.print_json(data=asdict(summary))
         return
