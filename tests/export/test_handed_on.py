@@ -134,6 +134,15 @@ def test_what_a_format_cannot_do_is_one_sentence(out, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_folders_as_datasets_reads_them(out, tmp_path):
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    out.export("folder", tmp_path / "made", images="resize:40", where="media_id like 'copy%'", folders="lighting_key")
+    loaded = datasets.load_dataset("imagefolder", data_dir=str(tmp_path / "made"), cache_dir=str(tmp_path / "cache"))
+    rows = list(loaded["train"])
+    assert sorted(row["media_id"] for row in rows) == ["copy 120.png", "copy 160.png"]
+    assert all(min(row["image"].size) == 40 for row in rows)
+
+
 def test_a_file_that_changed_since_the_run_is_said_before_anything_is_written(out, tmp_path):
     paths = out.table("frames").to_table(["path"])["path"].to_pylist()
     source = Path(next(path for path in paths if path.endswith("4.v1.JPG")))
