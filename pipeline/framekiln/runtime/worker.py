@@ -120,14 +120,12 @@ class Worker:
         """
         use_one_thread()
         keep_freed_memory()
-        name = f"decoding of {wanted} of unit {unit.name}"
-        attempt = begin_attempt(self._log, name, self._name)
+        attempt = begin_attempt(self._log, f"decoding of {wanted} of unit {unit.name}", self._name)
         guard = DecodeGuard(step, attempt)
         tiled = partial(_is_tiled, finished)
         spared = self._find_spared(step, unit, known)
-        packets = decode(
-            unit, step.columns, step.halo, step.config, wanted, tiled, guard, drops=step.drops, spared=spared
-        )
+        source = (unit, step.columns, step.halo, step.config, wanted)
+        packets = decode(*source, tiled, guard, drops=step.drops, spared=spared)
         started, around, ended = time.time(), {"wait": self.recorder.waited()}, False
         while True:
             guard.resume()

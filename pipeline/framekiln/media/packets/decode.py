@@ -61,11 +61,9 @@ def decode(
         columns=columns, config=config, halo=halo, guard=guard, drops=drops, ahead=ahead, needed=spared.needed
     )
     decoder = _UnitDecoder(unit=unit, reader=reader, spared=spared)
-    if wanted is not None and len(unit.media) == 1:
-        yield from decoder.segments(wanted, is_done)
-        return
     with closing(ahead):
-        yield from decoder.files()
+        is_film = wanted is not None and len(unit.media) == 1
+        yield from decoder.segments(wanted or Segments(), is_done) if is_film else decoder.files()
 
 
 def decode_frames(
