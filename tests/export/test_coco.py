@@ -64,7 +64,7 @@ def test_people_have_cocos_keypoints(whole):
 def test_frames_that_nobody_looked_at_are_left_out_and_counted(whole):
     summary, coco, _ = whole
     assert (FILM, 3) not in {(item["media_id"], item["frame_index"]) for item in coco.imgs.values()}
-    assert any("1 frames" in note and "poses" in note for note in summary.notes)
+    assert any("'poses'" in note and note.endswith(": 1.") for note in summary.notes)
 
 
 def test_an_export_repeats_itself(whole, out, tmp_path):

@@ -104,7 +104,11 @@ def box_of(element):
 
 def test_cvat_has_shapes_masks_and_skeletons(out, tmp_path):
     out.export("cvat", tmp_path, images="none")
-    images = ElementTree.parse(tmp_path / "annotations" / "all.xml").findall("image")
+    root = ElementTree.parse(tmp_path / "annotations" / "all.xml").getroot()
+    assert {"person", "face", "dog", "van", "park"} <= {
+        name.text for name in root.findall("meta/task/labels/label/name")
+    }
+    images = root.findall("image")
     assert [int(image.get("id")) for image in images] == list(range(5)) and images[0].get("name").endswith(PHOTOS[0])
     first = images[0]
     assert [tag.get("label") for tag in first.findall("tag")] == ["park"]
@@ -117,7 +121,6 @@ def test_cvat_has_shapes_masks_and_skeletons(out, tmp_path):
     for points, (x, y, seen) in zip(person, landmarks(4.0), strict=True):
         assert points.get("outside") == str(int(y > HEIGHT)) and points.get("occluded") == str(int(seen == 1))
         assert y > HEIGHT or points.get("points") == f"{x:.2f},{y:.2f}"
-    assert {"person", "face", "dog", "van", "park"} <= set((tmp_path / "classes.txt").read_text().splitlines())
 
 
 def test_cvat_has_tracks_that_pause(out, tmp_path):

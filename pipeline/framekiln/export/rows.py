@@ -50,7 +50,7 @@ class Rows:
     def notes(self) -> list[str]:
         """Sentences about rows that were left out."""
         return [
-            f"{count:,} frames were left out: their {column} are not known." for column, count in self.unknown.items()
+            f"Frames left out, since {column!r} is null there: {count:,}." for column, count in self.unknown.items()
         ]
 
     def _list_files(self) -> list[str]:

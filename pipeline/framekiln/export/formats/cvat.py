@@ -1,7 +1,7 @@
 """CVAT 1.1: annotations/SPLIT.xml ("for images"), and with tracks tracks/FILM.xml ("for video") for each film.
 
 Shapes have px, masks their rows' run lengths inside their box. A track is a box on each frame, and `outside` where
-it is missing. Labels of these names must be in the task; classes.txt lists them.
+it is missing. The task must have the labels that `meta` lists.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,6 @@ from framekiln.export.spool import Spool
 from framekiln.media.media_ids import as_folder
 from framekiln.output.object_store import Store
 
-_HEAD = b'<?xml version="1.0" encoding="utf-8"?>\n<annotations>\n<version>1.1</version>\n'
 _END = b"\n</annotations>\n"
 
 
@@ -56,11 +55,18 @@ class Writer(Format):
         self._end_film()
         for split in self._splits:
             with self.destination.writing(f"annotations/{split}.xml") as stream:
-                stream.write(_HEAD)
+                stream.write(self._make_head())
                 self._spool.copy(split, stream)
                 stream.write(_END)
-        names = dict.fromkeys([*(name for name, _ in self._categories), *self._tags])
-        self.destination.write("classes.txt", "".join(f"{name}\n" for name in names).encode())
+
+    def _make_head(self) -> bytes:
+        """Return the beginning of a file, with the labels that were met."""
+        meta = Element("meta")
+        labels = SubElement(SubElement(meta, "task"), "labels")
+        for name in dict.fromkeys([*(name for name, _ in self._categories), *self._tags]):
+            SubElement(SubElement(labels, "label"), "name").text = name
+        start = b'<?xml version="1.0" encoding="utf-8"?>\n<annotations>\n<version>1.1</version>\n'
+        return start + tostring(meta, "utf-8", xml_declaration=False) + b"\n"
 
     def _describe(self, image: ExportedImage, items: Sequence[Annotation]) -> Element:
         """Return the element of an image."""
@@ -113,7 +119,7 @@ class Writer(Format):
         """Write the tracks of the film whose frames came last."""
         if self._tracks:
             tracks = b"\n".join(tostring(track) for track in self._tracks.values())
-            self.destination.write(f"tracks/{as_folder(self._film)}.xml", _HEAD + tracks + _END)
+            self.destination.write(f"tracks/{as_folder(self._film)}.xml", self._make_head() + tracks + _END)
         self._tracks = {}
 
 
