@@ -12,6 +12,10 @@ import numpy as np
 import pytest
 import yaml
 
+from framekiln.export.formats import find_format
+from framekiln.export.image import ExportedImage
+from framekiln.export.request import ExportRequest
+from framekiln.output.object_store import Store
 from framekiln_stages.shared.masks import decode
 from framekiln_stages.shared.skeleton import COCO_17
 from tests.support.errors import fails
@@ -184,6 +188,24 @@ def test_mot_has_the_tracks_of_films(out, tmp_path):
     info.read(folder / "seqinfo.ini")
     assert dict(info["Sequence"])["seqlength"] == "4" and info["Sequence"]["imwidth"] == str(WIDTH)
     assert any("2 photos were left out" in note for note in summary.notes)
+
+
+@pytest.mark.parametrize(
+    ("to", "photo", "frame"),
+    [
+        ("coco", "images/all/a/b.png", "images/all/c.mp4/000003.jpg"),
+        ("yolo", "images/all/a/b.png.png", "images/all/c.mp4/000003.jpg"),  # a label is named without the suffix
+        ("mot", "all/a/b.png", "all/c.mp4/img1/000004.jpg"),
+    ],
+)
+def test_pictures_lie_where_each_format_has_them(tmp_path, to, photo, frame):
+    writer = find_format(to)(Store(str(tmp_path)), ExportRequest(to=to))
+    own = {"uri": "", "path": None, "width": 8, "height": 8}
+    images = [
+        ExportedImage(media_id="a/b.png", frame_index=0, media_type="photo", **own),
+        ExportedImage(media_id="c.mp4", frame_index=3, media_type="video", **own),
+    ]
+    assert [f"{writer.folder_of(image)}/{writer.name_of(image)}" for image in images] == [photo, frame]
 
 
 @pytest.mark.parametrize(

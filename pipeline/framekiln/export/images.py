@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from framekiln.contract.errors import MediaError
 from framekiln.contract.row_errors import Failure
 from framekiln.export.formats.base import Format
-from framekiln.export.image import PHOTO, ExportedImage, file_name
+from framekiln.export.image import PHOTO, ExportedImage
 from framekiln.export.pictures import CROP, Pictured, PictureReader
 from framekiln.media.files import local_path, printable_path
 from framekiln.media.images.stills import read_still
@@ -27,7 +27,7 @@ class Pictures:
     def __init__(self, reader: PictureReader, writer: Format, images: str) -> None:
         """Take where pictures come from, and the format that says where they go. `images`: as in the request."""
         self._reader, self._writer, self._images = reader, writer, images
-        self._destination, self._unique_stems = writer.destination, writer.unique_stems
+        self._destination = writer.destination
         self._left_out = 0
 
     @property
@@ -65,7 +65,7 @@ class Pictures:
         image, still = pictured
         kept = still.is_own and PurePosixPath(image.media_id).suffix
         suffix = f".{number}{still.ending}" if self._images == CROP else "" if kept else still.ending
-        return replace(image, name=file_name(image, suffix, unique_stem=self._unique_stems))
+        return replace(image, name=self._writer.name_of(image, suffix))
 
     def _find_done(self, image: ExportedImage) -> ExportedImage | None:
         """Return an image whose picture is there, or is linked now; None if it must be written."""
@@ -74,7 +74,7 @@ class Pictures:
         if self._images == "link" and image.media_type == PHOTO and (linked := self._link(image)):
             return linked
         for suffix in dict.fromkeys(("" if self._images == "copy" else ".jpg", ".jpg", ".png")):
-            name = file_name(image, suffix, unique_stem=self._unique_stems)
+            name = self._writer.name_of(image, suffix)
             if self._destination.exists(f"{self._writer.folder_of(image)}/{name}"):
                 return replace(image.resized(*self._reader.find_size(image)), name=name)
         return None
@@ -86,7 +86,7 @@ class Pictures:
         with suppress(MediaError):
             own = read_still(media, self._reader.config.max_pixels, content=False) if source else None
             if own is not None and source:
-                name = file_name(image, unique_stem=self._unique_stems)
+                name = self._writer.name_of(image)
                 root = local_path(self._destination.root)
                 link = Path(root or "") / self._writer.folder_of(image) / name
                 link.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from framekiln.export.image import ExportedImage
+from framekiln.export.image import ExportedImage, file_name
 from framekiln.export.pictures import PictureReader
 from framekiln.export.request import ExportRequest
 from framekiln.output.object_store import Store
@@ -23,8 +23,6 @@ class Format(ABC):
     """Whether an export without any of these makes no sense."""
     holds_pictures: ClassVar[bool] = False
     """Whether its files have the pictures in them; see `framekiln.export.formats.sharded`."""
-    unique_stems: ClassVar[bool] = False
-    """Whether names of images must differ without their suffix: label files have theirs."""
 
     def __init__(self, destination: Store, request: ExportRequest) -> None:
         """Bind to a destination. Nothing is written yet; `request.include` has the kinds that are exported.
@@ -42,6 +40,10 @@ class Format(ABC):
     def folder_of(self, image: ExportedImage) -> str:
         """Return the folder of an image's file."""
         return f"images/{image.split}"
+
+    def name_of(self, image: ExportedImage, suffix: str = "") -> str:
+        """Return the name of an image's file in its folder; see `framekiln.export.image.file_name`."""
+        return file_name(image, suffix)
 
     @abstractmethod
     def write(self, images: Sequence[ExportedImage]) -> None:

@@ -1,4 +1,4 @@
-"""MOTChallenge: SPLIT/FILM/gt/gt.txt and seqinfo.ini, as TrackEval and labelling tools read them.
+"""MOTChallenge: SPLIT/FILM/gt/gt.txt, img1/ and seqinfo.ini, as TrackEval and labelling tools read them.
 
 A line is frame, track, left, top, width, height, 1, class, visibility. Frames, tracks and px begin at 1, as in
 MOTChallenge; frame 1 is `frame_index` 0.
@@ -6,7 +6,6 @@ MOTChallenge; frame 1 is `frame_index` 0.
 
 import configparser
 import io
-import os
 from collections.abc import Sequence
 
 from framekiln.export.annotation import Annotation
@@ -33,6 +32,16 @@ class Writer(Format):
         self._lines: list[str] = []
         self._tracks: dict[tuple[str, int], int] = {}
         self._last = self._photos = 0
+
+    def folder_of(self, image: ExportedImage) -> str:
+        """See `Format`."""
+        return image.split
+
+    def name_of(self, image: ExportedImage, suffix: str = "") -> str:
+        """Return the name of a frame's picture as MOTChallenge has it."""
+        if image.media_type == PHOTO:
+            return super().name_of(image, suffix)
+        return f"{as_folder(image.media_id)}/img1/{image.frame_index + 1:06d}{suffix or '.jpg'}"
 
     def write(self, images: Sequence[ExportedImage]) -> None:
         """See `Format`."""
@@ -66,14 +75,13 @@ class Writer(Format):
             folder = f"{self._film.split}/{as_folder(self._film.media_id)}"
             lines = sorted(self._lines, key=lambda line: [int(number) for number in line.split(",")[:2]])
             self.destination.write(f"{folder}/gt/gt.txt", "".join(f"{line}\n" for line in lines).encode())
-            self.destination.write(f"{folder}/seqinfo.ini", self._describe_film(self._film, folder).encode())
+            self.destination.write(f"{folder}/seqinfo.ini", self._describe_film(self._film).encode())
         self._lines, self._tracks = [], {}
 
-    def _describe_film(self, film: ExportedImage, folder: str) -> str:
-        pictures = f"{self.folder_of(film)}/{as_folder(film.media_id)}"
+    def _describe_film(self, film: ExportedImage) -> str:
         facts = {
             "name": as_folder(film.media_id).rpartition("/")[2],
-            "imDir": os.path.relpath(pictures, folder),
+            "imDir": "img1",
             "frameRate": f"{film.values.get('fps') or 0:g}",
             "seqLength": str(self._last),
             "imWidth": str(film.width),

@@ -25,7 +25,6 @@ class Writer(Format):
     kinds = frozenset({"boxes", "masks", "poses", "faces", "tracks"})
     default = frozenset({"boxes", "masks", "poses", "faces"})
     needs_annotations = True
-    unique_stems = True
 
     def __init__(self, destination: Store, request: ExportRequest) -> None:
         """See `Format`."""
@@ -38,12 +37,16 @@ class Writer(Format):
         self._splits: dict[str, None] = {}
         self._holes = self._odd = 0
 
+    def name_of(self, image: ExportedImage, suffix: str = "") -> str:
+        """Return a name that differs from all others without its suffix too, which label files replace."""
+        return file_name(image, suffix, unique_stem=True)
+
     def write(self, images: Sequence[ExportedImage]) -> None:
         """See `Format`."""
         for image in images:
             self._splits[image.split] = None
             lines = [line for item in image.annotations if (line := self._describe(item, image))]
-            own = file_name(image, unique_stem=True) if self.request.images == "none" else image.name
+            own = self.name_of(image) if self.request.images == "none" else image.name
             name = PurePosixPath(own).with_suffix(".txt")
             self.destination.write(f"labels/{image.split}/{name}", "".join(f"{line}\n" for line in lines).encode())
 
