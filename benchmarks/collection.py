@@ -29,7 +29,10 @@ SHARP = "sharpness > 200 and not is_black"
 SPLIT = ("--split", "80/10/10", "--by", "duplicate")
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("run", "in", "out", "--stages", STEPS),
-    ("select", "out", "--where", SHARP, "--unique", "--balance", "lighting_key", "--save", "balanced"),
+    (
+        *("select", "out", "--where", SHARP, "--unique", "--per", "shot=1", "--order", "sharpness"),
+        *("--balance", "lighting_key", "--save", "balanced"),
+    ),
     ("select", "out", "--where", SHARP, "--save", "sharp"),
     ("export", "out", "coco", "--to", "coco", "--selection", "balanced", "--images", "copy", *SPLIT),
     ("export", "out", "shards", "--to", "webdataset", "--selection", "sharp", "--images", "copy", *SPLIT),
@@ -46,32 +49,34 @@ def call(place: Path, *words: str) -> float:
     seconds = time.perf_counter() - begin
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}: {done.stderr or done.stdout}")
-    last = [line for line in done.stdout.splitlines() if line.strip() and not line.startswith("Report")][-1].strip()
-    print(f"{seconds:7.1f} s  framekiln {' '.join(words)}\n           {last}", flush=True)
+    said = [line.strip() for line in done.stdout.splitlines() if line.strip() and not line.startswith("Report")]
+    shown = said[0 if words[0] == "export" else -1 :]
+    print(f"{seconds:7.1f} s  framekiln {' '.join(words)}", *shown, sep="\n           ", flush=True)
     return seconds
 
 
-def compare_copies(out: Path, made: MadeCollection) -> None:
-    """Print how many planted copies are in a group with their original, by kind, and how many strangers are."""
+def compare_copies(out: Path, made: MadeCollection) -> set[str]:
+    """Print how many planted copies are in a group with their original, by kind, and return those that are not."""
     groups: dict[int, set[str]] = defaultdict(set)
     for row in framekiln.open(out).table("duplicates").to_table(columns=["media_id", "group"]).to_pylist():
         groups[row["group"]].add(row["media_id"])
     pairs = {frozenset((a, b)) for group in groups.values() for a in group for b in group if a < b}
+    hits = {copy: frozenset((copy, original)) in pairs for copy, (original, _) in made.copies.items()}
     kinds: dict[str, list[bool]] = defaultdict(list)
-    for copy, (original, kind) in made.copies.items():
-        kinds[kind].append(frozenset((copy, original)) in pairs)
-    found = sum(map(sum, kinds.values()))
+    for copy, (_, kind) in made.copies.items():
+        kinds[kind].append(hits[copy])
+    found = sum(hits.values())
     print(f"copies: {found} of {len(made.copies)} found, {len(pairs) - found} pairs of strangers taken for copies")
-    print("  " + ", ".join(f"{kind} {sum(hits)}/{len(hits)}" for kind, hits in kinds.items()))
+    print("  " + ", ".join(f"{kind} {sum(own)}/{len(own)}" for kind, own in kinds.items()))
     parts = framekiln.open(out).table("film_copies").to_table(columns=["media_id", "other_media_id"]).to_pylist()
     print(f"films that share a scene: {[tuple(row.values()) for row in parts]}, planted {made.scenes}")
+    return {copy for copy, hit in hits.items() if not hit}
 
 
-def count_leaks(made: MadeCollection, splits: Mapping[str, str]) -> tuple[int, int]:
-    """Return how many planted pairs are in two splits, and how many have both ends in any."""
+def list_leaks(made: MadeCollection, splits: Mapping[str, str]) -> list[str]:
+    """Return the planted copies and scenes that are in another split than what they are of."""
     pairs = [(copy, original) for copy, (original, _) in made.copies.items()] + [made.scenes]
-    both = [(splits[one], splits[other]) for one, other in pairs if one in splits and other in splits]
-    return sum(one != other for one, other in both), len(both)
+    return [one for one, other in pairs if {one, other} <= splits.keys() and splits[one] != splits[other]]
 
 
 def by_files(names: Iterator[str] | list[str]) -> dict[str, str]:
@@ -105,11 +110,12 @@ def main() -> None:
         made = make_collection(place / "in", options.photos, options.copies, options.films)
         total = sum(call(place, *words) for words in COMMANDS)
         print(f"{total:7.1f} s  in all")
-        compare_copies(place / "out", made)
+        missed = compare_copies(place / "out", made)
         splits = read_shards(place / "shards")
         for name, own in (("hashes of file names", by_files(list(splits))), ("--by duplicate", splits)):
-            leaks, pairs = count_leaks(made, own)
-            print(f"split by {name}: {leaks} of {pairs} planted pairs are in two splits")
+            leaks = list_leaks(made, own)
+            unknown = len(missed.intersection(leaks))
+            print(f"split by {name}: {len(leaks)} planted pairs in two splits, {unknown} of them copies not found")
         if options.costly:
             measure_costly(place, options.costly)
 

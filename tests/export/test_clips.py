@@ -157,3 +157,12 @@ def test_the_command_does_the_same(out, framekiln, tmp_path):
     assert "1 clips (all 1)" in shown
     (row,) = read_table(tmp_path / "to").to_pylist()
     assert (row["first_frame"], row["frames"]) == (25, 25)
+
+
+def test_hugging_face_reads_the_folder(out, tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
+    export(out, tmp_path / "to", where="media_id != 'sub/bad.mp4'", split="50/50")
+    found = datasets.load_dataset("videofolder", data_dir=str(tmp_path / "to" / "clips"), cache_dir=str(tmp_path))
+    assert {name: rows.num_rows for name, rows in found.items()} == {"train": 2, "validation": 2}
+    assert set(found["train"]["media_id"]) != set(found["validation"]["media_id"])
