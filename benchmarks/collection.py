@@ -121,17 +121,19 @@ def main() -> None:
 
 
 def measure_costly(place: Path, count: int) -> None:
-    """Print what `segment` costs a row, and what that is for all rows and for the balanced ones."""
+    """Print what `segment` costs a row, and how many rows there are and are chosen."""
     out = framekiln.open(place / "out")
-    rows, chosen = out.table("frames").count_rows(), len(out.selection("balanced"))
+    rows, chosen = out.table("frames").count_rows(), out.selection("balanced")
     few = place / "few"
     few.mkdir()
-    for row in out.selection("balanced").to_arrow(["path", "media_type"]).to_pylist()[:count]:
-        if row["media_type"] == "photo":
-            (few / row["path"].rpartition("/")[2]).hardlink_to(row["path"])
-    number = len(list(few.iterdir()))
+    photos = [
+        row["path"] for row in chosen.to_arrow(["path", "media_type"]).to_pylist() if row["media_type"] == "photo"
+    ]
+    for place_of, path in enumerate(photos[:count]):
+        (few / f"{place_of}.jpg").hardlink_to(path)
+    number = min(count, len(photos))
     seconds = call(place, "run", "few", "masks", "--stages", "segment", "--missing-weights", "dummy")
-    print(f"segment: {seconds / number:.2f} s a row with its start; {rows:,} rows in all, {chosen:,} are chosen")
+    print(f"segment: {seconds / number:.2f} s a row with its start; {rows:,} rows in all, {len(chosen):,} are chosen")
 
 
 if __name__ == "__main__":
