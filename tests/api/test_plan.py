@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pyarrow as pa
+
 import framekiln
 from tests.support.errors import fails
 from tests.support.machine.command_line import command
@@ -38,6 +40,17 @@ def test_the_shipped_plan_names_what_lacks_weights(no_weights):
     )
     assert plan.fetch.startswith("framekiln fetch ") and plan.fetch in plan._repr_html_()
     assert "brightness</td>" in plan._repr_html_() and "Lacks weights: faces" in plan._repr_html_()
+
+
+@framekiln.stage(inputs="frame_224", outputs={"sharpness": pa.float32()})
+def sharpness(image):
+    return float(image.std())
+
+
+def test_a_function_takes_the_place_of_a_shipped_column_unless_its_step_is_read_for_others():
+    assert set(framekiln.plan(stages=[sharpness, "lighting"]).steps) == {"sharpness", "lighting"}
+    with fails("FK-COLUMN-TWICE", "'quality'", "'sharpness'"):
+        framekiln.plan(stages=[sharpness, "duplicates"])
 
 
 def test_a_plan_that_does_not_fit_says_why():

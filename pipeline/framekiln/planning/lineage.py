@@ -51,10 +51,17 @@ def find_deciding(stage: Stage, condition: Condition, producers: Producers) -> l
 def leave_to(chosen: Sequence[str], stages: Stages) -> Stages:
     """Return the stages without those that add a column of a chosen step, and without those that read of these alone.
 
-    So a function `sharpness` can be chosen, though a step that nobody asked for adds a column of that name.
+    So a function `sharpness` can be chosen, though a step that nobody asked for adds a column of that name. A step of
+    which a chosen step reads other columns or tables stays.
     """
     own = {column for name in chosen for column in stages[name].outputs.names}
-    left = {name: stage for name, stage in stages.items() if name in chosen or own.isdisjoint(stage.outputs.names)}
+    makers = {
+        key: name for name, stage in stages.items() for key in (*stage.outputs.names, *map(_make_key, stage.tables))
+    }
+    read = list(chosen)
+    for name in read:  # which grows
+        read += {makers[key] for key in needs(stages[name]) if key in makers and key not in own} - {*read}
+    left = {name: stage for name, stage in stages.items() if name in read or own.isdisjoint(stage.outputs.names)}
     gone = {column for name in stages.keys() - left.keys() for column in stages[name].outputs.names} - own
     while late := [name for name, stage in left.items() if name not in chosen and not gone.isdisjoint(needs(stage))]:
         for name in late:
@@ -74,8 +81,8 @@ def find_producers(stages: Stages) -> Producers:
         for column in stage.outputs.names:
             if column in producers:
                 raise ConfigError(
-                    f"Steps {producers[column]!r} and {name!r} both add a column {column!r}; remove one of them, or "
-                    "rename its column.",
+                    f"Steps {producers[column]!r} and {name!r} both add a column {column!r}; rename that of one, or "
+                    "leave out one of them and what reads it.",
                     code="FK-COLUMN-TWICE",
                 )
             if column in (*SOURCE.names, *PLACES.names) or is_decoded(column):

@@ -165,8 +165,8 @@ def _without_workers(step: StepStatistics) -> str:
     is_alone = step.step != DECODE and not step.beside_decode  # else decoding decides on the number of processes
     if is_alone and step.cpu_use is not None and step.cpu_use < SATURATED:
         return f"{_BOOK_LESS.format(step.step)}; or lower its cost by its settings"
-    on_gpu = ", or run it on a GPU where it can use one" if step.device == "cpu" and step.step != DECODE else ""
-    return f"more workers will not help; {less}, or take a machine with more cores{on_gpu}"
+    fewer = "" if step.step == DECODE else ", compute it for fewer frames (`on:` and `where:` in the pipeline file)"
+    return f"more workers will not help; {less}{fewer}, or take a machine with more cores"
 
 
 def live_advice(
