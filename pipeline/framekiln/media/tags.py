@@ -22,7 +22,7 @@ _SPACES = "xmp|exif|tiff|photoshop|dc|aux|exifEX|Iptc4xmpCore"  # prefixes of XM
 _ATTRIBUTE = re.compile(rf'\b((?:{_SPACES}):\w+)\s*=\s*"([^"<>]*)"')
 _ELEMENT = re.compile(rf"<((?:{_SPACES}):\w+)>\s*(?:<rdf:\w+>\s*<rdf:li[^>]*>)?([^<>]+)<")
 _C2PA = (b"c2pa", bytes.fromhex("d8fec3d61b0e483c92975828877ec481"))  # in a JUMBF box; the UUID of a box of MP4
-_HEAD = 1 << 20  # bytes, in which credentials begin
+CREDENTIALS_WITHIN = 1 << 20  # bytes from the start of a file
 
 
 def read_photo_tags(data: bytes, image: Pil.Image) -> Tags:
@@ -47,7 +47,7 @@ def read_film_tags(container: Any, track: Any) -> Tags:
 
 def find_credentials(data: bytes) -> Tags:
     """Return `c2pa` where the first megabyte of a file holds content credentials; they are not verified."""
-    head = data[:_HEAD]
+    head = data[:CREDENTIALS_WITHIN]
     return {"c2pa": "present"} if (b"jumb" in head and _C2PA[0] in head) or _C2PA[1] in head else {}
 
 
@@ -64,7 +64,7 @@ def _read_xmp(image: Pil.Image) -> Iterator[tuple[str, str]]:
     packet = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp") or b""
     text = packet.decode("utf-8", "replace") if isinstance(packet, bytes) else str(packet)
     for pattern in (_ATTRIBUTE, _ELEMENT):
-        for match in pattern.finditer(text[:_HEAD]):
+        for match in pattern.finditer(text[:CREDENTIALS_WITHIN]):
             yield match[1] if match[1].startswith("xmp:") else f"xmp:{match[1]}", match[2]
 
 

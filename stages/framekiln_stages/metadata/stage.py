@@ -79,6 +79,7 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
 class Metadata(Stage):
     """Time, place, camera, exposure, rating and software of each file, as its tags say."""
 
+    version = 2  # 2: content credentials of films
     thread_safe = True
     inputs = ("tags",)
     outputs = OUTPUTS

@@ -223,3 +223,12 @@ def test_the_report_says_from_when_to_when():
     assert Metadata().summarize(rows, 2.0) == ["taken from 3 May 2021 to 4 June 2023 (2 frames do not say)"]
     assert Metadata().summarize(rows.slice(0, 1), 1.0) == ["taken on 3 May 2021"]
     assert Metadata().summarize(rows.slice(1, 1), 1.0) == ["none says when it was taken"]
+
+
+@pytest.mark.parametrize("kind", ["mov", "mp4"])
+def test_content_credentials_of_a_film_are_a_box_of_their_own(tmp_path, kind):
+    content = film({}, kind)
+    store = bytes.fromhex("d8fec3d61b0e483c92975828877ec481") + b"\0\0\0\0manifest\0" + bytes(8)
+    box = (len(store) + 8).to_bytes(4, "big") + b"uuid" + store
+    assert read(tmp_path, content, f"a.{kind}")["content_credentials"] is False
+    assert read(tmp_path, content + box, f"a.{kind}")["content_credentials"] is True

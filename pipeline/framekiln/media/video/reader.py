@@ -31,7 +31,7 @@ from framekiln.media.frames import (
     too_many_frames,
 )
 from framekiln.media.hdr import hdr_name
-from framekiln.media.tags import read_film_tags
+from framekiln.media.tags import CREDENTIALS_WITHIN, find_credentials, read_film_tags
 from framekiln.media.units import Segments, VideoSegment
 from framekiln.media.video.audio import SoundTrack, with_sound
 from framekiln.media.video.container import PADDING, decode_errors, find_video_track, open_container, open_film
@@ -90,11 +90,13 @@ class _VideoReader:
             check_sample_counts(self._stream, truncated=self._truncated)
         size = self._stream.seek(0, os.SEEK_END)
         self._stream.seek(0)
+        credentials = find_credentials(self._stream.read(CREDENTIALS_WITHIN)) if self._spec.tags else {}
+        self._stream.seek(0)
         self._container = open_container(self._stream, kind, self._spec.config.max_pixels)
         self._track = find_video_track(self._container, self._name)
         self._truncated = self._truncated and not _has_all_packets(self._track, size)
         self._configure()
-        self.tags = read_film_tags(self._container, self._track) if self._spec.tags else None
+        self.tags = {**read_film_tags(self._container, self._track), **credentials} if self._spec.tags else None
         context, frames = self._track.codec_context, self._track.frames
         least = self._spec.config.frames_of_segment(frames, context.height * context.width)
         if frames >= 2 * least and kind.name == INDEXED and not self._truncated:
