@@ -95,6 +95,7 @@ def output(
         "limit": None,
         "shard": None,
         "by_content": False,
+        "preview": None,
         "pipeline": {"steps": {name: USES[name] for name in steps}},
     }
     record |= {"steps": {each: FACTS | {"placement": place} for each in steps}}

@@ -106,6 +106,10 @@ class Options(StepOptions, total=False):
         ),
     ]
     limit: Annotated[int | None, _files("Only the first N files.", least=1)]
+    preview: Annotated[
+        int | None,
+        _files("Only N files, spread over folders, types and sizes; then an estimate for all of them.", least=1),
+    ]
     every_nth: Annotated[int | None, _files("Keep every N-th frame of a video.", least=1)]
     max_frames: Annotated[int | None, _files("At most N frames of a video.", least=1)]
     max_pixels: Annotated[int | None, _files("Refuse larger images. [dim]Default: 100 MP.[/dim]", least=1)]

@@ -1,9 +1,10 @@
 """The plan of a run: what would run where, and what is left to do. Nothing is started."""
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
@@ -16,10 +17,13 @@ from framekiln.planning.plan import Plan, idle_cap, make_plan
 from framekiln.planning.processes.placement import check_capacity
 from framekiln.planning.processes.resources import Node, this_machine
 from framekiln.reporting.plan_facts import plan_facts
-from framekiln.reporting.terminal.console import printed
+from framekiln.reporting.terminal.console import Terminal, printed
 from framekiln.reporting.terminal.tables import outlook_table, plan_tables, print_whole_plan
 from framekiln.runtime.run.change_report import Changes, Outlook
 from framekiln.runtime.run.request import RunRequest
+
+if TYPE_CHECKING:
+    from framekiln.lab.predict.costs import Costs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +34,7 @@ class RunPlan:
     note: str = ""  # on an option that has no effect, and on the engine
     work: tuple[Changes, Sequence[Outlook]] | None = None  # None without an input or an output
     refusal: UserError | None = None  # why these machines cannot run it, or not yet
+    costs: "Costs | None" = None  # of the work that is left; None without an input or an output
 
     @property
     def steps(self) -> list[str]:
@@ -56,22 +61,41 @@ class RunPlan:
         """Files that each step would process, decoding included; empty without an input or an output."""
         return {step.step: step.todo for step in self.work[1]} if self.work else {}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `framekiln plan --json` prints; docs/hardware/planning.md describes the keys."""
+    def to_dict(self, price_per_hour: float | None = None) -> dict[str, Any]:
+        """Return what `framekiln plan --json` prints; docs/hardware/planning.md describes the keys.
+
+        With a price of the machine, in any currency, costs have `money` beside `hours`.
+        """
         notes = [self.note] if self.note else []
-        facts: dict[str, Any] = json.loads(
-            json.dumps(plan_facts(self.planned, notes=notes, work=self.work, refusal=self.refusal))
-        )
-        return facts
+        facts = plan_facts(self.planned, notes=notes, work=self.work, refusal=self.refusal)
+        facts["costs"] = self.costs and self.costs.to_dict(price_per_hour)
+        plain: dict[str, Any] = json.loads(json.dumps(facts))
+        return plain
 
     def __str__(self) -> str:
         """Return what `framekiln plan` prints."""
-        return printed(lambda console: print_whole_plan(console, self.planned, self.note, self.work))
+        return printed(self.print_on)
+
+    def print_on(self, console: Terminal, price_per_hour: float | None = None) -> None:
+        """Print the plan, the work that is left, and what it costs."""
+        print_whole_plan(console, self.planned, self.note, self.work)
+        self.print_costs(console, price_per_hour)
+
+    def print_costs(self, console: Terminal, price_per_hour: float | None = None) -> None:
+        """Print what the work that is left costs; nothing without an input or an output."""
+        if self.costs is not None:
+            from framekiln.reporting.terminal.costs import print_costs
+
+            print_costs(console, self.costs, price_per_hour)
 
     def _repr_html_(self) -> str:
         """Return the tables that `framekiln plan` prints, and its notes, for notebooks."""
         facts = self.to_dict()
         shown = [*plan_tables(self.planned), *([outlook_table(self.work[1])] if self.work else [])]
+        if self.costs is not None:
+            from framekiln.reporting.terminal.costs import costs_table
+
+            shown.append(costs_table(self.costs))
         absent = [f"Lacks weights: {name}: {why}" for name, why in self.absent.items()]
         fetch = [f"To fetch what is missing: {self.fetch}"] if self.fetch else []
         refusal = [str(self.refusal)] if self.refusal else []
@@ -89,11 +113,13 @@ def plan(
     pipeline: Manifest | None = None,
     stages: Steps = None,
     settings: Settings = None,
+    like: Place | None = None,
     **options: Unpack[Options],
 ) -> RunPlan:
     """Check a run against this machine, or a cluster, and return what would run where.
 
-    It takes the arguments of `framekiln.run`. With an input and an output it also tells what is left to do there.
+    It takes the arguments of `framekiln.run`. With an input and an output it also tells what is left to do there and,
+    where a run into it, a run into the output `like` it, or a calibration was measured, what that costs.
 
     Raises:
         UserError: a name, a file, a setting or the input is wrong. A plan that does not fit the machines, or lacks
@@ -106,32 +132,39 @@ def plan(
     request = make_request(
         input, output, profile=profile, pipeline=pipeline, stages=stages, settings=settings, **options
     )
-    return make(request)
+    return make(request, like=None if like is None else os.fspath(like))
 
 
-def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None) -> RunPlan:
+def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None, *, like: str | None = None) -> RunPlan:
     """Return the plan of a request; `on_wait` gets sentences about a cluster and files that take long.
+
+    Its costs are those of the last run into the output, or into the one that is `like` it.
 
     Raises:
         UserError: see `plan`.
     """
     if request.address is None:
-        return _plan_on(request, [this_machine()], on_wait)
+        return _plan_on(request, [this_machine()], on_wait, like)
     from framekiln.engine.ray.session import session
 
     with session(request.address, on_wait) as nodes:
-        return _plan_on(request, nodes, on_wait)
+        return _plan_on(request, nodes, on_wait, like)
 
 
-def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str], None]) -> RunPlan:
+def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str], None], like: str | None) -> RunPlan:
     planned = make_plan(request.pipeline, request.profile, request.options, nodes, check_weights=False, check_fit=False)
     refusal: UserError | None = _lacking_weights(planned, request)
     try:
         check_capacity(planned.waves, planned.second, nodes)
     except ResourceError as error:
         refusal = error
-    has_files = bool(request.input and request.output)
-    changes, outlook, engine = Job(request, on_wait=on_wait).preview(planned) if has_files else (None, (), ("", ""))
+    changes, outlook, engine, costs = None, (), ("", ""), None
+    if request.input and request.output:
+        from framekiln.api.costs import read_costs  # with scipy, which a run does not need
+
+        job = Job(request, on_wait=on_wait)
+        changes, outlook, engine = job.preview(planned)
+        costs = read_costs(request, planned, job.media, outlook, local=engine[0] == "local", like=like)
     if engine[0] == "local":  # its processes are a core's each, whatever the plan says of workers
         planned = replace(planned, limits="")
     return RunPlan(
@@ -139,6 +172,7 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         note=" ".join(filter(None, (idle_cap(planned, request.options), engine[1]))),
         work=(changes, outlook) if changes is not None else None,
         refusal=refusal,
+        costs=costs,
     )
 
 

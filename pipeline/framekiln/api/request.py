@@ -64,6 +64,7 @@ def make_request(
         profile_name=profile_name,
         options=_make_plan_options(steps, settings, given),
         limit=given["limit"],
+        preview=given["preview"],
         shard=_read_shard(given["shard"]),
         by_content=given["by_content"] or pipeline_file.identify == "content",
         engine=given["engine"],

@@ -18,6 +18,7 @@ from framekiln.job.interim import Interim
 from framekiln.job.outcome import conclude
 from framekiln.job.passes import Passes
 from framekiln.media.discovery.listing import list_inputs
+from framekiln.media.files import MediaFile
 from framekiln.output.lease import Lease
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
@@ -74,6 +75,7 @@ class Job:
         self._request, self._watch, self._on_plan, self._on_wait = request, watch, on_plan, on_wait
         self.store = Store(request.output)
         self._totals = RunTotals()
+        self.media: Sequence[MediaFile] = ()  # that `preview` has found
         self._interim: Interim | None = None
 
     def run(self) -> RunResult:
@@ -92,6 +94,7 @@ class Job:
             nodes = [this_machine()] if request.address is None else self._join_ray(stack)
             files = RunFiles(request=request, listing=list_inputs(request.inputs, request.output, self._on_wait))
             plan, lease = self._prepare(nodes, stack)
+            files.check_preview(self.store)
             files = files.identified(self.store, self._on_wait, keep=True)
             mending = Mending(self.store, plan, self._list_owners(plan), self._on_wait)
             mending.remove_known()
@@ -127,7 +130,9 @@ class Job:
         plan = self._drop_dataset_steps(plan)
         request = self._request
         files = RunFiles(request=request, listing=list_inputs(request.inputs, request.output, self._on_wait))
+        files.check_preview(self.store)
         files = files.identified(self.store, self._on_wait, keep=False)
+        self.media = files.selected
         units = files.units(self.store, plan.decode.workers)
         changes = find_changes(self.store, list(files.listing), units.fresh)
         known = self._settle(plan, [ROOMY], files)

@@ -251,6 +251,12 @@ class Store:
         text = (name for name in names if name.encode(errors="ignore").decode() == name)
         return sorted(name for name in text if not name.startswith(TEMPORARY))
 
+    def size(self, folder: str) -> int:
+        """Return the bytes of all objects in a folder and below it; 0 if it is absent."""
+        selector = pafs.FileSelector(self._locate(folder), allow_not_found=True, recursive=True)
+        with list_errors(self.root, folder):
+            return sum(info.size or 0 for info in self._files.get_file_info(selector))
+
     def _list_infos(self, folder: str) -> Sequence[pafs.FileInfo]:
         selector = pafs.FileSelector(self._locate(folder), allow_not_found=True)
         with list_errors(self.root, folder):

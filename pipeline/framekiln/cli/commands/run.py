@@ -20,7 +20,6 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.planning.manifest import read_profile
 from framekiln.reporting.terminal.console import print_line
-from framekiln.reporting.terminal.tables import print_whole_plan
 from framekiln.runtime.run.progress import unfinished
 from framekiln.runtime.run.record import no_record, read_run_record, stored_request
 from framekiln.runtime.run.request import RunRequest
@@ -73,21 +72,43 @@ def _write(store: Store) -> None:
             store.write(path.relative_to(folder).as_posix(), path.read_bytes())
 
 
-def plan(options: RunArguments, *, paths: Paths = None, json_: Json = False) -> None:
+Price = Annotated[
+    float | None,
+    Option(min=0, metavar="MONEY", help="Of these machines together, in any currency: estimates say money too."),
+]
+
+
+def plan(
+    options: RunArguments,
+    *,
+    paths: Paths = None,
+    like: Annotated[
+        str | None, Option(metavar="OUT", help="An output of other files, made here: estimate from its last run.")
+    ] = None,
+    price_per_hour: Price = None,
+    json_: Json = False,
+) -> None:
     """Check a pipeline and a profile against the machines, and print what would run where.
 
-    With --input and --output also what is left to do there, and why.
+    With --input and --output also what is left to do there, why, and what it costs.
     """
-    _show_plan(Console(), read_request(options, paths), as_json=json_)
+    _show_plan(Console(), read_request(options, paths), like=like, price=price_per_hour, as_json=json_)
 
 
-def _show_plan(console: Console, request: RunRequest, *, as_json: bool = False) -> None:
+def _show_plan(
+    console: Console,
+    request: RunRequest,
+    *,
+    like: str | None = None,
+    price: float | None = None,
+    as_json: bool = False,
+) -> None:
     """Print the plan, then raise the errors that would stop its run. Raises UserError if a run would be refused."""
-    plan = make(request, on_wait=print_note)
+    plan = make(request, on_wait=print_note, like=like)
     if as_json:
-        print(json.dumps(plan.to_dict(), indent=2))
+        print(json.dumps(plan.to_dict(price), indent=2))
     else:
-        print_whole_plan(console, plan.planned, plan.note, plan.work)
+        plan.print_on(console, price)
     if plan.refusal is not None:
         plan.refusal.exit_code = _DOES_NOT_FIT
         raise plan.refusal
@@ -98,17 +119,24 @@ def run(
     options: RunArguments,
     paths: Paths = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan and stop.")] = False,
+    price_per_hour: Price = None,
     instruments: Instruments,
     quiet: Quiet = False,
 ) -> None:
-    """Process a collection. Results of earlier runs into the same output are kept and not computed again."""
+    """Process a collection. Results of earlier runs into the same output are kept and not computed again.
+
+    With --preview only some files; then it prints what all of them would cost.
+    """
     console = RunConsole(quiet=quiet)
     request = read_request({**options, **instruments}, paths)
     if dry_run:
-        _show_plan(console, request)
-    else:
-        folder = scalars_folder(instruments["tensorboard"])
-        execute(with_samples(request, console), console, quiet=quiet, tensorboard=folder)
+        _show_plan(console, request, price=price_per_hour)
+        return
+    request = with_samples(request, console)
+    execute(request, console, quiet=quiet, tensorboard=scalars_folder(instruments["tensorboard"]))
+    if request.preview is not None:
+        print_line(console, "\nWithout --preview the same command computes the rest, and nothing twice:")
+        make(replace(request, preview=None), on_wait=print_note).print_costs(console, price_per_hour)
 
 
 def retry(

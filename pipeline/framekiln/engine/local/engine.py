@@ -208,7 +208,7 @@ class LocalEngine(Engine):
         wave, key = self._plan.waves[number], f"{self._run}-{number}"
         steps = tuple(step.placed(in_flight=1) for group in wave.groups() for step in group)
         group = Group(key=key, steps=steps, store=self._store, decode=wave.decode, last=True, profilers=self._profilers)
-        size = _count_processes(wave, steps)
+        size = count_processes(wave, steps)
         try:
             self._pool.run(key, partial(decoded, group), decode_work(wave, units, ledger, size), size)
         finally:
@@ -224,7 +224,7 @@ class LocalEngine(Engine):
         self._pool.run(key, partial(write_tables, step, key), work, size)
 
 
-def _count_processes(wave: Wave, steps: Sequence[Step]) -> int:
+def count_processes(wave: Wave, steps: Sequence[Step]) -> int:
     """Return the number of processes for a wave: one a core, as far as the profile and the memory allow."""
     models = [step for step in steps if step.keeps_model]
     if any(step.placement.device != "cpu" for step in models):

@@ -80,7 +80,7 @@ def predict(source: SourceRun, calibration: Calibration, here: GpuSpecs, targets
     figures, tested, not_shown = _back_tests(source, calibration)
     alone = {one.name: on_gpu_row_s(figures[one.name], one.sample) for one in source.gpu_steps if one.name in figures}
     # by the calibration, where each step was alone
-    error = None if not_shown or source.waves > 1 else _pace(source.steps, alone)[0] / source.rows_per_s - 1
+    error = None if not_shown or source.waves > 1 else pace(source.steps, alone)[0] / source.rows_per_s - 1
     context = calibration.context_gb or CONTEXT_GB
     shown = [step for step in source.gpu_steps if step.name in tested]
     estimates = []
@@ -92,7 +92,7 @@ def predict(source: SourceRun, calibration: Calibration, here: GpuSpecs, targets
         tested=tested,
         run_error=error,
         not_shown=not_shown,
-        later=source.later,
+        later=[step.name for step in source.later],
         gpus=estimates,
     )
 
@@ -174,9 +174,9 @@ def _assumption(figures: StepFigures, step: SourceStep, scale: Scaling, tested: 
     return widest
 
 
-def _pace(steps: Sequence[SourceStep], on_gpu: Mapping[str, float]) -> tuple[float, str]:
+def pace(steps: Sequence[SourceStep], on_gpu: Mapping[str, float]) -> tuple[float, str]:
     """Return the rate of steps that run at once, and the limit: seconds a row `on_gpu` add up, all others overlap."""
-    rates = {"the GPU": 1 / sum(on_gpu.values())}
+    rates = {"the GPU": 1 / max(sum(on_gpu.values()), 1e-9)} if on_gpu else {}
     for process in dict.fromkeys(step.process for step in steps):
         members = [step for step in steps if step.process == process]
         taken = sum(
@@ -197,7 +197,7 @@ def _over(waves: Sequence[Sequence[str]], source: SourceRun, on_gpu: Mapping[str
         steps = [
             step for step in source.steps if (step.name in names if step.on_gpu else number == 0 or step.name == DECODE)
         ]
-        paces.append(_pace(steps, {name: on_gpu[name] for name in names}))
+        paces.append(pace(steps, {name: on_gpu[name] for name in names}))
     return 1 / sum(1 / rate for rate, _ in paces), ", then ".join(limit for _, limit in paces)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from framekiln.contract.errors import ConfigError, OutputError, UserError
 from framekiln.contract.row_errors import DECODE
@@ -19,7 +20,7 @@ from framekiln.planning.step import Step
 from framekiln.profiling.record_log import CALLS, read
 from framekiln.profiling.records import INSIDE, PACKET
 from framekiln.profiling.run_profile import run_of
-from framekiln.profiling.stats.speed import phase_seconds
+from framekiln.profiling.stats.speed import floats, phase_seconds
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.runtime.run.progress import FINISHED
 from framekiln.runtime.run.record import no_record, read_run_record, stored_request
@@ -28,11 +29,22 @@ _SHARED = 0.5  # share of two steps' processes that run both, from which the ste
 _MIN_PACKETS = 4  # of each process, from which its first packet is left out, since that includes lazy loading
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PacketTimes:
+    """Steady packets of a step, n of them."""
+
+    units: tuple[str, ...]  # units of files; of the second pass the tables' files
+    starts: NDArray[np.int64]  # n, first row in the unit
+    rows: NDArray[np.int64]  # n
+    seconds: NDArray[np.float64]  # n, without the wait for other packets
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceStep:
-    """One step of a run's first pass: its rows as a sample, and where they were computed."""
+    """One step of a run: its rows as a sample, and where they were computed."""
 
     sample: Sample  # its calls, with seconds a row by phase; `other` is the rest
+    packets: PacketTimes
     device: str
     workers: int
     in_flight: int  # packets that a process works on at a time
@@ -60,7 +72,7 @@ class SourceRun:
 
     devices: tuple[str, ...]  # GPUs of its machine, by their drivers' names
     steps: tuple[SourceStep, ...]  # of the first pass, decoding first
-    later: tuple[str, ...]  # steps of the second pass, which are not predicted
+    later: tuple[SourceStep, ...]  # of the second pass, which is not predicted on other GPUs
     waves: int = 1  # in which it processed the media
     planned: tuple[Step, ...] = ()  # its first pass by its run.json; empty if this version cannot plan it
     shared: float = 1.0  # factor of processes waiting for each other on the GPU; the steps' times are divided by it
@@ -76,14 +88,14 @@ class SourceRun:
         return min(step.rows_per_s for step in self.steps)
 
 
-def read_source(path: str) -> SourceRun:
-    """Read the last run into an output.
+def read_source(path: str, *, finished: bool = True) -> SourceRun:
+    """Read the last run into an output; one that is not `finished` too where that is False.
 
     Raises ConfigError: no run into it is finished. Raises OutputError: that run kept no records, or computed no first-
     pass step.
     """
     store = Store(path).check_folder()
-    record = _record(store)
+    record = _record(store, finished=finished)
     run = run_of(store, record)
     calls = read(store, CALLS, run) if run else None
     if calls is None or PACKET not in pc.unique(calls["kind"]).to_pylist():
@@ -93,7 +105,6 @@ def read_source(path: str) -> SourceRun:
             code="FK-NO-RECORDS",
         )
     statistics = {step.step: step for step in step_statistics(calls)}
-    later = tuple(name for name, step in statistics.items() if step.later)
     first = {name: step for name, step in statistics.items() if not step.later}
     if not first:
         raise OutputError(
@@ -103,6 +114,7 @@ def read_source(path: str) -> SourceRun:
         )
     processes = _processes({name: step.workers for name, step in first.items()})
     steps = [_step(step, record, calls, processes[name]) for name, step in first.items()]
+    later = tuple(_step(step, record, calls, name) for name, step in statistics.items() if step.later)
     gpus = tuple(str(name) for name in record.get("gpu_names") or ())
     ordered = tuple(sorted(steps, key=lambda step: step.name != DECODE))
     waves = max(1, len(record.get("waves") or ()))
@@ -110,12 +122,12 @@ def read_source(path: str) -> SourceRun:
     return _unshared(source) if waves == 1 else source
 
 
-def _record(store: Store) -> dict[str, Any]:
+def _record(store: Store, *, finished: bool) -> dict[str, Any]:
     try:
         record = read_run_record(store)
     except FileNotFoundError as error:
         raise no_record(store) from error
-    if record.get("state", FINISHED) != FINISHED:
+    if finished and record.get("state", FINISHED) != FINISHED:
         raise ConfigError(
             f"The run into {store.root!r} is not finished, so its rates are not known for every step; finish it by "
             "the same command, or give another output.",
@@ -178,6 +190,12 @@ def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, proc
     )
     return SourceStep(
         sample=sample,
+        packets=PacketTimes(
+            units=tuple(steady["unit"].to_pylist()),
+            starts=steady["start"].to_numpy(),
+            rows=steady["rows"].to_numpy(),
+            seconds=floats(steady, "seconds") - floats(steady, "queue"),
+        ),
         device=str(steady["device"][0].as_py()),
         workers=len(step.workers),
         in_flight=int(place.get("in_flight", 1)),

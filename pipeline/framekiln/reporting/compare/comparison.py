@@ -205,7 +205,8 @@ def _list_notes(first: Side, second: Side, work: Sequence[facts.ComparedStep]) -
     unpriced = [side.name for side in sides if side.price is None]
     if len(unpriced) == 1:
         notes.append(f"The price of {unpriced[0]} is missing, so it has no cost: add --price {unpriced[0]}=...")
-    if any(run.record.get("limit") or run.record.get("shard") for side in sides for run in side.runs):
+    limits = ("limit", "preview", "shard")
+    if any(run.record.get(name) for side in sides for run in side.runs for name in limits):
         notes.append("A run was limited to some of its files.")
     return list(dict.fromkeys(notes))
 

@@ -135,6 +135,7 @@ def _list_recorded_options(record: Mapping[str, Any]) -> list[str]:
         "accept_license": choices.get("accept_license"),
         **(choices.get("decode") or {}),
         "limit": record.get("limit"),
+        "preview": record.get("preview"),
         "shard": f"{shard[0] + 1}/{shard[1]}" if shard else None,
         "by_content": record.get("by_content"),
     }

@@ -57,6 +57,7 @@ class Outlook:
     done: int  # files
     todo: int
     why: str  # empty if there is nothing to do
+    left: frozenset[str] = frozenset()  # media ids of the files to do
 
 
 def facts_path(step: Step | DecodeStep) -> str:
@@ -105,7 +106,7 @@ def find_changes(store: Store, listing: Sequence[MediaFile], fresh: Sequence[Uni
 def outlooks(plan: Plan, store: Store, units: RunUnits, changes: Changes) -> list[Outlook]:
     """Return the work of decoding and of every step: the number of files, and why. The output need not exist."""
     ledger, earlier = Ledger(store), _Earlier(store)
-    new, files = {unit.name for unit in units.fresh}, {unit.name: len(unit.media) for unit in units.all}
+    new, files = {unit.name for unit in units.fresh}, {unit.name: _list_ids(unit) for unit in units.all}
     rows = [expected_rows(unit, units.wanted) for unit in units.all]
     result = []
     steps: tuple[Step | DecodeStep, ...] = (plan.decode, *plan.steps)
@@ -119,10 +120,14 @@ def outlooks(plan: Plan, store: Store, units: RunUnits, changes: Changes) -> lis
         why = [changes.reason()] if todo & new else []
         if todo - new and not (over_all and why and earlier.knows(step)):
             why.append(earlier.why(step))
-        count = sum(files[name] for name in todo)
-        reason = "; ".join(filter(None, why))
-        result.append(Outlook(step=step.name, done=sum(files.values()) - count, todo=count, why=reason))
+        count, every = (sum(len(files[name]) for name in names) for names in (todo, files))
+        reason, left = "; ".join(filter(None, why)), frozenset().union(*(files[name] for name in todo))
+        result.append(Outlook(step=step.name, done=every - count, todo=count, why=reason, left=left))
     return result
+
+
+def _list_ids(unit: Unit) -> list[str]:
+    return [media.media_id for media in unit.media]
 
 
 class _Earlier:

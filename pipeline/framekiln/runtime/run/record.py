@@ -35,7 +35,7 @@ def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bo
     record = _make_record(request, result, state, before)
     if before is not None and not result.work.changed:
         latest = before.get(LATER, before)  # it may have been cut short, and is shown to be finished now
-        is_same = all(latest.get(key) == record[key] for key in ("input", "limit", "shard"))
+        is_same = all(latest.get(key) == record[key] for key in ("input", "limit", "preview", "shard"))
         ends = is_same and latest.get("state", FINISHED) != FINISHED
         kept = (*_LEFT_OUT, *(_ENDED if ends else ()))
         record = {key: value for key, value in before.items() if key != LATER} | {key: record[key] for key in kept}

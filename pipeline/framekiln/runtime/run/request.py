@@ -13,6 +13,7 @@ from typing import Any, Literal
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.user_files import expand
 from framekiln.media.discovery.listing import in_shard, shard
+from framekiln.media.discovery.spread import spread_over
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
 from framekiln.output.content_hash import with_digests
@@ -23,7 +24,7 @@ from framekiln.planning.plan_options import PlanOptions
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.run.retry import FailureFilter
 
-_STORED = ("limit", "shard", "by_content", "profile_name")  # as they are
+_STORED = ("limit", "preview", "shard", "by_content", "profile_name")  # as they are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,7 @@ class RunRequest:
     engine: Literal["auto", "local", "ray"] = "auto"  # owner of the processes; not stored, since it changes no result
     address: str | None = None  # of a running Ray cluster; None: none
     limit: int | None = None  # files
+    preview: int | None = None  # files, spread over those of the limit
     shard: tuple[int, int] | None = None  # number from 0, and the number of shards
     by_content: bool = False  # detect changed files by their content instead of size and time
     retry: FailureFilter | None = None  # failures of earlier runs to retry; not stored
@@ -134,10 +136,27 @@ class RunFiles:
 
     @property
     def selected(self) -> Sequence[MediaFile]:
-        """The files of the request's shard, up to its limit."""
+        """The files of the request's shard, up to its limit; of a preview those that are spread over them."""
         request = self.request
         files = self.listing if request.shard is None else shard(self.listing, *request.shard)
-        return files[: request.limit]
+        files = files[: request.limit]
+        return files if request.preview is None else spread_over(files, request.preview)
+
+    def check_preview(self, store: Store) -> None:
+        """Refuse a preview of an output that holds other files, since their tables would go and units be computed.
+
+        Raises:
+            ConfigError: it does.
+        """
+        if self.request.preview is None:
+            return
+        others = {media.media_id for media in self.listing} - {media.media_id for media in self.selected}
+        if any(media.media_id in others for unit in read_units(store) for media in unit.media):
+            raise ConfigError(
+                f"{store.root!r} has results of other files than this preview's: `framekiln plan` estimates from them. "
+                "For another preview name a new output, or more files.",
+                code="FK-PREVIEW-OUTPUT",
+            )
 
     def identified(self, store: Store, on_message: Callable[[str], None], *, keep: bool) -> RunFiles:
         """Add digests to the files if the request detects changes by content.
@@ -154,7 +173,8 @@ class RunFiles:
         """Return the selected files as units, of which `slots` are decoded at the same time."""
         media, sharded = list(self.selected), self.request.shard is not None
         known, fresh = divide_into_units(store, list(self.listing), media, slots=slots, sharded=sharded)
-        whole = sharded and self.request.limit is None  # a unit of this shard may hold files of others
+        # a unit of this shard may hold files of others
+        whole = sharded and self.request.limit is self.request.preview is None
         wanted = frozenset(file.media_id for file in (self.listing if whole else media))
         return RunUnits(known=known, fresh=fresh, wanted=wanted)
 

@@ -1,0 +1,165 @@
+"""What an output tells about a collection: rows of its files, seconds of its packets, and bytes of a row.
+
+Films differ in length, so their rows follow from bytes: the rows of a megabyte of files of the same kind. Photos give
+one row each. Draws are those of a bootstrap: files, or packets, are drawn again with replacement, and the spread of the
+results is the interval. Place 0 of an array of draws is the estimate itself.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framekiln.contract.output_names import COLUMNS, FRAMES, IMAGES
+from framekiln.lab.predict.source_run import SourceStep
+from framekiln.media.discovery.spread import kind_of
+from framekiln.media.files import MediaFile
+from framekiln.output.kept_tables import MOST_FILES, spread
+from framekiln.output.ledger import Ledger
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import read_units
+from framekiln.planning.plan import Plan
+from framekiln.planning.step import is_file_column
+from framekiln.runtime.second_pass.second_pass import unit_of
+
+DRAWS = 200  # a 5 % quantile of 200 has ten draws beyond it
+FEW = 5  # files or packets; of fewer an interval by drawing them again says little
+
+Draws = NDArray[np.float64]
+"""1 + DRAWS values: the estimate, and that of each draw."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredFiles:
+    """Files whose rows an output has."""
+
+    files: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # bytes and rows by media_id
+    units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by unit the kind of file behind each row
+
+    def of_kind(self, kind: str) -> NDArray[np.int64]:
+        """Return bytes and rows (n 2) of the files of a kind."""
+        found = [facts for name, facts in self.files.items() if kind_of(name) == kind]
+        return np.array(found, np.int64).reshape(-1, 2)
+
+
+def read_measured(store: Store) -> MeasuredFiles:
+    """Read which files have how many rows, from some of the tables in `frames/`."""
+    members = {unit.name: unit.media for unit in read_units(store)}
+    files: dict[str, tuple[int, int]] = {}
+    units: dict[str, tuple[str, ...]] = {}
+    for name in spread(store.names(FRAMES), MOST_FILES):
+        unit = unit_of(name)
+        if unit is None or unit not in members:
+            continue
+        ids = store.read_table(f"{FRAMES}/{name}", ["media_id"])["media_id"].to_pylist()
+        counts: dict[str, int] = defaultdict(int)
+        for media_id in ids:
+            counts[media_id] += 1
+        files |= {media.media_id: (media.size, counts[media.media_id]) for media in members[unit]}
+        units[unit] = tuple(map(kind_of, ids))
+    return MeasuredFiles(files=files, units=units)
+
+
+def estimate_rows(files: Sequence[MediaFile], measured: MeasuredFiles) -> tuple[dict[str, Draws], list[str]]:
+    """Return the rows of files by kind, and sentences on what the estimate lacks.
+
+    Files that were measured have their own rows, without an interval.
+    """
+    chance = np.random.default_rng(0)
+    sizes: dict[str, list[int]] = defaultdict(list)
+    rows: dict[str, Draws] = {}
+    for media in files:
+        kind, known = kind_of(media.media_id), measured.files.get(media.media_id)
+        total = rows.setdefault(kind, np.zeros(1 + DRAWS))
+        if known is not None and known[0] == media.size:
+            total += known[1]
+        else:
+            sizes[kind].append(media.size)
+    notes = []
+    for kind, left in sorted(sizes.items()):
+        seen = measured.of_kind(kind)
+        rows[kind] += _draw_rows(seen, left, chance)
+        if note := _doubt(kind, seen, len(left)):
+            notes.append(note)
+    return rows, notes
+
+
+def _draw_rows(seen: NDArray[np.int64], left: Sequence[int], chance: np.random.Generator) -> Draws:
+    if not len(seen):
+        return np.full(1 + DRAWS, float(len(left)))
+    drawn = _sums(seen.astype(np.float64), chance)
+    if seen[:, 1].max(initial=0) <= 1:  # photos: the share that can be read
+        return drawn[:, 1] / len(seen) * len(left)
+    return drawn[:, 1] / np.maximum(drawn[:, 0], 1) * sum(left)
+
+
+def _doubt(kind: str, seen: NDArray[np.int64], left: int) -> str:
+    name = f"{kind or 'files without an ending'}: "
+    if not len(seen):
+        return f"{name}{left:,} files, none measured, count as a row each"
+    if len(seen) < FEW and seen[:, 1].max(initial=0) > 1:
+        return f"{name}rows rest on {len(seen)} films, so their interval says little"
+    return ""
+
+
+def seconds_a_row(step: SourceStep, measured: MeasuredFiles) -> dict[str, Draws]:
+    """Return the seconds of a row by the kind of its file, and with the key "" of any row.
+
+    Rows are those of the first pass, whatever a step of the second pass made of them.
+    """
+    seconds: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    packets = step.packets
+    everything = float(sum(map(len, measured.units.values())))
+    for unit, start, rows, spent in zip(packets.units, packets.starts, packets.rows, packets.seconds, strict=True):
+        if unit.endswith(".parquet"):
+            name = unit_of(unit)
+            read = everything if name is None else float(len(measured.units.get(name, ())))
+            seconds[""].append((spent, read))
+            continue
+        seconds[""].append((spent, float(rows)))
+        kinds = measured.units.get(unit, ())
+        if rows and start < len(kinds):
+            seconds[kinds[start]].append((spent, float(rows)))
+    chance = np.random.default_rng(1)
+    return {kind: _ratio(pairs, chance) for kind, pairs in seconds.items() if sum(rows for _, rows in pairs)}
+
+
+def _ratio(pairs: Sequence[tuple[float, float]], chance: np.random.Generator) -> Draws:
+    sums = _sums(np.array(pairs), chance)
+    return sums[:, 0] / np.maximum(sums[:, 1], 1)
+
+
+def _sums(values: NDArray[np.float64], chance: np.random.Generator) -> NDArray[np.float64]:
+    """Return the sums of n values (n d) and of n values drawn from them with replacement: 1 + DRAWS times d."""
+    drawn = [values[chance.integers(len(values), size=len(values))].sum(0) for _ in range(DRAWS)]
+    return np.array([values.sum(0), *drawn])
+
+
+TABLES = "tables"
+"""`frames/`, where the columns of all steps are written once more."""
+
+
+def bytes_a_row(plan: Plan, store: Store) -> dict[str, float]:
+    """Return the bytes that a row of the first pass takes in an output, by step: parts, images, tables of its own.
+
+    A step that the output does not have is missing.
+    """
+    ledger = Ledger(store)
+
+    def count(folder: str) -> int:
+        return sum(stop - start for spans in ledger.spans(folder).values() for start, stop in spans)
+
+    everything = count(plan.decode.folder)
+    sizes: dict[str, tuple[int, int]] = {
+        plan.decode.name: (store.size(f"{COLUMNS}/{plan.decode.folder}"), everything),
+        TABLES: (store.size(FRAMES), everything),
+    }
+    for step in plan.first:
+        images = [item.name for item in step.stage.outputs if is_file_column(item)]
+        folders = [f"{COLUMNS}/{step.folder}", *(f"{IMAGES}/{name}-{step.fingerprint}" for name in images)]
+        sizes[step.name] = sum(map(store.size, folders)), count(step.folder)
+    for step in plan.second:
+        sizes[step.name] = sum(map(store.size, step.stage.tables)), everything
+    return {name: size / rows for name, (size, rows) in sizes.items() if rows}
