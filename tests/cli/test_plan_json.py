@@ -11,7 +11,7 @@ from tests.support.machine.command_line import command
 
 KEYS = [
     *("steps", "waves", "reasons", "changes", "absent", "skipped", "random"),
-    *("fetch", "fetch_mb", "notes", "work", "fits", "refusal"),
+    *("fetch", "fetch_mb", "notes", "work", "fits", "refusal", "costs"),
 ]
 PLACED = [
     *("name", "use", "scope", "fingerprint", "device", "cpus", "gpus", "workers", "vram_gb"),

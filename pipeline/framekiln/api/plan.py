@@ -158,19 +158,20 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         check_capacity(planned.waves, planned.second, nodes)
     except ResourceError as error:
         refusal = error
-    changes, outlook, engine, costs = None, (), ("", ""), None
+    engine, why, work, costs = "ray", "", None, None
     if request.input and request.output:
         from framekiln.api.costs import read_costs  # with scipy, which a run does not need
 
         job = Job(request, on_wait=on_wait)
-        changes, outlook, engine = job.preview(planned)
-        costs = read_costs(request, planned, job.media, outlook, local=engine[0] == "local", like=like)
-    if engine[0] == "local":  # its processes are a core's each, whatever the plan says of workers
+        changes, outlook, (engine, why) = job.preview(planned)
+        work = changes, outlook
+        costs = read_costs(request, planned, job.media, outlook, local=engine == "local", like=like)
+    if engine == "local":  # its processes are a core's each, whatever the plan says of workers
         planned = replace(planned, limits="")
     return RunPlan(
         planned=planned,
-        note=" ".join(filter(None, (idle_cap(planned, request.options), engine[1]))),
-        work=(changes, outlook) if changes is not None else None,
+        note=" ".join(filter(None, (idle_cap(planned, request.options), why))),
+        work=work,
         refusal=refusal,
         costs=costs,
     )

@@ -94,7 +94,6 @@ class Job:
             nodes = [this_machine()] if request.address is None else self._join_ray(stack)
             files = RunFiles(request=request, listing=list_inputs(request.inputs, request.output, self._on_wait))
             plan, lease = self._prepare(nodes, stack)
-            files.check_preview(self.store)
             files = files.identified(self.store, self._on_wait, keep=True)
             mending = Mending(self.store, plan, self._list_owners(plan), self._on_wait)
             mending.remove_known()
@@ -130,7 +129,6 @@ class Job:
         plan = self._drop_dataset_steps(plan)
         request = self._request
         files = RunFiles(request=request, listing=list_inputs(request.inputs, request.output, self._on_wait))
-        files.check_preview(self.store)
         files = files.identified(self.store, self._on_wait, keep=False)
         self.media = files.selected
         units = files.units(self.store, plan.decode.workers)

@@ -6,7 +6,7 @@ tell how much the measured files differ, and nothing of another machine.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,6 @@ class Work:
     plan: Plan
     files: Sequence[MediaFile]  # all that it selects
     left: Mapping[str, frozenset[str]] | None = None  # by step the media ids that it has left to do; None: all
-    chosen: Mapping[str, float] = field(default_factory=dict)  # by step the share of rows that its condition chooses
     local: bool = True  # without Ray
 
     def files_left(self, name: str) -> Sequence[MediaFile]:
@@ -92,7 +91,7 @@ class Work:
 def estimate_costs(work: Work, source: SourceRun, store: Store, calibration: Calibration | None = None) -> Costs:
     """Estimate a run from an earlier one, whose output is `store`, and from a calibration what that lacks."""
     measured = read_measured(store)
-    steps = (work.plan.decode, *work.plan.steps)
+    steps: list[DecodeStep | Step] = [work.plan.decode, *work.plan.steps]
     found = {step.name: estimate_rows(work.files_left(step.name), measured) for step in steps}
     rows = {name: by_kind for name, (by_kind, _) in found.items()}
     total = {name: np.sum([np.zeros(1 + DRAWS), *by_kind.values()], axis=0) for name, by_kind in rows.items()}
@@ -100,13 +99,14 @@ def estimate_costs(work: Work, source: SourceRun, store: Store, calibration: Cal
     unknown = [step.name for step in steps if step.name not in known and total[step.name][0]]
     if len(unknown) == len(steps):
         return Costs(unknown=unknown, why_not="no calibration and no earlier run tells of these steps")
-    hours = _Hours(work, known, seconds, total)
+    chosen = {step.name: _share_chosen(step, known.get(step.name)) for step in steps}
+    hours = _Hours(work, known, seconds, chosen, total)
     total[TABLES] = total[DECODE]
     parts = {name: total[name] * size / 1e9 for name, size in bytes_a_row(work.plan, store).items()}
     costs = [
         StepCost(
             step=name,
-            rows=_interval(count * work.chosen.get(name, 1.0)),
+            rows=_interval(count * chosen.get(name, 1.0)),
             gb=_interval(parts[name]) if name in parts else None,
             **(hours.of(name) if name in known else {}),
         )
@@ -130,11 +130,12 @@ def _read_seconds(
     measured: MeasuredFiles,
     rows: Mapping[str, Mapping[str, Draws]],
 ) -> tuple[dict[str, SourceStep], dict[str, Draws]]:
-    """Return the steps of which something is known, and their seconds for all rows that are left."""
+    """Return the steps of which something is known, and their seconds for all rows that are left, chosen or not."""
     ran = {one.name: one for one in (*source.steps, *source.later)}
     known: dict[str, SourceStep] = {}
     seconds: dict[str, Draws] = {}
-    for step in (plan.decode, *plan.steps):
+    steps: list[DecodeStep | Step] = [plan.decode, *plan.steps]
+    for step in steps:
         own, by_kind = ran.get(step.name), {"": np.zeros(1 + DRAWS)}
         if own is not None and (isinstance(step, DecodeStep) or _is_same(step, own)):
             by_kind |= seconds_a_row(own, measured)
@@ -145,8 +146,13 @@ def _read_seconds(
             continue
         known[step.name] = own
         each = [count * by_kind.get(kind, by_kind[""]) for kind, count in rows[step.name].items()]
-        seconds[step.name] = np.sum([np.zeros(1 + DRAWS), *each], axis=0)
+        seconds[step.name] = np.sum([np.zeros(1 + DRAWS), *each], axis=0) / own.chosen
     return known, seconds
+
+
+def _share_chosen(step: DecodeStep | Step, source: SourceStep | None) -> float:
+    """Return the share of rows that a step's condition chooses: that of the measured run."""
+    return source.chosen if source is not None and isinstance(step, Step) and step.is_narrowed else 1.0
 
 
 def _is_same(step: Step, source: SourceStep) -> bool:
@@ -181,6 +187,7 @@ class _Hours:
         work: Work,
         known: Mapping[str, SourceStep],
         seconds: Mapping[str, Draws],
+        chosen: Mapping[str, float],
         rows: Mapping[str, Draws],
     ) -> None:
         waves = place_steps(work.plan, known, local=work.local)
@@ -188,8 +195,8 @@ class _Hours:
         workers |= {step.name: count_later_processes(step) for step in work.plan.second}
         self._row_s = {name: float(one[0] / rows[name][0]) for name, one in seconds.items() if rows[name][0]}
         self._all = {name: one / workers[name] / 3600 for name, one in seconds.items()}
-        self._chosen = {name: one * work.chosen.get(name, 1.0) for name, one in self._all.items()}
-        busy = {name: one * work.chosen.get(name, 1.0) for name, one in seconds.items()}
+        self._chosen = {name: one * chosen[name] for name, one in self._all.items()}
+        busy = {name: one * chosen[name] for name, one in seconds.items()}
         first, self.limit = whole_hours(waves, busy)
         self.whole: Draws = first + sum(self._chosen[step.name] for step in work.plan.second if step.name in known)
 
@@ -209,6 +216,12 @@ def _list_doubts(work: Work, known: Mapping[str, SourceStep]) -> list[str]:
     few = [name for name, step in known.items() if 0 < len(step.packets.rows) < FEW]
     whole = [step.name for step in work.plan.second if step.stage.scope is Scope.DATASET and step.name in known]
     notes = []
+    if shares := [
+        f"{step.name} {source.chosen:.0%}"
+        for step in work.plan.steps
+        if step.is_narrowed and (source := known.get(step.name))
+    ]:
+        notes.append(f"Rows that conditions choose are as many as in the measured run: {', '.join(shares)}")
     if few:
         notes.append(f"{', '.join(few)}: fewer than {FEW} packets were measured, so their intervals say little")
     if whole:

@@ -54,6 +54,7 @@ class SourceStep:
     process: str  # the same name for all steps of a process
     gpus: float  # GPUs that all its processes reserve together
     rows_per_s: float  # of all its processes; the steady rate if known
+    chosen: float = 1.0  # share of the rows that its condition chose; times are of all rows, chosen or not
 
     @property
     def name(self) -> str:
@@ -175,6 +176,7 @@ def _processes(workers: Mapping[str, Collection[str]]) -> dict[str, str]:
 
 def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, process: str) -> SourceStep:
     stored = (record.get("steps") or {}).get(step.step) or {}
+    chosen, every = (record.get("chosen") or {}).get(step.step) or (1, 1)
     place = stored.get("placement") or {}
     own = pc.and_(pc.equal(calls["kind"], PACKET), pc.equal(calls["step"], step.step))
     steady = _without_first(calls.filter(own))
@@ -205,6 +207,7 @@ def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, proc
         process=process,
         gpus=len(step.workers) * float(place.get("gpus", 0.0)),
         rows_per_s=step.steady_rows_per_s or step.rows_per_s,
+        chosen=chosen / max(every, 1) or 1.0,  # where none was chosen, nothing tells what a chosen one takes
     )
 
 

@@ -142,12 +142,8 @@ class RunFiles:
         files = files[: request.limit]
         return files if request.preview is None else spread_over(files, request.preview)
 
-    def check_preview(self, store: Store) -> None:
-        """Refuse a preview of an output that holds other files, since their tables would go and units be computed.
-
-        Raises:
-            ConfigError: it does.
-        """
+    def _check_preview(self, store: Store) -> None:
+        """Refuse a preview of an output that holds other files: their tables would go, and whole units be computed."""
         if self.request.preview is None:
             return
         others = {media.media_id for media in self.listing} - {media.media_id for media in self.selected}
@@ -162,7 +158,11 @@ class RunFiles:
         """Add digests to the files if the request detects changes by content.
 
         With `keep` the digests are written into the output.
+
+        Raises:
+            ConfigError: a preview is asked of an output that holds other files.
         """
+        self._check_preview(store)
         if not self.request.by_content:
             return self
         hashed = with_digests(store, list(self.selected), keep=keep, on_message=on_message)
