@@ -126,8 +126,7 @@ class Job:
             OutputError: the output is a file, or a folder of other things.
         """
         check_may_become_output(self.store)
-        plan = self._drop_dataset_steps(plan)
-        request = self._request
+        plan, request = self._drop_dataset_steps(plan), self._request
         files = RunFiles(request=request, listing=list_inputs(request.inputs, request.output, self._on_wait))
         files = files.identified(self.store, self._on_wait, keep=False)
         self.media = files.selected
