@@ -4,7 +4,7 @@
 
 It prints the time of each command, how many planted copies were found and how many strangers were taken for copies,
 how many copies a split by files alone would put beside their originals in other splits, and how many the export does.
-`--costly N` then runs `segment` (SAM 2.1, random weights) on N chosen rows, for what a row costs.
+`--costly N` then runs `segment` (SAM 2.1, random weights) on N chosen rows of the same output by `--rows`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("run", "in", "out", "--stages", STEPS),
     (
         *("select", "out", "--where", SHARP, "--unique", "--per", "shot=1", "--order", "sharpness"),
-        *("--balance", "lighting_key", "--save", "balanced"),
+        *("--balance", "lighting_key", "--limit", "600", "--save", "balanced"),
     ),
     ("select", "out", "--where", SHARP, "--save", "sharp"),
     ("export", "out", "coco", "--to", "coco", "--selection", "balanced", "--images", "copy", *SPLIT),
@@ -121,19 +121,18 @@ def main() -> None:
 
 
 def measure_costly(place: Path, count: int) -> None:
-    """Print what `segment` costs a row, and how many rows there are and are chosen."""
+    """Print what `segment` takes on some chosen rows, and what that means for all of them and for all chosen ones."""
     out = framekiln.open(place / "out")
-    rows, chosen = out.table("frames").count_rows(), out.selection("balanced")
-    few = place / "few"
-    few.mkdir()
-    photos = [
-        row["path"] for row in chosen.to_arrow(["path", "media_type"]).to_pylist() if row["media_type"] == "photo"
-    ]
-    for place_of, path in enumerate(photos[:count]):
-        (few / f"{place_of}.jpg").hardlink_to(path)
-    number = min(count, len(photos))
-    seconds = call(place, "run", "few", "masks", "--stages", "segment", "--missing-weights", "dummy")
-    print(f"segment: {seconds / number:.2f} s a row with its start; {rows:,} rows in all, {len(chosen):,} are chosen")
+    rows, chosen = out.table("frames").count_rows(), len(out.selection("balanced"))
+    call(place, "select", "out", "--where", SHARP, "--unique", "--limit", str(count), "--save", "few")
+    steps = ("--stages", f"{STEPS},segment", "--missing-weights", "dummy")
+    call(place, "run", "in", "out", *steps, "--rows", "few")
+    call(place, "export", "out", "masks", "--to", "coco", "--selection", "few", "--images", "copy")
+    figures = json.loads((place / "out" / "run.json").read_text())["figures"]["segment"]
+    each = figures["busy_s"] / figures["rows"]
+    print(
+        f"segment: {each:.1f} s a row; {rows:,} rows {each * rows / 3600:.1f} h, {chosen:,} {each * chosen / 3600:.1f} h"
+    )
 
 
 if __name__ == "__main__":
