@@ -130,9 +130,8 @@ def measure_costly(place: Path, count: int) -> None:
     call(place, "export", "out", "masks", "--to", "coco", "--selection", "few", "--images", "copy")
     figures = json.loads((place / "out" / "run.json").read_text())["figures"]["segment"]
     each = figures["busy_s"] / figures["rows"]
-    print(
-        f"segment: {each:.1f} s a row; {rows:,} rows {each * rows / 3600:.1f} h, {chosen:,} {each * chosen / 3600:.1f} h"
-    )
+    hours = (f"{number:,} rows {each * number / 3600:.1f} h" for number in (rows, chosen))
+    print(f"segment: {each:.1f} s a row; {', '.join(hours)}")
 
 
 if __name__ == "__main__":
