@@ -45,6 +45,7 @@ class MediaFile:
     size: int
     mtime_ns: int
     digest: str = ""  # of its content, if files are compared by content
+    sidecar: "MediaFile | None" = None  # of XMP beside it; see `sidecars`
 
 
 def open_media(media: MediaFile) -> BinaryIO:

@@ -20,6 +20,7 @@ from framekiln.media.frames import Frame, FrameSource, FrameSpec, IsNeeded, Lost
 from framekiln.media.images.photo import open_photo
 from framekiln.media.media_ids import escape
 from framekiln.media.read_ahead import ReadAhead
+from framekiln.media.sidecars import read_sidecar
 from framekiln.media.units import Segments
 
 T = TypeVar("T")
@@ -91,6 +92,8 @@ class SourceReader:
         if limit is not None and limit.max_items < 0:
             raise limit.error
         source = self._open(media, wanted)
+        if "tags" in self.columns and media.sidecar is not None:
+            source = replace(source, tags={**(source.tags or {}), **read_sidecar(media.sidecar)})
         self.guard.heartbeat()
         return replace(source, frames=guarded(source.frames, self.guard, limit))
 

@@ -1,14 +1,16 @@
 """Tags of files, as names and texts: EXIF, XMP and text of photos, tags of film containers.
 
 Names have the prefix of their standard: `exif:DateTimeOriginal`, `gps:GPSLatitude`, `xmp:Rating`, `text:Software`, and
-`film:creation_time` or `track:handler_name`. Numbers are decimal, with spaces between several. `c2pa` is there where
-the file holds content credentials. Tags never make a file unreadable: what cannot be read is left out.
+`film:creation_time` or `track:handler_name`; those of a sidecar are `sidecar:xmp:Rating`. Numbers are decimal, with
+spaces between several. `c2pa` is there where the file holds content credentials. Tags never make a file unreadable:
+what cannot be read is left out.
 """
 
 import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from html import unescape
 from typing import Any
 
 from PIL import ExifTags
@@ -16,11 +18,17 @@ from PIL import Image as Pil
 
 Tags = Mapping[str, str]
 
+_SIDECAR = "sidecar:"
+_KEYWORDS_END = ";"  # of each keyword: Lightroom and Windows take it for the end of one, so none has it
 _MOST_TAGS, _LONGEST = 200, 500  # characters; what a camera writes is shorter, its own notes are not
+_LONGEST_LIST = 2000  # characters of keywords: agencies take 50
 _IFDS = ((None, "exif:", ExifTags.TAGS), (0x8769, "exif:", ExifTags.TAGS), (0x8825, "gps:", ExifTags.GPSTAGS))
 _SPACES = "xmp|exif|tiff|photoshop|dc|aux|exifEX|Iptc4xmpCore"  # prefixes of XMP's own and the cameras' properties
-_ATTRIBUTE = re.compile(rf'\b((?:{_SPACES}):\w+)\s*=\s*"([^"<>]*)"')
-_ELEMENT = re.compile(rf"<((?:{_SPACES}):\w+)>\s*(?:<rdf:\w+>\s*<rdf:li[^>]*>)?([^<>]+)<")
+_ATTRIBUTE = re.compile(rf'\b((?:{_SPACES}):\w+)\s*=\s*(?:"([^"<>]*)"|\'([^\'<>]*)\')')
+# Nothing is read twice (`++`), so the time is linear in the length, whatever the text.
+_ITEMS = r"<rdf:\w+>\s*+((?:<rdf:li[^<>]*+>[^<>]*+</rdf:li>\s*+)++)"
+_ELEMENT = re.compile(rf"<((?:{_SPACES}):\w+)>\s*+(?:{_ITEMS}|([^<>]++))")
+_ITEM = re.compile(r">([^<>]*+)</rdf:li>")
 _C2PA = (b"c2pa", bytes.fromhex("d8fec3d61b0e483c92975828877ec481"))  # in a JUMBF box; the UUID of a box of MP4
 CREDENTIALS_WITHIN = 1 << 20  # bytes from the start of a file
 
@@ -31,7 +39,7 @@ def read_photo_tags(data: bytes, image: Pil.Image) -> Tags:
     for pairs in (_read_exif(image), _read_xmp(image), _read_text(image)):
         with suppress(Exception):  # damaged tags raise all kinds of errors
             for name, value in pairs:
-                if len(found) < _MOST_TAGS and (text := _show(value)):
+                if len(found) < _MOST_TAGS and (text := value if name.startswith("xmp:") else _show(value)):
                     found[name] = text
     return {**found, **find_credentials(data)}
 
@@ -42,6 +50,16 @@ def read_film_tags(container: Any, track: Any) -> Tags:
     for prefix, tags in (("film:", container.metadata), ("track:", track.metadata)):
         pairs = list(tags.items())[:_MOST_TAGS]
         found |= {prefix + str(name): text for name, value in pairs if (text := _show(value))}
+    return found
+
+
+def read_sidecar_tags(data: bytes) -> Tags:
+    """Return the tags of an XMP file, named `sidecar:xmp:Rating`; none of what is no XMP."""
+    found: dict[str, str] = {}
+    with suppress(Exception):
+        for name, value in _parse_xmp(data.decode("utf-8", "replace")):
+            if len(found) < _MOST_TAGS and value:
+                found[_SIDECAR + name] = value
     return found
 
 
@@ -63,9 +81,24 @@ def _read_exif(image: Pil.Image) -> Iterator[tuple[str, Any]]:
 def _read_xmp(image: Pil.Image) -> Iterator[tuple[str, str]]:
     packet = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp") or b""
     text = packet.decode("utf-8", "replace") if isinstance(packet, bytes) else str(packet)
-    for pattern in (_ATTRIBUTE, _ELEMENT):
-        for match in pattern.finditer(text[:CREDENTIALS_WITHIN]):
-            yield match[1] if match[1].startswith("xmp:") else f"xmp:{match[1]}", match[2]
+    yield from _parse_xmp(text[:CREDENTIALS_WITHIN])
+
+
+def _parse_xmp(text: str) -> Iterator[tuple[str, str]]:
+    """Yield properties by expressions: XML's own entities, whose text may grow without end, are never expanded."""
+    for match in _ATTRIBUTE.finditer(text):
+        yield _name_xmp(match[1]), _show(unescape(match[2] or match[3] or ""))
+    for match in _ELEMENT.finditer(text):
+        items = [unescape(item) for item in _ITEM.findall(match[2] or "")] or [unescape(match[3] or "")]
+        if match[1] == "dc:subject":
+            listed = "".join(f"{_show(item)}{_KEYWORDS_END}" for item in items)
+            yield _name_xmp(match[1]), listed[:_LONGEST_LIST].rpartition(_KEYWORDS_END)[0]
+        else:
+            yield _name_xmp(match[1]), _show(items[0])
+
+
+def _name_xmp(name: str) -> str:
+    return name if name.startswith("xmp:") else f"xmp:{name}"
 
 
 def _read_text(image: Pil.Image) -> Iterator[tuple[str, Any]]:

@@ -136,4 +136,6 @@ def _make_unit(members: Sequence[MediaFile], attempt: int = 0) -> Unit:
     digest = hashlib.blake2b(digest_size=8, salt=attempt.to_bytes(8, "big"))
     for item in members:
         digest.update(f"{item.media_id}\n{item.size}\n{item.digest or item.mtime_ns}\n".encode())
+        if item.sidecar is not None:
+            digest.update(f"\n{item.sidecar.size}\n{item.sidecar.digest or item.sidecar.mtime_ns}\n".encode())
     return Unit(name=digest.hexdigest(), media=tuple(members), attempt=attempt)

@@ -41,8 +41,10 @@ def with_digests(
         with suppress(DamagedError):  # the files are read again
             tables.append(store.read_table(f"{DIGESTS}/{name}", expected=DIGEST_SCHEMA))
     known = {(row["path"], row["stamp"]): row["digest"] for table in tables for row in table.to_pylist()}
-    keys = [(os.fsencode(item.path), _stamp(item)) for item in media]
-    missing = {key: item for key, item in zip(keys, media, strict=True) if key not in known}
+    sidecars = {item.sidecar.path: item.sidecar for item in media if item.sidecar is not None}
+    files = {item.path: item for item in (*sidecars.values(), *media)}
+    keys = {path: (os.fsencode(path), _stamp(item)) for path, item in files.items()}
+    missing = {key: files[path] for path, key in keys.items() if key not in known}
     if missing:
         size = sum(item.size for item in missing.values())
         on_message(f"Reading {len(missing):,} files ({size / 1e6:,.1f} MB) to compare their contents.")
@@ -51,7 +53,12 @@ def with_digests(
         known |= digests
         if keep:
             _write(store, digests)
-    return [replace(item, digest=known[key]) for item, key in zip(media, keys, strict=True)]
+    digests_of = {path: known[key] for path, key in keys.items()}
+    sidecars = {path: replace(item, digest=digests_of[path]) for path, item in sidecars.items()}
+    return [
+        replace(item, digest=digests_of[item.path], sidecar=item.sidecar and sidecars[item.sidecar.path])
+        for item in media
+    ]
 
 
 def digest(media: MediaFile) -> str:

@@ -3,7 +3,7 @@
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,15 +13,19 @@ from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit, form_units
 from framekiln.output.object_store import Store
 
+_FILE = [
+    ("path", pa.binary()),
+    ("size", pa.int64()),
+    ("mtime_ns", pa.int64()),
+    ("digest", pa.string()),  # empty where files were compared by time
+]
 UNITS_TABLE = pa.schema(
     [
         ("unit", pa.string()),
         ("media_id", pa.string()),
-        ("path", pa.binary()),
-        ("size", pa.int64()),
-        ("mtime_ns", pa.int64()),
-        ("digest", pa.string()),  # empty where files were compared by time
+        *_FILE,
         ("attempt", pa.int64()),  # of the unit; see `Unit`
+        ("sidecar", pa.struct([*_FILE, ("media_id", pa.string())])),  # null without one
     ]
 )
 
@@ -33,13 +37,20 @@ def read_units(store: Store) -> list[Unit]:
         table = store.read_table(f"{UNITS}/{name}", expected=UNITS_TABLE)
         for row in table.select(UNITS_TABLE.names).to_pylist():
             unit = row.pop("unit"), row.pop("attempt")
-            members[unit].setdefault(row["media_id"], MediaFile(**row | {"path": os.fsdecode(row["path"])}))
+            sidecar = row.pop("sidecar")
+            members[unit].setdefault(row["media_id"], replace(_read(row), sidecar=sidecar and _read(sidecar)))
     return [Unit(name=name, media=tuple(media.values()), attempt=attempt) for (name, attempt), media in members.items()]
 
 
+def _read(row: dict[str, Any]) -> MediaFile:
+    return MediaFile(**row | {"path": os.fsdecode(row["path"])})
+
+
 def is_unchanged(before: MediaFile, now: MediaFile | None) -> bool:
-    """Return whether a file is the same: by digest if both are known, else by size and time."""
+    """Return whether a file and its sidecar are the same: by digest if both are known, else by size and time."""
     if now is None or before.size != now.size:
+        return False
+    if not (now.sidecar is None if before.sidecar is None else is_unchanged(before.sidecar, now.sidecar)):
         return False
     return before.digest == now.digest if before.digest and now.digest else before.mtime_ns == now.mtime_ns
 
@@ -84,6 +95,9 @@ def write_units(store: Store, fresh: Sequence[Unit]) -> None:
             "unit": [unit.name for unit in fresh for _ in unit.media],
             "attempt": [unit.attempt for unit in fresh for _ in unit.media],
             "path": [os.fsencode(item.path) for item in media],
+            "sidecar": [
+                item.sidecar and {**asdict(item.sidecar), "path": os.fsencode(item.sidecar.path)} for item in media
+            ],
         }
         others = {name: [getattr(item, name) for item in media] for name in UNITS_TABLE.names if name not in columns}
         table = pa.table(columns | others, schema=UNITS_TABLE)

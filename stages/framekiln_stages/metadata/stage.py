@@ -1,6 +1,8 @@
 """Metadata that cameras and editors wrote into a file: time, place, equipment and exposure.
 
 Photos say it in EXIF and XMP, films in the tags of their container (QuickTime's keys, and those of MP4 and Matroska).
+What an XMP sidecar says counts before what the file itself says: editors write there what a person changed, and leave
+the file as the camera wrote it. ExifTool, too, overwrites a file's tags by a sidecar's where it is told to join them.
 Nothing is guessed: a time without a zone has none, and a value that is damaged or impossible is null.
 """
 
@@ -32,7 +34,9 @@ OUTPUTS = pa.schema(
         field("focal_length", pa.float32(), "focal length of the lens", "mm"),
         field("focal_length_35mm", pa.float32(), "focal length with the same view on 35 mm film", "mm"),
         field("flash", pa.bool_(), "whether the flash fired"),
-        field("rating", pa.int32(), "stars that a person gave, -1 (rejected) to 5"),
+        field("rating", pa.int32(), "stars that a person gave, -1 (rejected) to 5; a sidecar's count first"),
+        field("label", pa.string(), "colour or word of an editor, in its language, such as Red"),
+        field("keywords", pa.list_(pa.string()), "words that a person gave; a sidecar's replace the file's"),
         field("software", pa.string(), "program or firmware that wrote the file"),
         field("content_credentials", pa.bool_(), "whether the file holds a C2PA manifest, which is not verified"),
     ]
@@ -41,7 +45,10 @@ _NUMBERS: Mapping[str, tuple[tuple[str, ...], float, float]] = {
     "exposure_s": (("exif:ExposureTime", "xmp:exif:ExposureTime"), 1e-7, 1e6),
     "f_number": (("exif:FNumber", "xmp:exif:FNumber"), 0.1, 1000),
     "iso": (
-        ("exif:ISOSpeedRatings", "exif:PhotographicSensitivity", "exif:ISOSpeed", "xmp:exifEX:PhotographicSensitivity"),
+        (
+            *("exif:ISOSpeedRatings", "exif:PhotographicSensitivity", "exif:ISOSpeed"),
+            *("xmp:exifEX:PhotographicSensitivity", "xmp:exif:ISOSpeedRatings"),
+        ),
         1,
         1e8,
     ),
@@ -66,6 +73,7 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
         "film:com.android.model",
     ),
     "lens": ("exif:LensModel", "xmp:exifEX:LensModel", "xmp:aux:Lens", "track:com.apple.quicktime.camera.lens_model"),
+    "label": ("xmp:Label",),
     "software": (
         "exif:Software",
         "xmp:CreatorTool",
@@ -76,10 +84,16 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+_SIDECAR = "sidecar:"
+_TOGETHER = (("taken_at", "utc_offset"), ("latitude", "longitude", "altitude"))
+_SAID_TOGETHER = (*_TOGETHER, *((name,) for name in (*_NUMBERS, *_TEXTS, "keywords")))
+"""Columns that a sidecar replaces, those with one meaning together."""
+
+
 class Metadata(Stage):
     """Time, place, camera, exposure, rating and software of each file, as its tags say."""
 
-    version = 2  # 2: content credentials of films
+    version = 3  # 3: sidecars, labels and keywords
     thread_safe = True
     inputs = ("tags",)
     outputs = OUTPUTS
@@ -115,7 +129,23 @@ class Metadata(Stage):
 
 
 def describe(tags: Tags) -> dict[str, Any]:
-    """Return the columns of one file."""
+    """Return the columns of one file, and of its sidecar where that says more."""
+    found = _describe(tags)
+    said = {name.removeprefix(_SIDECAR): text for name, text in tags.items() if name.startswith(_SIDECAR)}
+    if found["taken_at"] is not None:
+        said.pop("xmp:CreateDate", None)  # of a scan it is the scan's
+    later = _describe(said)
+    time, before = later["taken_at"], found["taken_at"]
+    is_same = time and before and time.replace(microsecond=0) == before.replace(microsecond=0)
+    if is_same and later["utc_offset"] is None:
+        later["taken_at"] = None  # Lightroom repeats the time without its zone
+    for first, *others in _SAID_TOGETHER:
+        if later[first] is not None:
+            found |= {name: later[name] for name in (first, *others)}
+    return found
+
+
+def _describe(tags: Tags) -> dict[str, Any]:
     taken_at, utc_offset = values.read_time(tags)
     latitude, longitude, altitude = values.read_place(tags)
     numbers = {name: values.read_number(tags, *rule) for name, rule in _NUMBERS.items()}
@@ -126,6 +156,7 @@ def describe(tags: Tags) -> dict[str, Any]:
         **{name: next((tags[key] for key in keys if tags.get(key)), None) for name, keys in _TEXTS.items()},
         "iso": whole(numbers["iso"]),
         "rating": whole(numbers["rating"]),
+        "keywords": [word for word in tags.get("xmp:dc:subject", "").split(";") if word] or None,
         "taken_at": taken_at,
         "utc_offset": utc_offset,
         "latitude": latitude,

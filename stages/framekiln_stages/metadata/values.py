@@ -10,7 +10,9 @@ from datetime import datetime, timedelta
 Tags = Mapping[str, str]
 
 _EXIF_TIME = re.compile(r"(\d{4})[:/-](\d\d)[:/-](\d\d)[ T](\d\d):(\d\d):(\d\d)")
-_ISO_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?\s*(Z|[+-]\d\d:?\d\d)?")
+_ISO_TIME = re.compile(
+    r"(\d{4})[-:](\d\d)[-:](\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?\s*(Z|[+-]\d\d:?\d\d)?"
+)
 _ZONE = re.compile(r"([+-])(\d\d):?(\d\d)")
 _ISO_PLACE = re.compile(r"([+-]\d+(?:\.\d+)?)([+-]\d+(?:\.\d+)?)([+-]\d+(?:\.\d+)?)?")
 _XMP_PLACE = re.compile(r"(\d+),(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?([NSEW])")
@@ -77,8 +79,9 @@ def read_place(tags: Tags) -> tuple[float | None, float | None, float | None]:
     """Return latitude, longitude and altitude; all None where one of the first two is missing or impossible."""
     latitude = _read_angle(tags, "Latitude", "S")
     longitude = _read_angle(tags, "Longitude", "W")
-    altitude = read_number(tags, ("gps:GPSAltitude",), 0, 1e5)
-    if altitude is not None and tags.get("gps:GPSAltitudeRef", "0").strip() == "1":
+    altitude = read_number(tags, ("gps:GPSAltitude", "xmp:exif:GPSAltitude"), 0, 1e5)
+    reference = tags.get("gps:GPSAltitudeRef") or tags.get("xmp:exif:GPSAltitudeRef", "0")
+    if altitude is not None and reference.strip() == "1":
         altitude = -altitude
     for name in ("film:com.apple.quicktime.location.ISO6709", "film:location", "film:location-eng"):
         if latitude is None and (match := _ISO_PLACE.match(tags.get(name, ""))):

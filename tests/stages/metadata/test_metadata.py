@@ -70,6 +70,8 @@ EXPECTED = {
     "focal_length_35mm": 127.0,
     "flash": True,
     "rating": None,
+    "label": None,
+    "keywords": None,
     "software": "Ver.04.10",
     "content_credentials": False,
 }

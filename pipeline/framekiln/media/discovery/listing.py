@@ -53,6 +53,7 @@ from framekiln.media.discovery.remote import (
 )
 from framekiln.media.files import MediaFile, local_path, open_local
 from framekiln.media.media_ids import escape, is_url, media_id
+from framekiln.media.sidecars import with_sidecars
 
 _SLOW = re.compile("time[d ]*out|too slow|SLOW_DOWN|NETWORK_CONNECTION|HTTP status 50\\d", re.I)
 _SLOW_FIX = "Raise `network: timeout_s` and `retries` in the profile, or try again later."
@@ -86,7 +87,8 @@ def list_media(
         raise InputError(message, code="FK-INPUT-UNREADABLE") from exc
     if message := outputs.message():
         on_message(message)
-    return sorted({item.media_id: item for item in with_members(media)}.values(), key=attrgetter("media_id"))
+    named = {item.media_id: item for item in with_members(media)}
+    return list(with_sidecars(sorted(named.values(), key=attrgetter("media_id"))))
 
 
 def shard(media: Sequence[MediaFile], index: int, count: int) -> list[MediaFile]:

@@ -1,0 +1,47 @@
+"""XMP sidecars: files beside photos and films, in which editors keep what a person said of them.
+
+They are found in the listing alone, so a file without one costs no request. A sidecar is part of its file's identity:
+a changed one means that the file is computed again. Of a damaged or hostile one nothing is read; it is a file of the
+listing too, so what cannot be opened is a line in the errors table.
+"""
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from framekiln.contract.errors import MediaError
+from framekiln.media.files import MediaFile, access_errors, open_media
+from framekiln.media.tags import Tags, read_sidecar_tags
+
+_ENDING = ".xmp"
+_MOST_BYTES = 4 << 20  # editors write some 10 KB, and with masks up to a megabyte; a member of a ZIP may state any size
+
+
+def with_sidecars(media: Sequence[MediaFile]) -> Iterator[MediaFile]:
+    """Yield each file, with the sidecar that the listing has beside it.
+
+    `a.jpg.xmp` counts before `a.xmp`, which may have been written for `a.dng`.
+    """
+    beside = {name: item for item in media if (name := _strip_ending(item.media_id))}
+    for item in media:
+        name = item.media_id
+        found = None
+        if beside and not _strip_ending(name):
+            found = beside.get(name) or beside.get(posixpath.splitext(name)[0])
+        yield item if found is None else replace(item, sidecar=found)
+
+
+def read_sidecar(media: MediaFile) -> Tags:
+    """Return the tags of a sidecar; none of one that is unreadable, larger than 4 MB, or no XMP."""
+    if media.size > _MOST_BYTES:
+        return {}
+    try:
+        with access_errors(), open_media(media) as stream:
+            return read_sidecar_tags(stream.read(_MOST_BYTES))
+    except MediaError:
+        return {}
+
+
+def _strip_ending(name: str) -> str:
+    """Return what a sidecar's name begins with; empty for another file."""
+    return name[: -len(_ENDING)] if name[-len(_ENDING) :].lower() == _ENDING else ""
