@@ -111,6 +111,13 @@ def test_the_command_says_money_and_the_same_as_json(media, previewed):
     assert "money" in command(*words, "--price-per-hour", "1").stdout
 
 
+def test_the_end_of_a_preview_names_its_page(media, previewed):
+    (previewed.parent / "p.json").write_text(json.dumps(STEPS))
+    words = ["run", media, previewed, "--pipeline", previewed.parent / "p.json", "--engine", "local", "--preview", 20]
+    (line,) = [line for line in command(*words).stdout.splitlines() if line.startswith("Look at")]
+    assert line.endswith(str(previewed / "preview.html")) and (previewed / "preview.html").exists()
+
+
 def test_another_output_tells_too_and_none_is_said(media, previewed, tmp_path):
     unknown = framekiln.plan(media, tmp_path / "new", pipeline=STEPS, engine="local")
     assert unknown.costs.hours is None and "--preview" in str(unknown)

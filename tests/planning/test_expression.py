@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
-from framekiln.planning.expression import Expression, without_halves
+from framekiln.planning.expression import Expression, find_limits, without_halves
 from framekiln_stages.faces.stage import Faces
 
 
@@ -13,3 +14,16 @@ def test_a_condition_may_read_lists_with_embeddings():
     schema = pa.schema([("media_id", pa.string()), ("frame_index", pa.int32()), faces])
     Expression.read("len(faces) = 1 and faces[1].score > 0.5", "where").check(schema, [], "where")
     assert without_halves(schema).field("faces").type.value_type.field("score").type == pa.float32()
+
+
+@pytest.mark.parametrize(
+    ("where", "limits"),
+    [
+        ("a > 1_000 or -.5 <= a or frames.b < 2", [("a", 1000.0), ("a", -0.5)]),
+        ("a between 1e-2 and 0.5 and c.d > 3 and e > f and g = '4' and h + 1 > 5", [("a", 0.01), ("a", 0.5)]),
+        ("naïve != 'ü' and not (\"a b\" > 3.25)", [("a b", 3.25)]),
+        ("a > (select max(b) from tracks where b < 4) and len(faces) = 1", [("b", 4.0)]),
+    ],
+)
+def test_limits_of_a_condition_are_found_by_its_syntax_tree(where, limits):
+    assert find_limits(where) == limits

@@ -12,6 +12,7 @@ ROW_SETS = "row_sets"  # rows that conditions choose, by their digest
 PROFILE = "profile"  # records of calls, packets and nodes
 RUN_RECORD = "run.json"
 REPORT = "report.html"
+PREVIEW = "preview.html"  # frames by value, to choose limits
 DAMAGED = "run.damaged.json"  # files that `framekiln check` found to be damaged, for the next run
 LEASE_PREFIX = "run.lease-"
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from framekiln.contract.errors import GoneError, OutputError
-from framekiln.contract.output_names import ERRORS, FRAMES
+from framekiln.contract.output_names import ERRORS, FRAMES, PREVIEW
 from framekiln.contract.row_errors import DECODE, PASSED_OVER
 from framekiln.contract.row_errors import SCHEMA as FAILURES
 from framekiln.media.units import Unit
@@ -169,6 +169,7 @@ def conclude(store: Store, request: RunRequest, work: Workload, figures: RunTota
         OutputError: the output cannot be written.
     """
     from framekiln.reporting.html import NAME, write_report  # templates and charts, which no worker needs
+    from framekiln.reporting.html.limits import write_limits
 
     profile = recorded_profile(store, request, work)
     with KeptTables(store.root, store.run) as tables:
@@ -179,6 +180,8 @@ def conclude(store: Store, request: RunRequest, work: Workload, figures: RunTota
         report = None
         with suppress(FileNotFoundError):  # a shard replaces tables
             report = write_report(tables) if is_new or not store.exists(NAME) else store.url(NAME)
+            if request.preview is not None and (is_new or not store.exists(PREVIEW)):
+                write_limits(tables, work.plan)
     return replace(result, recordings=recordings, report=report)
 
 

@@ -4,7 +4,7 @@ import mimetypes
 from pathlib import Path
 
 from framekiln.contract.errors import OutputError
-from framekiln.contract.output_names import COLUMNS, FACTS, REPORT, RUN_RECORD
+from framekiln.contract.output_names import COLUMNS, FACTS, PREVIEW, REPORT, RUN_RECORD
 from framekiln.media.discovery.output_filter import is_output
 from framekiln.output.object_store import Store
 
@@ -35,7 +35,7 @@ def check_may_become_output(store: Store) -> None:
     if is_output([*names, *store.folders()]):
         return
     for name in names:
-        if name in (RUN_RECORD, REPORT):
+        if name in (RUN_RECORD, REPORT, PREVIEW):
             raise OutputError(
                 f"{store.root!r} holds a {name} that no run wrote and this one would replace; move it, or choose "
                 "another --output.",

@@ -20,6 +20,7 @@ _LIMITS: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": False,
 }
 _MISSING = re.compile(r'column "?([^"\s]+)"? not found', re.IGNORECASE)
+_NUMBER = re.compile(rb"[-+]?(\d[\d_]*\.?[\d_]*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 BESIDE = {"shot": "shots", "duplicate": "duplicates"}
 """Columns of a row that are none of `frames/`, and the table that says them."""
 
@@ -87,9 +88,7 @@ class Expression:
         >>> Expression.read("sharpness > 20 and not duplicate", "where").tables
         frozenset({'duplicates'})
         """
-        query = f"SELECT ({text}) FROM {FRAMES}"  # noqa: S608 - it is only parsed
-        (answer,) = connect().execute("SELECT json_serialize_sql(?)", [query]).fetchone()
-        tree = json.loads(answer)
+        tree = _parse(text)
         if tree["error"]:
             raise ConfigError(f"{option}: {text!r}: {tree['error_message']}.", code="FK-SELECTION-SQL")
         names, tables = set[str](), list[str]()
@@ -119,6 +118,45 @@ class Expression:
         if str(kind) != "BOOLEAN":
             message = f"{option}: {self.text!r} is of type {kind}; a condition is true or false, as in sharpness > 20."
             raise ConfigError(message, code="FK-SELECTION-SQL")
+
+
+def find_limits(text: str) -> list[tuple[str, float]]:
+    """Return each column that an expression compares with a number, and the number, without repeats.
+
+    >>> find_limits("sharpness > 200 and -0.5 <= noise and category = 'dog'")
+    [('sharpness', 200.0), ('noise', -0.5)]
+    """
+    pairs: list[tuple[str, float]] = []
+    _collect_limits(_parse(text).get("statements"), _query(text).encode(), pairs)
+    return list(dict.fromkeys(pairs))
+
+
+def _query(text: str) -> str:
+    return f"SELECT ({text}) FROM {FRAMES}"  # noqa: S608 - it is only parsed
+
+
+def _parse(text: str) -> Any:
+    (answer,) = connect().execute("SELECT json_serialize_sql(?)", [_query(text)]).fetchone()
+    return json.loads(answer)
+
+
+def _collect_limits(node: Any, query: bytes, pairs: list[tuple[str, float]]) -> None:
+    """Add the columns and numbers of comparisons in a syntax tree."""
+    if isinstance(node, dict):
+        if node.get("class") in ("COMPARISON", "BETWEEN"):
+            sides = [node[key] for key in ("left", "right", "input", "lower", "upper") if key in node]
+            columns = [side["column_names"] for side in sides if side["class"] == "COLUMN_REF"]
+            numbers = [
+                float(found[0])  # as it is written: the tree's own form differs between versions of DuckDB
+                for side in sides
+                if side["class"] == "CONSTANT"
+                and (found := _NUMBER.match(query, side.get("query_location", len(query))))
+            ]
+            pairs += [(names[0], value) for names in columns if len(names) == 1 for value in numbers]
+        node = list(node.values())
+    if isinstance(node, list):
+        for value in node:
+            _collect_limits(value, query, pairs)
 
 
 def _collect(node: Any, names: set[str], tables: list[str]) -> None:

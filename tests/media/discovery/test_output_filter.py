@@ -129,6 +129,7 @@ def test_files_of_the_user_are_never_deleted_from_a_tables_folder(small: Path, t
     ("name", "code"),
     [
         ("report.html", "FK-FOREIGN-FILE"),
+        ("preview.html", "FK-FOREIGN-FILE"),
         ("run.json", "FK-FOREIGN-FILE"),
         ("holiday.JPG", "FK-OUTPUT-HOLDS-MEDIA"),
         ("film.mp4", "FK-OUTPUT-HOLDS-MEDIA"),

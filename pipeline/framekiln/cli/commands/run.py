@@ -16,6 +16,7 @@ from framekiln.api.watch import scalars_folder
 from framekiln.cli.console import RunConsole, execute, print_note
 from framekiln.cli.options import Address, Json, Paths, Quiet, RunArguments, WeightsDir, read_request
 from framekiln.contract.errors import check_known
+from framekiln.contract.output_names import PREVIEW
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.planning.manifest import read_profile
@@ -125,7 +126,7 @@ def run(
 ) -> None:
     """Process a collection. Results of earlier runs into the same output are kept and not computed again.
 
-    With --preview only some files; then it prints what all of them would cost.
+    With --preview only some files; then it prints what all of them would cost, and writes a page to choose limits by.
     """
     console = RunConsole(quiet=quiet)
     request = read_request({**options, **instruments}, paths)
@@ -135,6 +136,7 @@ def run(
     request = with_samples(request, console)
     execute(request, console, quiet=quiet, tensorboard=scalars_folder(instruments["tensorboard"]))
     if request.preview is not None:
+        print_line(console, f"Look at frames by value to choose limits: {Store(str(request.output)).url(PREVIEW)}")
         print_line(console, "\nWithout --preview the same command computes the rest, and nothing twice:")
         make(replace(request, preview=None), on_wait=print_note).print_costs(console, price_per_hour)
 
