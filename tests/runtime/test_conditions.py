@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from framekiln.job import Job
@@ -101,6 +103,32 @@ def test_a_wider_condition_computes_the_new_rows_alone_and_a_narrower_one_nothin
     assert values(out) == whole["crc"] and values(out, "twice") == whole["twice"]
     assert run(source, out, conditions={"twice": {"where": "crc % 2 = 0"}}) == {}
     assert values(out, "twice") == {key: v for key, v in whole["twice"].items() if whole["crc"][key] % 2 == 0}
+
+
+CONDITIONS = st.one_of(
+    st.just({}),
+    st.integers(1, 7).map(lambda n: {"on": {"every": n}}),
+    st.integers(1, 40).map(lambda n: {"on": {"first": n}}),
+    st.integers(0, 40).map(lambda n: {"where": f"frame_index < {n}"}),
+    st.integers(2, 5).map(lambda n: {"where": f"small % {n} = 0 and frame_index % {n} = 1"}),
+)
+
+
+@pytest.mark.heavy
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(conditions=st.lists(CONDITIONS, min_size=2, max_size=4))
+def test_whatever_was_computed_before_a_run_gives_what_it_gives_alone(tmp_path_factory, conditions):
+    folder = tmp_path_factory.mktemp("any")
+    source, seen = collection(folder / "in", 3, 20), set()
+    for number, condition in enumerate(conditions):
+        steps = ("small", "crc", "twice")
+        counts = run(source, folder / "out", steps, conditions={"crc": condition})
+        run(source, folder / f"alone{number}", steps, conditions={"crc": condition})
+        alone = values(folder / f"alone{number}")
+        assert values(folder / "out") == alone
+        assert values(folder / "out", "twice") == values(folder / f"alone{number}", "twice")
+        assert counts.get("crc", 0) == len(alone.keys() - seen)
+        seen |= alone.keys()
 
 
 def test_a_condition_may_ask_for_columns_of_earlier_steps(source, tmp_path, whole):
