@@ -255,15 +255,16 @@ WRONG = {
 def test_a_wrong_condition_is_refused_before_anything_runs(source, tmp_path, code):
     with fails(code):
         run(source, tmp_path / "out", conditions={"crc": WRONG[code]})
-    for rule in ("{every: 2, first: 3}", "{each: 2}", "{every: 0}"):
+    for rule in ("{every: 2, first: 3}", "{each: 2}", "{every: 0}", "middle"):
         with fails("FK-INVALID-SETTING" if "each" not in rule else "FK-UNKNOWN-SETTING"):
             run(source, tmp_path / "out", settings=(f"crc.on={rule}",))
     assert not (tmp_path / "out" / "columns").exists()
 
 
-def test_a_condition_is_true_or_false(source, tmp_path):
+@pytest.mark.parametrize("where", ["time_s", "time_s > 'late'", "frame_index < cast(media_id as int)"])
+def test_a_condition_is_true_or_false_of_each_row(source, tmp_path, where):
     with fails("FK-SELECTION-SQL"):
-        run(source, tmp_path / "out", conditions={"crc": {"where": "time_s"}})
+        run(source, tmp_path / "out", conditions={"crc": {"where": where}})
 
 
 def test_a_file_says_on_without_quotes_though_yaml_takes_it_for_true(tmp_path):

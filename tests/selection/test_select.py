@@ -89,6 +89,7 @@ def test_a_condition_reads_columns_lists_and_shots(out):
     assert keys(out.select(where="shot = 1")) == [(name, i) for name in "ab" for i in range(4, 8)]
     assert len(out.select()) == 28
     assert keys(out.select(where="duplicate")) == [("b", 4), ("b", 5), ("p0.jpg", 0)]
+    assert len(out.select(where="media_id in (select media_id from identities where identity = 1)")) == 24
 
 
 def test_order_and_limit_give_the_best_first(out):

@@ -119,8 +119,8 @@ def choose(store: Store, condition: Condition, plan: Plan, units: Sequence[UnitR
         owner = Tables(step, plan, store)
         tables |= {name: owner.read(name, tuple(units)) for name in step.stage.tables}
     rows = Rows(store, tables)
-    for name in condition.tables - {FRAMES}:
-        rows.register(name)
+    if condition.where is not None:
+        rows.register_all(condition.where)
     asked = [condition.where.text] if condition.where else []
     relation = rows.join([*asked, *(["shot"] if condition.on is not None and condition.on.shots else [])])
     if condition.where is not None:

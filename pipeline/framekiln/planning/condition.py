@@ -11,7 +11,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from framekiln.contract.columns import SOURCE
-from framekiln.contract.errors import check_known
+from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.output_names import FRAMES
 from framekiln.contract.stage import Stage
 from framekiln.planning.expression import Expression
@@ -143,7 +143,10 @@ class RowSets:
 def read_condition(name: str, on: Any, where: str | None) -> Condition:
     """Return the condition of a step of this name. Raises ConfigError: a part of it is wrong."""
     where_said = f"step {name!r}, where"
-    rule = on if on is None or isinstance(on, FrameRule) else validated(FrameRule, on, f"step {name!r}, on")
+    if not (on is None or isinstance(on, FrameRule | Mapping)):
+        message = f"step {name!r}, on: {on!r} is no rule; write one such as {{per_second: 1}} or {{shots: middle}}."
+        raise ConfigError(message, code="FK-INVALID-SETTING")
+    rule = validated(FrameRule, on, f"step {name!r}, on") if isinstance(on, Mapping) else on
     return Condition(on=rule, where=None if where is None else Expression.read(str(where), where_said))
 
 

@@ -108,11 +108,13 @@ class Expression:
         import duckdb
 
         connection = connect()
-        connection.register(FRAMES, without_halves(schema).empty_table())
-        for name, columns in tables:
-            connection.register(name, without_halves(columns).empty_table())
+        for name, columns in ((FRAMES, schema), *tables):
+            kinds = without_halves(columns)
+            connection.register(name, pa.table([pa.nulls(1, item.type) for item in kinds], names=kinds.names))
         try:
-            kind = connection.sql(f"SELECT ({self.text}) FROM {FRAMES}").types[0]  # noqa: S608 - no external access
+            relation = connection.sql(f"SELECT ({self.text}) FROM {FRAMES}")  # noqa: S608 - no external access
+            kind = relation.types[0]
+            relation.fetchall()  # values in it that are none, as in sharpness > 'high', show here
         except duckdb.Error as error:
             raise explain(error, option, "the pipeline before it", schema.names) from error
         if str(kind) != "BOOLEAN":

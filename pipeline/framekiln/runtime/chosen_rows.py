@@ -14,7 +14,7 @@ from framekiln.contract.columns import KEYS
 from framekiln.contract.output_names import FRAMES
 from framekiln.output.object_store import Store
 from framekiln.planning.condition import Condition, FrameRule, RowSet
-from framekiln.planning.expression import Expression, connect, widen
+from framekiln.planning.expression import Expression, connect, explain, widen
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.float64]  # nan for null
@@ -84,8 +84,13 @@ def _find_before(rows: pa.Table, time: Numbers) -> Numbers:
 
 
 def _ask(rows: pa.Table, test: Expression) -> Mask:
+    import duckdb  # loaded by `connect` already
+
     connection = connect()
     read = widen(rows.select([name for name in rows.column_names if name in {*KEYS, *test.names}]))
     connection.register(FRAMES, read.append_column("row", pa.array(range(len(read)), pa.int64())))
     question = f'SELECT coalesce(({test.text}), false) AS met FROM {FRAMES} ORDER BY "row"'  # noqa: S608 - checked
-    return np.asarray(connection.sql(question).to_arrow_table()["met"].to_numpy(), bool)
+    try:
+        return np.asarray(connection.sql(question).to_arrow_table()["met"].to_numpy(), bool)
+    except duckdb.Error as error:  # a value that cannot be cast, as in cast(media_id as int)
+        raise explain(error, f"the condition {test.text!r}", "a packet", read.column_names) from error

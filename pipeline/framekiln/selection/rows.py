@@ -15,7 +15,7 @@ import pyarrow as pa
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import FRAMES
 from framekiln.output.object_store import Store
-from framekiln.planning.expression import BESIDE, connect, explain, widen, without_halves
+from framekiln.planning.expression import BESIDE, Expression, connect, explain, widen, without_halves
 from framekiln.planning.lineage import find_producers
 from framekiln.planning.manifest import ProfileFile, read_pipeline
 from framekiln.planning.stage_building import build_all
@@ -68,6 +68,12 @@ class Rows:
         self.connection.register(table, data)
         self.tables.append(table)
         return list(data.schema.names)
+
+    def register_all(self, expression: Expression) -> None:
+        """Let subqueries of an expression read their tables. Raises ConfigError: the output lacks one."""
+        for table in sorted(expression.tables - set(self.tables)):
+            if self._tables is not None or table in self._store.folders() or _name_step(f"{table}/"):
+                self.register(table, for_name=table)  # else DuckDB says that there is none
 
     def join(self, expressions: Sequence[str]) -> Any:
         """Return all rows as a relation: the columns of `frames/`, and those of `BESIDE` that an expression names."""

@@ -11,6 +11,7 @@ from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.output_names import FRAMES
 from framekiln.output.object_store import Store
+from framekiln.planning.expression import Expression
 from framekiln.selection.choice import Ints, balance, number_groups, rank_in_group, spread_out
 from framekiln.selection.request import SelectionRequest, list_selections, selection_path
 from framekiln.selection.rows import Rows
@@ -118,6 +119,7 @@ def _read_candidates(rows: Rows, request: SelectionRequest) -> pa.Table:
     asked = [*request.expressions, *(["duplicate"] if request.unique else [])]
     relation: Any = rows.join(asked)
     if request.where:
+        rows.register_all(Expression.read(request.where, "where"))
         relation = rows.check("where", lambda: relation.filter(request.where))
     if request.unique:
         relation = rows.leave_copies(relation)

@@ -146,7 +146,7 @@ def _read_seconds(
             continue
         known[step.name] = own
         each = [count * by_kind.get(kind, by_kind[""]) for kind, count in rows[step.name].items()]
-        seconds[step.name] = np.sum([np.zeros(1 + DRAWS), *each], axis=0) / own.chosen
+        seconds[step.name] = np.sum([np.zeros(1 + DRAWS), *each], axis=0)
     return known, seconds
 
 

@@ -54,7 +54,7 @@ def whole_hours(waves: list[list[SourceStep]], seconds: Mapping[str, Draws]) -> 
     limits = []
     for steps in waves:
         busy = [step for step in steps if seconds[step.name][0] > 0]
-        for draw in range(1 + DRAWS) if any(step.name != DECODE for step in busy) or steps == busy else ():
+        for draw in range(1 + DRAWS) if any(step.name != DECODE for step in busy) or (busy and steps == busy) else ():
             scaled = [_scale(step, float(seconds[step.name][draw])) for step in busy]
             on_gpu = {step.name: step.sample.model_s + step.sample.copies_s for step in scaled if step.on_gpu}
             rate, limit = pace(scaled, on_gpu)

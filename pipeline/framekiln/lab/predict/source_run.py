@@ -54,7 +54,7 @@ class SourceStep:
     process: str  # the same name for all steps of a process
     gpus: float  # GPUs that all its processes reserve together
     rows_per_s: float  # of all its processes; the steady rate if known
-    chosen: float = 1.0  # share of the rows that its condition chose; times are of all rows, chosen or not
+    chosen: float = 1.0  # share of the rows that its condition chose; times are of these
 
     @property
     def name(self) -> str:
@@ -207,7 +207,7 @@ def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, proc
         process=process,
         gpus=len(step.workers) * float(place.get("gpus", 0.0)),
         rows_per_s=step.steady_rows_per_s or step.rows_per_s,
-        chosen=chosen / max(every, 1) or 1.0,  # where none was chosen, nothing tells what a chosen one takes
+        chosen=chosen / max(every, 1),
     )
 
 

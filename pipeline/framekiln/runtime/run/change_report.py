@@ -182,8 +182,8 @@ def differences(before: Facts, now: Facts, word: str) -> list[str]:
     if before.get("files") != now.get("files"):
         phrases.append("files that a setting names have changed")
     reads, are = before.get("reads", {}), now.get("reads", {})
-    for name in sorted({*reads, *are}):
-        if reads.get(name) != are.get(name):
+    for name in sorted(reads.keys() & are.keys()):  # others are those of a condition that is new or gone
+        if reads[name] != are[name]:
             phrases.append("decode rule changed" if name == "decode" else f"input step {name!r} changed")
     return phrases
 
