@@ -152,3 +152,11 @@ def test_a_file_that_changed_since_the_run_is_said_before_anything_is_written(ou
     assert not (tmp_path / "new").exists()
     out.export("coco", tmp_path / "names", images="none")
     assert Store(str(tmp_path / "names")).folders() == ["annotations"]
+
+
+def test_folders_without_split_and_category_are_the_destination_itself(out, tmp_path):
+    for images in ("link", "copy"):
+        out.export("folder", tmp_path / images, images=images, where="media_type = 'video' or media_id = 'turned.jpg'")
+        with (tmp_path / images / "metadata.csv").open() as file:
+            names = [row["file_name"] for row in csv.DictReader(file)]
+        assert "films/a.mp4/000019.jpg" in names and all((tmp_path / images / name).is_file() for name in names)

@@ -54,7 +54,7 @@ class Pictures:
                     continue
                 for number, pictured in enumerate(pictures):
                     image = self._name(pictured, number)
-                    path = f"{self._writer.folder_of(image)}/{image.name}"
+                    path = self._writer.path_of(image, image.name)
                     writing.append(pool.submit(self._destination.write, path, pictured[1].data))
                     yield image
         for future in writing:
@@ -75,7 +75,7 @@ class Pictures:
             return linked
         for suffix in dict.fromkeys(("" if self._images == "copy" else ".jpg", ".jpg", ".png")):
             name = self._writer.name_of(image, suffix)
-            if self._destination.exists(f"{self._writer.folder_of(image)}/{name}"):
+            if self._destination.exists(self._writer.path_of(image, name)):
                 return replace(image.resized(*self._reader.find_size(image)), name=name)
         return None
 
@@ -88,7 +88,7 @@ class Pictures:
             if own is not None and source:
                 name = self._writer.name_of(image)
                 root = local_path(self._destination.root)
-                link = Path(root or "") / self._writer.folder_of(image) / name
+                link = Path(root or "") / self._writer.path_of(image, name)
                 link.parent.mkdir(parents=True, exist_ok=True)
                 with suppress(FileExistsError):
                     link.symlink_to(source)

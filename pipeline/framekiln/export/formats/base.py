@@ -38,8 +38,12 @@ class Format(ABC):
         self.pictures, self.columns = pictures, columns
 
     def folder_of(self, image: ExportedImage) -> str:
-        """Return the folder of an image's file."""
+        """Return the folder of an image's file; empty for the destination itself."""
         return f"images/{image.split}"
+
+    def path_of(self, image: ExportedImage, name: str) -> str:
+        """Return the path in the destination of an image's file of this name."""
+        return "/".join(filter(None, [self.folder_of(image), name]))
 
     def name_of(self, image: ExportedImage, suffix: str = "") -> str:
         """Return the name of an image's file in its folder; see `framekiln.export.image.file_name`."""
