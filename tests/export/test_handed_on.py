@@ -160,3 +160,17 @@ def test_folders_without_split_and_category_are_the_destination_itself(out, tmp_
         with (tmp_path / images / "metadata.csv").open() as file:
             names = [row["file_name"] for row in csv.DictReader(file)]
         assert "films/a.mp4/000019.jpg" in names and all((tmp_path / images / name).is_file() for name in names)
+
+
+def test_an_export_that_wrote_nothing_leaves_its_destination_free(out, tmp_path):
+    with fails("FK-EXPORT-COLUMN"):
+        out.export("folder", tmp_path / "new", folders="lighting_kee", images="none")
+    assert not (tmp_path / "new").exists()
+    out.export("folder", tmp_path / "new", folders="lighting_key", images="none")
+    mark = json.loads((tmp_path / "new" / "export.json").read_text())
+    (tmp_path / "alone").mkdir()
+    del mark["summary"]
+    (tmp_path / "alone" / "export.json").write_text(json.dumps(mark))
+    assert sum(out.export("coco", tmp_path / "alone", images="none").images.values()) == 29
+    with fails("FK-EXPORT-OTHER"):
+        out.export("folder", tmp_path / "alone", images="none")

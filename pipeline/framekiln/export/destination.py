@@ -1,7 +1,7 @@
 """What marks a folder or bucket as the destination of an export, so that nothing else is written over."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from hashlib import blake2b
 
@@ -28,7 +28,7 @@ def prepare(destination: Store, request: ExportRequest, store: Store, chosen: Ch
     destination.check_folder()
     if destination.exists(RECORD):
         earlier = destination.read_json(RECORD)
-        if {key: earlier.get(key) for key in record} != record:
+        if {key: earlier.get(key) for key in record} != record and not _is_unused(destination, earlier):
             raise OutputError(
                 f"{destination.root!r} holds another export or one of other frames, as {RECORD} there says; choose "
                 "another folder, or delete it.",
@@ -42,6 +42,11 @@ def prepare(destination: Store, request: ExportRequest, store: Store, chosen: Ch
     destination.prepare()
     destination.write(RECORD, json.dumps(record, indent=1).encode())
     return record
+
+
+def _is_unused(destination: Store, earlier: Mapping[str, object]) -> bool:
+    """Return whether an export ended before it wrote anything but its mark."""
+    return "summary" not in earlier and destination.names("") == [RECORD] and not destination.folders()
 
 
 def finish(destination: Store, record: dict[str, object], summary: ExportSummary) -> ExportSummary:
