@@ -98,6 +98,22 @@ def test_copied_clips_of_chosen_frames_say_where_they_begin(out, tmp_path):
     assert len(frames_of(tmp_path / "clips" / "all" / row["file_name"])) == row["frames"]
 
 
+def test_a_line_says_how_far_copied_clips_begin_before_their_frames(out, tmp_path):
+    where = "media_id = 'sub/one.mp4' and frame_index between 28 and 40"
+    result = export(out, tmp_path / "copy", where=where, of="frames")
+    (row,) = read_table(tmp_path / "copy").to_pylist()
+    lead = row["start_s"] - row["file_start_s"]
+    assert lead > 0.1 and any("1 copied clips" in note and f" {lead:.1f} s" in note for note in result.notes)
+    assert not any("copied" in note for note in export(out, tmp_path / "exact", where=where, cut="exact").notes)
+
+
+def test_copied_clips_are_not_split_by_shots(out, tmp_path):
+    with fails("FK-EXPORT-CLIP-LEAK"):
+        out.export("clips", tmp_path / "copy", split="50/50", by="shot")
+    export(out, tmp_path / "exact", split="50/50", by="shot", cut="exact", where="media_id = 'sub/one.mp4'")
+    assert not (tmp_path / "copy").exists() and len(list((tmp_path / "exact" / "clips").iterdir())) == 2
+
+
 def test_an_export_that_was_stopped_goes_on(out, tmp_path, monkeypatch):
     where, cut, made = "media_id != 'sub/bad.mp4'", clips_module.cut, []
 

@@ -46,8 +46,8 @@ def export_clips(store: Store, destination: Store, request: ExportRequest, progr
         PlannedClip(span=span, split=splits.of(*_key(span)), values=value)
         for span, value in zip(spans, values.to_pylist() or [{}] * len(spans), strict=True)
     ]
-    failures = _write(store, destination, clips, values.schema, wanted, progress)
-    return finish(destination, record, _describe(destination, clips, splits, failures))
+    failures, leads = _write(store, destination, clips, values.schema, wanted, progress)
+    return finish(destination, record, _describe(destination, clips, splits, failures, leads))
 
 
 def _write(
@@ -57,7 +57,8 @@ def _write(
     extra: pa.Schema,
     wanted: ClipRequest,
     progress: Progress | None,
-) -> list[Failure]:
+) -> tuple[list[Failure], list[float]]:
+    """Cut clips; return what failed, and by how many seconds clips begin before their first frame."""
     names = sorted({clip.split for clip in clips})
     writers = {name: ClipWriter(destination, name, extra, exact=wanted.exact) for name in names}
     done = 0
@@ -72,16 +73,24 @@ def _write(
     destination.remove(ERRORS)
     if failures:
         destination.write_table(ERRORS, to_table(failures))
-    return failures
+    return failures, [lead for writer in writers.values() for lead in writer.list_leads()]
 
 
 def _describe(
-    destination: Store, clips: Sequence[PlannedClip], splits: Splits, failures: Sequence[Failure]
+    destination: Store,
+    clips: Sequence[PlannedClip],
+    splits: Splits,
+    failures: Sequence[Failure],
+    leads: Sequence[float],
 ) -> ExportSummary:
     failed = {(failure.media_id, failure.frame_index) for failure in failures}
     whole = [clip for clip in clips if _key(clip.span) not in failed]
     seconds = sum(clip.span.end_s - clip.span.start_s for clip in whole)
     notes = [*splits.lines, f"{seconds:,.1f} s of film in {len({clip.span.media_id for clip in whole}):,} films."]
+    if leads:
+        notes.append(
+            f"{len(leads):,} copied clips begin before their first frame, at a key frame: by {sum(leads):,.1f} s in all."
+        )
     if failures:
         common, number = reasons(failures).most_common(1)[0]
         notes.append(f"{len(failures):,} clips could not be cut, see {ERRORS}; {number:,} of them: {common}.")

@@ -45,6 +45,7 @@ MANIFEST = pa.schema(
         column("exact", pa.bool_(), "encoded again from first to last frame; else copied", nullable=False),
     ]
 )
+_EQUAL_S = 1e-3  # s; below the length of any frame, and above what rounds in times
 _SAVE_S = 20.0  # between writings of the table: work that is done again after a stop
 
 
@@ -83,6 +84,11 @@ class ClipWriter:
         for row, place in zip(rows, wanted, strict=True):
             if place not in absent:
                 yield row["file_name"].rpartition(".")[0], row
+
+    def list_leads(self) -> list[float]:
+        """Return by how many seconds each clip begins before its first frame, of those that do."""
+        leads = (row["start_s"] - row["file_start_s"] for row in self._rows.values())
+        return [lead for lead in leads if lead > _EQUAL_S]
 
     def keep(self, clips: Sequence[PlannedClip]) -> list[PlannedClip]:
         """Forget clips that are not asked for any more, and return those that are missing."""
