@@ -137,6 +137,19 @@ def test_mistakes_are_sentences(out, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_values_of_wrong_types_are_sentences(out, tmp_path):
+    for value in (
+        *({"selection": out.select(where="true")}, {"selection": 3}, {"split": [80, 10, 10]}, {"include": 5}),
+        *({"include": [1, 2]}, {"where": True}, {"images": 1024}, {"shard_rows": "many"}, {"by": None}),
+        *({"columns": "crc"}, {"min_seconds": "long"}),
+    ):
+        with fails("FK-INVALID-SETTING", next(iter(value))):
+            out.export("coco", tmp_path, **value)
+    with fails("FK-UNKNOWN-SETTING", "images"):
+        out.export("coco", tmp_path, image="none")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_destination_keeps_what_it_holds(out, tmp_path):
     out.export("coco", tmp_path / "one", images="none")
     out.export("coco", tmp_path / "one", images="none")

@@ -89,7 +89,7 @@ def _describe(
     notes = [*splits.lines, f"{seconds:,.1f} s of film in {len({clip.span.media_id for clip in whole}):,} films."]
     if leads:
         notes.append(
-            f"{len(leads):,} copied clips begin before their first frame, at a key frame: by {sum(leads):,.1f} s in all."
+            f"{len(leads):,} copied clips begin at a key frame before their first frame: by {sum(leads):,.1f} s in all."
         )
     if failures:
         common, number = reasons(failures).most_common(1)[0]

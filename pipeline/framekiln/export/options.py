@@ -4,8 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any, TypedDict
 
+from framekiln.contract.errors import ConfigError, check_known
 from framekiln.export.clip_request import ClipRequest
 from framekiln.export.request import CLIPS, ExportRequest
+from framekiln.planning.settings import validated
+from framekiln.selection.selection import Selection
 
 
 class ExportOptions(TypedDict, total=False):
@@ -27,24 +30,35 @@ class ExportOptions(TypedDict, total=False):
     columns: Sequence[str]  # of clips: further columns of their table
 
 
+_NAMES = tuple(ExportOptions.__annotations__)
+
+
 def make_request(to: str, options: ExportOptions) -> ExportRequest:
     """Return the request of options.
 
-    Raises ConfigError: a value is unknown, or two of them exclude each other.
+    Raises ConfigError: an option or a value is unknown, has a wrong type, or two of them exclude each other.
     """
     given: dict[str, Any] = {**options}
+    for name in given:
+        check_known(name, _NAMES, f"export: unknown setting {name!r}.", code="FK-UNKNOWN-SETTING")
+    if isinstance(given.get("selection"), Selection):
+        message = "export: setting 'selection' is a name; save the selection by .save(name), and give the name."
+        raise ConfigError(message, code="FK-INVALID-SETTING")
     clips = {item.name: given.pop(item.name) for item in fields(ClipRequest) if item.name in given}
-    of_clips = ClipRequest(**clips) if clips or to == CLIPS else None
-    return ExportRequest(to=to, clips=of_clips, **given | {"include": read_include(given.get("include"))})
+    of_clips = validated(ClipRequest, clips, "export") if clips or to == CLIPS else None
+    given |= {"to": to, "clips": of_clips, "include": read_include(given.get("include"))}
+    request: ExportRequest = validated(ExportRequest, given, "export")
+    return request
 
 
-def read_include(words: str | Iterable[str] | None) -> frozenset[str] | None:
-    """Return the kinds in `boxes,masks` or in a list; None stays.
+def read_include(words: Any) -> Any:
+    """Return the kinds in `boxes,masks` or in a list; None, and whatever is neither, stays as it is.
 
     >>> sorted(read_include("masks, boxes"))
     ['boxes', 'masks']
     """
-    if words is None:
-        return None
-    names = words.split(",") if isinstance(words, str) else words
-    return frozenset(name.strip() for name in names if name.strip())
+    if not isinstance(words, Iterable):
+        return words
+    names = words.split(",") if isinstance(words, str) else list(words)
+    known = all(isinstance(name, str) for name in names)
+    return frozenset(name.strip() for name in names if name.strip()) if known else names

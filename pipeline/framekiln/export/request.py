@@ -49,7 +49,7 @@ class ExportRequest:
             message = f"--cut, --clips, --columns and the seconds of clips are for --to {CLIPS}, not for {self.to}."
             raise ConfigError(message, code="FK-EXPORT-NOT-CLIPS")
         if self.clips is not None and not self.clips.exact and self.split is not None and self.by == "shot":
-            message = "Copied clips begin in the shot before theirs, perhaps of another split; use --cut exact or --by file."
+            message = "Copied clips begin in the shot before, perhaps of another split; use --cut exact or --by file."
             raise ConfigError(message, code="FK-EXPORT-CLIP-LEAK")
         if self.selection is not None and self.where is not None:
             raise ConfigError(

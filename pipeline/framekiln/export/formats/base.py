@@ -34,7 +34,7 @@ class Format(ABC):
         self.notes: list[str] = []  # sentences about what the format could not hold
 
     def bind(self, pictures: PictureReader, columns: pa.Schema) -> None:
-        """Take where pictures come from, and the types of the values and embeddings of rows, before anything is written."""
+        """Take where pictures come from, and the types of the values and embeddings of rows. Nothing is written yet."""
         self.pictures, self.columns = pictures, columns
 
     def folder_of(self, image: ExportedImage) -> str:
