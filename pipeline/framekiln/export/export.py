@@ -1,6 +1,5 @@
 """An export from end to end: rows, splits, pictures, and a format that writes what they are."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
@@ -22,6 +21,7 @@ from framekiln.export.request import BIOMETRIC, CLIPS, KINDS, ExportRequest
 from framekiln.export.rows import BATCH, NEEDED, Rows
 from framekiln.export.splits import Splits, make_splits
 from framekiln.export.summary import ExportSummary
+from framekiln.export.tally import Tally
 from framekiln.output.object_store import Store
 
 
@@ -55,33 +55,36 @@ def _export_frames(
     record = prepare(destination, request, store, chosen)
     rows = Rows(store=store, declared=declared, kinds=kinds, keypoints=request.keypoints, chosen=chosen)
     pictures = None if kind.holds_pictures else Pictures(reader, writer, ways)
-    images, annotations = Counter(dict.fromkeys(splits.names, 0)), Counter[str]()
+    tally = Tally(splits.names)
     total = sum(map(len, chosen.values()))
-    for done, batch in _read_images(rows, splits, pictures):
+    for done, batch in _read_images(rows, splits, writer, pictures):
         writer.write(batch)
-        images.update(image.split for image in batch)
-        annotations.update(item.kind for image in batch for item in image.annotations)
+        tally.add(batch)
         if progress is not None:
             progress(done, total)
     writer.end()
     summary = ExportSummary(
         to=request.to,
         destination=destination.root,
-        images=dict(images),
-        annotations=dict(sorted(annotations.items())),
+        images=dict(tally.images),
+        annotations=dict(sorted(tally.annotations.items())),
+        tracks=tally.tracks,
         notes=tuple(filter(None, [*splits.lines, *rows.notes, *(pictures.notes if pictures else ()), *writer.notes])),
     )
     return finish(destination, record, summary)
 
 
-def _read_images(rows: Rows, splits: Splits, pictures: Pictures | None) -> Iterator[tuple[int, list[ExportedImage]]]:
+def _read_images(
+    rows: Rows, splits: Splits, writer: Format, pictures: Pictures | None
+) -> Iterator[tuple[int, list[ExportedImage]]]:
     """Yield how many frames were read, and the images of the last ones with their splits and pictures."""
     done, waiting = 0, list[ExportedImage]()
     for batch in chain(rows.read(), [[]]):  # a file of `frames/` may have a single row
         waiting += [replace(image, split=splits.of(image.media_id, image.frame_index)) for image in batch]
         if len(waiting) >= BATCH or not batch:
             done += len(waiting)
-            yield done, list(pictures.place(waiting)) if pictures else waiting
+            own = writer.choose(waiting)
+            yield done, list(pictures.place(own)) if pictures else own
             waiting = []
 
 

@@ -13,7 +13,8 @@ class ExportSummary:
     to: str  # the format
     destination: str
     images: Mapping[str, int]  # by split; of the format clips, the clips
-    annotations: Mapping[str, int]  # by kind
+    annotations: Mapping[str, int]  # by kind; of tracks the boxes
+    tracks: int = 0  # different ones
     notes: tuple[str, ...] = ()  # sentences: what was left out, what the format could not hold, that nothing leaks
 
     def __str__(self) -> str:
@@ -22,8 +23,14 @@ class ExportSummary:
     def lines(self) -> Iterator[str]:
         """Yield the summary for people."""
         splits = ", ".join(f"{name} {count:,}" for name, count in self.images.items())
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.annotations.items()) or "no annotations"
+        kinds = ", ".join(self._describe(*item) for item in self.annotations.items()) or "no annotations"
         number = sum(self.images.values())
         what = f"{number:,} clips ({splits})" if self.to == CLIPS else f"{number:,} images ({splits}), {kinds}"
         yield f"{what}: {self.destination}"
         yield from self.notes
+
+    def _describe(self, kind: str, count: int) -> str:
+        if kind != "tracks":
+            return f"{count:,} {kind}"
+        boxes, tracks = "box" if count == 1 else "boxes", "track" if self.tracks == 1 else "tracks"
+        return f"{count:,} {boxes} of {self.tracks:,} {tracks}"

@@ -49,6 +49,10 @@ class Format(ABC):
         """Return the name of an image's file in its folder; see `framekiln.export.image.file_name`."""
         return file_name(image, suffix)
 
+    def choose(self, images: Sequence[ExportedImage]) -> list[ExportedImage]:
+        """Return the images that the format has a place for, with the annotations that it writes."""
+        return list(images)
+
     @abstractmethod
     def write(self, images: Sequence[ExportedImage]) -> None:
         """Take images whose files, if any, lie in the destination. All images of a file come one after another."""

@@ -7,6 +7,7 @@ MOTChallenge; frame 1 is `frame_index` 0.
 import configparser
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 
 from framekiln.export.annotation import Annotation
 from framekiln.export.categories import Categories
@@ -43,17 +44,23 @@ class Writer(Format):
             return super().name_of(image, suffix)
         return f"{as_folder(image.media_id)}/img1/{image.frame_index + 1:06d}{suffix or '.jpg'}"
 
+    def choose(self, images: Sequence[ExportedImage]) -> list[ExportedImage]:
+        """See `Format`: frames of films, with what has a track."""
+        films = [image for image in images if image.media_type != PHOTO]
+        self._photos += len(images) - len(films)
+        return [
+            replace(image, annotations=[item for item in image.annotations if item.track is not None])
+            for image in films
+        ]
+
     def write(self, images: Sequence[ExportedImage]) -> None:
         """See `Format`."""
         for image in images:
-            if image.media_type == PHOTO:
-                self._photos += 1
-                continue
             if self._film is None or (self._film.media_id, self._film.split) != (image.media_id, image.split):
                 self._end_film()
                 self._film = image
             self._last = image.frame_index + 1
-            self._lines += [self._describe(item, self._last) for item in image.annotations if item.track is not None]
+            self._lines += [self._describe(item, self._last) for item in image.annotations]
 
     def end(self) -> None:
         """See `Format`."""
