@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 from PIL import Image as Pil
 
 import framekiln
+from framekiln.cli.app import main
+from framekiln.export.tally import Tally
 from framekiln.media.samples import pan, photos, write_clip
 from framekiln.output.object_store import Store
 from tests.support.errors import fails
@@ -174,3 +177,15 @@ def test_an_export_that_wrote_nothing_leaves_its_destination_free(out, tmp_path)
     assert sum(out.export("coco", tmp_path / "alone", images="none").images.values()) == 29
     with fails("FK-EXPORT-OTHER"):
         out.export("folder", tmp_path / "alone", images="none")
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(out, tmp_path, monkeypatch, capsys):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Tally, "add", stop)
+    monkeypatch.setattr("framekiln.cli.console.leave", sys.exit)  # which ends the process
+    with pytest.raises(SystemExit) as end:
+        main(["export", out.path, str(tmp_path), "--to", "coco", "--images", "none"])
+    said = capsys.readouterr().err
+    assert end.value.code == 130 and said.strip() == "Stopped. The same command goes on."

@@ -8,6 +8,7 @@ from rich import progress as bars
 from rich.console import Console
 from typer import Argument, Option
 
+from framekiln.cli.console import interruptible
 from framekiln.cli.options import Json
 from framekiln.reporting.terminal.console import print_line
 
@@ -95,7 +96,10 @@ def export(
     every: dict[str, Any] = {**given, **more, **numbers}
     options: Any = {name: value for name, value in every.items() if value is not None}
     console = Console()
-    with _show_progress(console, quiet=as_json) as progress:
+    with (
+        interruptible("Stopped. The same command goes on."),
+        _show_progress(console, quiet=as_json) as progress,
+    ):
         summary = open_output(output).export(to, destination, progress=progress, **options)
     if as_json:
         console.print_json(data=asdict(summary))
