@@ -96,10 +96,8 @@ def export(
     every: dict[str, Any] = {**given, **more, **numbers}
     options: Any = {name: value for name, value in every.items() if value is not None}
     console = Console()
-    with (
-        interruptible("Stopped. The same command goes on."),
-        _show_progress(console, quiet=as_json) as progress,
-    ):
+    stopped = "Stopped. The same command goes on."
+    with interruptible(stopped), _show_progress(console, quiet=as_json) as progress:
         summary = open_output(output).export(to, destination, progress=progress, **options)
     if as_json:
         console.print_json(data=asdict(summary))
