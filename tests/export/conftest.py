@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pillow_heif
 import pytest
 
 import framekiln
 from tests.support.runs.export_factory import write_output
+
+pillow_heif.register_heif_opener()  # for photos that tests write
 
 
 @pytest.fixture(scope="session")
