@@ -89,7 +89,7 @@ def test_a_retry_that_was_cut_short_is_finished_by_any_run(local, wanted, tmp_pa
     Job(wanted).run()
     (tmp_path / "mood" / "good").touch()
     job = Job(replace(wanted, retry=FailureFilter(step="crc")))
-    job._compute = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # the moment after the marks were written
+    job._open = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # the moment after the marks were written
     with pytest.raises(KeyboardInterrupt):
         job.run()
     Job(wanted).run()
