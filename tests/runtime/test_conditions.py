@@ -18,6 +18,7 @@ from framekiln.media.packets import decode as decoding
 from framekiln.planning import plan
 from framekiln.planning.condition import FrameRule
 from framekiln.planning.manifest import read_pipeline
+from framekiln.runtime import spared_frames
 from framekiln.runtime.chosen_rows import follow
 from tests.support.errors import fails
 from tests.support.media import photos
@@ -210,7 +211,10 @@ def film(tmp_path_factory):
     return folder
 
 
-def test_segments_without_a_chosen_frame_are_not_decoded(film, tmp_path, monkeypatch):
+@pytest.mark.parametrize("many", [64, 1])  # parts of a long film are read segment by segment
+def test_segments_without_a_chosen_frame_are_not_decoded(film, tmp_path, monkeypatch, many):
+    monkeypatch.setattr(spared_frames, "_MANY", many)
+
     def small(**given):
         return decoding.DecodeConfig(**given, segment_frames=10, segment_pixels=1)
 

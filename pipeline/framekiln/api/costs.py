@@ -1,4 +1,4 @@
-"""What a planned run costs, from what the output or another one has measured."""
+"""The cost of a planned run, by the figures of the output or of another one."""
 
 from collections.abc import Sequence
 from contextlib import suppress

@@ -11,7 +11,7 @@ COPY, EXACT = "copy", "exact"
 
 @dataclass(frozen=True, kw_only=True)
 class ClipRequest:
-    """Which clips are cut, and how.
+    """The clips that are cut, and the way.
 
     Raises ConfigError: a number or a word is wrong.
     """
@@ -32,5 +32,5 @@ class ClipRequest:
 
     @property
     def exact(self) -> bool:
-        """Whether clips have exactly the frames that were asked for."""
+        """Return whether clips have exactly the frames that were asked for."""
         return self.cut == EXACT

@@ -1,4 +1,4 @@
-"""What an output's columns and tables declare for exports, by types and by `framekiln.contract.columns.annotates`.
+"""Declarations of columns and tables for exports, by types and by `framekiln.contract.columns.annotates`.
 
 So a stage of anybody's whose column is a list of structs with a `box` is exported as a shipped one is.
 """

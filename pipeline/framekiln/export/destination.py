@@ -1,4 +1,4 @@
-"""What marks a folder or bucket as the destination of an export, so that nothing else is written over."""
+"""The mark of a folder or bucket as the destination of an export, so that nothing else is written over."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -22,7 +22,7 @@ _BONES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Keypoints:
-    """Which landmarks of a source are exported, and as what."""
+    """The landmarks of a source that are exported, and their names there."""
 
     positions: tuple[int, ...]  # of the exported landmarks among those of the source
     names: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ _IMAGES = re.compile(r"link|copy|none|crop:faces|resize:[1-9]\d{0,4}")
 
 @dataclass(frozen=True, kw_only=True)
 class ExportRequest:
-    """What is exported, and how.
+    """The content and the form of an export.
 
     Raises ConfigError: a value is unknown, or two of them exclude each other.
     """

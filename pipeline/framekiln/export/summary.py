@@ -1,4 +1,4 @@
-"""What an export wrote, in numbers."""
+"""The numbers of what an export wrote."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

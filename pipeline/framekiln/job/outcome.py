@@ -188,6 +188,9 @@ def conclude(store: Store, request: RunRequest, work: Workload, figures: RunTota
 def _count_chosen(store: Store, work: Workload) -> dict[str, list[int]]:
     """Return how many rows each step with a condition computed, and of how many; of whole files in a part of a unit."""
     narrowed = [step for step in work.plan.first if step.is_narrowed]
+    before = (read_earlier(store) or {}).get("chosen") or {}
+    if not work.changed and before.keys() == {step.name for step in narrowed}:
+        return dict(before)
     units = unit_rows(work.plan, Ledger(store), work.units, work.wanted) if narrowed else []
     rows = sum(part.stop - part.start for unit in units for part in unit.parts[work.plan.decode.folder])
     unchosen = {step.name: sum(unit.count_unchosen(store, step.folder) for unit in units) for step in narrowed}

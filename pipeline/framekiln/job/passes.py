@@ -15,7 +15,7 @@ from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows, swee
 
 @dataclass(frozen=True, kw_only=True)
 class Passes:
-    """What is left of a run, and the engine that does it. Each method checks the lease after each piece of work."""
+    """The rest of a run, and the engine that does it. Each method checks the lease after each piece of work."""
 
     engine: Engine
     work: Workload

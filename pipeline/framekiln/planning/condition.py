@@ -161,6 +161,8 @@ def find_reads(name: str, condition: Condition, stages: Sequence[Stage]) -> tupl
     Raises:
         ConfigError: a name is unknown, or a type is wrong.
     """
+    if condition == EVERY_ROW:
+        return ()
     columns = {item.name: item for stage in stages for item in stage.outputs}
     tables = {table: content.schema for stage in stages for table, content in stage.tables.items()}
     for table in sorted(condition.tables - {FRAMES}):

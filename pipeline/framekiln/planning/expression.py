@@ -116,7 +116,7 @@ class Expression:
             kind = relation.types[0]
             relation.fetchall()  # values in it that are none, as in sharpness > 'high', show here
         except duckdb.Error as error:
-            raise explain(error, option, "the pipeline before it", schema.names) from error
+            raise explain(error, option, "the rest of the pipeline", schema.names) from error
         if str(kind) != "BOOLEAN":
             message = f"{option}: {self.text!r} is of type {kind}; a condition is true or false, as in sharpness > 20."
             raise ConfigError(message, code="FK-SELECTION-SQL")

@@ -95,6 +95,10 @@ class Step:
         """The schema of its parts: its columns, with paths for encoded files."""
         return parts_schema(self.stage)
 
+    def images(self, column: str) -> str:
+        """Return the folder of a column's encoded files, under `images/`: the same whichever rows are computed."""
+        return f"{column}-{self.values or self.fingerprint}"
+
     def placed(self, **changes: Any) -> Step:
         """Return the step with changes of its placement."""
         return replace(self, placement=replace(self.placement, **changes))

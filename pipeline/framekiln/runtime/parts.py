@@ -21,7 +21,7 @@ from framekiln.contract.row_errors import SCHEMA, Failure, to_table
 from framekiln.contract.stage import Scope
 from framekiln.media.media_ids import as_folder
 from framekiln.output.damage import MARKS
-from framekiln.output.ledger import Part, Span
+from framekiln.output.ledger import Part
 from framekiln.output.object_store import Store
 from framekiln.planning.step import DecodeStep, Step, is_file_column
 from framekiln.runtime.step_results import Outcome, clip_bounds
@@ -63,15 +63,10 @@ class Parts:
                 chosen[start:stop] |= chosen[start:stop].any()
         return chosen
 
-    def read_decoded(self, step: DecodeStep, parts: Sequence[Part]) -> tuple[dict[Span, pa.Table], set[str]]:
-        """Return the rows of decoding's parts of a unit, by their spans, and the files with errors."""
-        rows = {
-            (part.start, part.stop): self._store.read_table(_make_path(step, part.name), SOURCE.names, expected=SOURCE)
-            for part in parts
-        }
-        last = [Part(part.unit, part.stop, part.stop) for part in parts[-1:]]
-        failed = {row.media_id for part in (*parts, *last) for row in self._read_failures(step, part)}
-        return rows, failed
+    def read_decoded(self, step: DecodeStep, part: Part) -> tuple[pa.Table, set[str]]:
+        """Return the rows of decoding's part of a packet, or of the end of a unit, and the files with errors."""
+        rows = self._store.read_table(_make_path(step, part.name), SOURCE.names, expected=SOURCE)
+        return rows, {row.media_id for row in self._read_failures(step, part)}
 
     def read(self, step: Step, part: Part) -> Outcome:
         """Read the columns of a part that later steps read, with the content of files, and its failures."""
@@ -164,7 +159,7 @@ class Parts:
             if not is_file_column(item):
                 arrays.append(columns[item.name])
                 continue
-            folder = f"{IMAGES}/{item.name}-{step.values or step.fingerprint}"
+            folder = f"{IMAGES}/{step.images(item.name)}"
             values = zip(own, columns[item.name].to_pylist(), strict=True)
             arrays.append(pa.array([self._put_file(folder, key, data) for key, data in values], pa.string()))
         return pa.table(arrays, schema=step.table_schema)

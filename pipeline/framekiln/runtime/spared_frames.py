@@ -1,7 +1,8 @@
 """Frames that no step needs, known by conditions before they are decoded, or before their pixels are made."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,8 @@ import pyarrow.compute as pc
 
 from framekiln.contract.columns import KEYS
 from framekiln.media.frames import IsNeeded
-from framekiln.media.packets.spared import Span, Spared
+from framekiln.media.packets.spared import Spared
+from framekiln.output.ledger import Part
 from framekiln.planning.condition import Condition, FrameRule
 from framekiln.runtime.chosen_rows import Mask, RowChooser, follow
 
@@ -39,42 +41,50 @@ def find_needed(
     return {name: {column: make(name, readers) for column, readers in narrowed.items()} for name in names}
 
 
+ReadPart = Callable[[Part], tuple[pa.Table, set[str]]]
+"""Reads the rows of decoding's part of a packet, and the files with errors in it."""
+_MANY = 64  # parts of a unit: a long film, which is looked at segment by segment, since each of its tasks looks
+
+
 def spare(
     chooser: RowChooser,
     media: Sequence[str],
     narrowed: Mapping[str, Sequence[Sequence[Condition]]],
-    known: Mapping[Span, pa.Table],
-    failed: Collection[str],
+    known: Sequence[Part],
+    read: ReadPart,
 ) -> Spared:
-    """Return what need not be decoded of a unit.
+    """Return what need not be decoded of a unit; files with errors are decoded, so that these are said again.
 
     Args:
         chooser: of this process.
         media: its files.
         narrowed: the conditions of each reader of a pixel column; see `DecodeStep`.
-        known: its rows by an earlier reading, with columns of `SOURCE`, by packets; empty if they are not known.
-        failed: files with errors, which are decoded so that these are said again.
+        known: decoding's parts of it by an earlier reading; empty if there are none.
+        read: reads one of these.
     """
     needed = find_needed(chooser, pa.array(media, pa.string()), narrowed)
-    if not known:
-        return Spared(needed=needed)
     readers = [each for column in narrowed.values() for each in column]
-    chosen = {span: np.any([_meet(chooser, rows, each) for each in readers], axis=0) for span, rows in known.items()}
-    names = {span: rows[KEYS[0]] for span, rows in known.items()}
-    decoded = {name for span, mask in chosen.items() for name in names[span].filter(pa.array(mask)).to_pylist()}
-    decoded |= set(failed)
-    whole = pa.concat_tables(known.values())
-    files = {
-        name: whole.filter(pc.equal(whole[KEYS[0]], name))
-        for name in pc.unique(whole[KEYS[0]]).to_pylist()
-        if name not in decoded
-    }
-    spans = {
-        span: rows
-        for span, rows in known.items()
-        if not chosen[span].any() and set(failed).isdisjoint(names[span].to_pylist())
-    }
+
+    def read_unneeded(part: Part) -> pa.Table | None:
+        rows, failed = read(part)
+        return None if failed or _choose(chooser, rows, readers).any() else rows
+
+    spans = {(part.start, part.stop): partial(read_unneeded, part) for part in known}
+    if not 0 < len(known) <= _MANY:
+        return Spared(spans=spans, needed=needed)
+    last = Part(known[-1].unit, known[-1].stop, known[-1].stop)
+    tables, errors = zip(*map(read, (*known, last)), strict=True)
+    rows = pa.concat_tables(tables)
+    decoded = {name for names in errors for name in names}
+    decoded.update(rows.filter(pa.array(_choose(chooser, rows, readers)))[KEYS[0]].to_pylist())
+    names = [name for name in pc.unique(rows[KEYS[0]]).to_pylist() if name not in decoded]
+    files = {name: rows.filter(pc.equal(rows[KEYS[0]], name)) for name in names}
     return Spared(files=files, spans=spans, needed=needed)
+
+
+def _choose(chooser: RowChooser, rows: pa.Table, readers: Sequence[Sequence[Condition]]) -> Mask:
+    """Return which rows (n) some reader needs."""
+    return np.any([_meet(chooser, rows, each) for each in readers], axis=0)
 
 
 def _meet(chooser: RowChooser, rows: pa.Table, conditions: Sequence[Condition]) -> Mask:

@@ -164,8 +164,8 @@ class Worker:
     def _find_spared(self, step: DecodeStep, unit: Unit, known: Sequence[Part]) -> Spared:
         if not step.narrowed:
             return NOTHING_SPARED
-        rows, failed = self._parts.read_decoded(step, known)
-        return spare(self._chooser, [media.media_id for media in unit.media], step.narrowed, rows, failed)
+        names, read = [media.media_id for media in unit.media], partial(self._parts.read_decoded, step)
+        return spare(self._chooser, names, step.narrowed, known, read)
 
     def _read_stored(self, step: Step, part: Part) -> Outcome | None:
         """Return an earlier result; None if it is missing, or damaged and can be computed here."""

@@ -1,4 +1,4 @@
-"""What every format implements: it gets the images in their order, batch by batch, and ends once."""
+"""The seam of all formats: each gets the images in their order, batch by batch, and ends once."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

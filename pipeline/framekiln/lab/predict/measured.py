@@ -158,7 +158,7 @@ def bytes_a_row(plan: Plan, store: Store) -> dict[str, float]:
     }
     for step in plan.first:
         images = [item.name for item in step.stage.outputs if is_file_column(item)]
-        folders = [f"{COLUMNS}/{step.folder}", *(f"{IMAGES}/{name}-{step.fingerprint}" for name in images)]
+        folders = [f"{COLUMNS}/{step.folder}", *(f"{IMAGES}/{step.images(name)}" for name in images)]
         sizes[step.name] = sum(map(store.size, folders)), count(step.folder)
     for step in plan.second:
         sizes[step.name] = sum(map(store.size, step.stage.tables)), everything

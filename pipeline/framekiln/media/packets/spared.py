@@ -1,6 +1,6 @@
 """Frames whose pixels no step needs: their rows are known from an earlier reading, or are made without pixels."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -14,16 +14,16 @@ from framekiln.media.frames import NO_PIXELS, Frame, FrameSource, FrameSpec, IsN
 from framekiln.media.packets.packet_builder import OpenClip
 
 Span = tuple[int, int]
+ReadRows = Callable[[], pa.Table | None]
+"""Reads the rows of a packet, with the columns of `SOURCE`; None if it has to be decoded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spared:
     """The frames of a unit that need not be decoded, or not be converted."""
 
-    files: Mapping[str, pa.Table] = field(
-        default_factory=dict
-    )  # columns of `SOURCE`: rows of files that are not opened
-    spans: Mapping[Span, pa.Table] = field(default_factory=dict)  # the same of packets, by their rows in the unit
+    files: Mapping[str, pa.Table] = field(default_factory=dict)  # rows of files that are not opened, as `SOURCE`
+    spans: Mapping[Span, ReadRows] = field(default_factory=dict)  # of packets, by their rows in the unit
     needed: Mapping[str, Mapping[str, IsNeeded]] = field(default_factory=dict)  # by file and pixel column, of others
 
     def read(self, media_id: str, columns: tuple[str, ...], config: DecodeConfig) -> tuple[FrameSource, list[OpenClip]]:
@@ -43,24 +43,26 @@ class Spared:
 
         `share`: of the unit's bytes that the segment ends with.
         """
-        found, at = [], start
+        found, at = list[tuple[Span, pa.Table]](), start
+        following = {span[0]: span for span in self.spans if span[1] <= stop}
         while at < stop:
-            span = next((each for each in self.spans if each[0] == at and each[1] <= stop), None)
-            if span is None:
+            span = following.get(at)
+            rows = None if span is None else self.spans[span]()
+            if span is None or rows is None:
                 return None
-            found.append(span)
+            found.append((span, rows))
             at = span[1]
-        return (self._make_packet(unit, span, columns, share if span[1] == stop else 0.0) for span in found)
-
-    def _make_packet(self, unit: str, span: Span, columns: tuple[str, ...], share: float) -> Packet:
-        rows = self.spans[span]
-        for name in columns:
-            rows = rows.append_column(name, wrap([NO_PIXELS] * len(rows)))
-        rows = rows.append_column(HALO, pa.array([False] * len(rows)))
-        return Packet(unit=unit, start=span[0], stop=span[1], rows=rows.cast(packet_schema(columns)), share=share)
+        return (_make_packet(unit, span, rows, columns, share if span[1] == stop else 0.0) for span, rows in found)
 
 
 NOTHING_SPARED = Spared()
+
+
+def _make_packet(unit: str, span: Span, rows: pa.Table, columns: tuple[str, ...], share: float) -> Packet:
+    for name in columns:
+        rows = rows.append_column(name, wrap([NO_PIXELS] * len(rows)))
+    rows = rows.append_column(HALO, pa.array([False] * len(rows)))
+    return Packet(unit=unit, start=span[0], stop=span[1], rows=rows.cast(packet_schema(columns)), share=share)
 
 
 def _make_frame(row: Mapping[str, Any], spec: FrameSpec, columns: tuple[str, ...]) -> Frame:

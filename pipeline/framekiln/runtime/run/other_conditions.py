@@ -13,8 +13,8 @@ from framekiln.runtime.run.change_report import stored_facts
 
 def with_others(plan: Plan, store: Store) -> Plan:
     """Return a plan whose steps know the folders with the same values of other rows."""
-    known = [name.removesuffix(".json") for name in store.names(FACTS)]
-    known = [name for name in known if name in set(store.folders(COLUMNS))]
+    there = set(store.folders(COLUMNS))
+    known = [name for path in store.names(FACTS) if (name := path.removesuffix(".json")) in there]
     others = {step.name: _find(step, known, store) for step in plan.first if step.stage.scope is Scope.ROW}
 
     def extend(steps: Sequence[Step]) -> tuple[Step, ...]:
