@@ -68,6 +68,14 @@ def test_the_published_architecture_equals_transformers():
         assert torch.nn.functional.cosine_similarity(one.float(), other, dim=1).min() > 0.99
 
 
+def test_features_equal_transformers_bit_by_bit(sam, plain):
+    pixels, net = prepare([small_photo()], TOY.preparation, Placement(), torch.float32), Sam2(TOY, sam, Placement())
+    with torch.inference_mode():
+        expected = plain.get_image_embeddings(pixels)
+        found = net.levels(net.encode(pixels))
+    assert [torch.equal(*pair) for pair in zip(found, expected, strict=True)] == [True] * 3
+
+
 def test_boxes_and_single_masks_equal_transformers(sam, plain):
     pixels = prepare([small_photo()], TOY.preparation, Placement(), torch.float32)
     with torch.no_grad():

@@ -223,6 +223,33 @@ def build_image_model(architecture: HieraArchitecture, path: Path | None) -> Any
 
     config, tensors = image_config(architecture), load_file(path) if path else None
     state = tensors and {name: tensor for name, tensor in tensors.items() if not name.startswith(VIDEO_ONLY)}
-    return load_model(
+    model = load_model(
         Sam2Model, config, state, file=path.name if path else "", model="SAM 2.1", attn_implementation="sdpa"
     )
+    trim_attention(model)
+    return model
+
+
+def trim_attention(model: Any) -> None:
+    """Leave out what transformers' image encoder computes and throws away: weights of an attention between heads.
+
+    They are a fifth of the launches of an encoding that is not compiled.
+    """
+    for block in model.vision_encoder.backbone.blocks:
+        block.attn.forward = partial(_attend, block.attn)
+
+
+def _attend(attention: Any, hidden_states: torch.Tensor, **_: Any) -> torch.Tensor:
+    """Return what transformers' `Sam2MultiScaleAttention` returns, from tokens n h w c."""
+    count, height, width = hidden_states.shape[:3]
+    parts = attention.qkv(hidden_states).reshape(count, height * width, 3, attention.num_attention_heads, -1)
+    query, key, value = (part.transpose(1, 2) for part in parts.unbind(2))
+    if attention.query_stride:  # between two stages
+        grid = query.transpose(1, 2).reshape(count, height, width, -1).permute(0, 3, 1, 2)
+        grid = torch.nn.functional.max_pool2d(grid, attention.query_stride, attention.query_stride)
+        height, width = grid.shape[2:]
+        flat = grid.permute(0, 2, 3, 1).reshape(count, height * width, attention.num_attention_heads, -1)
+        query = flat.transpose(1, 2)
+    mixed = torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=attention.scale)
+    result: torch.Tensor = attention.proj(mixed.transpose(1, 2).reshape(count, height, width, -1))
+    return result

@@ -22,7 +22,7 @@ import numpy as np
 from framekiln.contract import Image, Placement
 from framekiln.device import dtype_of, prepare, ready, torch
 from framekiln_stages.nets.checkpoints import load_model
-from framekiln_stages.nets.sam2.image import MODELS, PREPARATION, encoder_config
+from framekiln_stages.nets.sam2.image import MODELS, PREPARATION, encoder_config, trim_attention
 from framekiln_stages.shared.masks import Mask
 from framekiln_stages.shared.point_prompts import Prompt
 
@@ -192,7 +192,10 @@ def load_video_model(name: str, weights: Path | None) -> Any:
 
         model_class, config = Sam2VideoModel, Sam2VideoConfig(vision_config=encoder_config(MODELS[name]))
     state, file = (load_file(weights), weights.name) if weights else (None, "")
-    return load_model(model_class, config, state, file=file, model=name)
+    model = load_model(model_class, config, state, file=file, model=name)
+    if name != EDGETAM:
+        trim_attention(model)
+    return model
 
 
 def _cast_to_float32(
