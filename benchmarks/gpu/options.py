@@ -114,6 +114,7 @@ class GpuOptions:
 
 
 def gpu_gb() -> float:
-    """Return the memory of the first GPU in GB; 0 without one."""
+    """Return the memory of the first GPU that may be used in GB; 0 without one."""
     nvml = library()
-    return next((nvml.nvmlDeviceGetMemoryInfo(handle).total / 1e9 for handle in handles(nvml)), 0.0)
+    visible = handles(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return next((nvml.nvmlDeviceGetMemoryInfo(handle).total / 1e9 for handle in visible), 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
 import sys
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 
 from framekiln.device import Meter, nvml
 from framekiln.planning.processes import resources
+from framekiln.profiling.node_metrics import GpuMetrics, NodeMetrics
 
 CALLED = (
     "nvmlInit",
@@ -66,10 +68,15 @@ def test_cards_are_counted_and_named(driver, name):
     assert resources.this_machine().gpus == 2
 
 
-def test_of_the_cards_those_count_that_this_process_may_see(driver, monkeypatch):
+@pytest.mark.parametrize(
+    ("visible", "seen"), [("1", [1]), ("GPU-0", [0]), ("1, GPU-0", [0, 1]), ("", []), ("-1", []), ("MIG-0", [0, 1])]
+)
+def test_of_the_cards_those_are_read_that_a_run_may_use(driver, monkeypatch, visible, seen):
     driver()
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert resources.this_machine().gpus == 1
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(GpuMetrics, "_gpu", lambda self, handle: handle)
+    assert NodeMetrics("0", os.getpid(), nvml.library()).read()["gpus"] == seen
+    assert resources.this_machine().gpus == len(seen) or "MIG" in visible
 
 
 def test_without_a_driver_there_is_no_card(monkeypatch):

@@ -23,11 +23,23 @@ def library() -> Any:
     return None
 
 
-def handles(nvml: Any) -> list[Any]:
-    """Return the handle of each GPU, in the driver's order; none where `nvml` is None."""
+def handles(nvml: Any, visible: str | None = None) -> list[Any]:
+    """Return the handle of each GPU, in the driver's order; none where `nvml` is None.
+
+    With a value of `CUDA_VISIBLE_DEVICES` only those that it names, by number or UUID: a shared machine has others.
+    """
     if nvml is None:
         return []
-    return [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+    found = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+    if visible is None or "MIG-" in visible:  # a part of a GPU has few figures of its own
+        return found
+    names = tuple(part.strip() for part in visible.split(",") if part.strip())
+    starts = tuple(name for name in names if name.startswith("GPU-"))  # a UUID, or the beginning of one
+    return [
+        handle
+        for number, handle in enumerate(found)
+        if str(number) in names or (starts and text(nvml.nvmlDeviceGetUUID(handle)).startswith(starts))
+    ]
 
 
 def text(value: bytes | str) -> str:

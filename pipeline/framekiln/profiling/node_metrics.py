@@ -44,8 +44,8 @@ SCHEMA = pa.schema(
         field("disk_write_mb_s", pa.float32(), "all disks, since the sample before", "MB/s"),
         field("net_in_mb_s", pa.float32(), "all interfaces but loopback, since the sample before", "MB/s"),
         field("net_out_mb_s", pa.float32(), "all interfaces but loopback, since the sample before", "MB/s"),
-        field("gpus", pa.list_(GPU), "each GPU, in NVML's order; empty without NVML"),
-        field("gpu_processes_gb", pa.map_(pa.int64(), pa.float32()), "memory on all GPUs by process id", "GB"),
+        field("gpus", pa.list_(GPU), "each GPU that the run may use, in NVML's order; empty without NVML"),
+        field("gpu_processes_gb", pa.map_(pa.int64(), pa.float32()), "memory on these GPUs by process id", "GB"),
     ]
 )
 
@@ -64,7 +64,7 @@ class NodeMetrics:
         self._parent = psutil.Process(parent) if parent else None
         self._processes = RunProcesses(_find_root(self._parent)) if self._parent else None
         self._counts: tuple[float, dict[str, float]] | None = None
-        self._gpus = GpuMetrics(nvml)
+        self._gpus = GpuMetrics(nvml, _visible_gpus(self._parent))
         psutil.cpu_percent()
 
     def read(self, store_gb: float | None = None) -> dict[str, Any]:
@@ -153,13 +153,25 @@ def _find_root(parent: psutil.Process) -> psutil.Process:
     return parent
 
 
-class GpuMetrics:
-    """Samples of the GPUs that NVML lists."""
+def _visible_gpus(parent: psutil.Process | None) -> str | None:
+    """Return the GPUs that processes of this parent may use, as in `CUDA_VISIBLE_DEVICES`; None for all.
 
-    def __init__(self, nvml: Any) -> None:
+    Ray hides all GPUs from the process that samples them.
+    """
+    if parent is None or parent.pid == os.getpid():
+        return os.environ.get("CUDA_VISIBLE_DEVICES")
+    with suppress(psutil.Error):
+        return parent.environ().get("CUDA_VISIBLE_DEVICES")
+    return None
+
+
+class GpuMetrics:
+    """Samples of the GPUs that NVML lists, or of the `visible` ones among them; see `handles`."""
+
+    def __init__(self, nvml: Any, visible: str | None = None) -> None:
         self._nvml, self._handles = nvml, list[Any]()
         with suppress(Exception):  # no permission to list them
-            self._handles = handles(nvml)
+            self._handles = handles(nvml, visible)
 
     def read(self) -> dict[str, Any]:
         """Return each GPU's figures and the memory of each process; empty where NVML fails."""

@@ -62,7 +62,7 @@ def _driver() -> str | None:
 
 
 def gpu_states(nvml: Any = None) -> list[dict[str, Any]]:
-    """Return a sample of each GPU that NVML lists; a figure that it does not give is left out."""
+    """Return a sample of each GPU that this process may use; a figure that NVML does not give is left out."""
     nvml = nvml or library()
     figures: dict[str, Callable[[Any], Any]] = {
         "sm_mhz": lambda gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
@@ -74,7 +74,7 @@ def gpu_states(nvml: Any = None) -> list[dict[str, Any]]:
         "throttled": lambda gpu: throttling(_reasons(nvml, gpu)),
     }
     states: list[dict[str, Any]] = []
-    for gpu in handles(nvml):
+    for gpu in handles(nvml, os.environ.get("CUDA_VISIBLE_DEVICES")):
         states.append({})
         for name, read in figures.items():
             with suppress(Exception):  # this GPU or this driver does not give it
