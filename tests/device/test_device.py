@@ -16,7 +16,7 @@ from PIL import Image
 
 from framekiln.contract.columns import pack, reduction, views
 from framekiln.contract.placement import Placement
-from framekiln.device import LONGEST, Preparation, dtype_of, middle, prepare
+from framekiln.device import LONGEST, Batches, Preparation, dtype_of, middle, prepare
 from framekiln.device import preprocessing as device
 from framekiln.media.frames import reduce_by
 from framekiln_stages.nets.clip.architectures import OPENAI, SIGLIP
@@ -162,11 +162,22 @@ def test_the_side_and_the_dtype_are_those_asked_for():
 
 
 def test_precision_is_settled_by_the_device_unless_it_is_said():
-    asked = [(p, d) for p in ("fp32", "auto", "fp16", "bf16") for d in ("cpu", "cuda")]
+    asked = [(p, d) for p in ("fp32", "auto", "fp16", "fp16-sums", "bf16") for d in ("cpu", "cuda")]
     found = [str(dtype_of(Placement(precision=p, device=d))).removeprefix("torch.") for p, d in asked]
     full, half, brain = "float32", "float16", "bfloat16"
-    assert found == [full, full, full, brain, half, half, brain, brain]
+    assert found == [full, full, full, brain, half, half, half, half, brain, brain]
     assert str(dtype_of(Placement(precision="auto", device="cuda"), best="fp16")) == "torch.float16"
+
+
+@pytest.mark.parametrize(("precision", "expected"), [("fp16-sums", True), ("fp16", False)])
+def test_sums_in_fp16_are_those_of_models_that_ask_for_them(precision, expected):
+    matmul = torch.backends.cuda.matmul
+
+    def model(pixels):
+        return pixels + matmul.allow_fp16_accumulation
+
+    batches = Batches(model, Placement(precision=precision))
+    assert batches(torch.zeros(1)).item() == expected and not matmul.allow_fp16_accumulation
 
 
 def test_importing_it_loads_no_torch():

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
 extern "C" {
 #include "types.h"  // cut out of the headers of the CUDA that is rehearsed; see build.py
 }
@@ -167,12 +168,6 @@ API cudaDeviceCanAccessPeer(int *can, int, int) {
 
 static long nothing() { return 0; }
 
-API cudaGetDriverEntryPointByVersion(const char *, void **entry, unsigned, unsigned long long, int *status) {
-    *entry = (void *)nothing;
-    if (status) *status = 0;
-    return SUCCESS;
-}
-
 API cudaGetLastError() {
     int error = last_error;
     last_error = SUCCESS;
@@ -191,33 +186,69 @@ extern "C" __attribute__((visibility("default"))) const char *cudaGetErrorName(i
 
 // Memory
 
-API cudaMalloc(void **made, size_t bytes) {
+static bool take(int64_t bytes) {
     enter();
     Books *all = books();
     take_books(all);
-    bool fits = bytes_used(all) + (int64_t)bytes <= card_bytes();
+    bool fits = bytes < 0 || bytes_used(all) + bytes <= card_bytes();
     if (fits) mine->bytes += bytes;
     give_books(all);
-    *made = nullptr;
-    if (!fits) return failed(NO_MEMORY);
-    void *place = mmap(nullptr, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (place == MAP_FAILED) return failed(NO_MEMORY);
+    return fits;
+}
+
+static int reserve(void **made, size_t bytes) {
+    *made = mmap(nullptr, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (*made == MAP_FAILED) return failed(NO_MEMORY);
     std::lock_guard<std::recursive_mutex> held(guard);
-    on_card[(char *)place] = bytes;
-    *made = place;
+    on_card[(char *)*made] = bytes;
     return SUCCESS;
 }
 
-API cudaFree(void *place) {
+// Returns the bytes of a place, which is no place any more.
+static size_t give_up(void *place) {
     std::lock_guard<std::recursive_mutex> held(guard);
     auto found = on_card.find((char *)place);
-    if (found == on_card.end()) return SUCCESS;
-    munmap(place, found->second ? found->second : 1);
-    Books *all = books();
-    take_books(all);
-    mine->bytes -= found->second;
-    give_books(all);
+    if (found == on_card.end()) return 0;
+    size_t bytes = found->second;
+    munmap(place, bytes ? bytes : 1);
     on_card.erase(found);
+    return bytes;
+}
+
+API cudaMalloc(void **made, size_t bytes) {
+    *made = nullptr;
+    return take(bytes) ? reserve(made, bytes) : failed(NO_MEMORY);
+}
+
+API cudaFree(void *place) {
+    take(-(int64_t)give_up(place));
+    return SUCCESS;
+}
+
+// The driver's own memory, with which segments of torch's allocator grow: addresses, and bytes that lie there
+
+static int address_reserve(void **made, size_t bytes, size_t, void *, unsigned long long) { return reserve(made, bytes); }
+static int address_free(void *place, size_t) { return give_up(place), SUCCESS; }
+static int granularity(size_t *bytes, const void *, int) { return *bytes = 2 << 20, SUCCESS; }
+static int create(size_t **made, size_t bytes, const void *, unsigned long long) {
+    if (!take(bytes)) return NO_MEMORY;
+    *made = new size_t(bytes);
+    return SUCCESS;
+}
+static int release(size_t *made) {
+    take(-(int64_t)*made);
+    delete made;
+    return SUCCESS;
+}
+static int unmap(void *place, size_t bytes) { return madvise(place, bytes, MADV_DONTNEED); }
+
+API cudaGetDriverEntryPointByVersion(const char *name, void **entry, unsigned, unsigned long long, int *status) {
+    static const std::map<std::string, void *> known = {{"cuMemAddressReserve", (void *)address_reserve},
+        {"cuMemAddressFree", (void *)address_free}, {"cuMemGetAllocationGranularity", (void *)granularity},
+        {"cuMemCreate", (void *)create}, {"cuMemRelease", (void *)release}, {"cuMemUnmap", (void *)unmap}};
+    auto found = known.find(name);
+    *entry = found == known.end() ? (void *)nothing : found->second;
+    if (status) *status = 0;
     return SUCCESS;
 }
 

@@ -27,6 +27,8 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     "fp32": {"precision": "fp32", "compile": False},
     "auto": {"precision": "auto", "compile": False},
     "bf16": {"precision": "bf16", "compile": False},
+    "fp16": {"precision": "fp16", "compile": False},
+    "fp16 sums": {"precision": "fp16-sums", "compile": False},
     "compiled": {"precision": "auto", "compile": True},
 }
 LEAST = {"segment": (0.9999, 0.99), "inpaint": (0.99999, 0.9998)}
@@ -104,7 +106,7 @@ def _ways(options: GpuOptions) -> Sequence[tuple[str, ...]]:
     """Return which ways share a process: compiled ones take longest, and have theirs."""
     if options.device == "cpu":
         return [("fp32",)]
-    return [("fp32", "auto", "bf16"), *([("compiled",)] if options.compile else [])]
+    return [("fp32", "auto", "bf16", "fp16", "fp16 sums"), *([("compiled",)] if options.compile else [])]
 
 
 def _case(stage: str, options: GpuOptions) -> Case:

@@ -18,7 +18,7 @@ def measure(options: GpuOptions, record: Record) -> None:
     """Record the environment, then rates in GB/s, TFLOP/s and images a second of one core."""
     free = {"dev_shm_gb": shutil.disk_usage("/dev/shm").free / 1e9}
     record(environment=bench_environment(options.device) | free)
-    for precision in ("fp32",) if options.small else ("fp32", "tf32", "fp16", "bf16"):
+    for precision in ("fp32",) if options.small else ("fp32", "tf32", "fp16", "fp16-sums", "bf16"):
         if precision != "tf32" or options.device != "cpu":
             record(matrix_products=precision, tflops=peak_tflops(precision, options.device))
     record(memory_gb_s=peak_gb_s(options.device))

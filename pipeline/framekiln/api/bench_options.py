@@ -56,7 +56,8 @@ class CellOptions(TypedDict, total=False):
     precisions: Annotated[
         Words,
         option(
-            "Of fp32, tf32, fp16, bf16, fp16-autocast, bf16-autocast, int8-dynamic, int8-static, int8-torch.", "fp32"
+            "Of fp32, tf32, fp16, fp16-sums, bf16, fp16- and bf16-autocast, int8-dynamic, int8-static, int8-torch.",
+            "fp32",
         ),
     ]
     compile: Annotated[Words, option("Modes of torch.compile: off,default,reduce-overhead,max-autotune.", "off")]

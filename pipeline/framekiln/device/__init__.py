@@ -13,13 +13,14 @@ from framekiln.device.flops import flops_by_module, flops_of, modules_of, traffi
 from framekiln.device.lazy import torch
 from framekiln.device.model import (
     Batches,
+    configure_gpu,
     device_name,
-    disable_tf32,
     dtype_of,
     limit_memory,
     ready,
     recorded_calls,
     seeded,
+    summed,
     wait,
 )
 from framekiln.device.preprocessing import LONGEST, Phase, middle, normalized, prepare, untimed, upload, upload_all
@@ -35,8 +36,8 @@ __all__ = [
     "Phase",
     "Preparation",
     "clock_of",
+    "configure_gpu",
     "device_name",
-    "disable_tf32",
     "dtype_of",
     "fit_mixed",
     "flops_by_module",
@@ -55,6 +56,7 @@ __all__ = [
     "recorded_calls",
     "release_memory",
     "seeded",
+    "summed",
     "take_failures",
     "torch",
     "traffic_of",

@@ -5,6 +5,7 @@ The tests of each stage state how far results of a faster way may differ from fp
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +19,7 @@ from framekiln.device.lazy import torch
 
 M = TypeVar("M", bound="torch.nn.Module")
 SEED = 0
+_ALLOCATOR_SETTINGS = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
 Call = Callable[[], Any]
 
 
@@ -32,7 +34,7 @@ def dtype_of(placement: Placement, best: str = "bf16") -> torch.dtype:
     name: str = placement.precision
     if name == "auto":
         name = "fp32" if placement.device == "cpu" else best
-    return {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[name]
+    return {"fp32": torch.float32, "bf16": torch.bfloat16}.get(name, torch.float16)
 
 
 def ready(module: M, placement: Placement, dtype: torch.dtype) -> M:
@@ -77,7 +79,7 @@ class Batches:
             regions: modules that are compiled one by one, in place of the whole function; see `Compiled`.
         """
         self._budget, self._unit = float(rows or placement.batch), unit
-        self._function = function
+        self._function, self._sums_in_fp16 = function, placement.precision == "fp16-sums"
         self._compiled = Compiled(function, regions) if placement.compile else None
 
     def warm_up(self, *row: torch.Tensor) -> None:
@@ -86,7 +88,8 @@ class Batches:
         Without any warm-up, the first shapes are compiled when they come.
         """
         if self._compiled is not None:
-            self._compiled.warm_up(*row, most=self.most(row))
+            with summed(in_fp16=self._sums_in_fp16):
+                self._compiled.warm_up(*row, most=self.most(row))
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Return the function's result for all rows; there must be at least one."""
@@ -96,6 +99,10 @@ class Batches:
 
     def direct(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Return the function's result for all rows, computed now and in this thread."""
+        with summed(in_fp16=self._sums_in_fp16):
+            return self._compute(tensors)
+
+    def _compute(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         if self._compiled is None and (self._unit is None or len(tensors[0]) <= self.most(tensors)):
             return self._function(*tensors)
         with torch.inference_mode():
@@ -132,6 +139,21 @@ class Batches:
 
 
 @contextmanager
+def summed(*, in_fp16: bool) -> Iterator[None]:
+    """Let cuBLAS sum up products of fp16 matrices in fp16 in this block, where that is wanted.
+
+    The setting is the process's, so that one thread calls the models: the owner thread where there are several.
+    """
+    if in_fp16:
+        torch.backends.cuda.matmul.allow_fp16_accumulation = True
+    try:
+        yield
+    finally:
+        if in_fp16:
+            torch.backends.cuda.matmul.allow_fp16_accumulation = False
+
+
+@contextmanager
 def recorded_calls() -> Iterator[list[Call]]:
     """Collect the model calls in this block, so that they can be repeated alone with inputs on the device."""
     calls: list[Call] = []
@@ -162,16 +184,20 @@ def wait(device: str) -> None:
 
 def limit_memory(gigabytes: float) -> None:
     """Limit this process's memory on its GPU; more raises an out-of-memory error, as on a smaller GPU."""
+    configure_gpu()
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, gigabytes * 1e9 / total))
 
 
-def disable_tf32() -> None:
-    """Turn off TF32 in cuDNN's convolutions, so that fp32 is computed in fp32, as in matrix products.
+def configure_gpu() -> None:
+    """Compute fp32 in fp32, and let segments of GPU memory grow; called before this process uses its GPU.
 
-    By default they round to TF32, which has a mantissa of ten bits.
+    By default cuDNN's convolutions round to TF32, which has a mantissa of ten bits, and torch's allocator takes memory
+    in pieces of fixed size, whose gaps a batch of another shape cannot use. A user's own allocator settings stay.
     """
     torch.backends.cudnn.allow_tf32 = False
+    if not _ALLOCATOR_SETTINGS & os.environ.keys():
+        os.environ[min(_ALLOCATOR_SETTINGS)] = "expandable_segments:True"
 
 
 def device_name(device: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from framekiln.contract import Placement, Stage
 from framekiln.contract.array_cache import ArrayCache
 from framekiln.contract.errors import OWN_CODE, SetupError, WeightsError
-from framekiln.device import clock_of, disable_tf32, is_out_of_memory, limit_memory, release_memory, wait
+from framekiln.device import clock_of, configure_gpu, is_out_of_memory, limit_memory, release_memory, wait
 from framekiln.device.failures import message_of
 from framekiln.planning.step import Step
 from framekiln.weights.checksums import cache_root
@@ -35,7 +35,7 @@ def set_up_stage(
 ) -> None:
     """Set up the stage of a step with a name; see `set_up`."""
     if placement.device != "cpu":
-        disable_tf32()
+        configure_gpu()
     if placement.compile:  # torch's own folder for compiled code is a temporary one, which a container loses
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / "compiled"))
     paths = {  # the driver's where this node has it too, else this node's file of the same name and hash

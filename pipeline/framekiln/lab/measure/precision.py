@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from framekiln.device import torch
+from framekiln.device import summed, torch
 
 FP32 = "fp32"
 PRECISIONS = (
     FP32,
     "tf32",
     "fp16",
+    "fp16-sums",
     "bf16",
     "fp16-autocast",
     "bf16-autocast",
@@ -25,8 +26,8 @@ PRECISIONS = (
     "int8-static",
     "int8-torch",
 )
-"""fp16 and bf16 cast weights and inputs. int8-dynamic and int8-static are torchao's; int8-torch is `quantize_dynamic`,
-deprecated, and for CPUs only."""
+"""fp16 and bf16 cast weights and inputs; fp16-sums also sums matrix products up in fp16. int8-dynamic and int8-static
+are torchao's; int8-torch is `quantize_dynamic`, deprecated, and for CPUs only."""
 
 
 _PLAIN = (FP32, "tf32", "fp16", "bf16")
@@ -40,13 +41,15 @@ class UnsupportedError(Exception):
 
 def dtype_of(precision: str) -> torch.dtype:
     """Return the type of a cell's weights and floating inputs."""
-    return {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
+    return {"fp16": torch.float16, "fp16-sums": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
 
 
 def check(precision: str, device: str) -> None:
     """Check that a precision exists on a device. Raises UnsupportedError if it does not."""
     if precision == "tf32" and device == "cpu":
         raise UnsupportedError("TF32 is a format of NVIDIA GPUs")
+    if precision == "fp16-sums" and device == "cpu":
+        raise UnsupportedError("sums in fp16 are a setting of cuBLAS")
     if precision == "int8-torch" and device != "cpu":
         raise UnsupportedError("torch.ao's quantize_dynamic has no kernels for GPUs")
     if precision in ("int8-dynamic", "int8-static") and importlib.util.find_spec("torchao") is None:
@@ -78,13 +81,14 @@ def converted(module: Any, precision: str, calibrate: Callable[[Any], object]) -
 
 @contextmanager
 def arithmetic(precision: str, device: str) -> Iterator[None]:
-    """Set TF32 and autocast for a precision within this block."""
+    """Set TF32, sums in fp16 and autocast for a precision within this block."""
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     wanted = precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = wanted
     name = precision.removesuffix("-autocast")
     try:
-        with torch.autocast(torch.device(device).type, dtype_of(name), enabled=precision.endswith("-autocast")):
+        autocast = torch.autocast(torch.device(device).type, dtype_of(name), enabled=precision.endswith("-autocast"))
+        with autocast, summed(in_fp16=precision == "fp16-sums"):
             yield
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
