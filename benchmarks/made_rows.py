@@ -31,7 +31,7 @@ def rows_for(step: Step, sizes: Sequence[Size], masks: int = 1) -> pa.Table:
         sizes: of the photos, one each.
         masks: in each photo, for steps that read them.
     """
-    count, images = len(sizes), list(windows(sizes))
+    count, images = len(sizes), list(windows(sizes, with_a_face=step.name == "faces"))
     known = {
         "media_id": [f"{i}.jpg" for i in range(count)],
         "height": [size[0] for size in sizes],
@@ -61,13 +61,22 @@ def write_photos(folder: Path, count: int, size: Size = PHOTO, distinct: int | N
         (folder / f"{i:06}.jpg").hardlink_to(folder / f"{i % made:06}.jpg")
 
 
-def windows(sizes: Sequence[Size]) -> Iterator[Image]:
-    """Yield windows of a sample photo, enlarged."""
+def windows(sizes: Sequence[Size], *, with_a_face: bool = False) -> Iterator[Image]:
+    """Yield windows of a sample photo, enlarged; with a face, a portrait covers the left part of each."""
     places = np.random.default_rng(0)
     for size in sizes:
         source = _enlarged(size)
         top, left = (places.integers(0, whole - part + 1) for whole, part in zip(source.shape[:2], size, strict=True))
-        yield source[top : top + size[0], left : left + size[1]]
+        window = source[top : top + size[0], left : left + size[1]]
+        yield np.hstack([portrait := _portrait(size), window[:, portrait.shape[1] :]]) if with_a_face else window
+
+
+@cache
+def _portrait(size: Size) -> Image:
+    source = cv2.cvtColor(cv2.imread(str(photos()["grace_hopper.jpg"])), cv2.COLOR_BGR2RGB)
+    factor = min(part / whole for part, whole in zip(size, source.shape[:2], strict=True))
+    portrait = cv2.resize(source, None, fx=factor, fy=factor, interpolation=cv2.INTER_AREA)
+    return np.asarray(np.pad(portrait, ((0, size[0] - portrait.shape[0]), (0, 0), (0, 0))), np.uint8)
 
 
 @cache
