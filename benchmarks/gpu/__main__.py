@@ -36,6 +36,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="small models, few rows, nothing compiled")
     parser.add_argument("--compile", action="store_true", help="with --small: compiled models too")
     parser.add_argument("--only", metavar="STEP,...", help="these steps, in their usual order")
+    parser.add_argument("--cases", metavar="WORD,...", help="only cases with one of these words in their titles")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for gpu.json")
     parser.add_argument("--work", type=Path, metavar="DIR", help="folder for files of the steps, kept for later calls")
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS", help="of all steps")
@@ -63,7 +64,11 @@ def main() -> None:
     steps = chosen(words.only)
     with _work_folder(words.work) as folder:
         options = GpuOptions(
-            folder=folder, device=words.device, small=words.small, compile=words.compile or not words.small
+            folder=folder,
+            device=words.device,
+            small=words.small,
+            compile=words.compile or not words.small,
+            words=tuple(words.cases.split(",")) if words.cases else (),
         )
         results: list[StepResult] = []
         for result in run_steps(steps, options, words.limit):

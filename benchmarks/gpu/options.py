@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from benchmarks.made_rows import PHOTO, Size
 from framekiln.device.nvml import handles, library
 from framekiln.planning.manifest import read_profile
 
+T = TypeVar("T")
 Record = Callable[..., None]
 """The type of `Results.record`: figures by name; `ok=False` is a failed check."""
 PROFILES = ("memory-constrained", "gpu-12gb", "high-throughput", "gpu-24gb", "gpu-80gb", "gpu-h200")
@@ -76,6 +77,11 @@ class GpuOptions:
     device: str = "cuda"
     small: bool = False  # small models, few rows, short timings
     compile: bool = True  # also compiled models
+    words: tuple[str, ...] = ()  # of the titles of cases that are measured; none for all
+
+    def wanted(self, cases: Mapping[str, T]) -> dict[str, T]:
+        """Return the cases, by title, that `words` choose."""
+        return {title: case for title, case in cases.items() if not self.words or any(w in title for w in self.words)}
 
     @property
     def seconds(self) -> float:

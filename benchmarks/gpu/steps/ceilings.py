@@ -179,7 +179,7 @@ def measure(options: GpuOptions, record: Record) -> None:
         for mode, searched in [*ways, *more]:
             alone = Alone(ceiling, options.device, mode, searched, options.seconds, options.threads)
             held[f"{name}, {mode}, {searched}"] = alone
-    for title, answer in measured(held, options.at_once):
+    for title, answer in measured(options.wanted(held), options.at_once):
         alone = held[title]
         case = {"model": title.split(", ")[0], "batch": alone.ceiling.batch, "compiled": alone.mode != "off"}
         case["cudnn_benchmark"] = alone.searched

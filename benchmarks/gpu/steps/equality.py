@@ -93,7 +93,7 @@ def measure(options: GpuOptions, record: Record) -> None:
             case = _case(stage, options)
             name = f"{stage}, {'/'.join(ways)}"
             held[name] = EqualityCase(step_of(case, options), case, options.device, ways, options.threads)
-    for name, differences in measured(held, options.at_once, methods=("compare",)):
+    for name, differences in measured(options.wanted(held), options.at_once, methods=("compare",)):
         stage = held[name].case.stage
         if isinstance(differences, MeasureError):
             record(stage=stage, ok=False, ways=held[name].ways, why=str(differences))

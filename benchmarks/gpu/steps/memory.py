@@ -82,5 +82,5 @@ def measure(options: GpuOptions, record: Record) -> None:
     for stage, rows in (_SMALL_ROWS if options.small else ROWS).items():
         case = Case(stage=stage, sizes=(), placement={"batch": rows, "compile": False})
         held[stage] = LimitedStage(step_of(case, options), rows, options.photo)
-    for stage, answer in measured(held, 1, methods=("measure",)):
+    for stage, answer in measured(options.wanted(held), 1, methods=("measure",)):
         record(stage=stage, **({"ok": False, "why": str(answer)} if isinstance(answer, MeasureError) else answer))

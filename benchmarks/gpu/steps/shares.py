@@ -183,7 +183,7 @@ def measure(options: GpuOptions, record: Record) -> None:
     """Record the rates of all cases, and their shares of the ceilings that were measured."""
     known = ceilings(options)
     held = {title: StageWork(step_of(case, options), case, options.seconds) for title, case in cases(options)}
-    for title, answer in measured(held, options.at_once):
+    for title, answer in measured(options.wanted(held), options.at_once):
         if isinstance(answer, MeasureError):
             record(case=title, ok=False, why=str(answer))
             continue

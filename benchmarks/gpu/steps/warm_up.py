@@ -52,7 +52,9 @@ def measure(options: GpuOptions, record: Record) -> None:
         environment = {"TORCHINDUCTOR_CACHE_DIR": folder}
         for cache in ("empty", "filled") if options.compile else ("none",):
             began = time.perf_counter()
-            for stage, answer in measured(held, options.at_once, methods=("measure",), environment=environment):
+            for stage, answer in measured(
+                options.wanted(held), options.at_once, methods=("measure",), environment=environment
+            ):
                 if isinstance(answer, MeasureError):
                     record(stage=stage, cache=cache, ok=False, why=str(answer))
                 else:
