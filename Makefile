@@ -16,7 +16,7 @@ SAMPLES := samples/media
 OUT := out/demo
 EXTRAS := dev,inpaint
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
-# The package index's torch has CUDA libraries of gigabytes. Without an NVIDIA GPU, the CPU build will do:
+# The package index's torch is a build for CUDA: 2.7 GB to download, 4.6 GB on disk. Without an NVIDIA GPU, the CPU build will do, of 0.2 GB:
 # make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX :=
 
@@ -55,7 +55,8 @@ $(SAMPLES)/.made: pipeline/framekiln/media/samples.py $(STAMP)
 demo: RUNS := runs the steps that need no large weights: half a minute to one, 2 MB in $(OUT)
 demo-full: RUNS := fetches up to 1.0 GB of weights, and runs every step on 228 frames: 11 s a frame without a GPU
 demo-about:
-	@test -e $(STAMP) || echo "First, about 150 packages: 3.2 GB in $(VENV), 3 minutes and the time to download them."
+	@test -e $(STAMP) || echo "First, about 150 packages: $(if $(TORCH_INDEX),3.2,7.1) GB in $(VENV), 3 minutes and the time to download them."
+	@test -e $(STAMP) -o -n "$(TORCH_INDEX)" || echo "4.6 GB of it are torch for NVIDIA GPUs. Without one: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu"
 	@echo "This makes six sample files (1 MB) and $(RUNS)."
 	@echo "Measured on two shared cores of an AMD EPYC. It may be stopped at any time; the same command continues."
 

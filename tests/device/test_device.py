@@ -180,6 +180,14 @@ def test_sums_in_fp16_are_those_of_models_that_ask_for_them(precision, expected)
     assert batches(torch.zeros(1)).item() == expected and not matmul.allow_fp16_accumulation
 
 
+@pytest.mark.parametrize(("capability", "expected"), [((7, 5), "float16"), ((8, 0), "bfloat16"), ((12, 0), "bfloat16")])
+def test_a_gpu_without_bf16_gets_fp16(monkeypatch, capability, expected):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert str(dtype_of(Placement(precision="auto", device="cuda"))) == f"torch.{expected}"
+    assert str(dtype_of(Placement(precision="bf16", device="cuda"))) == "torch.bfloat16"
+
+
 def test_importing_it_loads_no_torch():
     heavy = "{'torch', 'transformers', 'tokenizers'}"
     code = f"import sys, framekiln.device, framekiln_stages.categorize.stage; print({heavy} & set(sys.modules))"

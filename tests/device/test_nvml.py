@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from framekiln.device import Meter, nvml
+from framekiln.device.machine_facts import Gpu, read_machine
 from framekiln.planning.processes import resources
 from framekiln.profiling.node_metrics import GpuMetrics, NodeMetrics
 
@@ -25,6 +26,12 @@ CALLED = (
     "nvmlDeviceGetPowerUsage",
     "nvmlDeviceGetTemperature",
     "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetCudaComputeCapability",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetMaxMigDeviceCount",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlSystemGetCudaDriverVersion_v2",
+    "nvmlSystemGetDriverVersion",
     "NVML_TEMPERATURE_GPU",
 )
 """The functions that Framekiln calls."""
@@ -38,7 +45,9 @@ class Driver:
         self.nvmlDeviceGetHandleByIndex = lambda i: i
         self.nvmlDeviceGetName = lambda handle: name
         self.nvmlDeviceGetUUID = lambda handle: f"GPU-{handle}"
-        self.nvmlDeviceGetMemoryInfo = lambda handle: SimpleNamespace(used=3e9, total=16e9)
+        self.nvmlDeviceGetMemoryInfo = lambda handle: SimpleNamespace(used=3e9, free=13e9, total=16e9)
+        self.nvmlSystemGetDriverVersion = lambda: b"570.86.15"
+        self.nvmlSystemGetCudaDriverVersion_v2 = lambda: 12080
 
 
 @pytest.fixture
@@ -93,3 +102,27 @@ def test_memory_of_cards_is_known_by_their_uuid(driver):
     meter = Meter("cuda")
     meter.begin()
     assert meter._before == {"0": 3.0, "1": 3.0}
+
+
+def test_a_machine_is_read_also_where_a_driver_does_not_answer_all_questions(driver):
+    driver()
+    machine = read_machine()
+    card = Gpu(name="NVIDIA GeForce RTX 5080", uuid="GPU-1", total_gb=16.0, free_gb=13.0)
+    assert machine.gpus[1] == card and (machine.driver, machine.driver_cuda) == ("570.86.15", (12, 8))
+
+
+def test_parts_of_a_gpu_that_mig_made_have_memory_of_their_own(driver, monkeypatch):
+    driver()
+    mig = {
+        "nvmlDeviceGetCount": lambda: 1,
+        "nvmlDeviceGetCudaComputeCapability": lambda handle: (9, 0),
+        "nvmlDeviceGetMigMode": lambda handle: [1, 1],
+        "nvmlDeviceGetMaxMigDeviceCount": lambda handle: 7,
+        "nvmlDeviceGetMigDeviceHandleByIndex": lambda handle, i: {2: "part"}[i],
+        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(free=4e9, total=5e9 if handle == "part" else 40e9),
+    }
+    for name, answer in mig.items():
+        monkeypatch.setattr(sys.modules["pynvml"], name, answer, raising=False)
+    (gpu,) = read_machine().gpus
+    assert (gpu.total_gb, gpu.capability) == (40.0, (9, 0))
+    assert [(part.uuid, part.total_gb) for part in gpu.parts] == [("GPU-part", 5.0)]

@@ -37,6 +37,14 @@ static inline int64_t now_ns(void) {
 
 static inline int64_t card_bytes(void) { return (int64_t)(setting("REHEARSAL_GIB", 16) * 1073741824.0); }
 
+/* The card's capability, as 89 for 8.9; the newest CUDA that the driver supports, as 12080 for 12.8. */
+static inline int tenfold(const char *name, double otherwise) { return (int)(10 * setting(name, otherwise) + 0.5); }
+static inline int capability(void) { return tenfold("REHEARSAL_CAPABILITY", 9); }
+static inline int cuda_version(void) {
+    int version = tenfold("REHEARSAL_CUDA", 13);
+    return 1000 * (version / 10) + 10 * (version % 10);
+}
+
 static inline Books *books(void) {
     static Books *found;
     if (!found) {

@@ -27,9 +27,16 @@ int nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(int code) { return code == NOT_SUPPORTED ? "Not Supported" : "Error"; }
 
 int nvmlSystemGetDriverVersion(char *text, unsigned length) {
-    snprintf(text, length, "rehearsal");
+    const char *version = getenv("REHEARSAL_DRIVER");
+    snprintf(text, length, "%s", version ? version : "580.00");
     return SUCCESS;
 }
+
+int nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    *version = cuda_version();
+    return SUCCESS;
+}
+int nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
     *count = 1;
@@ -47,6 +54,12 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) { return nvmlDevi
 int nvmlDeviceGetName(void *handle, char *text, unsigned length) {
     const char *name = getenv("REHEARSAL_NAME");
     snprintf(text, length, "%s", name ? name : "Rehearsal Card");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetCudaComputeCapability(void *handle, int *major, int *minor) {
+    *major = capability() / 10;
+    *minor = capability() % 10;
     return SUCCESS;
 }
 
@@ -115,6 +128,5 @@ int nvmlDeviceGetComputeRunningProcesses(void *handle, unsigned *count, void *fo
 }
 int nvmlDeviceGetNvLinkRemoteDeviceType(void) { return NOT_SUPPORTED; }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(void) { return NOT_SUPPORTED; }
-int nvmlSystemGetCudaDriverVersion_v2(void) { return NOT_SUPPORTED; }
 int nvmlDeviceGetGpuFabricInfoV(void) { return NOT_SUPPORTED; }
 int nvmlDeviceGetGpuFabricInfo(void) { return NOT_SUPPORTED; }

@@ -103,7 +103,7 @@ API cudaGetDevice(int *device) {
 }
 
 API cudaDriverGetVersion(int *version) {
-    *version = 13000;
+    *version = cuda_version();
     return SUCCESS;
 }
 
@@ -115,7 +115,8 @@ API cudaGetDeviceProperties(cudaDeviceProp *known, int) {
     snprintf(known->name, sizeof known->name, "%s", name ? name : "Rehearsal Card");
     memcpy(known->uuid.bytes, "\x12\x34\x56\x78\x9a\xbc\xde\xf0\x12\x34\x56\x78\x9a\xbc\xde\xf0", 16);
     known->totalGlobalMem = card_bytes();
-    known->major = 9;
+    known->major = capability() / 10;
+    known->minor = capability() % 10;
     known->multiProcessorCount = 84;
     known->warpSize = 32;
     known->maxThreadsPerBlock = known->maxThreadsDim[0] = known->maxThreadsDim[1] = 1024;

@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+import torch
 
 from tests.rehearsal.build import HERE, build, types
 
@@ -47,6 +48,21 @@ def test_a_gpu_is_found_and_read_through_the_drivers_library(driver):
     assert used == {"12345678-9abc-def0-1234-56789abcdef0": pytest.approx(0.3)}
     assert gpu["total_gb"] == pytest.approx(8.589934592) and gpu["memory_gb"] == pytest.approx(0.3)
     assert gpu["power_w"] == pytest.approx(40.0) and gpu["temperature_c"] == 45 and gpu["use_percent"] == 0
+
+
+@pytest.mark.heavy
+def test_a_plan_names_the_gpu_that_it_leaves_unused_and_what_keeps_torch_from_it(driver):
+    def plan(*words):
+        command = [sys.executable, "-m", "framekiln", "plan", *words]
+        environment = driver | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+    unused = plan()
+    assert unused.returncode == 0 and "NVIDIA Toy" in unused.stdout and "memory-constrained" in unused.stdout
+    refused = plan("--profile", "memory-constrained")
+    code = "FK-GPU-TORCH" if torch.version.cuda is None else "FK-GPU-UNUSABLE"
+    assert refused.returncode == 3 and f"[{code}]" in refused.stderr
+    assert f"[{code}]" not in plan("--profile", "memory-constrained", "--device", "cpu").stderr
 
 
 def test_cudnn_is_turned_off_where_torch_is_loaded(tmp_path):

@@ -13,6 +13,7 @@ from framekiln.contract.errors import SetupError, WeightsError
 from framekiln.contract.placement import Placement
 from framekiln.device import Batches, CallScheduler
 from framekiln.output.object_store import Store
+from framekiln.runtime import stage_setup
 from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.stage_setup import set_up, set_up_stage
 from framekiln.runtime.step_results import PacketCaller
@@ -33,6 +34,17 @@ def test_a_file_that_was_replaced_is_refused(tmp_path, monkeypatch):
     with pytest.raises(WeightsError) as error:
         set_up_stage(Checksum(), "crc", {"net": path}, Placement(), {"net": entry})
     assert error.value.code == "FK-WEIGHTS-REPLACED"
+
+
+def test_a_node_whose_torch_cannot_use_its_gpu_stops_the_run(monkeypatch):
+    def refuse(gigabytes):
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    monkeypatch.setattr(stage_setup, "limit_memory", refuse)
+    step = plan({"ten": toy("Meeting")}, missing_weights="dummy").first[0].placed(device="cuda", vram_gb=1.0)
+    with pytest.raises(SetupError) as error:
+        stage_setup.share_gpu([step])
+    assert error.value.code == "FK-GPU-UNUSABLE"
 
 
 @pytest.mark.parametrize(("learned", "expected"), [({}, 8), ({"items": 2}, 2)])

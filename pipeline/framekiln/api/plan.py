@@ -11,10 +11,10 @@ from typing_extensions import Unpack
 from framekiln.api import html
 from framekiln.api.options import Input, Manifest, Options, Place, Settings, Steps, shows
 from framekiln.api.request import make_request
-from framekiln.contract.errors import ResourceError, UserError, WeightsError
+from framekiln.contract.errors import UserError, WeightsError
 from framekiln.job import Job
+from framekiln.planning.gpu.machine import examine
 from framekiln.planning.plan import Plan, idle_cap, make_plan
-from framekiln.planning.processes.placement import check_capacity
 from framekiln.planning.processes.resources import Node, this_machine
 from framekiln.reporting.plan_facts import plan_facts
 from framekiln.reporting.terminal.console import Terminal, printed
@@ -31,7 +31,7 @@ class RunPlan:
     """Steps in the order they run, each with its place, and the work that is left."""
 
     planned: Plan
-    note: str = ""  # on an option that has no effect, and on the engine
+    notes: Sequence[str] = ()  # on this machine's GPUs, an option that has no effect, and the engine
     work: tuple[Changes, Sequence[Outlook]] | None = None  # None without an input or an output
     refusal: UserError | None = None  # why these machines cannot run it, or not yet
     costs: "Costs | None" = None  # of the work that is left; None without an input or an output
@@ -66,8 +66,7 @@ class RunPlan:
 
         With a price of the machine, in any currency, costs have `money` beside `hours`.
         """
-        notes = [self.note] if self.note else []
-        facts = plan_facts(self.planned, notes=notes, work=self.work, refusal=self.refusal)
+        facts = plan_facts(self.planned, notes=self.notes, work=self.work, refusal=self.refusal)
         facts["costs"] = self.costs and self.costs.to_dict(price_per_hour)
         plain: dict[str, Any] = json.loads(json.dumps(facts))
         return plain
@@ -78,7 +77,7 @@ class RunPlan:
 
     def print_on(self, console: Terminal, price_per_hour: float | None = None) -> None:
         """Print the plan, the work that is left, and what it costs."""
-        print_whole_plan(console, self.planned, self.note, self.work)
+        print_whole_plan(console, self.planned, self.notes, self.work)
         self.print_costs(console, price_per_hour)
 
     def print_costs(self, console: Terminal, price_per_hour: float | None = None) -> None:
@@ -153,11 +152,7 @@ def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None, *
 
 def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str], None], like: str | None) -> RunPlan:
     planned = make_plan(request.pipeline, request.profile, request.options, nodes, check_weights=False, check_fit=False)
-    refusal: UserError | None = _lacking_weights(planned, request)
-    try:
-        check_capacity(planned.waves, planned.second, nodes)
-    except ResourceError as error:
-        refusal = error
+    verdict = examine(planned, request.options, nodes, here=request.address is None)
     engine, why, work, costs = "ray", "", None, None
     if request.input and request.output:
         from framekiln.api.costs import read_costs  # with scipy, which a run does not need
@@ -170,9 +165,9 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         planned = replace(planned, limits="")
     return RunPlan(
         planned=planned,
-        note=" ".join(filter(None, (idle_cap(planned, request.options), why))),
+        notes=tuple(filter(None, (*verdict.notes, idle_cap(planned, request.options), why))),
         work=work,
-        refusal=refusal,
+        refusal=verdict.refusal or _lacking_weights(planned, request),
         costs=costs,
     )
 

@@ -20,6 +20,8 @@ from framekiln.device.lazy import torch
 M = TypeVar("M", bound="torch.nn.Module")
 SEED = 0
 _ALLOCATOR_SETTINGS = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
+BF16_CAPABILITY = (8, 0)
+"""The first with arithmetic in bf16 (Ampere); older GPUs emulate it, and have fp16."""
 Call = Callable[[], Any]
 
 
@@ -29,11 +31,13 @@ def dtype_of(placement: Placement, best: str = "bf16") -> torch.dtype:
     Args:
         placement: its `precision` decides. auto: `best` on a GPU, which is several times as fast, and
             float32 on the CPU, since few CPUs have 16-bit arithmetic. Others: that type.
-        best: the 16-bit type that suits the model.
+        best: the 16-bit type that suits the model. A GPU without bf16 gets fp16.
     """
     name: str = placement.precision
     if name == "auto":
         name = "fp32" if placement.device == "cpu" else best
+        if name == "bf16" and torch.cuda.is_available() and torch.cuda.get_device_capability() < BF16_CAPABILITY:
+            name = "fp16"
     return {"fp32": torch.float32, "bf16": torch.bfloat16}.get(name, torch.float16)
 
 

@@ -23,6 +23,15 @@ def library() -> Any:
     return None
 
 
+def silence() -> str:
+    """Return NVML's own words on why it does not respond; empty if it does."""
+    try:
+        importlib.import_module("pynvml").nvmlInit()
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
 def handles(nvml: Any, visible: str | None = None) -> list[Any]:
     """Return the handle of each GPU, in the driver's order; none where `nvml` is None.
 

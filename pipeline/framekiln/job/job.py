@@ -25,6 +25,7 @@ from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_may_become_output
 from framekiln.output.unit_table import write_units
 from framekiln.planning.condition import RowSets
+from framekiln.planning.gpu.machine import examine
 from framekiln.planning.plan import NO_SETS, Plan, idle_cap, make_plan
 from framekiln.planning.processes.resources import ROOMY, Node, this_machine
 from framekiln.planning.processes.waves import leave_finished
@@ -142,12 +143,12 @@ class Job:
         return stack.enter_context(session(self._request.address, self._on_wait))
 
     def _prepare(self, nodes: Sequence[Node], stack: ExitStack) -> tuple[Plan, Lease]:
-        """Return the plan and the lease of the output, which opens `store` for this run."""
-        request, plan = self._request, self._make_plan(nodes, True)
-        profilers = request.profilers.check(plan, self.store, here=request.address is None)
-        for note in (idle_cap(plan, request.options), profilers):
-            if note:
-                self._on_wait(note)
+        """Return the plan, which fits the machines, and the lease of the output, which opens `store` for this run."""
+        request, plan, here = self._request, self._make_plan(nodes, True), self._request.address is None
+        notes = examine(plan, request.options, nodes, here=here).accepted()
+        profilers = request.profilers.check(plan, self.store, here=here)
+        for note in filter(None, (*notes, idle_cap(plan, request.options), profilers)):
+            self._on_wait(note)
         self.store.prepare()
         refuse_foreign(self.store, self._list_owners(plan))
         lease = stack.enter_context(Lease(self.store, request.shard, on_wait=self._on_wait))
@@ -158,7 +159,7 @@ class Job:
         self, nodes: Sequence[Node], checks: bool, sets: RowSets = NO_SETS, steps: Sequence[str] = ()
     ) -> Plan:
         """Return the plan of the request with sets of rows; of some steps and what they read, or of all."""
-        request, checked = self._request, {"check_weights": checks, "check_fit": checks}
+        request, checked = self._request, {"check_weights": checks, "check_fit": False}
         options = replace(request.options, stages=tuple(steps)) if steps else request.options
         plan = make_plan(request.pipeline, request.profile, options, nodes, sets=sets, refuse_idle=not steps, **checked)
         return self._drop_dataset_steps(plan)
@@ -191,11 +192,10 @@ class Job:
         tables = [Tables(each, plan, self.store) for each in plan.second]
         why = f"First {', '.join(each.name for each in plan.steps)}, which decide what {step.name} computes."
         work = self._look(plan, nodes, files, tables, first=why)
-        if not work.left:
-            return True
-        with self._open(work, lease, stack) as passes:
-            passes.first()
-            passes.write_tables(tables, unit_rows(plan, Ledger(self.store), work.units, work.wanted))
+        if work.left:
+            with self._open(work, lease, stack) as passes:
+                passes.first()
+                passes.write_tables(tables, unit_rows(plan, Ledger(self.store), work.units, work.wanted))
         return True
 
     @contextmanager

@@ -1,6 +1,7 @@
 """The set-up of stages in a process: weights where this node has them, and a share of its GPU's memory."""
 
 import os
+import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -78,7 +79,17 @@ def _explain_error(error: BaseException, name: str, placement: Placement) -> Set
 
 
 def share_gpu(steps: Sequence[Step]) -> None:
-    """Limit this process to the GPU memory that its steps may allocate, if all of them state it."""
+    """Limit this process to the GPU memory that its steps may allocate, if all of them state it.
+
+    Raises SetupError: torch cannot use the GPU of this node.
+    """
     shares = [step.placement.vram_gb for step in steps if step.placement.device == "cuda"]
     if shares and all(shares):
-        limit_memory(sum(shares))
+        try:
+            limit_memory(sum(shares))
+        except OWN_CODE as error:
+            raise SetupError(
+                f"torch cannot use the GPU of {platform.node()}: {type(error).__name__}: {message_of(error)}. "
+                "`framekiln plan` with the same profile there tells why.",
+                code="FK-GPU-UNUSABLE",
+            ) from error

@@ -16,8 +16,9 @@ from framekiln.cli.options import Quiet, StepArguments, read_request
 from framekiln.device.cores import usable_cores
 from framekiln.planning.gpu import calibration_file
 from framekiln.planning.gpu.calibration_file import StepFigures
+from framekiln.planning.gpu.machine import examine
 from framekiln.planning.plan import make_plan
-from framekiln.planning.processes.resources import this_machine
+from framekiln.planning.processes.resources import ROOMY, this_machine
 from framekiln.planning.sample import Sample
 from framekiln.reporting.kit.texts import Column, TextTable, words
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
@@ -56,14 +57,12 @@ def calibrate(
     request.require("input")
     here = [this_machine()]
     plan = make_plan(request.pipeline, request.profile, request.options, here, check_fit=False, calibrated=False)
-    steps = measurable(plan, request.options.stages)
     console = RunConsole(quiet=quiet)
-    print_absent(console, plan)
-    load, cores = os.getloadavg()[0], usable_cores()
-    if load > _BUSY * cores:
-        note = f"Other work runs on this machine (load {load:.1f}, cores {cores}): rates will be too low and uneven."
+    for note in examine(plan, request.options, [ROOMY], here=True).accepted():
         print_line(console, note)
-
+    steps = measurable(plan, request.options.stages)
+    print_absent(console, plan)
+    _warn_of_load(console)
     watch = partial(print_line, console), partial(_show, console, save)
     with interruptible(f"Interrupted. Steps that were measured so far are kept in {save}."):
         result = measured(plan, request.inputs, steps, Limits(most_batch=most_batch), rows, *watch)
@@ -71,6 +70,13 @@ def calibrate(
     size = result.gpu_vram_gb
     memory = f", {size:.1f} GB, each process takes {result.context_gb:.2f} GB of it" if size else ""
     print_line(console, f"{result.device}{memory}. Calibration: {path}")
+
+
+def _warn_of_load(console: Console) -> None:
+    load, cores = os.getloadavg()[0], usable_cores()
+    if load > _BUSY * cores:
+        note = f"Other work runs on this machine (load {load:.1f}, cores {cores}): rates will be too low and uneven."
+        print_line(console, note)
 
 
 def _show(console: Console, folder: Path, result: StepMeasurement, so_far: calibration_file.Calibration | None) -> None:

@@ -44,10 +44,12 @@ def print_plan(console: Console, plan: Plan) -> None:
     print_absent(console, plan)
 
 
-def print_whole_plan(console: Console, plan: Plan, note: str, work: tuple[Changes, Sequence[Outlook]] | None) -> None:
-    """Print a plan, a note on its options, and the work that is left."""
+def print_whole_plan(
+    console: Console, plan: Plan, notes: Sequence[str], work: tuple[Changes, Sequence[Outlook]] | None
+) -> None:
+    """Print a plan, notes on its options and the machine, and the work that is left."""
     print_plan(console, plan)
-    if note:
+    for note in notes:
         print_line(console, note)
     if work:
         print_outlook(console, *work)

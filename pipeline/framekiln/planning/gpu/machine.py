@@ -1,0 +1,271 @@
+"""The judgement of this machine before a run: whether torch can use its GPUs, and what the plan asks of them.
+
+Each problem is one sentence with the command that mends it. Those with a code stop a run; with the others it goes on,
+slower or with smaller batches. Machines of a cluster are judged by their own workers.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from framekiln.contract.errors import ResourceError
+from framekiln.device.machine_facts import (
+    Gpu,
+    MachineFacts,
+    TorchBuild,
+    missing_build_tools,
+    read_machine,
+    read_torch,
+)
+from framekiln.device.model import BF16_CAPABILITY
+from framekiln.planning.manifest import ProfileFile, profile_names, read_profile
+from framekiln.planning.plan import Plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.placement import check_capacity
+from framekiln.planning.processes.resources import Node
+
+_DRIVERS = {12: 525, 13: 580}  # the first of each CUDA: NVIDIA's "CUDA compatibility", minor versions
+_NEWEST = max(_DRIVERS.values())
+_LEGACY, _LEGACY_CUDA = "cu126", 12  # torch for GPUs from Maxwell to Hopper, drivers from 525 (pytorch#190355)
+_LEGACY_CAPABILITIES = (5, 0), (9, 0)
+_USABLE = 0.9  # of a GPU's memory, as `GpuSettings` has it; the display and fragmentation take the rest
+_LEAST_GB = 3.0  # with less, no shipped profile's models find room: weights 1.9 GB, context 0.4 GB, one packet 0.4 GB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a plan asks of each GPU."""
+
+    gb: float  # that its processes may take at one time
+    compiled: tuple[str, ...] = ()  # steps that torch compiles
+    bf16: tuple[str, ...] = ()  # steps that ask for it by name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A problem of the machine, in a sentence."""
+
+    text: str
+    code: str = ""  # of the error; empty where a run goes on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What is said of a plan on these machines."""
+
+    refusal: ResourceError | None
+    notes: tuple[str, ...]
+
+    def accepted(self) -> tuple[str, ...]:
+        """Return the notes. Raises ResourceError: a run is refused."""
+        if self.refusal is not None:
+            raise self.refusal
+        return self.notes
+
+
+def examine(plan: Plan, options: PlanOptions, nodes: Sequence[Node], *, here: bool) -> Verdict:
+    """Judge the machines of a plan: this one's GPUs where it runs `here`, and whether all workers find a place."""
+    findings = _find_problems(plan, options) if here else []
+    refusals = [ResourceError(one.text, code=one.code) for one in findings if one.code]
+    notes = tuple(one.text for one in findings if not one.code)
+    if not refusals:
+        try:
+            check_capacity(plan.waves, plan.second, nodes)
+        except ResourceError as error:
+            refusals.append(error)
+    return Verdict(refusal=next(iter(refusals), None), notes=notes)
+
+
+def _find_problems(plan: Plan, options: PlanOptions) -> list[Finding]:
+    machine, needs = read_machine(), needs_of(plan)
+    if needs is not None:
+        torch = read_torch() if machine.seen else None
+        return judge(machine, torch, missing_build_tools() if needs.compiled else (), needs)
+    if options.device == "cpu":
+        return []
+    profiles = {name: read_profile(name) for name in profile_names()}
+    return judge_unused(machine, {*plan.absent, *(step.name for step in plan.steps)}, profiles)
+
+
+def needs_of(plan: Plan) -> Needs | None:
+    """Return what a plan asks of each GPU; None if no step runs on one."""
+    steps = [step for step in plan.steps if step.placement.device != "cpu"]
+    if not steps:
+        return None
+    together = [sum(step.placement.vram_gb for step in wave.own) for wave in plan.waves]
+    alone = [step.placement.vram_gb for step in plan.second]
+    return Needs(
+        gb=max((*together, *alone)),
+        compiled=tuple(step.name for step in steps if step.placement.compile),
+        bf16=tuple(step.name for step in steps if step.placement.precision == "bf16"),
+    )
+
+
+def judge(machine: MachineFacts, torch: TorchBuild | None, missing: Sequence[str], needs: Needs) -> list[Finding]:
+    """Return the problems of a machine for a plan with steps on a GPU, the first to mend first.
+
+    `missing` are the tools that Triton lacks; `torch` is None where no GPU is seen.
+    """
+    if machine.silence:
+        return [Finding(text=_explain_silence(machine.silence), code="FK-GPU-DRIVER")]
+    if machine.gpus and not machine.seen:
+        return [_explain_hidden(machine)]
+    if torch is None:
+        return []
+    found = [
+        _judge_torch(machine, torch),
+        *map(_judge_parts, machine.seen),
+        _judge_memory(machine.seen, needs),
+        _judge_build_tools(missing, needs.compiled),
+        _judge_bf16(machine.seen, needs.bf16),
+    ]
+    return [finding for finding in found if finding is not None]
+
+
+def judge_unused(machine: MachineFacts, steps: set[str], profiles: Mapping[str, ProfileFile]) -> list[Finding]:
+    """Return a line on a GPU that no step uses, and the shipped profile for it; none where no step could."""
+    if machine.silence:
+        return [Finding(text=f"{_explain_silence(machine.silence)[:-1]}; until then nothing uses it.")]
+    gpus = [gpu for gpu in machine.seen if gpu.total_gb >= _LEAST_GB]
+    if not gpus:
+        return []
+    smallest = min(gpus, key=lambda gpu: gpu.total_gb)
+    name = fitting_profile(smallest.total_gb, profiles)
+    if not any(profiles[name].steps.get(step, {}).get("device") == "cuda" for step in steps):
+        return []
+    use = f"`--profile {name}`"
+    if (profiles[name].gpu_vram_gb or 0.0) > _USABLE * smallest.total_gb:
+        use = f"`--profile {name} --vram-cap {_USABLE * smallest.total_gb:.1f}`"
+    return [Finding(text=f"{_name(smallest)} is here and unused: {use} is for it.")]
+
+
+def fitting_profile(gigabytes: float, profiles: Mapping[str, ProfileFile]) -> str:
+    """Return the largest profile whose limit fits nine tenths of a GPU; the smallest of all where none does."""
+    limits = sorted((profile.gpu_vram_gb, name) for name, profile in profiles.items() if profile.gpu_vram_gb)
+    fitting = [name for limit, name in limits if limit <= _USABLE * gigabytes]
+    return fitting[-1] if fitting else limits[0][1]
+
+
+def _judge_torch(machine: MachineFacts, torch: TorchBuild) -> Finding | None:
+    """Return why torch cannot use the GPUs: the first reason, which explains all that follows."""
+    if torch.cuda is None:
+        problem = f"torch {torch.version} is a build without CUDA, so nothing can use {machine.seen[0].name}"
+        return Finding(text=f"{problem}: `{_install(torch)}`.", code="FK-GPU-TORCH")
+    if machine.driver_cuda is not None and machine.driver_cuda[0] < _major(torch.cuda):
+        return _explain_old_driver(machine, torch, machine.driver_cuda)
+    for gpu in machine.seen:
+        if gpu.capability and torch.architectures and not _has_code(gpu.capability, torch.architectures):
+            mend = _install(torch, legacy=True) if _fits_legacy(gpu) else _install(torch).partition("==")[0]
+            problem = f"torch {torch.version} has no code for {gpu.name} (capability {_dotted(gpu.capability)})"
+            return Finding(text=f"{problem}: install one that has, by `{mend}`.", code="FK-GPU-TORCH")
+    if torch.error:
+        problem = f"torch cannot use {machine.seen[0].name} ({torch.error.rstrip('.')})"
+        return Finding(text=f"{problem}: restart the machine if `nvidia-smi` fails too.", code="FK-GPU-UNUSABLE")
+    return None
+
+
+def _explain_old_driver(machine: MachineFacts, torch: TorchBuild, newest: tuple[int, int]) -> Finding:
+    least = _DRIVERS.get(_major(torch.cuda or ""), _NEWEST)
+    both = f"is for CUDA up to {_dotted(newest)} and torch {torch.version} for {torch.cuda}"
+    mend = f"install a driver from {least} by `sudo apt-get install nvidia-driver-{least}-open` and restart"
+    if newest[0] == _LEGACY_CUDA and _fits_legacy(machine.seen[0]):
+        mend += f", or torch for this driver by `{_install(torch, legacy=True)}`"
+    return Finding(text=f"The driver {machine.driver} {both}: {mend}.", code="FK-GPU-DRIVER")
+
+
+def _install(torch: TorchBuild, *, legacy: bool = False) -> str:
+    """Return the command for another build of a version, which pip would take for installed."""
+    command = f"python -m pip uninstall -y torch && python -m pip install torch=={torch.version.partition('+')[0]}"
+    return f"{command} --index-url https://download.pytorch.org/whl/{_LEGACY}" if legacy else command
+
+
+def _judge_parts(gpu: Gpu) -> Finding | None:
+    """Return what MIG does to a GPU: without parts it cannot be used, and of several a process gets the first."""
+    if gpu.parts is None:
+        return None
+    if not gpu.parts:
+        text = f"MIG is on for {gpu.name} and has made no part of it: turn it off by `sudo nvidia-smi -mig 0`."
+        return Finding(text=text, code="FK-GPU-MIG")
+    part = gpu.parts[0]
+    problem = f"MIG divides {gpu.name}, and a process gets one part, of {part.total_gb:.1f} GB"
+    return Finding(text=f"{problem}: choose it by `export CUDA_VISIBLE_DEVICES={part.uuid}`.")
+
+
+def _judge_memory(gpus: Sequence[Gpu], needs: Needs) -> Finding | None:
+    """Return which GPU has less memory than the plan takes, because it is small or others hold some."""
+    gpu = min((part for gpu in gpus for part in (gpu.parts or (gpu,))[:1]), key=lambda gpu: gpu.free_gb)
+    if gpu.free_gb >= needs.gb:
+        return None
+    start, cap = f"The plan takes up to {needs.gb:.3g} GB of a GPU", f"`--vram-cap {_USABLE * gpu.free_gb:.1f}`"
+    if needs.gb > gpu.total_gb:
+        return Finding(text=f"{start} and {_name(gpu)} has less: take a smaller profile, or add {cap}.")
+    problem = f"{start}, and others hold {gpu.total_gb - gpu.free_gb:.1f} GB of {_name(gpu)}"
+    return Finding(text=f"{problem}: end them, which `nvidia-smi` lists, or add {cap}.")
+
+
+def _judge_bf16(gpus: Sequence[Gpu], steps: Sequence[str]) -> Finding | None:
+    old = next((gpu for gpu in gpus if (gpu.capability or BF16_CAPABILITY) < BF16_CAPABILITY), None)
+    if old is None or not steps:
+        return None
+    problem = f"{old.name} only emulates bf16, which {', '.join(steps)} ask for"
+    return Finding(text=f"{problem}: `{' '.join(f'--set {name}.precision=fp16' for name in steps)}`.")
+
+
+def _explain_silence(words: str) -> str:
+    problem = f"This machine has an NVIDIA GPU whose driver does not respond ({words.rstrip('.')})"
+    if "mismatch" in words:  # the driver was updated under a running kernel
+        return f"{problem}: restart it by `sudo reboot`."
+    install = f"install one by `sudo apt-get install nvidia-driver-{_NEWEST}-open` and restart"
+    return f"{problem}: {install}; start a container with `--gpus all`."
+
+
+def _explain_hidden(machine: MachineFacts) -> Finding:
+    text = (
+        f"CUDA_VISIBLE_DEVICES={machine.visible!r} hides {_name(machine.gpus[0])}, which steps of this plan use: "
+        "`unset CUDA_VISIBLE_DEVICES`, or take `--profile cpu-only`."
+    )
+    return Finding(text=text, code="FK-GPU-HIDDEN")
+
+
+def _judge_build_tools(missing: Sequence[str], steps: Sequence[str]) -> Finding | None:
+    if not (missing and steps):
+        return None
+    packages = {"gcc": "gcc", "Python.h": f"python{sys.version_info.major}.{sys.version_info.minor}-dev"}
+    wanted = [packages[name] for name in missing if name in packages]
+    mend = [f"sudo apt-get install {' '.join(wanted)}"] if wanted else []
+    mend += ["python -m pip install triton"] if "triton" in missing else []
+    lacks = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+    return Finding(text=f"{', '.join(steps)} will run uncompiled, thus slower, as {lacks}: `{' && '.join(mend)}`.")
+
+
+def _has_code(capability: tuple[int, int], architectures: Sequence[str]) -> bool:
+    """Return whether a build runs on a capability: by code of its major version, or by PTX of an older one.
+
+    >>> _has_code((8, 9), ["sm_80", "sm_120"]), _has_code((7, 0), ["sm_75"]), _has_code((12, 1), ["compute_120"])
+    (True, False, True)
+    """
+    for name in architectures:
+        kind, _, digits = name.partition("_")
+        number = int("".join(sign for sign in digits if sign.isdecimal()) or 0)
+        other = divmod(number, 10)
+        if other <= capability and (kind == "compute" or other[0] == capability[0]):
+            return True
+    return False
+
+
+def _fits_legacy(gpu: Gpu) -> bool:
+    least, most = _LEGACY_CAPABILITIES
+    return gpu.capability is not None and least <= gpu.capability <= most
+
+
+def _major(version: str) -> int:
+    first = version.partition(".")[0]
+    return int(first) if first.isdecimal() else 0
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))
+
+
+def _name(gpu: Gpu) -> str:
+    return f"{gpu.name} ({gpu.total_gb:.1f} GB)"
