@@ -165,6 +165,16 @@ class Blocks(torch.nn.Module):
         return tensor
 
 
+def test_a_block_of_two_steps_is_compiled_once():
+    plain = Blocks().eval().requires_grad_(False)
+    net = copy.deepcopy(plain)
+    for rows in (2, 4, 4):
+        batches = Batches(net, Placement(compile=True, batch=rows), regions=tuple(net.blocks))
+        batches.warm_up(numbers(1))
+        assert torch.allclose(batches(numbers(2)), plain(numbers(2)))
+    assert graphs() == 2
+
+
 def test_blocks_that_are_alike_share_a_graph_for_each_size():
     torch.manual_seed(0)
     plain = Blocks().eval().requires_grad_(False)

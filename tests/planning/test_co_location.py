@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from framekiln.cli.app import main
 from framekiln.planning.gpu.calibration_file import Calibration, Line, StepFigures, settings_of
-from framekiln.planning.gpu.co_location import GpuCapacity, measured, stated
+from framekiln.planning.gpu.co_location import IN_FLIGHT_GB, GpuCapacity, measured, stated
+from framekiln.planning.gpu.memory_needs import MemoryNeeds
 from framekiln.planning.gpu.packing import layout, layouts
 from framekiln.planning.manifest import ProfileFile, profile_names, read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
@@ -103,7 +104,18 @@ def taken(wave, context=CONTEXT):
 def test_a_shipped_profile_holds_all_models_with_their_contexts(name):
     result = shipped(name)
     assert len(result.waves) == 1 and taken(result.waves[0]) <= read_profile(name).gpu_vram_gb + 0.01
-    assert [reason.startswith("The GPU holds all its models together") for reason in result.reasons] == [True]
+    layout, memory = result.reasons
+    assert layout.startswith("The GPU holds all its models together") and memory.startswith("By arithmetic")
+
+
+def test_needs_by_arithmetic_are_weights_calls_packets_and_contexts():
+    capacity = GpuCapacity(limit_gb=14, context_gb=CONTEXT)
+    (wave,) = layout([[stated(step, 1, 1.0) for step in STEPS]], STEPS, capacity).waves
+    needs, counted = MemoryNeeds.of(wave, capacity), {s.name: s.stage.gpu_memory(s.placement) for s in STEPS}
+    once = [memory.weights_gb for name, memory in counted.items() if name != "instances"]  # it shares categorize's
+    assert needs.weights_gb == pytest.approx(sum(once)) and needs.contexts_gb == CONTEXT
+    assert needs.largest == "categorize" and needs.call_gb == counted["categorize"].call_gb
+    assert needs.packets_gb == pytest.approx(8 * IN_FLIGHT_GB)
 
 
 @pytest.mark.parametrize("cap", [3.0, 4.0, 6.0, 8.0, 12.0])

@@ -18,7 +18,7 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
 from framekiln.profiling.export.live_metrics import Scalars, check, points
-from framekiln.profiling.records import Reading, StepEvent
+from framekiln.profiling.records import SET_UP, Reading, StepEvent
 from framekiln.profiling.stats.live import WINDOW_SECONDS, averaged
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.reporting.terminal import progress
@@ -123,11 +123,12 @@ def test_one_error_is_no_errors():
     assert console.file.getvalue().endswith(", 1 error\n")
 
 
-def test_advice_is_given_once(figures):
+def test_advice_is_given_once_and_a_compiled_model_is_told(figures):
+    figures.add([StepEvent(kind=SET_UP, step="faces", worker="h:1", started=1.0, seconds=70.0)])
     step = SimpleNamespace(
         name="faces",
         keeps_model=True,
-        placement=SimpleNamespace(batch=8, workers=1),
+        placement=SimpleNamespace(batch=8, workers=1, compile=True),
         stage=SimpleNamespace(scope=None),
     )
     console = Console(file=io.StringIO(), width=80)
@@ -135,6 +136,7 @@ def test_advice_is_given_once(figures):
         shown.show(figures)
         shown.show(figures)
     assert console.file.getvalue().count("raise decode's workers in the profile") == 1
+    assert console.file.getvalue().count("faces is compiled, 1:10") == 1
 
 
 def test_scalars_are_what_the_terminal_shows(figures):

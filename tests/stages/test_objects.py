@@ -229,8 +229,12 @@ def test_points_from_a_file_start_in_their_frame(small, tmp_path):
     path.write_text("\n".join(json.dumps({"frame_index": None, **line}) for line in lines))
     frames = film()[:7]
     batch, source = rows(frames, step=2), Film(frames, step=2)
-    table = ready(prompts="points", prompt_file=str(path), size=512)(batch, source)["objects"]
+    stage = ready(prompts="points", prompt_file=str(path), size=512)
+    table = stage(batch, source)["objects"]
     assert source.read == ["frame_512"]
+    stage.chunk_sizes["frames"] = 3  # encoded at once
+    alike = stage.agreement(table, stage(batch, Film(frames, step=2))["objects"], "objects")
+    assert alike is not None and alike["mask_iou_min"] > 0.99
     found = list(zip(table["frame_index"].to_pylist(), table["object"].to_pylist(), strict=True))
     assert found == [(0, 0), (2, 0), (4, 0), (4, 1), (6, 0), (6, 1)]
     every = ready(prompts="points", prompt_file=str(path))(rows(frames[::2]), Film(frames[::2]))["objects"]

@@ -19,7 +19,7 @@ from framekiln.contract.columns import (
 )
 from framekiln.contract.drawing import Area, Drawing, Label, Legend
 from framekiln.contract.limits import Count, Limits, Natural, NonNegative, Positive, Proportion
-from framekiln.contract.placement import Placement
+from framekiln.contract.placement import GpuMemory, Placement
 from framekiln.contract.stage import Media, Scope, Stage, Table, Weights
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Area",
     "Count",
     "Drawing",
+    "GpuMemory",
     "Image",
     "Label",
     "Legend",

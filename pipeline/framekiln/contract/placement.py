@@ -15,6 +15,14 @@ WEIGHT_TYPES = ("fp32", "bf16", "fp16", "fp16-sums")
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuMemory:
+    """Memory of a stage's model on a GPU by arithmetic, uncompiled; stages count in 16 bits, as `auto` computes."""
+
+    weights_gb: float  # GB are 1e9 bytes
+    call_gb: float  # beside them, of its largest call, with the call's inputs
+
+
+@dataclass(frozen=True, kw_only=True)
 class Placement:
     """The way a stage runs. A stage declares its own; a profile and `--set` may replace each field by its name.
 

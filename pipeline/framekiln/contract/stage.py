@@ -18,7 +18,7 @@ import pyarrow as pa
 from framekiln.contract.array_cache import ArrayCache
 from framekiln.contract.drawing import Drawing
 from framekiln.contract.phases import ItemCounts, PhaseClock
-from framekiln.contract.placement import Placement
+from framekiln.contract.placement import GpuMemory, Placement
 
 T = TypeVar("T")
 Annotate = Callable[[str], AbstractContextManager[Any]]
@@ -193,6 +193,10 @@ class Stage(ABC):
         Raises:
             Exception: of any class. The batch is halved until one row is left, and that row becomes an error.
         """
+
+    def gpu_memory(self, placement: Placement) -> GpuMemory | None:  # noqa: ARG002
+        """Return what its model takes on a GPU with this placement, for `plan`; None where nobody counted it."""
+        return None
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:  # noqa: ARG002
         """Return what the report draws over a frame's thumbnail; None for nothing.

@@ -46,7 +46,8 @@ class Compiled:
 
         Args:
             function: rows must not depend on each other.
-            regions: the modules to compile, which are changed; without any, the function is compiled as a whole.
+            regions: the modules to compile, which are changed, unless they are compiled already; without any, the
+                function is compiled as a whole.
         """
         from torch import compile as compile_by_torch
 
@@ -57,7 +58,8 @@ class Compiled:
         guards = {"guard_filter_fn": lambda entries: [entry.guard_type != "GLOBAL_STATE" for entry in entries]}
         compiled = partial(compile_by_torch, dynamic=False, options=guards)
         for region in regions:  # not `Module.compile`, since all classes share one code object there
-            region.forward = compiled(region.forward)
+            if not hasattr(region.forward, "_torchdynamo_orig_callable"):  # of another step that shares the network
+                region.forward = compiled(region.forward)
         self._function, self._compiled = function, function if regions else compiled(function)
         self._sizes: dict[object, list[int]] = {}  # of compiled batches, ascending, by the shape of their rows
         self._is_lazy = True  # until the first warm-up

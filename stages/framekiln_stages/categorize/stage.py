@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract import Drawing, Image, Placement, Stage, Weights, columns, pixel_column, views
+from framekiln.contract import Drawing, GpuMemory, Image, Placement, Stage, Weights, columns, pixel_column, views
 from framekiln.contract.limits import Count, Limits, Natural
 from framekiln.device import dtype_of, normalized, prepare, torch
 from framekiln_stages.categorize import zero_shot
@@ -152,6 +152,11 @@ class Categorize(Stage):
     def weights(self) -> tuple[str, ...]:
         """The model and its tokenizer."""
         return (self.config.model, MODELS[self.config.model].tokenizer)
+
+    def gpu_memory(self, placement: Placement) -> GpuMemory:
+        """See `Stage`."""
+        chunk = placement.chunks.get("instances", INSTANCES)
+        return MODELS[self.config.model].memory(placement.batch if self.config.of == "frames" else chunk)
 
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Load the model, embed the categories, and free the text tower.

@@ -24,6 +24,7 @@ from framekiln_stages.nets.checkpoints import open_session
 Crops = NDArray[np.uint8]  # n 112 112 3
 Embeddings = NDArray[np.float32]  # n d
 Run = Callable[[Crops], NDArray[np.floating]]
+FACE_MB = 4.9  # of a call, of one crop, in fp16
 ROWS = 64  # crops per call: 3,396 faces/s of IResNet-50 on an H200 in fp32, 4,750 at 1,024; 1.9 against 19.5 GB
 
 
@@ -35,6 +36,7 @@ class Network:
     length: int  # of an embedding
     mean: tuple[float, float, float] = (127.5, 127.5, 127.5)  # of the levels, 0 to 255
     spread: tuple[float, float, float] = (127.5, 127.5, 127.5)
+    weights_mb: float = 0.0  # in fp16; 0 where nobody counted
     blocks: tuple[int, ...] | None = None  # of an IResNet's stages; empty for MobileFaceNet, None if unpublished
 
     @property
@@ -45,11 +47,17 @@ class Network:
 
 NETWORKS = {
     "mobilefacenet": Network(  # foamliu/MobileFaceNet, data_gen.py: ImageNet's mean and deviation
-        weights="mobilefacenet", length=128, mean=(123.675, 116.28, 103.53), spread=(58.395, 57.12, 57.375), blocks=()
+        weights="mobilefacenet",
+        length=128,
+        weights_mb=2.0,
+        mean=(123.675, 116.28, 103.53),
+        spread=(58.395, 57.12, 57.375),
+        blocks=(),
     ),
     # insightface, model_zoo/arcface_onnx.py, and recognition/arcface_torch/backbones/iresnet.py for the blocks
-    "arcface-r50": Network(weights="arcface_w600k_r50", length=512, blocks=(3, 4, 14, 3)),
-    "auraface": Network(weights="auraface", length=512, blocks=(3, 13, 30, 3)),  # the same reader, by its model card
+    "arcface-r50": Network(weights="arcface_w600k_r50", length=512, weights_mb=87.2, blocks=(3, 4, 14, 3)),
+    # the same reader, by its model card
+    "auraface": Network(weights="auraface", length=512, weights_mb=130.3, blocks=(3, 13, 30, 3)),
     # FaceRecognizerSF::feature
     "sface": Network(weights="sface_2021dec", length=128, mean=(0, 0, 0), spread=(1, 1, 1)),
 }

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract import Drawing, Image, Placement, Stage, Weights, annotates, field, views
+from framekiln.contract import Drawing, GpuMemory, Image, Placement, Stage, Weights, annotates, field, views
 from framekiln.contract.limits import Count, Natural, Proportion
 from framekiln_stages.faces.aligned_faces import Described, DeviceFaces, HostFaces
 from framekiln_stages.faces.alignment import (
@@ -25,7 +25,7 @@ from framekiln_stages.faces.alignment import (
     similarity_transforms,
 )
 from framekiln_stages.faces.detectors import DETECTORS, IMAGES_PER_CHUNK, build_detector
-from framekiln_stages.faces.recognizers import NETWORKS, ROWS, Recognizer
+from framekiln_stages.faces.recognizers import FACE_MB, NETWORKS, ROWS, Recognizer
 from framekiln_stages.nets.faces import scrfd
 from framekiln_stages.nets.faces.detections import FaceDetections
 from framekiln_stages.shared.device_images import DeviceImages
@@ -44,6 +44,7 @@ from framekiln_stages.shared.tables import (
 )
 
 LANDMARKS = ("right eye", "left eye", "nose", "right corner of the mouth", "left corner of the mouth")
+YUNET_BYTES = 44  # of a call, of a pixel of the detector's square input: 72 MB at 1280 px
 YUNET_SIDE, YUNET_SCORE, YUNET_SCORE_ALONE = 1280, 0.6, 0.85  # see Config
 
 
@@ -172,6 +173,16 @@ class Faces(PixelStage):
     def dummy_weights(self) -> bool:  # type: ignore[override]  # it depends on the settings here
         """False for SFace: its architecture is not published."""
         return NETWORKS[self.config.model].blocks is not None
+
+    def gpu_memory(self, placement: Placement) -> GpuMemory | None:
+        """See `Stage`: YuNet's part is in fp32."""
+        weights_mb = NETWORKS[self.config.model].weights_mb
+        if self.config.detector == "scrfd" or not weights_mb:
+            return None
+        pictures = YUNET_BYTES * (self.config.input_side or YUNET_SIDE) ** 2 * 1e-6
+        of_faces = FACE_MB * placement.chunks.get("faces", ROWS)
+        call_mb = max(pictures * placement.chunks.get("pictures", IMAGES_PER_CHUNK), of_faces)
+        return GpuMemory(weights_gb=weights_mb / 1e3, call_gb=call_mb / 1e3)
 
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Build both networks.

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract import Drawing, Image, Placement, Stage, Weights, field, views
+from framekiln.contract import Drawing, GpuMemory, Image, Placement, Stage, Weights, field, views
 from framekiln.contract.limits import Limits, Natural, NonNegative, Proportion
 from framekiln_stages.inpaint import crops as cropping
 from framekiln_stages.inpaint.crops import GRID, Crop, Framing, is_reduced
@@ -129,6 +129,12 @@ class Inpaint(Stage):
     def files(self) -> tuple[str, ...]:
         """The folder of masks."""
         return (self.config.mask_folder,) if self.config.region == "files" else ()
+
+    def gpu_memory(self, placement: Placement) -> GpuMemory | None:
+        """See `Stage`: weights in fp16, but for those of the Fourier units; crops of 512 px, or fewer larger ones."""
+        if self.config.implementation != "eager":
+            return None
+        return GpuMemory(weights_gb=0.1126, call_gb=0.11 * placement.chunks.get("crops", CROPS))
 
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Load the network, or build it with random weights.

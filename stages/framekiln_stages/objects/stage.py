@@ -9,6 +9,7 @@ Shapes: o objects of a video, in the order of their numbers; logits o 256 256 on
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -19,7 +20,6 @@ from framekiln.contract import (
     FRAME_INDEX,
     MEDIA_ID,
     Drawing,
-    Image,
     Media,
     Placement,
     Scope,
@@ -56,11 +56,15 @@ OBJECTS = pa.schema(
 )
 
 
+FRAMES = 4  # encoded at once on a GPU, which computes few launches of much work faster; 50 to 100 MB each
+
+
 class Objects(Stage):
     """Masks of prompted objects in every frame of a video, from the prompt to the end. Photos have no rows."""
 
     scope = Scope.MEDIA
     reads_media = True
+    chunk_kinds = ("frames",)
     devices = ("cpu", "cuda")
     dummy_weights = True
     tables: ClassVar[dict[str, Table]] = {
@@ -117,7 +121,8 @@ class Objects(Stage):
         prompts is missing.
         """
         config = self.config
-        self._tracker = Tracker(load_video_model(config.model, weights.get(config.model)), placement)
+        frames = self.chunk_sizes.setdefault("frames", 1 if placement.device == "cpu" else FRAMES)
+        self._tracker = Tracker(load_video_model(config.model, weights.get(config.model)), placement, frames)
         self._file = PromptFile(Path(config.prompt_file), config.prompts) if config.prompt_file else None
 
     def __call__(self, batch: pa.Table, media: Media) -> dict[str, pa.Table]:  # type: ignore[override]  # reads_media
@@ -148,20 +153,22 @@ class Objects(Stage):
         self, rows: Mapping[int, Mapping[str, Any]], prompts: Mapping[int, Sequence[Prompt | Mask]], media: Media
     ) -> Iterator[tuple[int, Mapping[str, Any], list[dict[str, Any]]]]:
         """Yield the number, row and objects of each frame from the first prompt on."""
-        tracker = self._tracker.another()
-        for number, image in media.frames(pixel_column(self.config.size)):
-            if number not in rows:
-                continue
-            for prompt in prompts.get(number, ()):
-                tracker.add(prompt)
-            if tracker.objects:
+        tracker, first = self._tracker.another(), min(prompts)
+        found = media.frames(pixel_column(self.config.size))
+        wanted = ((number, image) for number, image in found if number in rows and number >= first)
+        while frames := list(islice(wanted, self.chunk_sizes["frames"])):
+            with self.phase("infer"):
+                encoded = tracker.encode([image for _, image in frames])
+            for (number, _), features in zip(frames, encoded, strict=True):
+                for prompt in prompts.get(number, ()):
+                    tracker.add(prompt)
                 size = rows[number]["height"], rows[number]["width"]
-                yield number, rows[number], self._track_objects(tracker, image, size)
+                yield number, rows[number], self._track_objects(tracker, features, size)
 
-    def _track_objects(self, tracker: Tracker, image: Image, size: tuple[int, int]) -> list[dict[str, Any]]:
+    def _track_objects(self, tracker: Tracker, features: torch.Tensor, size: tuple[int, int]) -> list[dict[str, Any]]:
         """Return every object in the next frame as values of `OBJECTS` without their keys."""
         with self.phase("infer"):
-            logits, visibility = tracker.track(image)
+            logits, visibility = tracker.follow(features)
         with self.phase("postprocess"):
             height, width = size
             masks: list[dict[str, Any]] = []

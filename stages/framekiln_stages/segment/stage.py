@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract import Drawing, Placement, Weights, field, views
+from framekiln.contract import Drawing, GpuMemory, Placement, Weights, field, views
 from framekiln.contract.limits import Natural
 from framekiln.device import torch
-from framekiln_stages.nets.sam2.image import MODELS, Sam2
-from framekiln_stages.segment.mask_generator import MaskGenerator, PromptedFrame, Rules
+from framekiln_stages.nets.sam2.image import MEMORY_MB, MODELS, PROMPT_MB, Sam2
+from framekiln_stages.segment.mask_generator import PROMPTS, MaskGenerator, PromptedFrame, Rules
 from framekiln_stages.segment.mask_proposals import Proposals, non_max_suppression, remove_small_regions, scale_box
 from framekiln_stages.shared.mask_drawings import counted, mask_area
 from framekiln_stages.shared.masks import BOX, MASK, areas_and_boxes, encode, encode_masks, mask_share, upsample_masks
@@ -119,6 +119,14 @@ class Segment(PixelStage):
     def weights(self) -> tuple[str, ...]:
         """The model."""
         return (self.config.model,)
+
+    def gpu_memory(self, placement: Placement) -> GpuMemory | None:
+        """See `Stage`."""
+        if self.config.model not in MEMORY_MB:
+            return None
+        weights, image = MEMORY_MB[self.config.model]
+        prompts = PROMPT_MB * placement.chunks.get("prompts", PROMPTS)
+        return GpuMemory(weights_gb=weights / 1e3, call_gb=max(image * placement.batch, prompts) / 1e3)
 
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Load the model, or give it random weights where they are absent; read the file of prompts.

@@ -126,6 +126,16 @@ def test_the_text_tower_is_freed(tiny):
     assert towers._model is None and not towers._state
 
 
+def test_steps_of_a_process_share_one_image_tower(tiny):
+    def vision(precision):
+        towers = TwoTowers(TINY["clip-vit-b32"], tiny, None, "cpu")
+        towers.keep_vision(Placement(), precision)
+        return towers._vision
+
+    one, other, half = vision(torch.float32), vision(torch.float32), vision(torch.bfloat16)
+    assert one is other and half is not one and half.logit_scale.dtype == torch.bfloat16
+
+
 # Settings
 
 

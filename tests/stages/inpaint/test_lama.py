@@ -218,10 +218,10 @@ def test_a_gpu_equals_the_cpu(small, scene):
         pytest.skip("no GPU here")
     image, mask = scene
     expected = eager(small)([image] * 5, [mask] * 5)
-    for precision in ("fp32", "auto", "bf16"):
+    for precision, least in (("fp32", 60), ("auto", 40), ("bf16", 35)):  # bf16 has three bits fewer than fp16
         for pin in (False, True):
             answer = eager(small, device="cuda", precision=precision, pin_memory=pin)([image] * 5, [mask] * 5)
-            assert psnr(answer[:, mask], expected[:, mask]) > (60 if precision == "fp32" else 40)
+            assert psnr(answer[:, mask], expected[:, mask]) > least, precision
     cleaner = LamaCleaner(small, Placement(device="cuda", precision="auto"))
     assert np.abs(cleaner([image], [mask]) - expected[:1]).max() <= 2
 

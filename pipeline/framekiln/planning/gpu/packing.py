@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from framekiln.planning.gpu.calibration_file import Calibration
 from framekiln.planning.gpu.co_location import GpuCapacity, Processes, Requirement, WaveLayout, lay_out, total
+from framekiln.planning.gpu.memory_needs import MemoryNeeds
 from framekiln.planning.lineage import ordered
 from framekiln.planning.processes.waves import processes
 from framekiln.planning.step import Step
@@ -147,6 +148,7 @@ def reasons(
     return [
         *_tell_source(calibration, steps),
         _tell_layout(best, capacity),
+        *_count_memory(best, capacity),
         *_tell_bottlenecks(best, capacity),
         *_tell_others(best, others, capacity),
     ]
@@ -155,7 +157,10 @@ def reasons(
 def _tell_source(calibration: Calibration | None, steps: Sequence[Step]) -> list[str]:
     if calibration is None:
         return []
-    sentences = [f"By the calibration of {calibration.device}, {calibration.made[:10]}; rates are estimates."]
+    sentences = [
+        f"By the calibration of {calibration.device}, {calibration.made[:10]}: memory is measured, but for packets in "
+        "work; rates are estimates."
+    ]
     found = [(step, calibration.of(step)) for step in steps]
     if missing := [step.name for step, figures in found if figures is None]:
         sentences.append(f"It has no figures of {', '.join(missing)} with these settings, so rates are not compared.")
@@ -177,6 +182,22 @@ def _tell_layout(best: Layout, capacity: GpuCapacity) -> str:
     if count == 1:
         return f"The GPU holds all its models together: {waves}{estimate}."
     return f"The first pass goes over the media {_TIMES.get(count, f'{count} times')}: {waves}{estimate}."
+
+
+def _count_memory(best: Layout, capacity: GpuCapacity) -> list[str]:
+    """Return a sentence for each wave on what its models need by arithmetic, beside the limits that are kept to."""
+    sentences = []
+    for wave in best.waves:
+        needs = MemoryNeeds.of(wave, capacity)
+        if needs is None:
+            continue
+        more = "" if needs.gb <= capacity.limit_gb else "; calls that do not fit are made smaller"
+        sentences.append(
+            f"By arithmetic, not measured, {', '.join(wave.names)} need some {needs.gb:.2g} of {capacity.limit_gb:.3g} "
+            f"GB: weights {needs.weights_gb:.2g}, the largest call {needs.call_gb:.2g} ({needs.largest}), packets in "
+            f"work {needs.packets_gb:.2g}, contexts {needs.contexts_gb:.2g}{more}."
+        )
+    return sentences
 
 
 def _tell_wave(wave: WaveLayout, capacity: GpuCapacity) -> str:

@@ -164,17 +164,25 @@ def progress_line(figures: RunTotals, steps: Sequence[str], moment: float) -> st
 
 
 class AdvisingView(ProgressView):
-    """Several views as one, with one advice, once, when the first batches show an idle GPU or idle models."""
+    """Several views as one, with a line for each model that is compiled, and one advice.
+
+    The advice comes once, when the first batches show an idle GPU or idle models.
+    """
 
     def __init__(self, views: Sequence[ProgressView | Scalars], plan: Plan, saturated: Collection[str] = ()) -> None:
         """Prepare the rules; `saturated` steps, or decoding, have no CPU core left for another worker."""
         self._views, self._stack, self._advised, self._next = views, ExitStack(), False, 0.0
         self._steps, self._saturated = plan.first, saturated
+        self._compiled = {step.name for step in plan.first if step.placement.compile}  # that are not yet
 
     def show(self, figures: RunTotals) -> None:
         """See `ProgressView`."""
         for view in self._views:
             view.show(figures)
+        for name in [name for name in self._compiled if name in figures.steps and figures.steps[name].set_up]:
+            self._compiled.remove(name)
+            others = f"; next: {', '.join(sorted(self._compiled))}" if self._compiled else ""
+            self.say(f"{name} is compiled, {elapsed(round(figures.steps[name].set_up))}{others}.")
         if self._advised or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + ADVICE_SECONDS
@@ -193,6 +201,11 @@ class AdvisingView(ProgressView):
     def __enter__(self) -> Self:
         for view in self._views:
             self._stack.enter_context(view)
+        if self._compiled:
+            self.say(
+                f"Beside decoding, torch compiles {', '.join(sorted(self._compiled))}: minutes the first time, seconds "
+                "later."
+            )
         return self
 
     def __exit__(self, *ends: object) -> None:

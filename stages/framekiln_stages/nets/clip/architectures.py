@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from framekiln.contract import GpuMemory
 from framekiln.device import Preparation
 
 # openai/CLIP, clip/clip.py `_transform`
@@ -22,6 +23,18 @@ class ClipArchitecture:
     patch: int  # px
     siglip: bool = False
     tokenizer: str = "clip-bpe"  # its name in the weights lockfile
+
+    def memory(self, rows: int) -> GpuMemory:
+        """Return the image tower's, in a call with so many rows.
+
+        The perceptron in a layer holds most of a call at a time: 16 widths a token, 12 without CLIP's GELU.
+        """
+        (width, hidden, layers, _), side = self.vision, self.preparation.side
+        tokens = (side // self.patch) ** 2 + (not self.siglip)
+        block, ends = 2 * width * (2 * width + hidden), 3 * self.patch**2 + tokens + (0 if self.siglip else self.dims)
+        weights = (layers + self.siglip) * block + ends * width
+        row = (12 if self.siglip else 16) * tokens * width + 3 * side**2
+        return GpuMemory(weights_gb=2e-9 * weights, call_gb=2e-9 * rows * row)
 
     @property
     def preparation(self) -> Preparation:

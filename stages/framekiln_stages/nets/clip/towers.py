@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -28,6 +29,8 @@ from framekiln_stages.nets.clip.architectures import ClipArchitecture
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from framekiln_stages.nets.clip.image_tower import ImageTower
 
 START, END = "<|startoftext|>", "<|endoftext|>"
 WORD_END = "</w>"
@@ -100,6 +103,7 @@ def token_numbers(tokenizer: Tokenizer, texts: Sequence[str], *, max_tokens: int
 Tokenize = Callable[[Sequence[str]], list[list[int]]]
 
 TEXTS_PER_BATCH = 64  # bounds memory with a thousand categories
+_TOWERS = WeakValueDictionary[tuple[object, ...], "ImageTower"]()  # of this process, by weights and placement
 SIGLIP_TOKENS = 64  # SigLIP2 was trained on texts of exactly this length, padded with 0 on the right
 
 
@@ -129,6 +133,7 @@ class TwoTowers:
         from framekiln_stages.nets.clip.image_tower import load_image_tower
 
         self._architecture, self._siglip, self.device = architecture, architecture.siglip, device
+        self._source = (architecture, weights, weights and weights.stat().st_mtime_ns)
         self._tokenize = _load_tokenizer(architecture, tokenizer)
         self._model: Any = None  # transformers' own, for texts
         if weights is None:
@@ -155,6 +160,8 @@ class TwoTowers:
     ) -> None:
         """Free the text tower, and prepare the image tower for `images`; a compiled one is warmed up.
 
+        Steps of a process that compute the same in the same way share one image tower.
+
         Args:
             placement: its device, `compile` and `batch`.
             dtype: of the weights and activations.
@@ -164,10 +171,14 @@ class TwoTowers:
         from framekiln_stages.nets.clip.image_tower import int8_layers
 
         self._model, self._state = None, {}
-        replacements = int8_layers(self._vision.vision_model) if int8 else {}
-        vision = self._vision = ready(self._vision, placement, dtype)
-        for name, layer in replacements.items():
-            vision.vision_model.set_submodule(name, layer.to(placement.device))
+        key = *self._source, placement.device, placement.channels_last, placement.compile, dtype, int8
+        vision = _TOWERS.get(key)
+        if vision is None:
+            replacements = int8_layers(self._vision.vision_model) if int8 else {}
+            vision = _TOWERS[key] = ready(self._vision, placement, dtype)
+            for name, layer in replacements.items():
+                vision.vision_model.set_submodule(name, layer.to(placement.device))
+        self._vision = vision
         self._images = Batches(vision.forward, placement, rows, regions=vision.layers)
         side = self._architecture.preparation.side
         self._images.warm_up(torch.zeros(1, 3, side, side, dtype=dtype, device=placement.device))

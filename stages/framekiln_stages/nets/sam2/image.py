@@ -71,6 +71,15 @@ MODELS = {
 """Architectures by the weights' name in the lockfile, from sam2/configs/sam2.1 of facebookresearch/sam2. J&F on the
 SA-V test set: 76.5, 76.6, 78.2, 79.5."""
 
+MEMORY_MB = {
+    "sam2.1-hiera-tiny": (62.9, 164.0),
+    "sam2.1-hiera-small": (77.1, 164.0),
+    "sam2.1-hiera-base-plus": (146.7, 189.0),
+    "sam2.1-hiera-large": (433.8, 240.0),
+}
+"""Of weights in 16 bits, and of one image while it is encoded; of a prompt while it is decoded:"""
+PROMPT_MB = 10.6
+
 VIDEO_ONLY = (
     "mask_downsample.",
     "memory_attention.",

@@ -6,11 +6,13 @@ the last `num_maskmem - 1` frames, and the pointers of the last `max_object_poin
 the device, since they are small: for SAM 2.1, 0.53 MB per object and frame at any precision, 4 MB per object in all;
 for EdgeTAM in fp32, 0.26 MB and 2 MB. The features of one frame, 50 to 100 MB, outweigh the memories of eight objects.
 
-Shapes: o objects in the order of their numbers, s side of the network's input (1024); logits o s/4 s/4.
+Shapes: o objects in the order of their numbers, s side of the network's input (1024); logits o s/4 s/4. Of an
+encoded frame: f values in all, a areas and c channels of a level.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from importlib.util import find_spec
@@ -20,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from framekiln.contract import Image, Placement
-from framekiln.device import dtype_of, prepare, ready, torch
+from framekiln.device import Batches, dtype_of, prepare, ready, torch
 from framekiln_stages.nets.checkpoints import load_model
-from framekiln_stages.nets.sam2.image import MODELS, PREPARATION, encoder_config, trim_attention
+from framekiln_stages.nets.sam2.image import CHANNELS, MODELS, PREPARATION, encoder_config, trim_attention
 from framekiln_stages.shared.masks import Mask
 from framekiln_stages.shared.point_prompts import Prompt
 
@@ -85,10 +87,11 @@ MASKS = ("pred_masks", "high_res_masks")  # never read after their own frame; 4.
 class Tracker:
     """One network on its device, and the session of one video."""
 
-    def __init__(self, model: Any, placement: Placement) -> None:
-        """Move a model of transformers, in float32 on the CPU, to its placement.
+    def __init__(self, model: Any, placement: Placement, frames: int = 1) -> None:
+        """Move a model of transformers, in float32 on the CPU, to its placement; compile SAM's encoder if that says so.
 
         The prompt encoder stays in float32, as for images: in bfloat16 a point would be off by up to 2 px of 1,024.
+        `frames` are encoded in one call at most.
         """
         self._placement, self.dtype = placement, dtype_of(placement)
         with torch.inference_mode():
@@ -100,6 +103,13 @@ class Tracker:
         model.prompt_encoder.register_forward_hook(lambda _m, _i, output: tuple(part.to(self.dtype) for part in output))
         model.get_image_wide_positional_embeddings = lambda: positions
         self._model, self._preparation = model, replace(PREPARATION, side=model.config.image_size)
+        self._positions = list[torch.Tensor]()  # of each level of an encoded frame, a 1 c; known after the first one
+        regions = getattr(model.vision_encoder.backbone, "blocks", ())
+        self._encoder = Batches(
+            self._encode_flat, replace(placement, compile=placement.compile and bool(regions)), frames, regions=regions
+        )
+        side = self._preparation.side
+        self._encoder.warm_up(torch.zeros(1, 3, side, side, dtype=self.dtype, device=placement.device))
         self.reset()
 
     def reset(self) -> None:
@@ -140,12 +150,31 @@ class Tracker:
 
         There must be at least one object. The mask of a hidden object has logits of -1024 only.
         """
+        return self.follow(self.encode([image])[0])
+
+    def encode(self, images: Sequence[Image]) -> torch.Tensor:
+        """Return the features of frames (h w 3 each), n f; they do not depend on objects or on other frames."""
         with torch.inference_mode():
-            pixels = prepare([image], self._preparation, self._placement, self.dtype)
-            output = self._model(self._session, frame=pixels[0], frame_idx=self._next)
+            return self._encoder(prepare(images, self._preparation, self._placement, self.dtype))
+
+    def follow(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the same as `track` for the next frame's features (f)."""
+        with torch.inference_mode():
+            sides = self._model.backbone_feature_sizes
+            areas = [height * width for height, width in sides]
+            parts = torch.split(features, [area * width for area, width in zip(areas, CHANNELS, strict=True)])
+            levels = [part.view(1, -1, area).permute(2, 0, 1) for part, area in zip(parts, areas, strict=True)]
+            known = {"vision_feats": levels, "vision_pos_embeds": self._positions}
+            self._session.cache.cache_vision_features(self._next, known)
+            output = self._model(self._session, frame=features[:0], frame_idx=self._next)  # its pixels are not read
             self._drop_memories()
             self._next += 1
             return output.pred_masks[:, 0].float(), output.object_score_logits.flatten().float()
+
+    def _encode_flat(self, pixels: torch.Tensor) -> torch.Tensor:
+        seen = self._model.get_image_features(pixels, return_dict=True)
+        self._positions[:] = [level[:, :1] for level in seen.fpn_position_encoding]
+        return torch.cat([level.permute(1, 2, 0).flatten(1) for level in seen.fpn_hidden_states], dim=1)
 
     def _drop_memories(self) -> None:
         """Drop the memories beyond the reach of the next frame's memory attention, and this frame's pixels."""
