@@ -35,6 +35,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--small", action="store_true", help="small models, few rows, nothing compiled")
     parser.add_argument("--compile", action="store_true", help="with --small: compiled models too")
+    parser.add_argument("--eager", action="store_true", help="no compiled models")
     parser.add_argument("--only", metavar="STEP,...", help="these steps, in their usual order")
     parser.add_argument("--cases", metavar="WORD,...", help="only cases with one of these words in their titles")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for gpu.json")
@@ -67,7 +68,7 @@ def main() -> None:
             folder=folder,
             device=words.device,
             small=words.small,
-            compile=words.compile or not words.small,
+            compile=words.compile or not (words.small or words.eager),
             words=tuple(words.cases.split(",")) if words.cases else (),
         )
         results: list[StepResult] = []

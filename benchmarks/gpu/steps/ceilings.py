@@ -172,13 +172,13 @@ class Alone:
 
 def measure(options: GpuOptions, record: Record) -> None:
     """Record each model's rate in images, faces or images of 1,024 prompts a second, eager and compiled."""
-    ways = [("off", True), ("default", True)] if options.compile else [("off", True)]
+    ways = [("off", True), *([("default", True), ("default", False)] if options.compile else [])]
     held = {}
-    for name, ceiling in (SMALL if options.small else FULL).items():
-        more = [("default", False)] if options.compile and name in _CONVOLUTIONS else []
-        for mode, searched in [*ways, *more]:
-            alone = Alone(ceiling, options.device, mode, searched, options.seconds, options.threads)
-            held[f"{name}, {mode}, {searched}"] = alone
+    for mode, searched in ways:  # compiled ones are set up last, as they take longest
+        for name, ceiling in (SMALL if options.small else FULL).items():
+            if searched or name in _CONVOLUTIONS:
+                alone = Alone(ceiling, options.device, mode, searched, options.seconds, options.threads)
+                held[f"{name}, {mode}, {searched}"] = alone
     for title, answer in measured(options.wanted(held), options.at_once):
         alone = held[title]
         case = {"model": title.split(", ")[0], "batch": alone.ceiling.batch, "compiled": alone.mode != "off"}

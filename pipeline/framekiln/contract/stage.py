@@ -106,7 +106,7 @@ class Stage(ABC):
     finds: ClassVar[tuple[tuple[str, str, str], ...]] = ()  # what the report counts: a column of lists, or a table,
     # and the name of one item and of several
     dummy_weights: ClassVar[bool] = False  # `setup` uses seeded random weights where real ones are missing
-    dummy_note: ClassVar[str] = ""  # with random weights: what is made up, and which figures are void for that
+    dummy_note: ClassVar[str] = ""  # without the first of its weights: what is made up, which figures are void for that
 
     def __init__(self, config: Config | None = None) -> None:
         self.config: Any = config if config is not None else self.Config()

@@ -72,9 +72,10 @@ class Plan:
 
     @property
     def void(self) -> tuple[str, ...]:
-        """A sentence for each step with random weights: made values, and figures that are void."""
+        """A sentence for each step without the first of its weights: made values, and figures that are void."""
         random = [step for step in self.steps if step.name in step.dummies and step.stage.dummy_note]
-        return tuple(f"{step.name}: {step.stage.dummy_note}." for step in random)
+        without = [step for step in random if step.stage.weights[0] not in step.weights]
+        return tuple(f"{step.name}: {step.stage.dummy_note}." for step in without)
 
     @property
     def first_folders(self) -> tuple[str, ...]:

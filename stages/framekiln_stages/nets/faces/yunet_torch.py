@@ -102,7 +102,7 @@ class TorchYuNet:
     def _forward(self, pixels: Tensor) -> Tensor:
         """Return class, object, box (4) and points (10) of each cell, n m 16, from BGR levels n 3 h w."""
         down, right = (-side % STRIDES[-1] for side in pixels.shape[2:])
-        pixels = functional.pad(pixels, (0, right, 0, down))
+        pixels = functional.pad(pixels, (0, right, 0, down)).contiguous()  # images come with their channels last
         outputs = self._net.all_outputs(pixels)
         grids = [torch.cat(outputs[i :: len(STRIDES)], dim=2) for i in range(len(STRIDES))]
         return torch.cat(grids, dim=1)
