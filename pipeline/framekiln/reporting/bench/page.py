@@ -175,13 +175,14 @@ def _name_models(report: BenchReport) -> str:
 
 def _list_facts(report: BenchReport) -> dict[str, str]:
     about = report.environment
+    others = about.get("others")
     known = {
         "Device": about.get("gpu") or about.get("processor"),
         "Driver": about.get("driver"),
         "CUDA, cuDNN": ", ".join(str(about[name]) for name in ("cuda", "cudnn") if about.get(name)),
         "torch": about.get("torch"),
         "Threads": f"{about.get('threads')} of {about.get('cores')} cores",
-        "Load before": f"{about.get('load') or 0:.1f}",
+        "Others before": f"{others['cores']:.1f} of {others['machine_cores']} cores" if others else "",
         "Measured": report.made,
         "Command": " ".join(report.argv),
     }
