@@ -42,15 +42,13 @@ def to_shared(calibration: Calibration) -> Calibration:
     """Return what may be published of a calibration."""
     shipped = {name: entry.use for name, entry in read_pipeline(None).steps.items()}
     kept = {
-        name: figures.model_copy(update={"trials": [_strip(trial) for trial in figures.trials]})
+        name: figures.model_copy(
+            update={"trials": [Sample(**{key: getattr(trial, key) for key in _TRIAL}) for trial in figures.trials]}
+        )
         for name, figures in calibration.steps.items()
         if shipped.get(name) == figures.use and not figures.dummy
     }
     return calibration.model_copy(update={"made": calibration.made[:10], "steps": kept, "learned": {}})
-
-
-def _strip(trial: Sample) -> Sample:
-    return Sample(**{name: getattr(trial, name) for name in _TRIAL})
 
 
 def find_implausible(calibration: Calibration, gpus: GpuList) -> Iterator[str]:
@@ -73,10 +71,7 @@ def find_implausible(calibration: Calibration, gpus: GpuList) -> Iterator[str]:
         peak = max((trial.reserved_gb or trial.peak_gb or 0.0 for trial in figures.trials), default=0.0)
         if peak + calibration.context_gb > memory:
             yield f"{name} took {peak:.1f} GB and a context, of {memory:.1f}"
-        share = max(efficiency(figures, each.batch, _model_s(each), gpu) or 0.0 for each in figures.trials)
+        times = ((one.batch, one.model_s or one.seconds / one.batch) for one in figures.trials)
+        share = max(efficiency(figures, *of_batch, gpu) or 0.0 for of_batch in times)
         if share > FASTEST:
             yield f"{name} was {share:.1f} times as fast as the GPU's arithmetic and memory allow"
-
-
-def _model_s(trial: Sample) -> float:
-    return trial.model_s or trial.seconds / trial.batch

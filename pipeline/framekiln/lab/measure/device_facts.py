@@ -138,7 +138,8 @@ class EnergyCounter:
             self._why = "NVML is missing"
             return
         try:
-            self._handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid or _uuid(device))
+            uuid = uuid or f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+            self._handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
         except Exception as error:  # NVML's own, of any class: a part of a GPU, or no permission
             self._why = f"NVML does not know the GPU: {error}"
 
@@ -163,10 +164,6 @@ class EnergyCounter:
         except Exception as error:  # of NVML, of any class: GPUs before Volta, and parts of GPUs
             self._why, self._handle = f"the GPU does not count it: {error}", None
             return None
-
-
-def _uuid(device: str) -> str:
-    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 
 @cache

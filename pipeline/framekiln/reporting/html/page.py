@@ -21,11 +21,14 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import optional
-from framekiln.profiling.run_choice import RunWork, choose_run, most_work, read_work
 from framekiln.profiling.run_profile import (
+    RunWork,
+    choose_run,
     missing_note,
     missing_rows,
+    most_work,
     profile_of,
+    read_work,
     run_of,
     stored_profile,
     stored_saturated,
