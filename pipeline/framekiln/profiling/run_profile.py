@@ -115,10 +115,7 @@ def stored_profile(record: Mapping[str, Any]) -> Mapping[str, Any]:
 def missing_records(store: Store) -> OutputError:
     """Return the error of an output without records of any run."""
     if "://" not in store.root and not Path(store.root).is_dir():
-        return OutputError(
-            f"There is no folder {store.root!r}; give the output of a run.",
-            code="FK-OUTPUT-MISSING",
-        )
+        return OutputError(f"There is no folder {store.root!r}; give the output of a run.", code="FK-OUTPUT-MISSING")
     if active_runs(store):
         return OutputError(
             f"The run into {store.root!r} has just begun, and no process has done anything yet (Ray takes some seconds "

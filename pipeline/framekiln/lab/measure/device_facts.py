@@ -84,9 +84,9 @@ def _driver() -> str | None:
     return None
 
 
-def gpu_states(nvml: Any = None) -> list[dict[str, Any]]:
+def gpu_states() -> list[dict[str, Any]]:
     """Return a sample of each GPU that NVML lists; a figure that it does not give is left out."""
-    nvml = nvml or library()
+    nvml = library()
     figures: dict[str, Callable[[Any], Any]] = {
         "sm_mhz": lambda gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
         "memory_mhz": lambda gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),

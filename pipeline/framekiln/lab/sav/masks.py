@@ -75,13 +75,13 @@ def region_similarity(mask: Mask, truth: Mask) -> float:
     return int((mask & truth).sum()) / union if union else 1.0
 
 
-def contour_accuracy(mask: Mask, truth: Mask, tolerance: float = TOLERANCE) -> float:
+def contour_accuracy(mask: Mask, truth: Mask) -> float:
     """Return F: the harmonic mean of an outline's precision and recall, 0 to 1; 1 where both are empty.
 
     A pixel of one outline is matched where the other has one within the tolerance. As in the benchmark's published
     code, one side is dilated with a disc instead of a bipartite matching.
     """
-    radius = math.ceil(tolerance * math.hypot(*truth.shape))
+    radius = math.ceil(TOLERANCE * math.hypot(*truth.shape))
     lines = [outline(area) for area in (mask, truth)]
     if not all(line.any() for line in lines):
         return 1.0 if not any(line.any() for line in lines) else 0.0
