@@ -143,17 +143,11 @@ def missing_rows(store: Store, run: str) -> OutputError:
         )
     problem = f"Run {run} in {store.root!r} is over, and no row came out of it"
     problem += f" (see {store.url(ERRORS)} for what failed)" if store.names(ERRORS) else ""
-    others = [other for other in runs(store) if other != run and _has_rows(store, other)]
+    others = [other for other in read_work(store) if other != run]
     if not others:
         return OutputError(f"{problem}; nor did one come out of another run.", code="FK-NO-ROWS")
     choices = ", ".join(f"--run {other}" for other in others[:_OTHER_RUNS])
     return OutputError(f"{problem}; look at another one by {choices}.", code="FK-NO-ROWS")
-
-
-def _has_rows(store: Store, run: str) -> bool:
-    pieces = batches(store, CALLS, run, columns=("kind", "rows"))
-    is_packet = (pc.and_(pc.equal(piece["kind"], PACKET), pc.greater(piece["rows"], 0)) for piece in pieces)
-    return any(pc.any(mask).as_py() for mask in is_packet)
 
 
 @dataclass(kw_only=True)
