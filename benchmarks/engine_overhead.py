@@ -38,7 +38,7 @@ from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import this_machine
 from framekiln.profiling.record_log import CALLS, read
-from framekiln.profiling.run_choice import choose_run
+from framekiln.profiling.run_profile import choose_run
 from framekiln.profiling.stats.speed import steady_rows_per_s
 from framekiln.profiling.stats.steps import step_statistics
 from framekiln.runtime.run.request import RunRequest

@@ -88,6 +88,16 @@ def test_of_the_cards_those_are_read_that_a_run_may_use(driver, monkeypatch, vis
     assert resources.this_machine().gpus == len(seen) or "MIG" in visible
 
 
+@pytest.mark.parametrize(
+    ("visible", "seen"), [(None, [0, 1]), ("1", [1]), ("GPU-1,0", [1, 0]), ("", []), ("-1", []), ("7", [])]
+)
+def test_of_the_cards_those_are_watched_that_this_process_may_use(driver, monkeypatch, visible, seen):
+    driver()
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert nvml.visible_handles(nvml.library()) == seen
+
+
 def test_without_a_driver_there_is_no_card(monkeypatch):
     def refuse():
         raise RuntimeError("Driver Not Loaded")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from framekiln.profiling.export.live_metrics import METRICS
+from tests.profiling.test_metrics import served_names
 from tests.support.media.collections_factory import photo
 
 _RUN = """
@@ -69,7 +70,7 @@ def served(tmp_path_factory):
 def test_prometheus_finds_the_figures_of_a_run(served):
     run, series = served
     ours = {name for name in series if "framekiln" in name}
-    assert ours <= {name for metric in METRICS for name in metric.served}
+    assert ours <= {name for metric in METRICS for name in served_names(metric)}
 
     def total(name, step):
         return sum(value for labels, value in series[f"ray_framekiln_{name}"] if labels["step"] == step)

@@ -28,7 +28,7 @@ from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import Calibration, read_calibration
 from framekiln.profiling.record_log import CALLS, NODES, read
 from framekiln.profiling.records import PACKET
-from framekiln.profiling.run_choice import choose_run
+from framekiln.profiling.run_profile import choose_run
 from framekiln.profiling.stats.speed import ends
 from framekiln.profiling.stats.steps import step_statistics
 from framekiln.profiling.targets import gpu_figures

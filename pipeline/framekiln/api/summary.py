@@ -7,8 +7,14 @@ from typing import Any, Self
 
 from framekiln.output.object_store import Store
 from framekiln.planning.manifest import Targets
-from framekiln.profiling.run_choice import choose_run
-from framekiln.profiling.run_profile import RunProfile, missing_rows, profile_of, stored_saturated, targets_of
+from framekiln.profiling.run_profile import (
+    RunProfile,
+    choose_run,
+    missing_rows,
+    profile_of,
+    stored_saturated,
+    targets_of,
+)
 from framekiln.reporting.kit.texts import count, duration
 from framekiln.reporting.plan_facts import fetching
 from framekiln.runtime.run.progress import Unfinished

@@ -1,6 +1,7 @@
 """NVIDIA's management library (NVML), which names GPUs and reads their sensors without a CUDA context."""
 
 import importlib
+import os
 from typing import Any
 
 
@@ -49,6 +50,15 @@ def handles(nvml: Any, visible: str | None = None) -> list[Any]:
         for number, handle in enumerate(found)
         if str(number) in names or (starts and text(nvml.nvmlDeviceGetUUID(handle)).startswith(starts))
     ]
+
+
+def visible_handles(nvml: Any) -> list[Any]:
+    """Return the handles of the GPUs that this process may use: all, or those that CUDA_VISIBLE_DEVICES names."""
+    every, visible = handles(nvml), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return every
+    named = {name: gpu for i, gpu in enumerate(every) for name in (str(i), text(nvml.nvmlDeviceGetUUID(gpu)))}
+    return [named[part.strip()] for part in visible.split(",") if part.strip() in named]
 
 
 def text(value: bytes | str) -> str:

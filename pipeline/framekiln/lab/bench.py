@@ -102,7 +102,7 @@ class Bench:
         self._plan, self._watch = plan, watch
         self._environment = bench_environment(plan.measure.device)
         self._infos: dict[str, ModelInfo] = {}
-        self._load, self._found = load(self._environment), list[Finding]()
+        self._load, self._found = load(self._environment["others"]), list[Finding]()
 
     def report(self) -> BenchReport:
         """Return all figures so far."""

@@ -13,6 +13,7 @@ from framekiln.lab.measure.figures import MODEL_SHARE
 from framekiln.lab.measure.layers import WHOLE, slowest
 from framekiln.lab.output.cells import CellResult, Layer
 from framekiln.lab.output.results import Finding
+from framekiln.profiling.advice import OTHERS
 
 DOMINANT = 0.5  # share of the model's time in one layer of the first level
 UNEVEN = 0.25  # spread of equal blocks, as a share of their mean
@@ -29,7 +30,6 @@ SPREAD = 0.25  # deviation of calls, as a share of their mean
 DRIFTS = 0.05  # relative L2 of outputs: a twentieth of their length
 WEAK_PEAK = 0.1  # share of the measured arithmetic peak
 BANDWIDTH = 0.5  # share of the measured bandwidth from which memory is the limit
-CROWDED = 0.5  # running tasks a core before the first call: calls that use every core then take half as long again
 
 LOAD = "load"
 Rule = Callable[[CellResult], Iterator[Finding]]
@@ -40,16 +40,23 @@ def findings(cells: Sequence[CellResult]) -> tuple[Finding, ...]:
     return tuple(finding for cell in cells if cell.outcome == "ok" for rule in RULES for finding in rule(cell))
 
 
-def load(environment: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding where other programs had the cores before the first call, so that the times are worthless."""
-    tasks, cores = environment.get("load") or 0.0, environment.get("machine_cores") or environment.get("cores") or 1
-    if tasks < CROWDED * cores:
-        return []
-    text = f"other programs used the cores before the first call (load {tasks:.1f} on {cores} cores): times are "
-    text += "worthless, and so is what is computed from them"
-    fix = f"wait until the load of a minute is below {CROWDED * cores:g}, and measure again"
-    numbers = {"load": tasks, "cores": float(cores)}
-    return [Finding(rule=LOAD, where="all figures", text=text, fix=fix, numbers=numbers)]
+def load(others: Mapping[str, Any]) -> list[Finding]:
+    """Return what other programs used before the first call (`load_of_others`), so that the times are worthless."""
+    cores, most = others["cores"], OTHERS * others["machine_cores"]
+    found = []
+    if cores >= most:
+        text = f"other programs use {cores:.1f} of {others['machine_cores']} cores before the first call"
+        found.append((text, f"wait until they use less than {most:.1f}", {"cores": cores}))
+    processes, percent = others.get("gpu_processes_gb", {}), others.get("gpu_percent", 0)
+    if processes or percent >= 100 * OTHERS:
+        held = ", ".join(f"process {pid} holds {gb:.1f} GB" for pid, gb in processes.items())
+        text = f"other programs use the GPU before the first call ({percent} % of the time{held and ', '}{held})"
+        found.append((text, "end them", {"gpu_percent": float(percent), "gpu_gb": sum(processes.values())}))
+    worthless = "times are worthless, and so is what is computed from them"
+    return [
+        Finding(rule=LOAD, where="all figures", text=f"{text}: {worthless}", fix=f"{fix}, and measure again", numbers=n)
+        for text, fix, n in found
+    ]
 
 
 def waits(where: str, syncs: Mapping[str, int]) -> list[Finding]:

@@ -1,7 +1,11 @@
-"""A run's profile, computed from its records: for run.json, for the report and for `framekiln profile`."""
+"""A run's profile, computed from its records: for run.json, for the report and for `framekiln profile`.
+
+An output holds the records of every run into it, and the last one may have added three files to a million. So the run
+that did most is shown.
+"""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,8 +14,9 @@ from typing import Any
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from framekiln.contract.errors import DamagedError, OutputError
+from framekiln.contract.errors import DamagedError, OutputError, did_you_mean
 from framekiln.contract.output_names import COLUMNS, ERRORS, FACTS
+from framekiln.contract.row_errors import DECODE
 from framekiln.output.lease import active_runs
 from framekiln.output.object_store import Store
 from framekiln.planning.manifest import Targets
@@ -110,10 +115,7 @@ def stored_profile(record: Mapping[str, Any]) -> Mapping[str, Any]:
 def missing_records(store: Store) -> OutputError:
     """Return the error of an output without records of any run."""
     if "://" not in store.root and not Path(store.root).is_dir():
-        return OutputError(
-            f"There is no folder {store.root!r}; give the output of a run.",
-            code="FK-OUTPUT-MISSING",
-        )
+        return OutputError(f"There is no folder {store.root!r}; give the output of a run.", code="FK-OUTPUT-MISSING")
     if active_runs(store):
         return OutputError(
             f"The run into {store.root!r} has just begun, and no process has done anything yet (Ray takes some seconds "
@@ -141,14 +143,71 @@ def missing_rows(store: Store, run: str) -> OutputError:
         )
     problem = f"Run {run} in {store.root!r} is over, and no row came out of it"
     problem += f" (see {store.url(ERRORS)} for what failed)" if store.names(ERRORS) else ""
-    others = [other for other in runs(store) if other != run and _has_rows(store, other)]
+    others = [other for other in read_work(store) if other != run]
     if not others:
         return OutputError(f"{problem}; nor did one come out of another run.", code="FK-NO-ROWS")
     choices = ", ".join(f"--run {other}" for other in others[:_OTHER_RUNS])
     return OutputError(f"{problem}; look at another one by {choices}.", code="FK-NO-ROWS")
 
 
-def _has_rows(store: Store, run: str) -> bool:
-    pieces = batches(store, CALLS, run, columns=("kind", "rows"))
-    is_packet = (pc.and_(pc.equal(piece["kind"], PACKET), pc.greater(piece["rows"], 0)) for piece in pieces)
-    return any(pc.any(mask).as_py() for mask in is_packet)
+@dataclass(kw_only=True)
+class RunWork:
+    """The work of one run, by its records."""
+
+    name: str
+    began: float = float("inf")  # seconds since the epoch
+    ended: float = 0.0
+    busy: float = 0.0  # seconds inside packets, over all processes
+    frames: int = 0  # decoded
+
+
+def read_work(store: Store) -> dict[str, RunWork]:
+    """Return the runs out of which a row came, by name; those with damaged records are left out."""
+    result: dict[str, RunWork] = {}
+    for name in runs(store):
+        run = RunWork(name=name)
+        with suppress(DamagedError, OutputError, OSError, KeyError, ValueError):  # gone, or of another version
+            for table in batches(store, CALLS, name, columns=("kind", "step", "rows", "started", "seconds")):
+                packets = table.filter(pc.and_(pc.equal(table["kind"], PACKET), pc.greater(table["rows"], 0)))
+                if packets.num_rows:
+                    run.busy += pc.sum(packets["seconds"]).as_py()
+                    run.began = min(run.began, pc.min(packets["started"]).as_py())
+                    run.ended = max(run.ended, pc.max(pc.add(packets["started"], packets["seconds"])).as_py())
+                    run.frames += pc.sum(packets.filter(pc.equal(packets["step"], DECODE))["rows"]).as_py() or 0
+            if run.busy and run.began < run.ended:
+                result[name] = run
+    return result
+
+
+def most_work(work: Mapping[str, RunWork]) -> str | None:
+    """Return the run that did most; None where no run has rows."""
+    return max(work, key=lambda name: (work[name].busy, work[name].began), default=None)
+
+
+def choose_run(store: Store, name: str | None, warn: Callable[[str], None] = lambda _: None) -> str:
+    """Return the run of this name, or the one that did most; where none has rows the run that began last.
+
+    `warn` gets a sentence for each run with damaged records, as it may have been the one. Raises DamagedError: the
+    records of that run, or of all runs, are damaged. Raises OutputError: there are no records, or none of that run.
+    """
+    starts: dict[str, float] = {}
+    damaged: dict[str, DamagedError] = {}
+    for run in runs(store):
+        try:
+            if (first := began(store, run)) is not None:
+                starts[run] = first
+        except DamagedError as error:
+            damaged[run] = error
+    if damaged and (name in damaged or not starts):
+        raise damaged[name if name in damaged else min(damaged)]
+    for problem in damaged.values() if name is None else ():
+        warn(f"A run is left out: {problem}")
+    if not starts:
+        raise missing_records(store)
+    if name is not None and name not in starts:
+        raise OutputError(
+            f"There are no records of a run {name!r} in {store.root!r}.{did_you_mean(name, starts)}",
+            code="FK-UNKNOWN-RUN",
+        )
+    most = most_work(read_work(store)) if name is None and len(starts) > 1 else None
+    return name or most or max(starts, key=lambda run: starts[run])

@@ -51,11 +51,7 @@ def find_table(store: Store, name: str, expected: pa.Schema | None = None) -> Ta
 
 
 def batches(
-    store: Store,
-    path: str,
-    columns: Sequence[str] | None = None,
-    rows: int = _BATCH,
-    expected: pa.Schema | None = None,
+    store: Store, path: str, columns: Sequence[str] | None = None, rows: int = _BATCH, expected: pa.Schema | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows in batches; a column may be the path of a leaf, as in `poses.list.element.score`.
 

@@ -103,11 +103,18 @@ def test_a_cell_without_gain_keeps_what_it_was_compared_with(backend, kept):
     assert findings([cell])[0].fix.startswith(f"keep {kept} ")
 
 
-def test_the_load_is_one_of_the_whole_machine():
-    """1 of 4 cores is used by others, then 2 of them; a container may use one core of many."""
-    assert load({"load": 1.0, "machine_cores": 4, "cores": 1}) == []
-    (finding,) = load({"load": 2.0, "machine_cores": 4, "cores": 4})
-    assert finding.numbers == {"load": 2.0, "cores": 4.0}
+@pytest.mark.parametrize(
+    ("used", "numbers"),
+    [
+        ({"cores": 0.7}, []),  # of 4: others have less than a fifth
+        ({"cores": 0.8}, [{"cores": 0.8}]),
+        ({"cores": 0.1, "gpu_percent": 19}, []),
+        ({"cores": 0.1, "gpu_percent": 20}, [{"gpu_percent": 20.0, "gpu_gb": 0.0}]),
+        ({"cores": 0.1, "gpu_percent": 0, "gpu_processes_gb": {"7": 3.0}}, [{"gpu_percent": 0.0, "gpu_gb": 3.0}]),
+    ],
+)
+def test_the_load_is_what_others_use_of_the_machine_and_the_gpu(used, numbers):
+    assert [finding.numbers for finding in load({"machine_cores": 4, **used})] == numbers
 
 
 def test_a_container_is_no_small_operation():

@@ -120,12 +120,6 @@ def test_a_change_of_the_cell_is_compared_with_the_fastest_one_that_computes_the
     ]
 
 
-def test_a_history_of_an_older_version_compares_equal_cells():
-    """Its lines do not say what their cells compute."""
-    lines = [replace(entry_of(report(result((0.01,) * 5, precision=kind)), ""), work={}) for kind in ("fp32", "bf16")]
-    assert steps(lines) == [] and len(steps([*lines, lines[0]])) == 1
-
-
 def test_a_base_of_another_machine_is_noted():
     here, there = (replace(report(result()), environment={"gpu": gpu, "threads": 2}) for gpu in (None, "L4"))
     assert other_machine(here, here) == "" and "L4" in other_machine(there, here)

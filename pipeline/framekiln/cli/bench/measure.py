@@ -50,7 +50,7 @@ def measuring(
         Exit: a condition is met, or a target is not.
     """
     base, environment = files.base(), bench_environment(device)
-    crowded = tuple(load(environment))
+    crowded = tuple(load(environment["others"]))
     print_findings(crowded)
     with interruptible("Interrupted."), tempfile.TemporaryDirectory() as folder:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 from typer import Option
 
-from framekiln.api.writable import check_folder
+from framekiln.api.writable import check_file, check_folder
 from framekiln.cli.console import RunConsole, interruptible
 from framekiln.cli.options import Quiet, StepArguments, read_request
-from framekiln.device.cores import usable_cores
 from framekiln.planning.gpu import calibration_file
 from framekiln.planning.gpu.calibration_file import StepFigures
 from framekiln.planning.gpu.machine import examine
 from framekiln.planning.plan import make_plan
-from framekiln.planning.processes.resources import ROOMY, this_machine
+from framekiln.planning.processes.resources import ROOMY, gpu_names, this_machine
 from framekiln.planning.sample import Sample
 from framekiln.reporting.kit.texts import Column, TextTable, words
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
@@ -26,9 +24,9 @@ from framekiln.reporting.terminal.tables import print_absent
 
 if TYPE_CHECKING:
     from framekiln.lab.calibrate.bench import StepMeasurement
+    from framekiln.runtime.run.request import RunRequest
 
 
-_BUSY = 0.5  # load for each core above which other work disturbs the figures
 ROWS = 16  # 576 MB of 12-megapixel photos; more of one size take the same time each, so they change no rate
 
 
@@ -41,42 +39,58 @@ def calibrate(
         Path | None,
         Option(metavar="DIR", help="Folder for the file. [dim]Default: where plan, run and predict look for it.[/dim]"),
     ] = None,
+    share: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Also write the figures without anything private, for manifests/calibrations/. [dim]Without --input, "
+            "those that this GPU's file has.[/dim]",
+        ),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Measure each step alone, on rows of the input: memory and rate by batch, the largest and the fastest batch.
 
     Nothing else should use the machine meanwhile. The figures are stored in a file named after the device.
     """
-    from framekiln.lab.calibrate.calibrate import calibrate as measured
-    from framekiln.lab.calibrate.calibrate import measurable
-    from framekiln.lab.sweep.batch_search import Limits
-
-    save = save or calibration_file.fits_folder()
+    save, console = save or calibration_file.fits_folder(), RunConsole(quiet=quiet)
     check_folder("--save", save)
     request = read_request(options)
+    if share is None:
+        _measure(request, rows, most_batch, save, console)
+        return
+    from framekiln.lab.calibrate.sharing import share_calibration
+
+    check_file("--share", share)
+    path = calibration_file.default_path(next(iter(gpu_names()), "gpu"), save)
+    left = share_calibration(_measure(request, rows, most_batch, save, console) if request.inputs else path, share)
+    apart = f" Left out, as own steps or of random weights: {', '.join(left)}." if left else ""
+    print_line(console, f"To share: {share}.{apart}")
+
+
+def _measure(request: RunRequest, rows: int, most_batch: int, save: Path, console: RunConsole) -> Path:
+    from framekiln.cli.bench.measure import print_findings
+    from framekiln.lab.calibrate.calibrate import calibrate, measurable
+    from framekiln.lab.findings import load
+    from framekiln.lab.measure.device_facts import load_of_others
+    from framekiln.lab.sweep.batch_search import Limits
+
     request.require("input")
     here = [this_machine()]
     plan = make_plan(request.pipeline, request.profile, request.options, here, check_fit=False, calibrated=False)
-    console = RunConsole(quiet=quiet)
     for note in examine(plan, request.options, [ROOMY], here=True).accepted():
         print_line(console, note)
     steps = measurable(plan, request.options.stages)
     print_absent(console, plan)
-    _warn_of_load(console)
+    print_findings(load(load_of_others(steps[0].placement.device)))
     watch = partial(print_line, console), partial(_show, console, save)
     with interruptible(f"Interrupted. Steps that were measured so far are kept in {save}."):
-        result = measured(plan, request.inputs, steps, Limits(most_batch=most_batch), rows, *watch)
+        result = calibrate(plan, request.inputs, steps, Limits(most_batch=most_batch), rows, *watch)
     path = calibration_file.write_calibration(result, save)
     size = result.gpu_vram_gb
     memory = f", {size:.1f} GB, each process takes {result.context_gb:.2f} GB of it" if size else ""
     print_line(console, f"{result.device}{memory}. Calibration: {path}")
-
-
-def _warn_of_load(console: Console) -> None:
-    load, cores = os.getloadavg()[0], usable_cores()
-    if load > _BUSY * cores:
-        note = f"Other work runs on this machine (load {load:.1f}, cores {cores}): rates will be too low and uneven."
-        print_line(console, note)
+    return path
 
 
 def _show(console: Console, folder: Path, result: StepMeasurement, so_far: calibration_file.Calibration | None) -> None:

@@ -18,8 +18,7 @@ from framekiln.cli.options import Json
 from framekiln.contract.errors import OutputError
 from framekiln.output.object_store import Store
 from framekiln.profiling.export.trace_events import events
-from framekiln.profiling.run_choice import choose_run, read_work
-from framekiln.profiling.run_profile import RunProfile, missing_note
+from framekiln.profiling.run_profile import RunProfile, choose_run, missing_note, read_work
 from framekiln.profiling.stats.steps import StepStatistics
 from framekiln.profiling.targets import NOT_MEASURED, NOT_MET, parse_targets
 from framekiln.reporting.kit.texts import Column, TextTable, figure, numbers, share, shares, words

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import psutil
+
 from framekiln.device import torch, wait
 from framekiln.device.cores import usable_cores
-from framekiln.device.nvml import handles, library, text
+from framekiln.device.nvml import handles, library, text, visible_handles
 from framekiln.lab.measure.precision import arithmetic, dtype_of
 from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.runtime.run.environment import environment, package_version
@@ -27,6 +29,7 @@ _REASONS = {  # NVML's bits of reasons for a lower clock, from nvml.h; idle and 
     "hardware thermal slowdown": 0x40,
     "hardware power brake": 0x80,
 }
+_LISTEN_S = 0.25  # the system counts cores in hundredths of a second
 LEAST_S = 0.5  # NVML renews the counter every 20 to 100 ms, so a shorter loop would be off by a tenth or more
 _LIMITS = TimeLimits(warmup=1, least=5, wanted=5, seconds=0.1, patience_s=3.0, slow_s=0.2)
 _SIDES = {"cpu": 512, "cuda": 8192}  # of square matrices; without 16-bit arithmetic a CPU takes seconds for 1,024
@@ -47,10 +50,30 @@ def bench_environment(device: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "cores": usable_cores(),
-        "machine_cores": os.cpu_count(),  # those that the load is of
-        "load": os.getloadavg()[0],  # of one minute, before the first cell
+        "others": load_of_others(device),
         "clocks": gpu_states(),
     }
+
+
+def load_of_others(device: str) -> dict[str, Any]:
+    """Return what other programs use while this one waits: cores of the machine's, and the GPUs that it may use.
+
+    It has to be called before this process uses a GPU. Programs that draw a display have no entry in
+    `gpu_processes_gb`, by process id, and count in `gpu_percent`.
+    """
+    cores = psutil.cpu_count() or 1  # of the machine: a container may use fewer
+    used: dict[str, Any] = {"cores": psutil.cpu_percent(_LISTEN_S) / 100 * cores, "machine_cores": cores}
+    if device == "cpu":
+        return used
+    used |= {"gpu_percent": 0, "gpu_processes_gb": {}}
+    with suppress(Exception):  # no driver, or no permission
+        nvml = library()
+        for gpu in visible_handles(nvml):
+            used["gpu_percent"] = max(used["gpu_percent"], nvml.nvmlDeviceGetUtilizationRates(gpu).gpu)
+            for one in nvml.nvmlDeviceGetComputeRunningProcesses(gpu):
+                if one.pid != os.getpid():
+                    used["gpu_processes_gb"][str(one.pid)] = (one.usedGpuMemory or 0) / 1e9
+    return used
 
 
 def _driver() -> str | None:
@@ -61,9 +84,9 @@ def _driver() -> str | None:
     return None
 
 
-def gpu_states(nvml: Any = None) -> list[dict[str, Any]]:
+def gpu_states() -> list[dict[str, Any]]:
     """Return a sample of each GPU that this process may use; a figure that NVML does not give is left out."""
-    nvml = nvml or library()
+    nvml = library()
     figures: dict[str, Callable[[Any], Any]] = {
         "sm_mhz": lambda gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
         "memory_mhz": lambda gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
@@ -115,7 +138,8 @@ class EnergyCounter:
             self._why = "NVML is missing"
             return
         try:
-            self._handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid or _uuid(device))
+            uuid = uuid or f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+            self._handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
         except Exception as error:  # NVML's own, of any class: a part of a GPU, or no permission
             self._why = f"NVML does not know the GPU: {error}"
 
@@ -140,10 +164,6 @@ class EnergyCounter:
         except Exception as error:  # of NVML, of any class: GPUs before Volta, and parts of GPUs
             self._why, self._handle = f"the GPU does not count it: {error}", None
             return None
-
-
-def _uuid(device: str) -> str:
-    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 
 @cache

@@ -37,10 +37,7 @@ _LAYER_CALLS = 20  # timed calls with hooks, enough for a mean and its spread
 def drift(outputs: Any, reference: Any) -> Drift:
     """Compare floating outputs with those of a reference, all of them together in float64.
 
-    Returns:
-        The relative L2 distance, the cosine and the largest difference, None where a value is not finite, and the
-        number of values that are not finite here and are in the reference. All are None for outputs without floating
-        numbers, but for the last.
+    Distances are None where a value that is finite in the reference is not finite here, and without floating outputs.
     """
     pairs = list(zip(_floats(outputs), _floats(reference), strict=True))
     if not pairs:
@@ -124,14 +121,7 @@ def _with_shares(result: CellResult, prepared: Prepared, peaks: tuple[float | No
     traffic = traffic_of(prepared.call) if is_eager else None  # other calls have no operators of torch
     gb_s = traffic * calls_per_s / 1e9 if traffic else None
     shares = [rate / peak if rate and peak else None for rate, peak in zip((tflops, gb_s), peaks, strict=True)]
-    result = replace(
-        result,
-        tflops=tflops,
-        peak_share=shares[0],
-        traffic=traffic,
-        gb_s=gb_s,
-        bandwidth_share=shares[1],
-    )
+    result = replace(result, tflops=tflops, peak_share=shares[0], traffic=traffic, gb_s=gb_s, bandwidth_share=shares[1])
     if peaks[1] is None:
         return _noted(result, "no shares of the device's peaks: there is too little memory to measure them")
     noted = _noted(result, ABOVE) if (shares[0] or 0.0) > 1 else result

@@ -78,19 +78,13 @@ def modules_to(roots: Mapping[str, nn.Module], depth: int) -> Iterator[tuple[str
 
 
 def measure_layers(
-    call: Callable[[], Any],
-    roots: Mapping[str, nn.Module],
-    depth: int,
-    device: str,
-    calls: int,
-    *,
-    clock: PhaseClock | None = None,
+    call: Callable[[], Any], roots: Mapping[str, nn.Module], depth: int, device: str, calls: int
 ) -> list[Layer]:
     """Return the modules of a model with their times, parents before children, after one untimed call in eager mode.
 
     `roots` are its modules by path, an empty one for the module that is the model; `depth` is of children.
     """
-    clock = clock or clock_of(device)
+    clock = clock_of(device)
     seconds: list[Mapping[str, float]] = []
     with hooked(roots, depth, clock) as uses:
         call()

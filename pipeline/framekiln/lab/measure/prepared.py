@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from framekiln.device import seeded, torch, wait
-from framekiln.device.timing import Event
 from framekiln.lab.backends import backend_call
 from framekiln.lab.measure.device_facts import Energy, EnergyCounter
 from framekiln.lab.measure.precision import UnsupportedError, arithmetic, check, converted, dtype_of
@@ -139,7 +138,8 @@ def measure_speed(blank: CellResult, prepared: Prepared, limits: TimeLimits, *, 
     prepared.call()
     prepared.wait()
     first_s = time.perf_counter() - began  # compiles a compiled model
-    event, counter = gpu_event(prepared.device), EnergyCounter(prepared.device)
+    event: Any = None if prepared.device == "cpu" else partial(torch.cuda.Event, enable_timing=True)
+    counter = EnergyCounter(prepared.device)
     before = _before(prepared, counter, cold=cold)
     loop = partial(timed, prepared.call, prepared.wait, event=event, before=before)
     single = loop(limits, wait_each=True)
@@ -182,14 +182,6 @@ def _before(prepared: Prepared, counter: EnergyCounter, *, cold: bool) -> Callab
             prepared.wait()
 
     return before
-
-
-def gpu_event(device: str) -> Callable[[], Event] | None:
-    """Return a function that makes an event with a time; None on the CPU."""
-    if device == "cpu":
-        return None
-    make: Any = partial(torch.cuda.Event, enable_timing=True)
-    return make
 
 
 def _copies(prepared: Prepared) -> tuple[float, float]:

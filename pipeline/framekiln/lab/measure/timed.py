@@ -74,16 +74,11 @@ def timed(
     event: Callable[[], Event] | None = None,
     clock: Clock = time.perf_counter,
 ) -> Samples:
-    """Repeat a call and time each repetition.
+    """Repeat a call and time each repetition; its exceptions pass through.
 
-    Args:
-        call: without arguments; its exceptions pass through.
-        wait: waits until the device is idle; nothing on the CPU.
-        limits: of the loop.
-        wait_each: whether each call ends when the device is idle, as a client sees it that needs the result.
-        before: called with the number of the timed call before it; its time counts for the length of the loop alone.
-        event: makes an event of the GPU; None for no times by events.
-        clock: seconds.
+    `wait` waits until the device is idle. With `wait_each` each call ends then, as a client sees it that needs the
+    result. `before` is called with the number of the timed call before it, and its time counts for the length of the
+    loop alone. `event` makes an event of the GPU; None for no times by events.
     """
     warmup, warmup_s = _warm_up(call, wait, limits, clock)
     taken, enqueued, events = list[float](), list[float](), list[tuple[Event, Event]]()

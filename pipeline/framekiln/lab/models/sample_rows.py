@@ -73,11 +73,7 @@ class SampleRows:
 
 
 def sample_rows(
-    sources: Sequence[str],
-    plan: Plan,
-    wanted: Sequence[Step],
-    count: int,
-    say: Callable[[str], None] = lambda _: None,
+    sources: Sequence[str], plan: Plan, wanted: Sequence[Step], count: int, say: Callable[[str], None] = lambda _: None
 ) -> SampleRows:
     """Decode about `count` rows, and run the steps that add columns for the measured ones, `wanted`.
 

@@ -78,11 +78,6 @@ def ncu_command(tool: Sequence[str], target: Target, report: Path) -> list[str]:
     return [*tool, *sections, *limits, "--force-overwrite", "--export", str(report), *target.words(ranged=True)]
 
 
-def ncu_table_command(tool: Sequence[str], report: Path) -> list[str]:
-    """Return the command that prints a report as CSV, a line for each kernel."""
-    return [*tool, "--import", str(report), "--csv", "--page", "raw"]
-
-
 @dataclass(kw_only=True)
 class NsightRecorder:
     """Recordings in one folder; `note` takes a sentence about what was done otherwise than asked."""
@@ -94,7 +89,8 @@ class NsightRecorder:
         """Return the commands of a recording by nsys in a mode, or by ncu for None, in order."""
         report = self.report(target, mode)
         if mode is None:
-            return [ncu_command(tool, target, report), ncu_table_command(tool, report)]
+            table = [*tool, "--import", str(report), "--csv", "--page", "raw"]  # a line for each kernel
+            return [ncu_command(tool, target, report), table]
         return [nsys_command(tool, target, mode, report), stats_command(tool, report)]
 
     def report(self, target: Target, mode: Mode | None) -> Path:

@@ -11,12 +11,9 @@ import json
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from framekiln.device import torch
-
-if TYPE_CHECKING:
-    pass
 
 _WARM_UP = 3  # calls: the first loads kernels and chooses algorithms
 

@@ -101,10 +101,7 @@ def with_figures(info: ModelInfo, cells: Sequence[CellResult]) -> ModelInfo:
 
 
 def write_report(report: BenchReport, path: Path) -> Path:
-    """Write a report as JSON; numbers that are not finite become null.
-
-    Raises OutputError: the file cannot be written.
-    """
+    """Write a report as JSON, null for numbers that are not finite. Raises OutputError: the file cannot be written."""
     text = json.dumps(_finite(asdict(report)), indent=1, ensure_ascii=False)
     with writing(path):
         path.write_text(text + "\n", encoding="utf-8")

@@ -1,19 +1,21 @@
 """The cost of a run before it is made: rows, hours and gigabytes of each step and of the whole, with intervals.
 
 Seconds of a row come from an earlier run (`source_run`) or from the calibration of a GPU. How steps run beside each
-other is the same as in `predict`. Intervals are from the 5 % to the 95 % quantile of a bootstrap (`measured`). They
-tell how much the measured files differ, and nothing of another machine.
+other is as in `predict.pace`, here on the plan's processes, not on those of the run that was measured. Intervals are
+from the 5 % to the 95 % quantile of a bootstrap (`measured`). They tell how much the measured files differ, and nothing
+of another machine.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Scope
-from framekiln.lab.predict.hours import count_later_processes, place_steps, whole_hours
+from framekiln.device.cores import usable_cores
+from framekiln.engine.local.engine import count_processes
 from framekiln.lab.predict.measured import (
     DRAWS,
     FEW,
@@ -25,12 +27,13 @@ from framekiln.lab.predict.measured import (
     read_measured,
     seconds_a_row,
 )
-from framekiln.lab.predict.predict import Interval
+from framekiln.lab.predict.predict import Interval, pace
 from framekiln.lab.predict.source_run import PacketTimes, SourceRun, SourceStep
 from framekiln.media.files import MediaFile
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, settings_of
 from framekiln.planning.plan import Plan
+from framekiln.planning.processes.waves import Wave
 from framekiln.planning.step import DecodeStep, Step
 
 _ENDS = (0.05, 0.95)
@@ -99,7 +102,9 @@ def estimate_costs(work: Work, source: SourceRun, store: Store, calibration: Cal
     unknown = [step.name for step in steps if step.name not in known and total[step.name][0]]
     if len(unknown) == len(steps):
         return Costs(unknown=unknown, why_not="no calibration and no earlier run tells of these steps")
-    chosen = {step.name: _share_chosen(step, known.get(step.name)) for step in steps}
+    chosen = dict.fromkeys((step.name for step in steps), 1.0)  # shares of rows that conditions choose, as measured
+    narrowed = {step.name for step in work.plan.steps if step.is_narrowed}
+    chosen |= {name: source.chosen for name, source in known.items() if name in narrowed}
     hours = _Hours(work, known, seconds, chosen, total)
     total[TABLES] = total[DECODE]
     parts = {name: total[name] * size / 1e9 for name, size in bytes_a_row(work.plan, store).items()}
@@ -137,7 +142,8 @@ def _read_seconds(
     steps: list[DecodeStep | Step] = [plan.decode, *plan.steps]
     for step in steps:
         own, by_kind = ran.get(step.name), {"": np.zeros(1 + DRAWS)}
-        if own is not None and (isinstance(step, DecodeStep) or _is_same(step, own)):
+        ways = None if isinstance(step, DecodeStep) else (settings_of(step.facts), step.placement.device)
+        if own is not None and ways in (None, (own.settings, own.device)):
             by_kind |= seconds_a_row(own, measured)
         elif isinstance(step, Step) and calibration is not None and (figures := calibration.of(step)) is not None:
             own = _from_trial(step, figures)
@@ -148,16 +154,6 @@ def _read_seconds(
         each = [count * by_kind.get(kind, by_kind[""]) for kind, count in rows[step.name].items()]
         seconds[step.name] = np.sum([np.zeros(1 + DRAWS), *each], axis=0)
     return known, seconds
-
-
-def _share_chosen(step: DecodeStep | Step, source: SourceStep | None) -> float:
-    """Return the share of rows that a step's condition chooses: that of the measured run."""
-    return source.chosen if source is not None and isinstance(step, Step) and step.is_narrowed else 1.0
-
-
-def _is_same(step: Step, source: SourceStep) -> bool:
-    """Return whether a step was measured with the same stage, version and settings, and on the same device."""
-    return (source.settings, source.device) == (settings_of(step.facts), step.placement.device)
 
 
 def _from_trial(step: Step, figures: StepFigures) -> SourceStep:
@@ -227,3 +223,53 @@ def _list_doubts(work: Work, known: Mapping[str, SourceStep]) -> list[str]:
     if whole:
         notes.append(f"{', '.join(whole)}: they see all rows at once, and may take longer than in proportion")
     return notes
+
+
+def place_steps(plan: Plan, known: Mapping[str, SourceStep], *, local: bool) -> list[list[SourceStep]]:
+    """Return the measured steps of each wave, decoding first, with the processes that a plan gives them."""
+    return [_place_wave(wave, number, known, local=local) for number, wave in enumerate(plan.waves)]
+
+
+def _place_wave(wave: Wave, number: int, known: Mapping[str, SourceStep], *, local: bool) -> list[SourceStep]:
+    processes = count_processes(wave, wave.steps) if local else 0
+    placed = []
+    for place, group in enumerate(wave.groups()):
+        first = group[0].placement if place and group else None
+        workers = processes or (first.workers if first else wave.decode.workers)
+        names = [step.name for step in group if not step.recalled]
+        for name in [DECODE, *names] if place == 0 else names:
+            if name in known:
+                process = f"{number}" if local else f"{number}.{place}"
+                in_flight = first.in_flight if first and not local else 1
+                placed.append(replace(known[name], process=process, workers=workers, in_flight=in_flight))
+    return placed
+
+
+def count_later_processes(step: Step) -> int:
+    """Return the processes of a step of the second pass: one where a call takes the whole run."""
+    if step.stage.scope is Scope.DATASET:
+        return 1
+    return step.placement.workers if step.keeps_model else max(1, int(usable_cores() / step.placement.cpus))
+
+
+def whole_hours(waves: list[list[SourceStep]], seconds: Mapping[str, Draws]) -> tuple[Draws, str]:
+    """Return the hours of all waves, and what sets the pace in each; `seconds` are those of all rows of a step."""
+    hours = np.zeros(1 + DRAWS)
+    limits = []
+    for steps in waves:
+        busy = [step for step in steps if seconds[step.name][0] > 0]
+        for draw in range(1 + DRAWS) if any(step.name != DECODE for step in busy) or (busy and steps == busy) else ():
+            scaled = [_scale(step, float(seconds[step.name][draw])) for step in busy]
+            on_gpu = {step.name: step.sample.model_s + step.sample.copies_s for step in scaled if step.on_gpu}
+            rate, limit = pace(scaled, on_gpu)
+            hours[draw] += 1 / rate / 3600
+            if not draw:
+                limits.append(limit)
+    return hours, ", then ".join(limits)
+
+
+def _scale(step: SourceStep, seconds: float) -> SourceStep:
+    """Return a step of which one row takes so many seconds."""
+    whole = max(sum(step.sample.phases.values()), 1e-9)
+    phases = {name: value * seconds / whole for name, value in step.sample.phases.items()}
+    return replace(step, sample=step.sample.model_copy(update={"phases": phases}))

@@ -121,13 +121,11 @@ class Scaling:
 
 
 def efficiency(figures: StepFigures, batch: int, seconds: float, gpu: GpuSpecs) -> float | None:
-    """Return the share of the roofline that a model reached: the shortest possible time of a row by its actual time.
+    """Return the share of the roofline that a model reached, 0 to 1; None if FLOPs were not counted.
 
     The shortest time is the longer of two: FLOPs by the GPU's rate, and the bytes of the weights, read once a call, by
-    its bandwidth. Reads of activations are not counted, so a model bound by them seems less efficient than it is.
-
-    Returns:
-        0 to 1 (more if the GPU's clock is above its data sheet's); None if FLOPs were not counted.
+    its bandwidth. Reads of activations are not counted, so a model bound by them seems less efficient than it is. The
+    share is above 1 if the GPU's clock is above its data sheet's.
     """
     if figures.flops_per_row is None or seconds <= 0:
         return None

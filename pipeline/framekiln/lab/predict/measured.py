@@ -38,11 +38,6 @@ class MeasuredFiles:
     files: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # bytes and rows by media_id
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by unit the kind of file behind each row
 
-    def of_kind(self, kind: str) -> NDArray[np.int64]:
-        """Return bytes and rows (n 2) of the files of a kind."""
-        found = [facts for name, facts in self.files.items() if kind_of(name) == kind]
-        return np.array(found, np.int64).reshape(-1, 2)
-
 
 def read_measured(store: Store) -> MeasuredFiles:
     """Read which files have how many rows, from some of the tables in `frames/`."""
@@ -79,7 +74,8 @@ def estimate_rows(files: Sequence[MediaFile], measured: MeasuredFiles) -> tuple[
             sizes[kind].append(media.size)
     notes = []
     for kind, left in sorted(sizes.items()):
-        seen = measured.of_kind(kind)
+        found = [facts for name, facts in measured.files.items() if kind_of(name) == kind]
+        seen = np.array(found, np.int64).reshape(-1, 2)
         rows[kind] += _draw_rows(seen, left, chance)
         if note := _doubt(kind, seen, len(left)):
             notes.append(note)
@@ -123,12 +119,9 @@ def seconds_a_row(step: SourceStep, measured: MeasuredFiles) -> dict[str, Draws]
         if rows and start < len(kinds):
             seconds[kinds[start]].append((spent, float(rows)))
     chance = np.random.default_rng(1)
-    return {kind: _ratio(pairs, chance) for kind, pairs in seconds.items() if sum(rows for _, rows in pairs)}
-
-
-def _ratio(pairs: Sequence[tuple[float, float]], chance: np.random.Generator) -> Draws:
-    sums = _sums(np.array(pairs), chance)
-    return sums[:, 0] / np.maximum(sums[:, 1], 1)
+    known = {kind: pairs for kind, pairs in seconds.items() if sum(rows for _, rows in pairs)}
+    sums = {kind: _sums(np.array(pairs), chance) for kind, pairs in known.items()}
+    return {kind: spent_rows[:, 0] / np.maximum(spent_rows[:, 1], 1) for kind, spent_rows in sums.items()}
 
 
 def _sums(values: NDArray[np.float64], chance: np.random.Generator) -> NDArray[np.float64]:

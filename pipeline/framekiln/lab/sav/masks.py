@@ -75,13 +75,13 @@ def region_similarity(mask: Mask, truth: Mask) -> float:
     return int((mask & truth).sum()) / union if union else 1.0
 
 
-def contour_accuracy(mask: Mask, truth: Mask, tolerance: float = TOLERANCE) -> float:
+def contour_accuracy(mask: Mask, truth: Mask) -> float:
     """Return F: the harmonic mean of an outline's precision and recall, 0 to 1; 1 where both are empty.
 
     A pixel of one outline is matched where the other has one within the tolerance. As in the benchmark's published
     code, one side is dilated with a disc instead of a bipartite matching.
     """
-    radius = math.ceil(tolerance * math.hypot(*truth.shape))
+    radius = math.ceil(TOLERANCE * math.hypot(*truth.shape))
     lines = [outline(area) for area in (mask, truth)]
     if not all(line.any() for line in lines):
         return 1.0 if not any(line.any() for line in lines) else 0.0
@@ -159,7 +159,6 @@ CORNERS = (2, 3)  # labels of a box's upper left and lower right corner
 Points = tuple[NDArray[np.float32], NDArray[np.int64]]
 """Coordinates as shares of width and height (k 2), and labels (k)."""
 _NETWORKS, _PROMPT = "framekiln_stages.nets.sam2.video", "framekiln_stages.shared.point_prompts:Prompt"
-_EDGETAM = "framekiln_stages.nets.sam2.video"
 
 VIDEO_MODELS: Mapping[str, str] = {
     "sam2.1-tiny": "sam2.1-hiera-tiny",
@@ -209,7 +208,7 @@ def check_model(name: str) -> None:
     check_known(name, VIDEO_MODELS, f"{name!r} does not segment videos.", code="FK-SAV-MODEL")
     if name == "edgetam":
         try:
-            importlib.import_module(_EDGETAM).check_packages()
+            importlib.import_module(_NETWORKS).check_packages()
         except ImportError as error:
             raise ConfigError(str(error), code="FK-SAV-TIMM") from error
 

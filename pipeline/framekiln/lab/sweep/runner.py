@@ -79,17 +79,12 @@ def reason_of(answer: ChildDied | CapturedError) -> str:
     return ": ".join([f"its process died ({answer.how})", *last])
 
 
-class ModelBench:
+class ModelBench(CellChild):
     """One model's child process, from the start of the block to its end."""
 
     def __init__(self, source: ModelRecipe, options: MeasureOptions) -> None:
-        self._source, self._options, self._child = source, options, CellChild()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._child.end()
+        super().__init__()
+        self._source, self._options = source, options
 
     def about(self) -> ModelInfo:
         """Return the model's facts. Raises ConfigError if it cannot be built."""
@@ -109,14 +104,14 @@ class ModelBench:
         """Return a cell's result, whatever became of its process."""
         answer = self.ask("measure", cell)
         if isinstance(answer, ChildDied | CapturedError):
-            self._child.end()
+            self.end()
             blank = CellResult(cell=cell, model=self._source.name, outcome="error", why=reason_of(answer))
             if isinstance(answer, ChildDied) and answer.how == "SIGKILL":
                 why = "the system ended the process (SIGKILL), as it does without memory"
                 return replace(blank, outcome="oom", why=why)
             return blank
         if answer.outcome == "oom":
-            self._child.end()  # what an allocation that failed leaves behind is not measured
+            self.end()  # what an allocation that failed leaves behind is not measured
         return answer
 
     def details(self, cell: Cell, options: DetailOptions, folder: Path) -> Details:
@@ -145,9 +140,9 @@ class ModelBench:
 
     def ask(self, method: str, *arguments: object) -> Any:
         """Call a method of the child's `ModelProcess`."""
-        if not self._child.is_there:
-            self._child.start(ModelProcess(self._source, self._options))
-        return self._child.call(method, *arguments, timeout_s=_TIMEOUT_S)
+        if not self.is_there:
+            self.start(ModelProcess(self._source, self._options))
+        return self.call(method, *arguments, timeout_s=_TIMEOUT_S)
 
 
 class ModelProcess:

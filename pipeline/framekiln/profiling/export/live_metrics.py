@@ -34,12 +34,6 @@ class Metric:
     what: str
     labels: tuple[str, ...]
 
-    @property
-    def served(self) -> tuple[str, ...]:
-        """Names under which Prometheus finds it."""
-        endings = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
-        return tuple(f"ray_{self.name}{ending}" for ending in endings[self.kind])
-
 
 BOUNDS = tuple(round(0.001 * 10 ** (i / 5), 6) for i in range(29))
 """Upper bounds of a histogram of call seconds: five buckets to a factor of ten, from 1 ms to 400 s.

@@ -52,10 +52,7 @@ class ProfiledCalls:
 
     @classmethod
     def parse(cls, option: str, text: str) -> Self:
-        """Parse an option's value such as `faces` or `faces:3`.
-
-        Raises ConfigError: the number is not a whole number above 0.
-        """
+        """Parse an option's value such as `faces` or `faces:3`. Raises ConfigError: the number is not above 0."""
         step, colon, number = text.partition(":")
         if colon and not (number.isdecimal() and int(number)):
             raise ConfigError(
@@ -76,13 +73,10 @@ class ProfilerOptions:
     py_spy: str = ""
 
     def check(self, plan: Plan, store: Store, *, here: bool) -> str:
-        """Check before a run that all profilers can record; `here` is True if its processes will be on this machine.
+        """Check before a run that all profilers can record, and return a sentence about each that may record nothing.
 
-        Returns:
-            A sentence about each profiler that may record nothing; empty if all will.
-
-        Raises:
-            ConfigError: a step is unknown, or a tool is missing or not permitted.
+        `here` is True if its processes will be on this machine. Raises ConfigError: a step is unknown, or a tool is
+        missing or not permitted.
         """
         steps = {step.name: step for step in plan.first}
         for option, name in self._list_named():

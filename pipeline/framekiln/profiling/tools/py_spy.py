@@ -35,10 +35,7 @@ _ASLEEP = "import ctypes, time; ctypes.CDLL(None).prctl(0x59616D61, -1, 0, 0, 0)
 
 
 def check() -> None:
-    """Check that py-spy is installed and may read other processes.
-
-    Raises ConfigError: it is missing or not permitted.
-    """
+    """Check that py-spy is installed and may read other processes. Raises ConfigError: it is missing or forbidden."""
     tool = _find_tool()
     if tool is None:
         raise ConfigError("--py-spy needs py-spy, which is not installed: pip install py-spy", code="FK-PY-SPY-MISSING")

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class HistoryLine:
     device: str
     torch: str
     cells: Mapping[str, Mapping[str, float | None]]  # by sample, figures by name
-    work: Mapping[str, str] = field(default_factory=dict)  # by sample, what is computed, in whatever way
+    work: Mapping[str, str]  # by sample, what is computed, in whatever way
 
 
 def entry_of(report: BenchReport, note: str) -> HistoryLine:
@@ -91,7 +91,7 @@ def steps(entries: Sequence[HistoryLine]) -> list[HistoryStep]:
     for number, bench in enumerate(entries):
         earlier = entries[:number][::-1]
         for name, after in bench.cells.items():
-            if (before := _before(name, bench.work.get(name), earlier)) is not None:
+            if (before := _before(name, bench.work[name], earlier)) is not None:
                 other, values = before
                 figures = {figure: (values.get(figure), after.get(figure)) for figure in SHOWN}
                 found.append(
@@ -100,14 +100,12 @@ def steps(entries: Sequence[HistoryLine]) -> list[HistoryStep]:
     return found
 
 
-def _before(
-    name: str, work: str | None, earlier: Sequence[HistoryLine]
-) -> tuple[str, Mapping[str, float | None]] | None:
+def _before(name: str, work: str, earlier: Sequence[HistoryLine]) -> tuple[str, Mapping[str, float | None]] | None:
     for bench in earlier:
         if name in bench.cells:
             return name, bench.cells[name]
     for bench in earlier:
-        likes = [other for other in bench.cells if work is not None and bench.work.get(other) == work]
+        likes = [other for other in bench.cells if bench.work[other] == work]
         if likes:
             fastest = min(likes, key=lambda other: bench.cells[other].get("p50") or math.inf)
             return fastest, bench.cells[fastest]

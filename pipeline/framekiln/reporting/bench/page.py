@@ -15,12 +15,13 @@ from framekiln.lab.sav.masks import preview
 from framekiln.lab.sav.measure import VideoRow
 from framekiln.lab.sweep.batch_search import curves, knee
 from framekiln.reporting.bench import tables
-from framekiln.reporting.bench.history import SIDES, HistoryLine
+from framekiln.reporting.bench.history import SIDES, HistoryLine, steps
 from framekiln.reporting.compare.comparison import FigurePair
 from framekiln.reporting.compare.gate import Verdict
 from framekiln.reporting.compare.tables import figures_table
 from framekiln.reporting.kit.lines import POINTS, Chart, Curve, Dot, Scatter, draw_chart, draw_scatter
 from framekiln.reporting.kit.pages import image_uri, render_page
+from framekiln.reporting.kit.texts import TextTable
 
 
 def throughput(cells: Sequence[CellResult]) -> Scatter | None:
@@ -151,7 +152,7 @@ def render(
         "changes": changes and figures_table(changes, SIDES, "Cell"),
         "verdicts": verdicts,
         "entries": entries,
-        "history": tables.history_table(entries),
+        "history": TextTable(title="What each change brought", columns=tables.HISTORY, items=steps(entries)),
         "pictures": pictures,
         "facts": _list_facts(report),
         "cells": tables.cells_table(report),
@@ -175,13 +176,14 @@ def _name_models(report: BenchReport) -> str:
 
 def _list_facts(report: BenchReport) -> dict[str, str]:
     about = report.environment
+    others = about.get("others")
     known = {
         "Device": about.get("gpu") or about.get("processor"),
         "Driver": about.get("driver"),
         "CUDA, cuDNN": ", ".join(str(about[name]) for name in ("cuda", "cudnn") if about.get(name)),
         "torch": about.get("torch"),
         "Threads": f"{about.get('threads')} of {about.get('cores')} cores",
-        "Load before": f"{about.get('load') or 0:.1f}",
+        "Others before": f"{others['cores']:.1f} of {others['machine_cores']} cores" if others else "",
         "Measured": report.made,
         "Command": " ".join(report.argv),
     }

@@ -14,7 +14,6 @@ from framekiln.lab.output.results import TOO_FEW, BenchReport
 from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.lab.sav.measure import VideoRow, summarize
 from framekiln.planning.sample import calls_for
-from framekiln.reporting.bench.history import HistoryLine, steps
 from framekiln.reporting.kit.texts import Column, TextTable, figure, numbers, plain_table, share, words
 
 _METHODS = {
@@ -141,7 +140,7 @@ _LAYERS = (
     Column("Share", "share", show=lambda part: f"{100 * part:.1f} %"),
     words("", lambda layer: str(min(layer.share, 1.0)), "meter"),
 )
-_HISTORY = (
+HISTORY = (
     words("Bench", "bench.made"),
     words("Changed", "bench.note"),
     words("Cell", "cell"),
@@ -164,11 +163,6 @@ def cells_table(report: BenchReport) -> TextTable:
 def layers_table(cell: CellResult) -> TextTable:
     """Return the layers of a cell's model."""
     return TextTable(title=f"Layers of {cell.model}", columns=_LAYERS, items=cell.layers)
-
-
-def history_table(entries: Sequence[HistoryLine]) -> TextTable:
-    """Return what each bench of a history brought."""
-    return TextTable(title="What each change brought", columns=_HISTORY, items=steps(entries))
 
 
 def videos_table(rows: Sequence[VideoRow]) -> TextTable:

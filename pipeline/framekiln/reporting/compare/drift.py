@@ -39,11 +39,7 @@ class OutputRows:
 def sample(
     sides: tuple[OutputRows, OutputRows], name: str, keys: Sequence[str], columns: Sequence[str], most: int
 ) -> tuple[tuple[pa.Table, pa.Table], int, int]:
-    """Read about `most` rows of a table on both sides, fewer where they are large.
-
-    Returns:
-        The rows of each side; n, where every n-th row was read; the rows of both tables together.
-    """
+    """Return about `most` rows of a table on both sides, n where every n-th was read, and the rows of both tables."""
     tables = [find_table(side.store, name) for side in sides]
     every = max(_choose_every(side.store, table, columns, most) for side, table in zip(sides, tables, strict=True))
     first, second = (_take_rows(side, table, keys, columns, every) for side, table in zip(sides, tables, strict=True))

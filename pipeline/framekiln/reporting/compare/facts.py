@@ -95,7 +95,8 @@ def compare_files(first: Run, second: Run, names: tuple[str, str]) -> FileCompar
     """Compare input files by media_id and size, and by digest where both are known."""
     a, b = first.media, second.media
     common = [name for name in a if name in b]
-    changed = sorted(name for name in common if not _are_equal(a[name], b[name]))
+    pairs = {name: tuple(zip(a[name], b[name], strict=True)) for name in common}  # of sizes and digests
+    changed = sorted(n for n, (sizes, digests) in pairs.items() if sizes[0] != sizes[1] or len({*digests} - {""}) > 1)
     return FileComparison(
         same=len(common) - len(changed),
         changed=tuple(changed),
@@ -103,10 +104,6 @@ def compare_files(first: Run, second: Run, names: tuple[str, str]) -> FileCompar
         only_second=tuple(sorted(b.keys() - a.keys())),
         names=names,
     )
-
-
-def _are_equal(a: tuple[int, str], b: tuple[int, str]) -> bool:
-    return a[0] == b[0] and (a[1] == b[1] or not (a[1] and b[1]))
 
 
 _PROFILE = {"profile_name": "name", "waves": "waves"}

@@ -6,7 +6,7 @@ last run computed only in part (resumed, a shard, a retry) the tables are whole,
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -82,8 +82,15 @@ class Run:
 
     @cached_property
     def partial_steps(self) -> Mapping[str, int]:
-        """Steps that other runs computed in part, with the rows of this run; empty where it computed all."""
-        return partial_steps(self.record)
+        """First-pass steps, and decoding, that other runs computed in part, with the rows of this run."""
+        frames, figures, waves = (self.record.get(name) for name in ("frames", "figures", "waves"))
+        if not isinstance(frames, int) or not isinstance(figures, Mapping) or not isinstance(waves, list):
+            return {}
+        names = [step for wave in waves if isinstance(wave, list) for step in wave if isinstance(step, str)]
+        expected = {DECODE: frames * max(1, len(waves))} | dict.fromkeys(names, frames)
+        entries = {step: entry for step in expected if isinstance(entry := figures.get(step, {"rows": 0}), Mapping)}
+        computed = {step: rows for step, entry in entries.items() if isinstance(rows := entry.get("rows"), int)}
+        return {step: rows for step, rows in computed.items() if rows < _NEARLY * expected[step]}
 
     @property
     def cut(self) -> bool:
@@ -154,8 +161,8 @@ def read_run(path: str) -> Run:
     cut = None if missing else unfinished(store, record)
     figures = "" if cut is None or cut.later else " Its seconds, cost and energy are not compared, nor its errors."
     unended = f"{path} is unfinished. {cut.sentence}{figures}" if cut is not None else ""
-    notes = tuple(note for note in (lacking, unended, partial_note(path, record)) if note)
-    return Run(path=path, store=store, record=record, notes=notes)
+    run = Run(path=path, store=store, record=record, notes=())
+    return replace(run, notes=tuple(note for note in (lacking, unended, _explain_partial(run)) if note))
 
 
 def read_sides(sides: Sequence[str | Sequence[str]]) -> list[list[Run]]:
@@ -184,26 +191,10 @@ def _split(word: str) -> list[str]:
     return [word] if is_folder else [part for part in word.split(",") if part]
 
 
-def partial_steps(record: Mapping[str, Any]) -> dict[str, int]:
-    """Return the first-pass steps, and decoding, that other runs computed in part, with the rows of this one."""
-    frames, figures, waves = record.get("frames"), record.get("figures"), record.get("waves")
-    if not isinstance(frames, int) or not isinstance(figures, Mapping) or not isinstance(waves, list):
-        return {}
-    names = [step for wave in waves if isinstance(wave, list) for step in wave if isinstance(step, str)]
-    expected = {DECODE: frames * max(1, len(waves))} | dict.fromkeys(names, frames)
-    entries = {step: entry for step in expected if isinstance(entry := figures.get(step, {"rows": 0}), Mapping)}
-    computed = {step: rows for step, entry in entries.items() if isinstance(rows := entry.get("rows"), int)}
-    return {step: rows for step, rows in computed.items() if rows < _NEARLY * expected[step]}
-
-
-def partial_note(path: str, record: Mapping[str, Any]) -> str:
-    """Return a note on a run that computed a part of its output; empty where it computed all."""
-    steps = partial_steps(record)
-    if not steps:
-        return ""
-    rows = ", ".join(f"{step} {rows:,}" for step, rows in steps.items())
-    return (
-        f"Other runs made part of {path}, earlier runs or other shards: the compared run computed fewer than its "
-        f"{record['frames']:,} frames ({rows}). Its seconds, cost and energy are not compared, nor its errors in these "
-        "steps; rates and times are of its own rows."
+def _explain_partial(run: Run) -> str:
+    rows = ", ".join(f"{step} {rows:,}" for step, rows in run.partial_steps.items())
+    return rows and (
+        f"Other runs made part of {run.path}, earlier runs or other shards: the compared run computed fewer than its "
+        f"{run.record['frames']:,} frames ({rows}). Its seconds, cost and energy are not compared, nor its errors in "
+        "these steps; rates and times are of its own rows."
     )

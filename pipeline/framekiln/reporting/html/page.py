@@ -7,7 +7,7 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
 from typing import Any
@@ -21,16 +21,7 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import optional
-from framekiln.profiling.run_choice import RunWork, choose_run, most_work, read_work
-from framekiln.profiling.run_profile import (
-    missing_note,
-    missing_rows,
-    profile_of,
-    run_of,
-    stored_profile,
-    stored_saturated,
-    targets_of,
-)
+from framekiln.profiling import run_profile as runs
 from framekiln.reporting.html import summary, throughput
 from framekiln.reporting.html.gallery.findings import Findings, frames_with_findings, spread_frames
 from framekiln.reporting.html.gallery.gallery import gallery, step_samples
@@ -150,12 +141,12 @@ class TimedRun:
     profile: Mapping[str, Any]
     speed: str  # empty if it decoded nothing
     is_last: bool = True  # it is the run in run.json
-    others: tuple[RunWork, ...] = field(default=())  # other runs with records, the one that did most first
+    others: tuple[runs.RunWork, ...] = ()  # other runs with records, the one that did most first
 
     @property
     def missing(self) -> str:
         """The nodes with missing records, in words; empty where there are none."""
-        return missing_note(self.profile.get("lost") or {})
+        return runs.missing_note(self.profile.get("lost") or {})
 
     @property
     def summaries(self) -> list[str]:
@@ -172,30 +163,32 @@ def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None
     The run in run.json is shown if the other's records are missing or damaged. Raises OutputError: there is no such
     run, or no row came out of it.
     """
-    own, work = run_of(store, record), read_work(store)
-    name = choose_run(store, wanted) if wanted is not None else most_work(work) or own
+    own, work = runs.run_of(store, record), runs.read_work(store)
+    name = runs.choose_run(store, wanted) if wanted is not None else runs.most_work(work) or own
     if name is not None and (name != own or (name in work and record["state"] != FINISHED)):
         with suppress(*(() if wanted else (DamagedError,))):  # samples of its machines may be damaged
             return _read_records(store, record, work, name, is_last=name == own)
         name = own
     began = moment(datetime.fromisoformat(record["started"]).timestamp())
-    figures, profile = record["figures"], stored_profile(record)
+    figures, profile = record["figures"], runs.stored_profile(record)
     if speed := _describe_speed((figures.get(DECODE) or {}).get("rows", 0), record["seconds"]):
         speed += ", start-up included"
     return TimedRun(name=name, started=began, figures=figures, profile=profile, speed=speed, others=_rank(work, name))
 
 
-def _rank(work: Mapping[str, RunWork], name: str | None) -> tuple[RunWork, ...]:
+def _rank(work: Mapping[str, runs.RunWork], name: str | None) -> tuple[runs.RunWork, ...]:
     return tuple(sorted((run for run in work.values() if run.name != name), key=lambda run: -run.busy))
 
 
 def _read_records(
-    store: Store, record: Mapping[str, Any], work: Mapping[str, RunWork], name: str, *, is_last: bool
+    store: Store, record: Mapping[str, Any], work: Mapping[str, runs.RunWork], name: str, *, is_last: bool
 ) -> TimedRun:
     run = work.get(name)
-    profile = profile_of(store, name, targets_of(record), stored_saturated(record, name)) if run else None
+    profile = (
+        runs.profile_of(store, name, runs.targets_of(record), runs.stored_saturated(record, name)) if run else None
+    )
     if run is None or profile is None:
-        raise missing_rows(store, name)
+        raise runs.missing_rows(store, name)
     return TimedRun(
         name=name,
         started=moment(run.began),

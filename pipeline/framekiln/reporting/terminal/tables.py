@@ -11,16 +11,8 @@ from framekiln.contract.output_names import ERRORS, FRAMES
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
+from framekiln.reporting import plan_facts
 from framekiln.reporting.kit.texts import Column, TextTable, count, numbers, words
-from framekiln.reporting.plan_facts import (
-    chosen_rows,
-    decode_facts,
-    fetching,
-    left_out,
-    plan_changes,
-    step_facts,
-    wave_processes,
-)
 from framekiln.reporting.terminal.console import print_line, print_table, print_wrapped, show_table
 from framekiln.runtime.run.change_report import Changes, Outlook
 from framekiln.runtime.run.request import RunRequest
@@ -36,7 +28,7 @@ def print_plan(console: Console, plan: Plan) -> None:
         show_table(console, table, title=False)
     for number, wave in enumerate(plan.waves, 1):
         title = f"First pass, wave {number} of {len(plan.waves)}" if len(plan.waves) > 1 else "First pass"
-        processes = " | ".join(" + ".join(names) for names in wave_processes(wave))
+        processes = " | ".join(" + ".join(names) for names in plan_facts.wave_processes(wave))
         print_wrapped(console, f"{title}, processes by | : {processes}")
     for step in (each for each in plan.steps if each.condition.is_given):
         print_line(console, f"{step.name} computes rows {step.condition.words}")
@@ -74,7 +66,7 @@ _OUTLOOK = words("step", "step"), *numbers({"files done": "done", "files to do":
 
 def plan_tables(plan: Plan) -> list[TextTable]:
     """Return each step's placement, and the columns that it reads, adds and drops, with its weights."""
-    steps = [decode_facts(plan.decode), *map(step_facts, plan.steps)]
+    steps = [plan_facts.decode_facts(plan.decode), *map(plan_facts.step_facts, plan.steps)]
     columns = words("step", "name"), words("columns and weights", _name_columns)
     return [
         TextTable(title="Steps", columns=_PLACES, items=steps),
@@ -95,7 +87,7 @@ def _name_columns(step: Mapping[str, Any]) -> str:
 
 def print_changes(console: Console, plan: Plan, *, reasons: bool = True) -> None:
     """Print the reasons for the layout on the GPUs, and what differs from the profile and the pipeline, one a line."""
-    for line in (*(f"GPU: {reason}" for reason in plan.reasons if reasons), *plan_changes(plan)):
+    for line in (*(f"GPU: {reason}" for reason in plan.reasons if reasons), *plan_facts.plan_changes(plan)):
         print_wrapped(console, line)
 
 
@@ -123,7 +115,7 @@ def print_work(console: Console, work: Workload, request: RunRequest) -> None:
     size = sum(media.size for media in work.media) / 1e6
     files = count(len(work.media), "file", zero="0")
     print_line(console, f"{files} ({size:,.1f} MB) in {', '.join(request.inputs)}; profile {request.profile_name}")
-    if sentence := left_out(work.plan.skipped, len(work.plan.steps), tense="are"):
+    if sentence := plan_facts.left_out(work.plan.skipped, len(work.plan.steps), tense="are"):
         print_wrapped(console, sentence)
     if work.leaving and work.left:
         names = ", ".join(work.leaving)
@@ -178,7 +170,7 @@ def print_result(console: Console, store: Store, result: RunResult) -> None:
         show_table(console, TextTable(title="Steps", columns=_FIGURES, items=steps), title=False)
     frames = count(result.frames, "frame", zero="0")
     print_line(console, f"{frames} in {store.url(FRAMES)}, {result.seconds:.1f} s")
-    for sentence in chosen_rows(result.chosen):
+    for sentence in plan_facts.chosen_rows(result.chosen):
         print_line(console, sentence)
     if removed := result.work.files.removed:
         print_line(console, removed_files(removed, dropped=True))
@@ -191,10 +183,10 @@ def print_result(console: Console, store: Store, result: RunResult) -> None:
         kinds = ", ".join(f"{number} {kind}" for kind, number in result.errors.most_common())
         print_line(console, f"{count(errors, 'error')} in {store.url(ERRORS)}: {kinds}")
     plan = result.work.plan
-    if sentence := left_out(plan.skipped, len(plan.steps)):
+    if sentence := plan_facts.left_out(plan.skipped, len(plan.steps)):
         print_wrapped(console, sentence)
         if plan.fetch:
-            print_line(console, f"{fetching(plan.fetch_mb)}: {plan.fetch}")
+            print_line(console, f"{plan_facts.fetching(plan.fetch_mb)}: {plan.fetch}")
 
 
 Columns = Sequence[Mapping[str, Any]]

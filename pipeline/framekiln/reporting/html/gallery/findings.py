@@ -49,7 +49,7 @@ class Pick:
         return self.media_id, self.frame_index
 
 
-def spread_frames(store: Store, table: TableFiles, most: int = COUNT) -> list[Pick]:
+def spread_frames(store: Store, table: TableFiles) -> list[Pick]:
     """Return sorted frames of as many files as possible, half photos and half clips where there are enough."""
     picks: dict[str, list[Pick]] = defaultdict(list)
     for file in _sample_files(table):
@@ -60,9 +60,9 @@ def spread_frames(store: Store, table: TableFiles, most: int = COUNT) -> list[Pi
     candidates = dict(sorted(picks.items()))
     photos = [name for name, picks in candidates.items() if picks[0].media_type == "photo"]
     clips = [name for name, picks in candidates.items() if picks[0].media_type != "photo"]
-    for_clips = min(len(clips), max(most // 2, most - len(photos)))
-    shown = [*spread(clips, for_clips), *spread(photos, most - for_clips)]
-    places = most - len(shown)
+    for_clips = min(len(clips), max(COUNT // 2, COUNT - len(photos)))
+    shown = [*spread(clips, for_clips), *spread(photos, COUNT - for_clips)]
+    places = COUNT - len(shown)
     each = min(FRAMES_OF_CLIP, 1 + places // for_clips) if for_clips else 1
     return sorted(pick for name in shown for pick in spread(candidates[name], each))
 
@@ -76,7 +76,7 @@ def _find_early(batch: pa.RecordBatch) -> pa.Array:
     return pc.fill_null(pc.less_equal(batch["time_s"], FIRST_S), True)
 
 
-def frames_with_findings(store: Store, table: TableFiles, stages: Mapping[str, Stage], most: int = EXTRA) -> list[Pick]:
+def frames_with_findings(store: Store, table: TableFiles, stages: Mapping[str, Stage]) -> list[Pick]:
     """Return sorted frames for which steps have a list with an item, or a file; each step's of different files.
 
     Most frames of a collection have no face, but a report on faces must show some.
@@ -94,12 +94,12 @@ def frames_with_findings(store: Store, table: TableFiles, stages: Mapping[str, S
     for file in files:
         for batch in batches(store, file, columns):
             for step, by_file in picks.items():
-                if len(by_file) >= most:
+                if len(by_file) >= EXTRA:
                     continue
                 present = reduce(pc.or_, [_find_present(batch[name]) for name in evidence[step]])
                 rows = batch.filter(pc.and_(_find_early(batch), present)).select([*KEYS, "media_type"]).to_pylist()
                 for row in rows:
-                    if row["frame_index"] < MOST_DECODED and len(by_file) < most:
+                    if row["frame_index"] < MOST_DECODED and len(by_file) < EXTRA:
                         by_file.setdefault(row["media_id"], Pick(**row, file=file))
     return sorted({pick for by_file in picks.values() for pick in by_file.values()})
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from framekiln.contract.errors import DamagedError, OutputError
 from framekiln.output.object_store import Store
-from framekiln.profiling.run_choice import choose_run
+from framekiln.profiling.run_profile import choose_run
 from framekiln.reporting.html.recorded import activity as grid
 from framekiln.reporting.html.recorded.machines import MachineCharts, machine_charts
 from framekiln.reporting.kit.texts import TextTable, duration, elapsed, plain_table, share, shorten

@@ -1,0 +1,77 @@
+"""Calibrations that may be published: nothing of a person, a machine or an input, and figures that their GPU can reach.
+
+`framekiln calibrate --share FILE` writes one, and `manifests/calibrations/` takes it. What does not name itself in the
+shipped pipeline is left out: own steps, whose names and classes are a person's, and what runs have learned. So is what
+a step measured with random weights. All else is kept but for the time of day.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.user_files import expand
+from framekiln.lab.predict.gpu_specs import GpuList, efficiency, gpu_by_driver_name, read_gpus
+from framekiln.planning.gpu.calibration_file import Calibration, read_gpu_calibration
+from framekiln.planning.manifest import read_pipeline
+from framekiln.planning.sample import Sample
+from framekiln.weights.checksums import atomic_file
+
+_TRIAL = ("batch", "megapixels", "calls", "seconds", "phases", "items", "peak_gb", "reserved_gb")
+_MEMORY = (0.85, 1.08)  # of the maker's GB, which are GiB: drivers keep some of them; a part of a GPU has less
+FASTEST = 2.5  # times the bound by counted FLOPs: Winograd's 3 x 3 convolutions take 1 / 2.25 of them, and clocks vary
+
+
+def share_calibration(source: Path, target: Path) -> Sequence[str]:
+    """Write what may be published of a GPU's calibration into a file, and return the names of steps left out.
+
+    Raises ConfigError: there is no calibration of a GPU at `source`, or what may be published of it is not plausible.
+    """
+    known = read_gpu_calibration(source)
+    shared = to_shared(known)
+    if reasons := [*find_implausible(shared, read_gpus())]:
+        raise ConfigError(
+            f"'{source}' is not shared, since {'; '.join(reasons)}; measure the shipped steps again on an idle GPU.",
+            code="FK-CALIBRATION-IMPLAUSIBLE",
+        )
+    with atomic_file(expand(target)) as partial:
+        partial.write_text(f"{shared.model_dump_json(indent=1, by_alias=True)}\n", encoding="utf-8")
+    return sorted(known.steps.keys() - shared.steps.keys())
+
+
+def to_shared(calibration: Calibration) -> Calibration:
+    """Return what may be published of a calibration."""
+    shipped = {name: entry.use for name, entry in read_pipeline(None).steps.items()}
+    kept = {
+        name: figures.model_copy(
+            update={"trials": [Sample(**{key: getattr(trial, key) for key in _TRIAL}) for trial in figures.trials]}
+        )
+        for name, figures in calibration.steps.items()
+        if shipped.get(name) == figures.use and not figures.dummy
+    }
+    return calibration.model_copy(update={"made": calibration.made[:10], "steps": kept, "learned": {}})
+
+
+def find_implausible(calibration: Calibration, gpus: GpuList) -> Iterator[str]:
+    """Yield what tells that a shared calibration was not measured on the GPU that it names, or says too much."""
+    if to_shared(calibration) != calibration:
+        yield "it holds more than `framekiln calibrate --share` writes"
+    if not calibration.steps:
+        yield "it has no shipped step with real weights"
+    if missing := [name for name in ("made", "framekiln", "torch") if not getattr(calibration, name)]:
+        yield f"it does not say {', '.join(missing)}"
+    try:
+        gpu = gpu_by_driver_name(calibration.device, gpus)
+    except ConfigError:
+        yield f"manifests/gpus.yaml does not have {calibration.device!r}"
+        return
+    memory, (least, most) = calibration.gpu_vram_gb or 0.0, _MEMORY
+    if not least * gpu.memory_gb <= memory <= most * gpu.memory_gb:
+        yield f"the GPU had {memory:.1f} GB, and its data sheet has {gpu.memory_gb:g}"
+    for name, figures in calibration.steps.items():
+        peak = max((trial.reserved_gb or trial.peak_gb or 0.0 for trial in figures.trials), default=0.0)
+        if peak + calibration.context_gb > memory:
+            yield f"{name} took {peak:.1f} GB and a context, of {memory:.1f}"
+        times = ((one.batch, one.model_s or one.seconds / one.batch) for one in figures.trials)
+        share = max(efficiency(figures, *of_batch, gpu) or 0.0 for of_batch in times)
+        if share > FASTEST:
+            yield f"{name} was {share:.1f} times as fast as the GPU's arithmetic and memory allow"
