@@ -3,7 +3,7 @@
     python -m benchmarks.gpu --out results                      # all steps
     python -m benchmarks.gpu --only equality,shares             # some
     python -m benchmarks.gpu --device cpu --small               # a trial of the steps themselves, without a GPU
-    python -m benchmarks.gpu --list
+    python -m benchmarks.gpu --dry-run                          # which steps, and how long at most
 
 A step that fails or exceeds its limit ends alone. Each result is printed as it comes, on standard error. The document
 of all results is printed on standard output, and written to DIR/gpu.json after each step. The exit code is 1 if a step
@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from benchmarks.gpu.options import GpuOptions, rounded
 from benchmarks.gpu.runner import STEPS, GpuStep, StepResult, document, run_steps
@@ -41,7 +42,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for gpu.json")
     parser.add_argument("--work", type=Path, metavar="DIR", help="folder for files of the steps, kept for later calls")
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS", help="of all steps")
-    parser.add_argument("--list", action="store_true", help="print the steps and end")
+    parser.add_argument("--dry-run", action="store_true", help="print the steps with their times at most, and end")
     return parser.parse_args(words)
 
 
@@ -56,13 +57,23 @@ def chosen(only: str | None) -> list[GpuStep]:
     return [step for step in STEPS if step.name in wanted]
 
 
+def print_plan(steps: Sequence[GpuStep]) -> None:
+    """Print when each step begins at the latest, and the command that gives all of them their time."""
+    begin = 0.0
+    for step in steps:
+        print(f"{begin / 60:4.0f} min  {step.name:12} {step.limit_s:4.0f} s at most  {step.about}")
+        begin += step.limit_s
+    only = f" --only {','.join(step.name for step in steps)}" if len(steps) < len(STEPS) else ""
+    print(f"All of it: python -m benchmarks.gpu{only} --work WORK --out RESULTS --limit {begin:.0f}")
+
+
 def main() -> None:
     """Run the chosen steps."""
     words = arguments()
-    if words.list:
-        print("\n".join(f"{step.name:12} {step.limit_s:4.0f} s  {step.about}" for step in STEPS))
-        return
     steps = chosen(words.only)
+    if words.dry_run:
+        print_plan(steps)
+        return
     with _work_folder(words.work) as folder:
         options = GpuOptions(
             folder=folder,
@@ -72,17 +83,19 @@ def main() -> None:
             words=tuple(words.cases.split(",")) if words.cases else (),
         )
         results: list[StepResult] = []
-        for result in run_steps(steps, options, words.limit):
-            for line in result.results:
-                print(json.dumps({"step": result.step} | line), file=sys.stderr)
+        for result in run_steps(steps, options, words.limit, _show):
             summary = {key: value for key, value in asdict(result).items() if key != "results"}
-            print(json.dumps(rounded(summary)), file=sys.stderr, flush=True)
+            _show(rounded(summary))
             results.append(result)
             if words.out is not None:
                 words.out.mkdir(parents=True, exist_ok=True)
                 (words.out / "gpu.json").write_text(json.dumps(document(options, results), indent=1) + "\n")
         print(json.dumps(document(options, results)))
     sys.exit(any(result.outcome in ("failed", "timeout") for result in results))
+
+
+def _show(line: dict[str, Any]) -> None:
+    print(json.dumps(line), file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -77,7 +79,11 @@ class StepResult:
     results: Sequence[dict[str, Any]] = ()
 
 
-def run_steps(steps: Sequence[GpuStep], options: GpuOptions, limit_s: float) -> Iterator[StepResult]:
+Show = Callable[[dict[str, Any]], None]
+"""Shows one line of results."""
+
+
+def run_steps(steps: Sequence[GpuStep], options: GpuOptions, limit_s: float, show: Show) -> Iterator[StepResult]:
     """Yield the result of each step in order, whatever becomes of the others; `limit_s` is of all together."""
     end = time.monotonic() + limit_s
     for step in steps:
@@ -87,18 +93,41 @@ def run_steps(steps: Sequence[GpuStep], options: GpuOptions, limit_s: float) -> 
         elif left < LEAST_S:
             yield StepResult(step=step.name, outcome="skipped", why="no time left; give it with --only")
         else:
-            yield run_step(step, options, min(step.limit_s * (_SMALL if options.small else 1), left))
+            yield run_step(step, options, min(step.limit_s * (_SMALL if options.small else 1), left), show)
 
 
-def run_step(step: GpuStep, options: GpuOptions, limit_s: float) -> StepResult:
+def run_step(step: GpuStep, options: GpuOptions, limit_s: float, show: Show) -> StepResult:
     """Run a step in a process of its own, which is ended with its own processes after `limit_s`."""
     results_path(options.folder, step.name).unlink(missing_ok=True)
     began = time.monotonic()
-    with ChildProcess(step, with_descendants=True) as child:
+    with _followed(options, step.name, show), ChildProcess(step, with_descendants=True) as child:
         answer = child.call("run", options, timeout_s=limit_s)
     results = read_results(options.folder, step.name)
     outcome, why = _outcome(results, answer, limit_s)
     return StepResult(step=step.name, outcome=outcome, why=why, seconds=time.monotonic() - began, results=results)
+
+
+@contextmanager
+def _followed(options: GpuOptions, step: str, show: Show) -> Iterator[None]:
+    """Show each line that a step records in this block, soon after it does: a machine may end all of it at any time."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        seen, is_last = 0, False
+        while not is_last:
+            is_last = ended.wait(0.2)
+            lines = read_results(options.folder, step)[seen:]
+            for line in lines:
+                show({"step": step} | line)
+            seen += len(lines)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def document(options: GpuOptions, results: Sequence[StepResult]) -> dict[str, Any]:

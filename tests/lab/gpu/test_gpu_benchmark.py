@@ -29,7 +29,11 @@ def step(use, limit_s=60.0, **more):
 
 def results_of(tmp_path, *steps, limit_s=500.0):
     options = GpuOptions(folder=tmp_path, device="cpu", small=True)
-    return document(options, list(run_steps(steps, options, limit_s)))["steps"]
+    shown = []
+    result = document(options, list(run_steps(steps, options, limit_s, shown.append)))["steps"]
+    recorded = [{"step": name} | line for name, step in result.items() for line in step["results"]]
+    assert [rounded(line) for line in shown] == recorded
+    return result
 
 
 def test_a_step_that_fails_is_followed_by_the_next(tmp_path):
