@@ -276,8 +276,19 @@ def test_a_file_says_on_without_quotes_though_yaml_takes_it_for_true(tmp_path):
     assert read_pipeline(str(tmp_path / "p.yaml")).steps["flow"].on == FrameRule(every=5)
 
 
-def test_rows_that_do_not_exist_are_one_sentence(source, tmp_path):
-    run(source, tmp_path / "out", ("small",))
+def test_rows_that_do_not_exist_are_counted_and_a_selection_that_does_not_is_one_sentence(source, tmp_path):
+    asked = {"media_id": ["clip.png", "clip.png", "photo1.png", "gone.png"], "frame_index": [1, 999, 0, 0]}
+    pq.write_table(pa.table(asked), tmp_path / "asked.parquet")
+    for steps in (("small",), ("small", "crc")):
+        result = Job(
+            request(
+                source,
+                tmp_path / "out",
+                {"steps": {name: STEPS[name] for name in steps}},
+                rows=str(tmp_path / "asked.parquet"),
+            )
+        ).run()
+        assert result.absent_rows == 2
     with fails("FK-UNKNOWN-SELECTION"):
         run(source, tmp_path / "out", rows="best")
     with fails("FK-ROWS-FILE"):

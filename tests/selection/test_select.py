@@ -94,7 +94,8 @@ def test_a_condition_reads_columns_lists_and_shots(out):
 
 def test_order_and_limit_give_the_best_first(out):
     assert keys(out.select(order="sharpness", limit=2)) == [("p3.jpg", 0), ("p2.jpg", 0)]
-    assert keys(out.select(order="-sharpness", limit=2)) == [("a", 0), ("b", 0)]
+    for lowest in ("-sharpness", "sharpness asc"):
+        assert keys(out.select(order=lowest, limit=2)) == [("a", 0), ("b", 0)]
     assert keys(out.select(order="-category", limit=1)) == [("p0.jpg", 0)]  # of texts and times, the first
     assert keys(out.select(order="-category, sharpness", limit=1)) == [("p3.jpg", 0)]
     assert keys(out.select(order="least(9, length(category)), -sharpness", limit=2)) == [("a", 0), ("b", 0)]
@@ -249,6 +250,8 @@ def test_the_command_does_the_same(out, framekiln, tmp_path):
     assert json.loads(framekiln("select", out.path, "--order", "sharpness", "--limit", "1", "--json")) == [
         {"media_id": "p3.jpg", "frame_index": 0}
     ]
+    both = ("--where", "media_id = 'a'", "--where", "frame_index = 5 or media_id = 'b'")
+    assert "1 of 28 frames." in framekiln("select", out.path, *both)
     assert "3 frames more, 1 fewer" in framekiln(
         "select",
         out.path,

@@ -26,7 +26,7 @@ from framekiln.media.packets.spared import NOTHING_SPARED, Spared
 from framekiln.media.units import Segments, Unit
 from framekiln.output.ledger import Part, Span, tiling
 from framekiln.output.object_store import Store
-from framekiln.planning.gpu.calibration_file import fits_folder
+from framekiln.planning.gpu.calibration_file import fits_folder, settings_of
 from framekiln.planning.processes.waves import combined_placement
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.records import PACKET, SET_UP, Record, Report, worker_name
@@ -75,6 +75,7 @@ class Worker:
             if step.recalled:
                 continue
             record = Record(kind=SET_UP, step=step.name, device=step.placement.device, started=time.time())
+            record.unit = settings_of(step.facts)
             work = StepWork(record, self.recorder)
             # cuDNN's plans and settings of torch's compiler belong to the thread that calls the model
             Batches.calls.apart(partial(set_up, step))
