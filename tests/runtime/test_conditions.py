@@ -34,6 +34,7 @@ STEPS = {
     "small": {"use": "tests.toys:Small"},
     "count": {"use": "tests.toys:Count"},
     "all": {"use": "tests.toys:Everything"},
+    "maybe": {"use": "tests.toys:Maybe"},
 }
 
 
@@ -130,6 +131,17 @@ def test_whatever_was_computed_before_a_run_gives_what_it_gives_alone(tmp_path_f
         assert values(folder / "out", "twice") == values(folder / f"alone{number}", "twice")
         assert counts.get("crc", 0) == len(alone.keys() - seen)
         seen |= alone.keys()
+
+
+def test_a_step_computes_rows_without_a_column_that_it_can_do_without(source, tmp_path, whole):
+    out, steps = tmp_path / "out", ("crc", "maybe")
+    assert run(source, out, ("maybe",))["maybe"] == FRAMES + PHOTOS and set(values(out, "maybe").values()) == {-1}
+    for condition in ({"on": {"first": 1}}, {"where": "frame_index < 5"}, {}):
+        counts = run(source, out, steps, conditions={"crc": condition})
+        assert counts["maybe"] == FRAMES + PHOTOS
+        chosen = values(out)
+        assert values(out, "maybe") == {key: chosen.get(key, -1) for key in whole["crc"]}
+        assert run(source, out, steps, conditions={"crc": condition}) == {}
 
 
 def test_a_condition_may_ask_for_columns_of_earlier_steps(source, tmp_path, whole):

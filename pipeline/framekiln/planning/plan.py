@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.row_errors import DECODE
-from framekiln.contract.stage import Scope
+from framekiln.contract.stage import Scope, Stage
 from framekiln.media.config import DecodeConfig
 from framekiln.planning.condition import Condition, RowSets, find_reads, read_condition
 from framekiln.planning.error_budget import Budget
@@ -22,6 +22,7 @@ from framekiln.planning.lineage import (
     find_producers,
     is_decoded,
     leave_to,
+    needs,
 )
 from framekiln.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
 from framekiln.planning.plan_options import PlanOptions
@@ -231,18 +232,26 @@ class _Planner:
         }
         facts = {**facts, "reads": {DECODE: decode.fingerprint, **{step.name: step.fingerprint for step in producers}}}
         inputs = {made[self.producers[key]].values for key in stage.inputs if key in self.producers}
+        inputs |= {made[self.producers[key]].fingerprint for key in stage.reads_also}  # its nulls are values too
+        required = [step for step in producers if not self._is_optional(step.name, stage)]
         dummies = {*([name] if missing else []), *(dummy for step in producers for dummy in step.dummies)}
         return Step(
             name=name,
             use=use,
             stage=stage,
             placement=merge_placement(name, stage, self._profile, self.overrides.get(name, {}), self._options.device),
-            **identify(facts, condition, producers, {decode.fingerprint, *inputs}, by_row=stage.scope is Scope.ROW),
+            **identify(facts, condition, required, {decode.fingerprint, *inputs}, by_row=stage.scope is Scope.ROW),
             depends=frozenset(other for step in producers for other in (step.name, *step.depends)),
+            needs=frozenset(other for step in required for other in (step.name, *step.needs)),
             weights=weights,
             entries=entries,
             dummies=tuple(sorted(dummies)),
         )
+
+    def _is_optional(self, producer: str, stage: Stage) -> bool:
+        """Return whether a stage reads nothing of a producer but columns that it can do without."""
+        read = {key for key in needs(stage) if self.producers.get(key) == producer}
+        return read <= {*stage.reads_also} - {*stage.reads_besides}
 
     def _make_gpu_settings(self, calibration: Calibration | None) -> GpuSettings:
         return GpuSettings(

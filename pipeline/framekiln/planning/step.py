@@ -43,6 +43,7 @@ class Step:
     narrowing: tuple[Condition, ...] = ()  # its own and those of all steps that it reads: a row must meet all
     others: tuple[str, ...] = ()  # folders of its parts by other conditions: the same values of other rows
     depends: frozenset[str] = frozenset()  # all producers behind it, direct or not
+    needs: frozenset[str] = frozenset()  # those without whose values a row is passed over
     drops: tuple[str, ...] = ()  # columns of a packet that no later step reads
     weights: Mapping[str, Path] = field(default_factory=dict)
     entries: Mapping[str, WeightsEntry] = field(default_factory=dict)  # of the lockfile, by name of weights
@@ -69,7 +70,7 @@ class Step:
     def reads(self) -> tuple[str, ...]:
         """Columns of packets that it reads, those of its condition included."""
         test = self.condition.test
-        return (*self.stage.inputs, *sorted(test.names if test is not None and self.first_pass else ()))
+        return (*self.stage.received, *sorted(test.names if test is not None and self.first_pass else ()))
 
     @property
     def keeps_model(self) -> bool:

@@ -187,7 +187,7 @@ class Worker:
         self, step: Step, caller: PacketCaller, packet: Packet, attempt: Attempt, arrival: Mapping[str, float]
     ) -> Outcome:
         """Compute a step's part and write it; rows that are not retried keep their earlier results."""
-        started, left_out = time.time(), failed_rows(packet.rows, step.depends)
+        started, left_out = time.time(), failed_rows(packet.rows, step.needs)
         if step.condition.is_given:
             left_out |= ~self._chooser.choose(packet.rows, step.condition)
         retried, own = self._parts.retried_rows(step, packet), ~packet.rows[HALO].to_numpy()

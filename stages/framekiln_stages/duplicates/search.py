@@ -7,7 +7,7 @@ Shapes: n pictures, w windows, p pairs; a hash is 16 bytes, a thumbnail 32 by 32
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,10 @@ class Pairs:
     def choose(self, which: NDArray[np.bool_] | Ints) -> "Pairs":
         """Return some of the pairs."""
         return Pairs(**{name: values[which] for name, values in vars(self).items()})
+
+    def at(self, places: Ints) -> "Pairs":
+        """Return the pairs with the places of their pictures among more of them."""
+        return replace(self, first=places[self.first], second=places[self.second])
 
 
 def find_copies(hashes: Bytes, thumbnails: Bytes) -> Pairs:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from framekiln.contract.columns import pack
+from framekiln.contract.columns import DIGEST, pack
 from framekiln.contract.placement import Placement
 from framekiln_stages.duplicates import search
 from framekiln_stages.duplicates.fingerprint import Fingerprint
@@ -73,7 +73,9 @@ def tiles() -> tuple[np.ndarray, ...]:
 def find(images: dict[str, np.ndarray], **figures) -> list[dict]:
     count = len(images)
     kinds = pa.array(["photo"] * count)
-    prints = Fingerprint()(pa.table({"frame_224": pack(list(images.values())), "media_type": kinds}))
+    digests = pa.array(figures.pop("digest", [None] * count), DIGEST)
+    given = {"frame_224": pack(list(images.values())), "media_type": kinds, "digest": digests}
+    prints = Fingerprint()(pa.table(given))
     own = {
         "media_id": pa.array(list(images)),
         "frame_index": pa.array([0] * count, pa.int32()),
@@ -86,10 +88,12 @@ def find(images: dict[str, np.ndarray], **figures) -> list[dict]:
         "noise": pa.array(figures.get("noise", [None] * count), pa.float32()),
         "bars": pa.array(figures.get("bars", [None] * count), BARS),
     }
+    own |= {name: pa.array(figures[name]) for name in Duplicates.optional_inputs if name in figures}
     rows = pa.table(own | dict(zip(prints.column_names, prints.columns, strict=True)))
     stage = Duplicates()
     stage.setup({}, Placement())
-    return stage(rows.select(stage.inputs))["duplicates"].to_pylist()
+    stage.reads_also = tuple(name for name in stage.optional_inputs if name in figures)
+    return stage(rows.select(stage.received))["duplicates"].to_pylist()
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -134,6 +138,21 @@ def test_the_one_to_keep_has_the_most_detail_then_the_fewest_blocks_then_the_mos
     assert kept(sharpness=[427, 427], bars=[bars, None]) == ("b", "bare")
     images = {"b": image, "a": image}
     assert kept() == ("a", "first")
+    assert kept(camera_model=["X100", None]) == ("b", "tags")  # most programs drop what the camera wrote
+
+
+def test_files_of_the_same_bytes_are_told_and_found_without_detail():
+    even = np.full((240, 320, 3), 90, np.uint8)
+    images = {"a": even, "b": even, "c": even, "d": photo("china.jpg"), "e": photo("china.jpg"), "f": tiles()[0]}
+    one, two, three = (bytes([value] * 16) for value in (1, 2, 3))
+    rows = find(images, digest=[one, one, two, three, None, bytes(16)])
+    found = {row["media_id"]: (row["group"], row["kind"], row["distance"], row["reason"]) for row in rows}
+    assert found == {
+        "a": (0, "bytes", 0, "first"),
+        "b": (0, "bytes", 0, "first"),
+        "d": (1, "same", 0, "first"),
+        "e": (1, "same", 0, "first"),
+    }
 
 
 def test_even_pictures_are_no_copies_of_each_other():

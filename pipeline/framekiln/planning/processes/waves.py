@@ -85,7 +85,7 @@ def _make_wave(decode: DecodeStep, before: Sequence[Step], own: Sequence[Step]) 
     read = {name for step in own for name in step.depends}
     place = {"device": "cpu", "cpus": decode.cpus, "workers": decode.workers, "gpus": 0.0, "group": ""}
     recalled = [replace(step.placed(**place), recalled=True) for step in before if step.name in read]
-    inputs = {name for step in own for name in step.stage.inputs}
+    inputs = {name for step in own for name in step.stage.received}
     kept = [name for name in decode.columns if name in inputs]
     drops = tuple(name for name in decode.columns if name not in inputs)
     steps = with_drops(order_by_process([*recalled, *own]), kept)  # where decoding reads the parts of those before
