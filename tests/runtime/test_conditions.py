@@ -94,16 +94,18 @@ def test_chosen_rows_have_their_values_and_others_nulls_in_all_that_reads_them(s
     assert {row["media_id"]: row["frames"] for row in counted} == Counter(key[0] for key in expected)
 
 
-def test_a_wider_condition_computes_the_new_rows_alone_and_a_narrower_one_nothing(source, tmp_path, whole):
-    out = tmp_path / "out"
+def test_a_wider_condition_computes_the_new_rows_alone_and_a_narrower_one_nothing(source, tmp_path, whole, monkeypatch):
+    out, opened = tmp_path / "out", watch_files(monkeypatch)
     assert run(source, out, conditions={"crc": {"on": {"every": 5}}})["crc"] == PHOTOS + 6
     assert run(source, out, conditions={"crc": {"on": {"every": 5}}}) == {}
     assert run(source, out, conditions={"crc": {"where": "frame_index % 5 = 0 or frame_index < 3"}})["crc"] == 2
-    assert run(source, out, conditions={"crc": {"on": {"every": 10}}}) == {}
+    opened.clear()
+    assert run(source, out, conditions={"crc": {"on": {"every": 10}}}) == {} and not opened
     assert values(out) == {key: value for key, value in whole["crc"].items() if key[1] % 10 == 0}
     assert run(source, out)["crc"] == FRAMES - 8
     assert values(out) == whole["crc"] and values(out, "twice") == whole["twice"]
-    assert run(source, out, conditions={"twice": {"where": "crc % 2 = 0"}}) == {}
+    opened.clear()
+    assert run(source, out, conditions={"twice": {"where": "crc % 2 = 0"}}) == {} and not opened
     assert values(out, "twice") == {key: v for key, v in whole["twice"].items() if whole["crc"][key] % 2 == 0}
 
 
@@ -171,19 +173,25 @@ def test_a_second_pass_step_is_given_the_rows_of_its_own_condition(source, tmp_p
     assert rows(tmp_path / "out", "everything")["frames"].to_pylist() == [PHOTOS + 1]
 
 
-def test_files_without_a_chosen_row_are_not_opened_again(source, tmp_path, whole, monkeypatch):
+def watch_files(monkeypatch):
+    """The files that a run opens from now on; without `frame` it is the report that reads them."""
     opened, open_file = [], decoding.SourceReader.open
 
     def watch(reader, media, wanted):
-        opened.append((media.media_id, "frame" in reader.columns))  # without `frame` it is the report's
+        opened.extend([media.media_id] if "frame" in reader.columns else [])
         return open_file(reader, media, wanted)
 
     monkeypatch.setattr(decoding.SourceReader, "open", watch)
+    return opened
+
+
+def test_files_without_a_chosen_row_are_not_opened_again(source, tmp_path, whole, monkeypatch):
+    opened = watch_files(monkeypatch)
     out, chosen = tmp_path / "out", pa.table({"media_id": ["photo1.png", "clip.png"], "frame_index": [0, 7]})
     run(source, out, ("small",))
     pq.write_table(chosen, tmp_path / "chosen.parquet")
     assert run(source, out, ("small", "crc"), rows=str(tmp_path / "chosen.parquet")) == {"crc": 2}
-    assert sorted(name for name, is_run in opened if is_run) == ["clip.png", "photo1.png"]
+    assert sorted(opened) == ["clip.png", "photo1.png"]
     assert values(out) == {key: whole["crc"][key] for key in (("photo1.png", 0), ("clip.png", 7))}
     assert values(out, "small") == whole["small"]
 
@@ -206,8 +214,9 @@ def test_tables_decide_after_a_pass_of_their_own(cuts, tmp_path):
         "crc": {"use": "tests.toys:Checksum", "on": {"shots": "middle"}},
         "big": {"use": "tests.toys:Big", "where": "not duplicate and (shot = 1 or media_type = 'photo')"},
     }
-    out, pipeline = tmp_path / "out", {"steps": steps}
-    Job(request(cuts, out, pipeline)).run()
+    out, pipeline, said = tmp_path / "out", {"steps": steps}, []
+    Job(request(cuts, out, pipeline), on_wait=said.append).run()
+    assert len([line for line in said if line.startswith("First ")]) == 1  # one reading for both conditions
     assert [i for name, i in values(out) if name == "film.mp4"] == [5, 17]
     assert {key for key in values(out) if key[0] != "film.mp4"} == {("a.png", 0), ("b.png", 0)}
     assert values(out, "again").keys() == {("film.mp4", i) for i in range(12, 24)} | {("a.png", 0)}

@@ -164,7 +164,11 @@ class Job:
         return self._drop_dataset_steps(plan)
 
     def _settle(
-        self, plan: Plan, nodes: Sequence[Node], files: RunFiles, provide: Callable[[Step, Plan], bool] | None = None
+        self,
+        plan: Plan,
+        nodes: Sequence[Node],
+        files: RunFiles,
+        provide: Callable[[Sequence[Step], Plan], bool] | None = None,
     ) -> Plan:
         """Return the plan with the rows of each condition; `provide` runs steps whose tables decide some.
 
@@ -184,12 +188,13 @@ class Job:
         return with_others(plan, self.store)
 
     def _compute_needed(
-        self, nodes: Sequence[Node], files: RunFiles, lease: Lease, stack: ExitStack, step: Step, plan: Plan
+        self, nodes: Sequence[Node], files: RunFiles, lease: Lease, stack: ExitStack, steps: Sequence[Step], plan: Plan
     ) -> bool:
-        """Run the steps that decide which rows another step computes, where they are not finished."""
+        """Run the steps that decide which rows other steps compute, where they are not finished."""
         plan = with_others(plan, self.store)
         tables = [Tables(each, plan, self.store) for each in plan.second]
-        why = f"First {', '.join(each.name for each in plan.steps)}, which decide what {step.name} computes."
+        names, decided = ([each.name for each in some] for some in (plan.steps, steps))
+        why = f"First {', '.join(names)}, which decide what {', '.join(decided)} computes."
         work = self._look(plan, nodes, files, tables, first=why)
         if not work.left:
             return True

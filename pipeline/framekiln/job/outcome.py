@@ -177,8 +177,9 @@ def conclude(store: Store, request: RunRequest, work: Workload, figures: RunTota
     profile = recorded_profile(store, request, work)
     with KeptTables(store.root, store.run) as tables:
         counted = _read_counts(store, request, work) or count_rows(tables, {})
-        choice = {"chosen": _count_chosen(store, work), "absent_rows": _count_absent(tables, request, work)}
-        result = replace(make_result(work, counted, figures, started, profile), **choice)
+        chosen, absent = _count_chosen(store, work), _count_absent(tables, request, work)
+        made = make_result(work, counted, figures, started, profile)
+        result = replace(made, chosen=chosen, absent_rows=absent)
         is_new = write_run_record(store, request, result)
         recordings = tuple(request.profilers.report(store)) if work.left else ()
         report = None

@@ -118,11 +118,18 @@ class DecodeStep:
     narrowed: Mapping[str, tuple[tuple[Condition, ...], ...]] = field(default_factory=dict)  # pixel columns that are
     # not made of every frame: a frame needs one if it meets all conditions of one of the column's readers
     drops: tuple[str, ...] = ()  # those of `columns` that no step of this wave reads
+    adopters: tuple[Step, ...] = ()  # all steps of this wave, where earlier conditions have left values of some
     halo: int  # the longest look-ahead of any step
     cpus: float
     workers: int
     timeout_s: float = 600.0  # timeout for the next frame: seconds for 100 MP, half a minute for 0.001 of a film
     name: str = DECODE
+
+    @property
+    def spares(self) -> bool:
+        """Return whether some rows need nothing that is decoded, so that known ones need no decoding."""
+        read = set(self.columns) - set(self.drops)
+        return bool(read) and read <= self.narrowed.keys() and not self.config.fast_mode
 
     @property
     def facts(self) -> Mapping[str, Any]:

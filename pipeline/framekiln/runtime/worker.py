@@ -122,6 +122,10 @@ class Worker:
         use_one_thread()
         keep_freed_memory()
         attempt = begin_attempt(self._log, f"decoding of {wanted} of unit {unit.name}", self._name)
+        if self._adopt(step, known):
+            self.recorder.idle()
+            attempt.end()
+            return
         guard = DecodeGuard(step, attempt)
         tiled = partial(_is_tiled, finished)
         spared = self._find_spared(step, unit, known)
@@ -166,7 +170,47 @@ class Worker:
         if not step.narrowed:
             return NOTHING_SPARED
         names, read = [media.media_id for media in unit.media], partial(self._parts.read_decoded, step)
-        return spare(self._chooser, names, step.narrowed, known, read)
+        return spare(self._chooser, names, step.narrowed, known if step.spares else (), read)
+
+    def _adopt(self, decode: DecodeStep, known: Sequence[Part]) -> bool:
+        """Write the parts of all steps where runs with other conditions left all values; return whether that is all.
+
+        A narrower condition needs nothing of the media. `known`: decoding's parts of the unit.
+        """
+        if not decode.adopters or not known:
+            return False
+        return all([self._adopt_part(decode, part) for part in known])
+
+    def _adopt_part(self, decode: DecodeStep, part: Part) -> bool:
+        rows, _ = self._parts.read_decoded(decode, part)
+        rows = rows.append_column(HALO, pa.array(np.zeros(len(rows), bool)))
+        rows = rows.append_column(FAILED, pa.array([[]] * len(rows), pa.list_(pa.string())))
+        packet = Packet(unit=part.unit, start=part.start, stop=part.stop, rows=rows)
+        for step in decode.adopters:
+            outcome = self._parts.read(step, part) if self._parts.done(step, part) else self._find_values(step, packet)
+            if outcome is None:
+                return False
+            packet = replace(packet, rows=_advance(packet.rows, step, outcome))
+        return True
+
+    def _find_values(self, step: Step, packet: Packet) -> Outcome | None:
+        """Write a step's part of values that are known, and return it; None if a row has to be computed."""
+        left_out = self._find_left_out(step, packet)
+        known = self._parts.find_known(step, packet, ~left_out) if step.others else None
+        taken = known.taken if known is not None else np.zeros(len(left_out), bool)
+        if (~left_out & ~taken).any() or self._parts.retried_rows(step, packet) is not None:
+            return None
+        nulls = [pa.nulls(len(left_out), item.type) for item in step.stage.outputs]
+        outcome = Outcome(pa.table(nulls, schema=step.stage.outputs), [], left_out if step.is_narrowed else None)
+        self._parts.write(step, packet, outcome, known)
+        return self._parts.read(step, part_of(packet))
+
+    def _find_left_out(self, step: Step, packet: Packet) -> NDArray[np.bool_]:
+        """Return n bools, true for rows that a step passes over."""
+        left_out = failed_rows(packet.rows, step.needs)
+        if step.condition.is_given:
+            left_out |= ~self._chooser.choose(packet.rows, step.condition)
+        return left_out
 
     def _read_stored(self, step: Step, part: Part) -> Outcome | None:
         """Return an earlier result; None if it is missing, or damaged and can be computed here."""
@@ -187,9 +231,7 @@ class Worker:
         self, step: Step, caller: PacketCaller, packet: Packet, attempt: Attempt, arrival: Mapping[str, float]
     ) -> Outcome:
         """Compute a step's part and write it; rows that are not retried keep their earlier results."""
-        started, left_out = time.time(), failed_rows(packet.rows, step.needs)
-        if step.condition.is_given:
-            left_out |= ~self._chooser.choose(packet.rows, step.condition)
+        started, left_out = time.time(), self._find_left_out(step, packet)
         retried, own = self._parts.retried_rows(step, packet), ~packet.rows[HALO].to_numpy()
         known = self._parts.find_known(step, packet, ~left_out[own]) if step.others and retried is None else None
         done = np.zeros(len(own), bool)

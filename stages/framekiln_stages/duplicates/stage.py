@@ -122,9 +122,9 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
     """Return a row for each photo of a pair, and for each file of which there is another with the same bytes."""
     n = len(photos)
     _, files, sizes = np.unique(_number_files(photos), return_inverse=True, return_counts=True)
-    ends = np.concatenate((pairs.first, np.arange(n))), np.concatenate((pairs.second, n + files))
-    links = coo_matrix((np.ones(len(ends[0])), ends), shape=(2 * n, 2 * n))
-    _, labels = connected_components(links, directed=False)
+    links = np.concatenate((pairs.first, np.arange(n))), np.concatenate((pairs.second, n + files))
+    graph = coo_matrix((np.ones(len(links[0])), links), shape=(2 * n, 2 * n))
+    _, labels = connected_components(graph, directed=False)
     nearest = {int(at): (-1, "bytes") for at in np.flatnonzero(sizes[files] > 1)}
     kinds = np.where(pairs.window > 0, "crop", np.array(VIEWS)[pairs.view])
     for ends in (pairs.first, pairs.second):
