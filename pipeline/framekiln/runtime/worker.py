@@ -179,7 +179,7 @@ class Worker:
         """
         if not decode.adopters or not known:
             return False
-        return all([self._adopt_part(decode, part) for part in known])
+        return all(self._adopt_part(decode, part) for part in known)
 
     def _adopt_part(self, decode: DecodeStep, part: Part) -> bool:
         rows, _ = self._parts.read_decoded(decode, part)
