@@ -130,6 +130,8 @@ def test_balance_takes_values_in_turns(out):
     assert counts(out.select(balance="category")) == {"cat": 4, "dog": 4, "car": 4}
     assert counts(out.select(balance="category", limit=16)) == {"cat": 6, "dog": 6, "car": 4}
     assert counts(out.select(balance="category", limit=2)) == {"cat": 1, "dog": 1}
+    assert "4 of 'car', 6 of" in out.select(balance="category", limit=16).notes[0]
+    assert out.select(balance="category").notes == out.select(balance="category", limit=2).notes == []
 
 
 def test_diverse_goes_to_the_farthest(out):
