@@ -35,6 +35,7 @@ STEPS = {
     "count": {"use": "tests.toys:Count"},
     "all": {"use": "tests.toys:Everything"},
     "maybe": {"use": "tests.toys:Maybe"},
+    "near": {"use": "tests.toys:Neighbours"},
 }
 
 
@@ -133,6 +134,22 @@ def test_whatever_was_computed_before_a_run_gives_what_it_gives_alone(tmp_path_f
         assert values(folder / "out", "twice") == values(folder / f"alone{number}", "twice")
         assert counts.get("crc", 0) == len(alone.keys() - seen)
         seen |= alone.keys()
+
+
+def test_a_clip_is_computed_again_only_where_other_rows_of_it_are_chosen(source, tmp_path):
+    out, photo = tmp_path / "out", "media_type = 'photo'"
+    for condition, number in {
+        "media_id = 'photo1.png'": 1,
+        photo: PHOTOS - 1,
+        f"{photo} or frame_index < 9": 9,
+        f"{photo} or frame_index < 10": 10,
+        "media_id != 'clip.png' or frame_index < 9": 0,
+        "true": FRAMES,
+    }.items():
+        counts = run(source, out, ("near",), conditions={"near": {"where": condition}})
+        assert counts.get("near", 0) == number
+    run(source, tmp_path / "alone", ("near",))
+    assert values(out, "next_crc") == values(tmp_path / "alone", "next_crc")
 
 
 def test_a_step_computes_rows_without_a_column_that_it_can_do_without(source, tmp_path, whole):

@@ -39,6 +39,7 @@ class Step:
     placement: Placement
     fingerprint: str
     values: str = ""  # fingerprint of what decides a row's values, whichever rows are computed
+    alike: str = ""  # the same for a row of a ROW stage, and for a clip of which the same rows are computed
     condition: Condition = EVERY_ROW
     narrowing: tuple[Condition, ...] = ()  # its own and those of all steps that it reads: a row must meet all
     others: tuple[str, ...] = ()  # folders of its parts by other conditions: the same values of other rows
@@ -172,7 +173,7 @@ def identify(
     *,
     by_row: bool,
 ) -> dict[str, Any]:
-    """Return what identifies a step's results: `fingerprint`, `values`, `facts`, and what narrows its rows.
+    """Return what identifies a step's results: `fingerprint`, `values`, `alike`, `facts`, and what narrows its rows.
 
     Args:
         facts: all that decides values, with the fingerprints of steps under `reads`.
@@ -185,13 +186,14 @@ def identify(
     narrowing |= {id(condition): condition} if condition.is_given else {}
     facts = {**facts, **({"rows": condition.facts()} if condition.is_given else {})}
     whole = fingerprint({**facts, "reads": sorted(set(facts["reads"].values()))})
-    values = whole
-    if narrowing and by_row:
-        values = fingerprint({key: value for key, value in facts.items() if key != "rows"} | {"reads": sorted(inputs)})
-    facts |= {"values": values} if narrowing else {}
+    alike = whole
+    if narrowing:
+        alike = fingerprint({key: value for key, value in facts.items() if key != "rows"} | {"reads": sorted(inputs)})
+        facts |= {"alike": alike}
     return {
         "fingerprint": whole,
-        "values": values,
+        "values": alike if by_row else whole,
+        "alike": alike,
         "facts": facts,
         "condition": condition,
         "narrowing": tuple(narrowing.values()),
