@@ -20,9 +20,17 @@ from scipy.sparse.csgraph import connected_components
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, NonNegative, Scope, Stage, Table, field
 from framekiln_stages.duplicates.best import TAGS, Copies
+from framekiln_stages.duplicates.earlier import (
+    PAIRS,
+    SEARCHED,
+    TABLES,
+    digest_looks,
+    make_tables,
+    read_earlier,
+)
 from framekiln_stages.duplicates.films import FILMS, choose_kept, find_parts
 from framekiln_stages.duplicates.hashes import SIDE, VIEWS, WINDOWS, Bytes
-from framekiln_stages.duplicates.search import Pairs, find_copies
+from framekiln_stages.duplicates.search import Pairs, add_equal, find_copies, find_lone
 
 COPIES = pa.schema(
     [
@@ -70,6 +78,7 @@ class Duplicates(Stage):
         "film_copies": Table(
             schema=FILMS, keys=("media_id", "start_s", "other_media_id"), description="parts that two films share"
         ),
+        **TABLES,
     }
 
     @dataclass(frozen=True, kw_only=True)
@@ -78,8 +87,13 @@ class Duplicates(Stage):
 
         least_s: NonNegative = 3.0  # titles and logos of a series are shorter or wanted
 
-    def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
-        """Find copies among all rows of the run."""
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """The search of the output's last run."""
+        return SEARCHED, PAIRS
+
+    def __call__(self, batch: pa.Table, kept: Mapping[str, pa.Table] | None = None) -> dict[str, pa.Table]:
+        """Find copies among all rows of the run. `kept`: the search of the output's last run."""
         rows = batch.sort_by([("media_id", "ascending"), ("frame_index", "ascending")])
         with self.phase("preprocess"):
             photos = rows.filter(pc.equal(rows["media_type"], "photo"))
@@ -87,12 +101,21 @@ class Duplicates(Stage):
             known = photos.take(hashed)
             whole, crops, small = (_read_bytes(known[name]) for name in ("picture_hash", "crop_hashes", "thumbnail"))
             hashes = np.concatenate((whole, crops), axis=1).reshape(-1, len(WINDOWS), 16)
+            lone, place = find_lone(hashes)
+            hashes, small = hashes[lone], small.reshape(-1, SIDE, SIDE)[lone]
+            names = known["media_id"].combine_chunks().take(pa.array(lone))
+            looks = digest_looks(hashes, small, self.version)
+            fresh, before = read_earlier(
+                kept or {name: TABLES[name].schema.empty_table() for name in self.keeps}, names, looks
+            )
         with self.phase("infer"):
-            pairs = find_copies(hashes, small.reshape(-1, SIDE, SIDE)).at(hashed)
+            pairs = Pairs.concat([before, find_copies(hashes, small, fresh)])
             films = rows.filter(rows["time_s"].is_valid())
             parts = find_parts(films, self.config.least_s)
         with self.phase("postprocess"):
-            return {"duplicates": _group(photos, pairs), "film_copies": choose_kept(films, parts)}
+            copies = _group(photos, add_equal(pairs, lone, place).at(hashed))
+            found = {"duplicates": copies, "film_copies": choose_kept(films, parts)}
+            return found | make_tables(names, looks, pairs)
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         """Return what a photo is a copy of as caption."""
