@@ -48,6 +48,12 @@ def find_deciding(stage: Stage, condition: Condition, producers: Producers) -> l
     return [producers[key] for key in needs(stage) if key in producers and (key not in late or key in stage.received)]
 
 
+def is_optional(producer: str, stage: Stage, producers: Producers) -> bool:
+    """Return whether a stage reads nothing of a step but columns that it can do without."""
+    read = {key for key in needs(stage) if producers.get(key) == producer}
+    return read <= {*stage.reads_also} - {*stage.reads_besides}
+
+
 def leave_to(chosen: Sequence[str], stages: Stages) -> Stages:
     """Return the stages without those that add a column of a chosen step, and without those that read of these alone.
 

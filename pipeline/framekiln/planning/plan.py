@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.row_errors import DECODE
-from framekiln.contract.stage import Scope, Stage
+from framekiln.contract.stage import Scope
 from framekiln.media.config import DecodeConfig
 from framekiln.planning.condition import Condition, RowSets, find_reads, read_condition
 from framekiln.planning.error_budget import Budget
@@ -21,8 +21,8 @@ from framekiln.planning.lineage import (
     find_deciding,
     find_producers,
     is_decoded,
+    is_optional,
     leave_to,
-    needs,
 )
 from framekiln.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
 from framekiln.planning.plan_options import PlanOptions
@@ -213,15 +213,13 @@ class _Planner:
         )
 
     def _make_step(self, name: str, status: WeightsStatus, decode: DecodeStep, made: Mapping[str, Step]) -> Step:
-        """Return a step with the fingerprint of all that decides its results; the placement is not a part of it.
-
-        Where random weights take the place of missing ones, the fingerprint differs.
-        """
+        """Return a step with the fingerprint of all that decides its results: random weights too, placement not."""
         stage, use, weights = self.stages[name], self._pipeline.steps[name].use, status.of(self.stages[name].weights)
         condition = self._conditions[name]
         producers = [made[source] for source in find_deciding(stage, condition, self.producers)]
-        is_random = self._options.missing_weights == "dummy" and stage.dummy_weights
-        missing = {key for key in stage.weights if key not in weights} if is_random else set[str]()
+        required = [step for step in producers if not is_optional(step.name, stage, self.producers)]
+        may_miss = stage.weights if self._options.missing_weights == "dummy" and stage.dummy_weights else ()
+        missing = {key for key in may_miss if key not in weights}
         entries = {key: status.lock[key] for key in stage.weights}
         facts = {
             "use": use,
@@ -229,11 +227,10 @@ class _Planner:
             "settings": {item.name: getattr(stage.config, item.name) for item in fields(stage.config)},
             "weights": [f"random {key}" if key in missing else entries[key].sha256 for key in stage.weights],
             "files": [contents(path, urls=stage.reads_urls) for path in stage.files],
+            "reads": {DECODE: decode.fingerprint, **{step.name: step.fingerprint for step in producers}},
         }
-        facts = {**facts, "reads": {DECODE: decode.fingerprint, **{step.name: step.fingerprint for step in producers}}}
         inputs = {made[self.producers[key]].values for key in stage.inputs if key in self.producers}
         inputs |= {made[self.producers[key]].fingerprint for key in stage.reads_also}  # its nulls are values too
-        required = [step for step in producers if not self._is_optional(step.name, stage)]
         dummies = {*([name] if missing else []), *(dummy for step in producers for dummy in step.dummies)}
         return Step(
             name=name,
@@ -247,11 +244,6 @@ class _Planner:
             entries=entries,
             dummies=tuple(sorted(dummies)),
         )
-
-    def _is_optional(self, producer: str, stage: Stage) -> bool:
-        """Return whether a stage reads nothing of a producer but columns that it can do without."""
-        read = {key for key in needs(stage) if self.producers.get(key) == producer}
-        return read <= {*stage.reads_also} - {*stage.reads_besides}
 
     def _make_gpu_settings(self, calibration: Calibration | None) -> GpuSettings:
         return GpuSettings(

@@ -54,15 +54,8 @@ def select(
     from framekiln.selection.request import read_per
 
     out, console = open_output(output), Console()
-    chosen = out.select(
-        where=all_of(where),
-        unique=unique,
-        per=read_per(per),
-        balance=balance,
-        diverse=diverse,
-        order=order,
-        limit=limit,
-    )
+    given = {"where": all_of(where), "unique": unique, "per": read_per(per), "balance": balance, "diverse": diverse}
+    chosen = out.select(**given, order=order, limit=limit)
     earlier = None if against is None else out.selection(against)
     for note in (*chosen.notes, *(earlier.notes if earlier else ())):
         print_note(note)

@@ -127,9 +127,8 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
             "pass; give the output of a run that computed first-pass steps.",
             code="FK-PREDICT-NO-FIRST-PASS",
         )
-    gpus = tuple(str(name) for name in record.get("gpu_names") or ())
+    gpus, waves = tuple(map(str, record.get("gpu_names") or ())), max(1, len(record.get("waves") or ()))
     ordered = tuple(sorted(steps.values(), key=lambda step: step.name != DECODE))
-    waves = max(1, len(record.get("waves") or ()))
     source = SourceRun(devices=gpus, steps=ordered, later=tuple(later.values()), waves=waves, planned=_planned(store))
     return _unshared(source) if waves == 1 else source
 
