@@ -21,6 +21,7 @@ from tests.support.media.photos import PHOTOS, photo
 
 TILES = 8  # of each side of a photo: 192 different pictures
 PLANTED = 1000
+NEW = 100  # pictures that are added later
 
 
 def make_hashes(count: int) -> np.ndarray:
@@ -59,6 +60,10 @@ def main() -> None:
         print(
             f"{count:>9,} pictures  {seconds:6.1f} s  {peak:.1f} GB  {found:,} of {PLANTED:,} planted crops", flush=True
         )
+        begin = time.perf_counter()
+        pairs = find_near(hashes, FAR, range(len(VIEWS)), np.arange(count) < NEW)
+        seconds, found = time.perf_counter() - begin, int((pairs.distance == 0).sum())
+        print(f"{NEW:>9,} new among them  {seconds:6.1f} s  {found:,} of {NEW:,} planted crops", flush=True)
 
 
 if __name__ == "__main__":

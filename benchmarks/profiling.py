@@ -30,7 +30,8 @@ from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
 from framekiln.profiling.records import StepEvent
 from framekiln.profiling.stats.live import LiveWindow
-from framekiln.runtime.worker import FAILED, Worker
+from framekiln.runtime.adoption import FAILED
+from framekiln.runtime.worker import Worker
 
 ROWS = 16
 WARM = 20  # packets that are not counted

@@ -8,6 +8,7 @@ from pathlib import Path
 import av
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import framekiln
 from framekiln.export import clips as clips_module
@@ -22,7 +23,7 @@ FILMS = {"one.mp4": "libx264", "two.mkv": "libx265", "bad.mp4": "libx264"}
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    """Three films of 50 frames with a cut in the middle, one of them damaged after the run, and a photo."""
+    """Three films of 50 frames with a cut in the middle, one of them damaged after the run, and an animation."""
     folder = tmp_path_factory.mktemp("clips") / "in"
     (folder / "sub").mkdir(parents=True)
     shots = take("flower.jpg", CUT, 96, 128), take("china.jpg", 50 - CUT, 96, 128)
@@ -30,6 +31,8 @@ def out(tmp_path_factory):
         options = {"x265-params": "log-level=none:pools=1"} if codec == "libx265" else {"threads": "1"}
         sound = {"sound": click(1.5), "sound_codec": "aac"} if name == "one.mp4" else {}
         film(folder / "sub" / name, [*shots[0], *shots[1]], codec=codec, pix_fmt="yuv420p", options=options, **sound)
+    first, *others = (Image.new("RGB", (32, 24), (shade, 0, 0)) for shade in (0, 90, 180))
+    first.save(folder / "a.gif", save_all=True, append_images=others, duration=100)
     out = framekiln.run(folder, folder.parent / "out", stages=["shots", brightness], engine="local")
     bad = folder / "sub" / "bad.mp4"
     status = bad.stat()
@@ -77,13 +80,14 @@ def test_each_shot_is_a_file_and_a_row(out, tmp_path):
     assert row["path"].endswith("in/sub/one.mp4")
     assert len(frames_of(tmp_path / "clips" / "all" / row["file_name"])) == 25
     assert result.images == {"all": 5} and "5.0 s of film in 3 films." in result.notes
+    assert "1 animation." in result.notes[-1]
 
 
 def test_a_damaged_film_is_a_row_of_errors(out, tmp_path):
     result = export(out, tmp_path, cut="exact")
     (row,) = pq.read_table(tmp_path / "clips" / "errors.parquet").to_pylist()
     assert (row["media_id"], row["frame_index"], row["step"], row["kind"]) == ("sub/bad.mp4", 25, "export", "corrupt")
-    assert result.images == {"all": 5} and "1 clips could not be cut" in result.notes[-1]
+    assert result.images == {"all": 5} and "1 clips could not be cut" in result.notes[-2]
     kept = tmp_path / "clips" / "all" / "sub" / "one.mp4" / "000000-000024.mp4"
     os.utime(kept, ns=(0, 0))
     export(out, tmp_path, cut="exact")
@@ -159,6 +163,7 @@ def test_a_column_that_is_missing_is_told(out, tmp_path):
 def test_options_are_checked(out, tmp_path):
     for code, options in {
         "FK-EXPORT-NOT-CLIPS": {"to": "coco", "cut": "exact"},
+        "FK-EXPORT-NOT-FRAMES": {"to": "clips", "images": "copy"},
         "FK-EXPORT-CLIPS": {"to": "clips", "cut": "exactly"},
         "FK-EXPORT-EMPTY": {"to": "clips", "min_seconds": 99.0},
     }.items():

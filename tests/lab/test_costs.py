@@ -13,6 +13,7 @@ import framekiln
 from framekiln.api.request import make_request
 from framekiln.contract.row_errors import DECODE
 from framekiln.lab.predict.costs import Work, estimate_costs
+from framekiln.lab.predict.measured import MeasuredFiles, estimate_rows
 from framekiln.lab.predict.source_run import PacketTimes, read_source
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.discovery.spread import spread_over
@@ -123,6 +124,31 @@ def test_another_output_tells_too_and_none_is_said(media, previewed, tmp_path):
     assert unknown.costs.hours is None and "--preview" in str(unknown)
     like = framekiln.plan(media, tmp_path / "new", pipeline=STEPS, engine="local", like=previewed)
     assert like.costs.hours.central > 0 and not (tmp_path / "new").exists()
+
+
+def test_a_run_that_added_little_leaves_the_estimate_to_the_ones_that_did_more(media, tmp_path):
+    few, out = tmp_path / "few", tmp_path / "out"
+    few.mkdir()
+    photo(few / "first.png", 1)
+    steps = {"steps": STEPS["steps"] | {"small": {"use": "tests.toys:Small"}}}
+    framekiln.run([media, few], out, pipeline=steps, engine="local")
+    photo(few / "second.png", 2)
+    (out / "preview.html").write_text("of fewer files")
+    for pipeline in (STEPS, STEPS, steps):  # one photo of one step; nothing; one row of the other step
+        framekiln.run([media, few], out, pipeline=pipeline, engine="local")
+        source = read_source(str(out), finished=False, earlier=True)
+        assert min(step.packets.rows.sum() for step in source.steps) > 30
+        assert {step.name for step in source.steps} == {DECODE, "crc", "small"}
+        costs = framekiln.plan(media, tmp_path / "new", pipeline=pipeline, engine="local", like=out).costs
+        assert costs.hours.central > 0 and not costs.unknown
+    assert not (out / "preview.html").exists()
+
+
+def test_rows_of_films_have_an_interval_though_one_was_measured():
+    seen = MeasuredFiles(files={"a.mp4": (1000, 50)})
+    rows, (note,) = estimate_rows([MediaFile(media_id="b.mp4", path="", size=2000, mtime_ns=0)], seen)
+    low, high = np.quantile(rows[".mp4"][1:], (0.05, 0.95))
+    assert rows[".mp4"][0] == 100 and low < 50 and high > 200 and "1 film," in note
 
 
 def test_a_preview_never_touches_an_output_of_other_files(media, previewed):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,15 +14,11 @@ from PIL import Image
 from framekiln.job import Job
 from framekiln.media import samples
 from framekiln.media.packets import decode as decoding
-from framekiln.planning import plan
 from framekiln.planning.condition import FrameRule
 from framekiln.planning.manifest import read_pipeline
-from framekiln.runtime import spared_frames
-from framekiln.runtime.chosen_rows import follow
 from tests.support.errors import fails
 from tests.support.media import photos
 from tests.support.media.collections_factory import collection
-from tests.support.media.segmented_films import sample_film
 from tests.support.runs.engine_factory import request, rows, table
 from tests.support.runs.serial_engine import without_ray
 
@@ -34,6 +29,8 @@ STEPS = {
     "small": {"use": "tests.toys:Small"},
     "count": {"use": "tests.toys:Count"},
     "all": {"use": "tests.toys:Everything"},
+    "maybe": {"use": "tests.toys:Maybe"},
+    "near": {"use": "tests.toys:Neighbours"},
 }
 
 
@@ -93,16 +90,18 @@ def test_chosen_rows_have_their_values_and_others_nulls_in_all_that_reads_them(s
     assert {row["media_id"]: row["frames"] for row in counted} == Counter(key[0] for key in expected)
 
 
-def test_a_wider_condition_computes_the_new_rows_alone_and_a_narrower_one_nothing(source, tmp_path, whole):
-    out = tmp_path / "out"
+def test_a_wider_condition_computes_the_new_rows_alone_and_a_narrower_one_nothing(source, tmp_path, whole, monkeypatch):
+    out, opened = tmp_path / "out", watch_files(monkeypatch)
     assert run(source, out, conditions={"crc": {"on": {"every": 5}}})["crc"] == PHOTOS + 6
     assert run(source, out, conditions={"crc": {"on": {"every": 5}}}) == {}
     assert run(source, out, conditions={"crc": {"where": "frame_index % 5 = 0 or frame_index < 3"}})["crc"] == 2
-    assert run(source, out, conditions={"crc": {"on": {"every": 10}}}) == {}
+    opened.clear()
+    assert run(source, out, conditions={"crc": {"on": {"every": 10}}}) == {} and not opened
     assert values(out) == {key: value for key, value in whole["crc"].items() if key[1] % 10 == 0}
     assert run(source, out)["crc"] == FRAMES - 8
     assert values(out) == whole["crc"] and values(out, "twice") == whole["twice"]
-    assert run(source, out, conditions={"twice": {"where": "crc % 2 = 0"}}) == {}
+    opened.clear()
+    assert run(source, out, conditions={"twice": {"where": "crc % 2 = 0"}}) == {} and not opened
     assert values(out, "twice") == {key: v for key, v in whole["twice"].items() if whole["crc"][key] % 2 == 0}
 
 
@@ -132,6 +131,33 @@ def test_whatever_was_computed_before_a_run_gives_what_it_gives_alone(tmp_path_f
         seen |= alone.keys()
 
 
+def test_a_clip_is_computed_again_only_where_other_rows_of_it_are_chosen(source, tmp_path):
+    out, photo = tmp_path / "out", "media_type = 'photo'"
+    for condition, number in {
+        "media_id = 'photo1.png'": 1,
+        photo: PHOTOS - 1,
+        f"{photo} or frame_index < 9": 9,
+        f"{photo} or frame_index < 10": 10,
+        "media_id != 'clip.png' or frame_index < 9": 0,
+        "true": FRAMES,
+    }.items():
+        counts = run(source, out, ("near",), conditions={"near": {"where": condition}})
+        assert counts.get("near", 0) == number
+    run(source, tmp_path / "alone", ("near",))
+    assert values(out, "next_crc") == values(tmp_path / "alone", "next_crc")
+
+
+def test_a_step_computes_rows_without_a_column_that_it_can_do_without(source, tmp_path, whole):
+    out, steps = tmp_path / "out", ("crc", "maybe")
+    assert run(source, out, ("maybe",))["maybe"] == FRAMES + PHOTOS and set(values(out, "maybe").values()) == {-1}
+    for condition in ({"on": {"first": 1}}, {"where": "frame_index < 5"}, {}):
+        counts = run(source, out, steps, conditions={"crc": condition})
+        assert counts["maybe"] == FRAMES + PHOTOS
+        chosen = values(out)
+        assert values(out, "maybe") == {key: chosen.get(key, -1) for key in whole["crc"]}
+        assert run(source, out, steps, conditions={"crc": condition}) == {}
+
+
 def test_a_condition_may_ask_for_columns_of_earlier_steps(source, tmp_path, whole):
     conditions = {"small": {"where": "twice % 3 = 0"}}
     counts = run(source, tmp_path / "out", ("crc", "twice", "small"), conditions=conditions)
@@ -159,19 +185,25 @@ def test_a_second_pass_step_is_given_the_rows_of_its_own_condition(source, tmp_p
     assert rows(tmp_path / "out", "everything")["frames"].to_pylist() == [PHOTOS + 1]
 
 
-def test_files_without_a_chosen_row_are_not_opened_again(source, tmp_path, whole, monkeypatch):
+def watch_files(monkeypatch):
+    """The files that a run opens from now on; without `frame` it is the report that reads them."""
     opened, open_file = [], decoding.SourceReader.open
 
     def watch(reader, media, wanted):
-        opened.append((media.media_id, "frame" in reader.columns))  # without `frame` it is the report's
+        opened.extend([media.media_id] if "frame" in reader.columns else [])
         return open_file(reader, media, wanted)
 
     monkeypatch.setattr(decoding.SourceReader, "open", watch)
+    return opened
+
+
+def test_files_without_a_chosen_row_are_not_opened_again(source, tmp_path, whole, monkeypatch):
+    opened = watch_files(monkeypatch)
     out, chosen = tmp_path / "out", pa.table({"media_id": ["photo1.png", "clip.png"], "frame_index": [0, 7]})
     run(source, out, ("small",))
     pq.write_table(chosen, tmp_path / "chosen.parquet")
     assert run(source, out, ("small", "crc"), rows=str(tmp_path / "chosen.parquet")) == {"crc": 2}
-    assert sorted(name for name, is_run in opened if is_run) == ["clip.png", "photo1.png"]
+    assert sorted(opened) == ["clip.png", "photo1.png"]
     assert values(out) == {key: whole["crc"][key] for key in (("photo1.png", 0), ("clip.png", 7))}
     assert values(out, "small") == whole["small"]
 
@@ -194,58 +226,13 @@ def test_tables_decide_after_a_pass_of_their_own(cuts, tmp_path):
         "crc": {"use": "tests.toys:Checksum", "on": {"shots": "middle"}},
         "big": {"use": "tests.toys:Big", "where": "not duplicate and (shot = 1 or media_type = 'photo')"},
     }
-    out, pipeline = tmp_path / "out", {"steps": steps}
-    Job(request(cuts, out, pipeline)).run()
+    out, pipeline, said = tmp_path / "out", {"steps": steps}, []
+    Job(request(cuts, out, pipeline), on_wait=said.append).run()
+    assert len([line for line in said if line.startswith("First ")]) == 1  # one reading for both conditions
     assert [i for name, i in values(out) if name == "film.mp4"] == [5, 17]
     assert {key for key in values(out) if key[0] != "film.mp4"} == {("a.png", 0), ("b.png", 0)}
     assert values(out, "again").keys() == {("film.mp4", i) for i in range(12, 24)} | {("a.png", 0)}
     assert not Job(request(cuts, out, pipeline)).run().work.left
-
-
-@pytest.fixture(scope="module")
-def film(tmp_path_factory):
-    """A film with a key frame each ten frames."""
-    folder = tmp_path_factory.mktemp("film") / "in"
-    folder.mkdir()
-    (folder / "film.mov").write_bytes(sample_film("b-frames").read_bytes())
-    return folder
-
-
-@pytest.mark.parametrize("many", [64, 1])  # parts of a long film are read segment by segment
-def test_segments_without_a_chosen_frame_are_not_decoded(film, tmp_path, monkeypatch, many):
-    monkeypatch.setattr(spared_frames, "_MANY", many)
-
-    def small(**given):
-        return decoding.DecodeConfig(**given, segment_frames=10, segment_pixels=1)
-
-    monkeypatch.setattr(plan, "DecodeConfig", small)
-    out = tmp_path / "out"
-    run(film, tmp_path / "whole", ("crc",))
-    run(film, out, ("small",))
-    decoded, read_frames = [], decoding.SourceReader.frames
-
-    def watch(reader, media, source, failures):
-        for one in read_frames(reader, media, source, failures):
-            decoded.extend([one.index] if "frame" in reader.columns else [])  # without it it is the report's
-            yield one
-
-    monkeypatch.setattr(decoding.SourceReader, "frames", watch)
-    pq.write_table(pa.table({"media_id": ["film.mov"], "frame_index": [57]}), tmp_path / "chosen.parquet")
-    assert run(film, out, ("small", "crc"), rows=str(tmp_path / "chosen.parquet")) == {"crc": 1}
-    assert values(out) == {("film.mov", 57): values(tmp_path / "whole")["film.mov", 57]}
-    assert 0 < len(decoded) <= 20 and 57 in decoded
-
-
-@pytest.mark.parametrize("fps", [5, 24, 25, 30, 59.94])
-@pytest.mark.parametrize("rate", [0.5, 1, 4])
-def test_one_frame_is_chosen_for_each_moment(fps, rate):
-    times = np.arange(int(20 * fps)) / fps
-    unknown = np.full(len(times), np.nan)
-    for before in (unknown, np.concatenate([[np.nan], times[:-1]])):
-        mask = follow(FrameRule(per_second=rate), np.arange(len(times)), times, before, np.full(len(times), fps), 1)
-        moments = np.arange(0, times[-1] + 1e-9, 1 / rate)
-        assert mask.sum() == len(moments)
-        assert all(0 <= shown - moment < 1 / fps + 1e-6 for shown, moment in zip(times[mask], moments, strict=True))
 
 
 WRONG = {
@@ -276,8 +263,19 @@ def test_a_file_says_on_without_quotes_though_yaml_takes_it_for_true(tmp_path):
     assert read_pipeline(str(tmp_path / "p.yaml")).steps["flow"].on == FrameRule(every=5)
 
 
-def test_rows_that_do_not_exist_are_one_sentence(source, tmp_path):
-    run(source, tmp_path / "out", ("small",))
+def test_rows_that_do_not_exist_are_counted_and_a_selection_that_does_not_is_one_sentence(source, tmp_path):
+    asked = {"media_id": ["clip.png", "clip.png", "photo1.png", "gone.png"], "frame_index": [1, 999, 0, 0]}
+    pq.write_table(pa.table(asked), tmp_path / "asked.parquet")
+    for steps in (("small",), ("small", "crc")):
+        result = Job(
+            request(
+                source,
+                tmp_path / "out",
+                {"steps": {name: STEPS[name] for name in steps}},
+                rows=str(tmp_path / "asked.parquet"),
+            )
+        ).run()
+        assert result.absent_rows == 2
     with fails("FK-UNKNOWN-SELECTION"):
         run(source, tmp_path / "out", rows="best")
     with fails("FK-ROWS-FILE"):

@@ -94,7 +94,8 @@ def test_a_condition_reads_columns_lists_and_shots(out):
 
 def test_order_and_limit_give_the_best_first(out):
     assert keys(out.select(order="sharpness", limit=2)) == [("p3.jpg", 0), ("p2.jpg", 0)]
-    assert keys(out.select(order="-sharpness", limit=2)) == [("a", 0), ("b", 0)]
+    for lowest in ("-sharpness", "sharpness asc"):
+        assert keys(out.select(order=lowest, limit=2)) == [("a", 0), ("b", 0)]
     assert keys(out.select(order="-category", limit=1)) == [("p0.jpg", 0)]  # of texts and times, the first
     assert keys(out.select(order="-category, sharpness", limit=1)) == [("p3.jpg", 0)]
     assert keys(out.select(order="least(9, length(category)), -sharpness", limit=2)) == [("a", 0), ("b", 0)]
@@ -129,6 +130,8 @@ def test_balance_takes_values_in_turns(out):
     assert counts(out.select(balance="category")) == {"cat": 4, "dog": 4, "car": 4}
     assert counts(out.select(balance="category", limit=16)) == {"cat": 6, "dog": 6, "car": 4}
     assert counts(out.select(balance="category", limit=2)) == {"cat": 1, "dog": 1}
+    notes = [out.select(balance="category", limit=limit).notes for limit in (None, 2, 16)]
+    assert notes[:2] == [[], []] and "4 of 'car', 6 of" in notes[2][0]
 
 
 def test_diverse_goes_to_the_farthest(out):
@@ -146,17 +149,8 @@ def test_a_selection_is_saved_read_and_compared(out):
     assert again.compare(chosen) == (0, 0) and f"{len(again)} frames" in repr(again)
     assert out.select().compare(again) == (28 - len(again), 0)
     assert again.to_arrow(["media_id", "sharpness * 2 AS twice"]).column_names == ["media_id", "twice"]
-    assert set(again.to_pandas().columns) == {
-        "media_id",
-        "frame_index",
-        "sharpness",
-        "category",
-        "time_s",
-        "repeats",
-        "people",
-        "picture_hash",
-        "faces",
-    }
+    names = ("media_id", "frame_index", "sharpness", "category", "time_s", "repeats", "people", "picture_hash", "faces")
+    assert set(again.to_pandas().columns) == {*names}
     assert again.to_pandas(["shot", "duplicate"]).columns.tolist() == ["shot", "duplicate"]
     assert "selections" not in out.tables
 
@@ -249,6 +243,8 @@ def test_the_command_does_the_same(out, framekiln, tmp_path):
     assert json.loads(framekiln("select", out.path, "--order", "sharpness", "--limit", "1", "--json")) == [
         {"media_id": "p3.jpg", "frame_index": 0}
     ]
+    both = ("--where", "media_id = 'a'", "--where", "frame_index = 5 or media_id = 'b'")
+    assert "1 of 28 frames." in framekiln("select", out.path, *both)
     assert "3 frames more, 1 fewer" in framekiln(
         "select",
         out.path,

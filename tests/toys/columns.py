@@ -63,6 +63,18 @@ class Double(Stage):
         return pa.table({"twice": [2 * value for value in batch["crc"].to_pylist()]}, schema=self.outputs)
 
 
+class Maybe(Stage):
+    """The CRC where another step has computed it, else -1."""
+
+    inputs = ("frame_index",)
+    optional_inputs = ("crc",)
+    outputs = pa.schema([field("maybe", pa.int64(), "the CRC, or -1")])
+
+    def __call__(self, batch):
+        known = batch["crc"].to_pylist() if "crc" in batch.column_names else [None] * len(batch)
+        return pa.table({"maybe": [-1 if value is None else value for value in known]}, schema=self.outputs)
+
+
 class Reads(Stage):
     """Counts the values of another step's column, wherever it is told to run."""
 

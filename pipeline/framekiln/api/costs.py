@@ -31,7 +31,7 @@ def read_costs(
         return Costs(why_not="nothing is left to do")
     store, source = Store(like or request.output), SourceRun(devices=(), steps=(), later=())
     with suppress(*(() if like else (UserError,))):  # nothing was run yet
-        source = read_source(store.root, finished=False)
+        source = read_source(store.root, finished=False, earlier=True)
     on_gpu = any(step.placement.device != "cpu" for step in plan.steps)
     calibration = find_calibration(request.options.calibration) if on_gpu else None
     left = {one.step: one.left for one in outlook}

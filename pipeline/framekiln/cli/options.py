@@ -40,6 +40,17 @@ def names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
+def all_of(conditions: Sequence[str] | None) -> str | None:
+    """Return one condition in SQL that holds where all of them do; None without any.
+
+    >>> all_of(["sharpness > 20", "rating = 5 or rating is null"])
+    '(sharpness > 20) and (rating = 5 or rating is null)'
+    """
+    if not conditions or len(conditions) == 1:
+        return conditions[0] if conditions else None
+    return " and ".join(f"({text})" for text in conditions)
+
+
 def spread(command: Callable[..., T]) -> Callable[..., T]:
     """Return a command as Typer takes it.
 

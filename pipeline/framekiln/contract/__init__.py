@@ -4,6 +4,7 @@
 """
 
 from framekiln.contract.columns import (
+    DIGEST,
     FRAME_INDEX,
     MEDIA_ID,
     PIXELS,
@@ -23,6 +24,7 @@ from framekiln.contract.placement import GpuMemory, Placement
 from framekiln.contract.stage import Media, Scope, Stage, Table, Weights
 
 __all__ = [
+    "DIGEST",
     "FRAME_INDEX",
     "MEDIA_ID",
     "PIXELS",

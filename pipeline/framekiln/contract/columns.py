@@ -23,6 +23,8 @@ PIXELS = pa.struct([("rgb", pa.large_binary()), ("height", pa.int32()), ("width"
 SOUND = pa.large_list(pa.int16())
 TAGS = pa.map_(pa.string(), pa.string())
 """What a file says of itself, such as `exif:DateTimeOriginal`; see `framekiln.media.tags`."""
+DIGEST = pa.binary(16)
+"""BLAKE2b of a file's content; null for a film, which is not read as a whole."""
 SOUND_RATE = 16_000  # Hz, mono: what speech models and lip-sync features are defined on
 
 _PIXEL_NAME = re.compile(r"frame(?:_(\d+))?")
@@ -97,7 +99,7 @@ SOURCE = pa.schema(
 """Columns that every row has."""
 
 KEYS = (MEDIA_ID.name, FRAME_INDEX.name)
-ON_REQUEST = {"sound": SOUND, "tags": TAGS}
+ON_REQUEST = {"sound": SOUND, "tags": TAGS, "digest": DIGEST}
 """Columns besides pixels that are decoded only if a stage reads them."""
 
 

@@ -113,6 +113,7 @@ class Stage(ABC):
         self.clock = PhaseClock()  # times the phases; replaced by the worker
         self.annotate: Annotate = nullcontext  # entered for each phase; replaced by profilers
         self.reads_besides: tuple[str, ...] = ()  # columns and `tables/` of its step's condition; set by the plan
+        self.reads_also: tuple[str, ...] = ()  # those of `optional_inputs` that its run has; set by the plan
         self.chunk_sizes: dict[str, int] = {}  # size of chunks, by kind of item; set by the worker
         self.arrays = ArrayCache()  # kept from run to run; the worker gives it a folder
         self.item_counts = ItemCounts()  # items processed since the worker last read it
@@ -121,6 +122,20 @@ class Stage(ABC):
     @abstractmethod
     def inputs(self) -> tuple[str, ...]:
         """Names of the columns that calls receive: source columns, pixels, sound, or outputs of other steps."""
+
+    @property
+    def optional_inputs(self) -> tuple[str, ...]:
+        """Names of columns of other steps that it can do without.
+
+        A call receives those that its run has. A row on which such a step failed, or which it passed over, is computed
+        with null in them.
+        """
+        return ()
+
+    @property
+    def received(self) -> tuple[str, ...]:
+        """Names of all columns that calls of its run receive."""
+        return (*self.inputs, *self.reads_also)
 
     @property
     def outputs(self) -> pa.Schema:
@@ -178,9 +193,10 @@ class Stage(ABC):
         """Compute the results of some rows.
 
         Args:
-            batch: exactly the columns `inputs`. For a ROW stage any rows, or none. For a CLIP stage one clip followed
-                by up to `halo` frames of the next one. For a MEDIA stage all rows of one file, for a DATASET stage all
-                rows of the run, in no fixed order. A row that an earlier step failed on is left out.
+            batch: the columns `inputs`, and those of `optional_inputs` that the run has. For a ROW stage any rows, or
+                none. For a CLIP stage one clip followed by up to `halo` frames of the next one. For a MEDIA stage all
+                rows of one file, for a DATASET stage all rows of the run, in no fixed order. A row that an earlier step
+                failed on is left out.
 
         A stage with `input_tables` takes a dict of these tables as second argument. A stage with `keeps` takes a dict
         of these tables as last argument, without rows in the first run. A stage with `reads_media` takes the file's

@@ -131,7 +131,8 @@ def decode_work(wave: Wave, units: Sequence[Unit], ledger: Ledger, slots: int) -
 
 def find_known(wave: Wave, ledger: Ledger, unit: Unit) -> tuple[Part, ...]:
     """Return decoding's parts of a unit, where rows that no step needs are then not decoded again."""
-    return tuple(ledger.parts(wave.decode.folder, wave.decode.folder, unit.name) or ()) if wave.spares else ()
+    folder, is_of_use = wave.decode.folder, wave.decode.spares or wave.decode.adopters
+    return tuple(ledger.parts(folder, folder, unit.name) or ()) if is_of_use else ()
 
 
 def divide_into_tasks(units: Sequence[Sequence[tuple[T, int]]], slots: int) -> list[tuple[T, ...]]:

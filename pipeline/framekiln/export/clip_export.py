@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -47,7 +48,19 @@ def export_clips(store: Store, destination: Store, request: ExportRequest, progr
         for span, value in zip(spans, values.to_pylist() or [{}] * len(spans), strict=True)
     ]
     failures, leads = _write(store, destination, clips, values.schema, wanted, progress)
-    return finish(destination, record, _describe(destination, clips, splits, failures, leads))
+    summary = _describe(destination, clips, splits, failures, leads)
+    return finish(destination, record, replace(summary, notes=(*summary.notes, *_list_others(rows, chosen))))
+
+
+def _list_others(rows: Rows, chosen: pa.Table) -> list[str]:
+    """Return a sentence on chosen files that are no films; none without such."""
+    rows.connection.register("chosen", chosen.select(KEYS))
+    question = (
+        "SELECT media_type, count(DISTINCT media_id) FROM frames SEMI JOIN chosen USING (media_id, frame_index) "
+        "WHERE media_type != 'video' GROUP BY media_type ORDER BY media_type"
+    )
+    counts = [f"{number:,} {kind}{'s' * (number != 1)}" for kind, number in rows.connection.sql(question).fetchall()]
+    return [f"Left out, as clips are cut from films alone: {', '.join(counts)}."] if counts else []
 
 
 def _write(

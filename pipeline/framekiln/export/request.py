@@ -48,6 +48,8 @@ class ExportRequest:
         if self.clips is not None and self.to != CLIPS:
             message = f"--cut, --clips, --columns and the seconds of clips are for --to {CLIPS}, not for {self.to}."
             raise ConfigError(message, code="FK-EXPORT-NOT-CLIPS")
+        if self.to == CLIPS:
+            self._check_clips()
         if self.clips is not None and not self.clips.exact and self.split is not None and self.by == "shot":
             message = "Copied clips begin in the shot before, perhaps of another split; use --cut exact or --by file."
             raise ConfigError(message, code="FK-EXPORT-CLIP-LEAK")
@@ -67,6 +69,13 @@ class ExportRequest:
                 f"--split {self.split!r} is not such as 80/10/10: percentages for train, val and test, 100 in all.",
                 code="FK-EXPORT-SPLIT",
             )
+
+    def _check_clips(self) -> None:
+        """Refuse what clips have no place for."""
+        for name in ("include", "images", "folders"):
+            if getattr(self, name) is not None:
+                message = f"--{name} is for exports of frames, and --to {CLIPS} cuts films into files; leave it out."
+                raise ConfigError(message, code="FK-EXPORT-NOT-FRAMES")
 
     @property
     def shares(self) -> Mapping[str, int]:

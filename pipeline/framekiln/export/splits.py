@@ -29,12 +29,12 @@ Chosen = Mapping[str, frozenset[int]]
 """Chosen frames of each file."""
 _FAR = 0.1  # of its share, by which a split may miss it before a line says so: 9 % of rows instead of 10 %
 _TABLES = {"person": "identities", "shot": "shots", "duplicate": "duplicates", "film copy": "film_copies"}
-_PLURALS = {
-    "file": "files",
-    "person": "people",
-    "shot": "shots",
-    "duplicate": "groups of copies",
-    "film copy": "parts that films share",
+_WORDS = {
+    "file": ("file", "files"),
+    "person": ("person", "people"),
+    "shot": ("shot", "shots"),
+    "duplicate": ("group of copies", "groups of copies"),
+    "film copy": ("part that films share", "parts that films share"),
 }
 _MARGIN_S = 1.0  # s around a part that films share: `duplicates` compares a few frames a second
 _PARTS = (
@@ -93,7 +93,8 @@ def make_splits(store: Store, request: ExportRequest, chosen: Chosen) -> Splits:
     groups = _join(links, len(pairs))
     of_row = place_groups(np.bincount(groups), _hash_groups(links[0], groups), shares)[groups]
     leaks = {link.kind: count_leaks(link, of_row) for link in links}
-    looked = ", ".join(f"{len(link.names.unique()):,} {_PLURALS[link.kind]}" for link in links)
+    counts = [(len(link.names.unique()), _WORDS[link.kind]) for link in links]
+    looked = ", ".join(f"{number:,} {words[number != 1]}" for number, words in counts)
     lines = (
         *_describe_sizes(groups, of_row, dict(zip(names, shares, strict=True))),
         f"{sum(leaks.values())} groups in two splits: {looked} looked at.",

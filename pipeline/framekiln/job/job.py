@@ -50,6 +50,7 @@ from framekiln.runtime.second_pass.second_pass import (
 )
 from framekiln.runtime.second_pass.table_steps import Tables
 
+Provide = Callable[[Sequence[Step], Plan], bool]  # see `row_sets.RowSettling.settle`
 _ATTEMPTS = 3  # a disk that damages what was just written has no use for a fourth
 
 
@@ -164,9 +165,7 @@ class Job:
         plan = make_plan(request.pipeline, request.profile, options, nodes, sets=sets, refuse_idle=not steps, **checked)
         return self._drop_dataset_steps(plan)
 
-    def _settle(
-        self, plan: Plan, nodes: Sequence[Node], files: RunFiles, provide: Callable[[Step, Plan], bool] | None = None
-    ) -> Plan:
+    def _settle(self, plan: Plan, nodes: Sequence[Node], files: RunFiles, provide: Provide | None = None) -> Plan:
         """Return the plan with the rows of each condition; `provide` runs steps whose tables decide some.
 
         Without it nothing is computed and nothing written; conditions stay open if tables are missing.
@@ -185,12 +184,13 @@ class Job:
         return with_others(plan, self.store)
 
     def _compute_needed(
-        self, nodes: Sequence[Node], files: RunFiles, lease: Lease, stack: ExitStack, step: Step, plan: Plan
+        self, nodes: Sequence[Node], files: RunFiles, lease: Lease, stack: ExitStack, steps: Sequence[Step], plan: Plan
     ) -> bool:
-        """Run the steps that decide which rows another step computes, where they are not finished."""
+        """Run the steps that decide which rows other steps compute, where they are not finished."""
         plan = with_others(plan, self.store)
         tables = [Tables(each, plan, self.store) for each in plan.second]
-        why = f"First {', '.join(each.name for each in plan.steps)}, which decide what {step.name} computes."
+        names, decided = (", ".join(each.name for each in some) for some in (plan.steps, steps))
+        why = f"First {names}, which decide what {decided} computes."
         work = self._look(plan, nodes, files, tables, first=why)
         if work.left:
             with self._open(work, lease, stack) as passes:

@@ -12,6 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import pyarrow.compute as pc
+
+from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import GoneError, OutputError
 from framekiln.contract.output_names import ERRORS, FRAMES, PREVIEW
 from framekiln.contract.row_errors import DECODE, PASSED_OVER
@@ -174,7 +177,9 @@ def conclude(store: Store, request: RunRequest, work: Workload, figures: RunTota
     profile = recorded_profile(store, request, work)
     with KeptTables(store.root, store.run) as tables:
         counted = _read_counts(store, request, work) or count_rows(tables, {})
-        result = replace(make_result(work, counted, figures, started, profile), chosen=_count_chosen(store, work))
+        chosen, absent = _count_chosen(store, work), _count_absent(tables, request, work)
+        made = make_result(work, counted, figures, started, profile)
+        result = replace(made, chosen=chosen, absent_rows=absent)
         is_new = write_run_record(store, request, result)
         recordings = tuple(request.profilers.report(store)) if work.left else ()
         report = None
@@ -182,6 +187,8 @@ def conclude(store: Store, request: RunRequest, work: Workload, figures: RunTota
             report = write_report(tables) if is_new or not store.exists(NAME) else store.url(NAME)
             if request.preview is not None and (is_new or not store.exists(PREVIEW)):
                 write_limits(tables, work.plan)
+            elif request.preview is None and is_new:
+                store.remove(PREVIEW)  # of a preview of fewer files
     return replace(result, recordings=recordings, report=report)
 
 
@@ -195,6 +202,17 @@ def _count_chosen(store: Store, work: Workload) -> dict[str, list[int]]:
     rows = sum(part.stop - part.start for unit in units for part in unit.parts[work.plan.decode.folder])
     unchosen = {step.name: sum(unit.count_unchosen(store, step.folder) for unit in units) for step in narrowed}
     return {name: [rows - number, rows] for name, number in unchosen.items()}
+
+
+def _count_absent(store: Store, request: RunRequest, work: Workload) -> int:
+    """Return how many rows of `--rows` are not in `frames/`; a shard does not know the files of others."""
+    asked = next((step.condition.among for step in work.plan.steps if step.condition.among), None)
+    if asked is None or request.shard is not None:
+        return 0
+    wanted = store.read_table(asked.path, KEYS)
+    is_asked = pc.is_in(pc.field(KEYS[0]), pc.unique(wanted[KEYS[0]]))
+    there = store.dataset(FRAMES, wanted.schema).to_table(columns=list(KEYS), filter=is_asked)
+    return int(wanted.join(there, list(KEYS), join_type="left anti").num_rows)
 
 
 def _read_counts(store: Store, request: RunRequest, work: Workload) -> tuple[int, Counter[str]] | None:

@@ -38,13 +38,13 @@ class RowSettling:
     find_units: Callable[[Plan], RunUnits]
     writes: bool = True  # sets of rows into the output; a preview does not
 
-    def settle(self, plan: Plan, selection: str | None, provide: Callable[[Step, Plan], bool]) -> Plan:
+    def settle(self, plan: Plan, selection: str | None, provide: Callable[[Sequence[Step], Plan], bool]) -> Plan:
         """Return the plan with the rows of each condition.
 
         Args:
             plan: without sets of rows.
             selection: of `--rows`; None for none.
-            provide: gets a step whose rows tables decide, and the plan of the steps that write these; it returns
+            provide: gets the steps whose rows tables decide, and the plan of the steps that write these; it returns
                 whether the tables are there then. Conditions stay open where they are not.
 
         Raises:
@@ -53,15 +53,16 @@ class RowSettling:
         sets = self._begin(selection)
         plan = plan if sets is NO_SETS else self.make_plan(sets, ())
         while (found := self._find_next(plan, sets)) is not None and provide(*found):
-            step, needed = found
+            steps, needed = found
             units = self.find_units(needed)
             rows = unit_rows(needed, Ledger(self.store), units.all, units.wanted)
-            chosen = keep(self.store, choose(self.store, step.condition, needed, rows), write=self.writes)
-            sets = replace(sets, settled={**sets.settled, step.name: chosen})
+            for step in steps:
+                chosen = keep(self.store, choose(self.store, step.condition, needed, rows), write=self.writes)
+                sets = replace(sets, settled={**sets.settled, step.name: chosen})
             plan = self.make_plan(sets, ())
         return plan
 
-    def is_finished(self, _: Step, needed: Plan) -> bool:
+    def is_finished(self, _: Sequence[Step], needed: Plan) -> bool:
         """Return whether the steps of a plan have written all columns and tables."""
         units = self.find_units(needed)
         rows = unit_rows(needed, Ledger(self.store), units.all, units.wanted)
@@ -82,12 +83,16 @@ class RowSettling:
         }
         return RowSets(among=rows, whole=frozenset(whole))
 
-    def _find_next(self, plan: Plan, sets: RowSets) -> tuple[Step, Plan] | None:
-        for step in plan.open:
-            needed = self.make_plan(sets, self._list_needed(plan, step))
-            if not needed.open:
-                return step, _check_tables(step, needed)
-        return None
+    def _find_next(self, plan: Plan, sets: RowSets) -> tuple[Sequence[Step], Plan] | None:
+        """Return the steps that can be settled now, all by one reading of the media; None without any."""
+        needed = {step.name: self._list_needed(plan, step) for step in plan.open}
+        steps = [step for step in plan.open if not self.make_plan(sets, needed[step.name]).open]
+        if not steps:
+            return None
+        both = self.make_plan(sets, sorted({name for step in steps for name in needed[step.name]}))
+        for step in steps:
+            _check_tables(step, both)
+        return steps, both
 
     def _list_needed(self, plan: Plan, step: Step) -> list[str]:
         keys = set(step.stage.reads_besides)
@@ -98,7 +103,7 @@ class RowSettling:
         ]
 
 
-def _check_tables(step: Step, needed: Plan) -> Plan:
+def _check_tables(step: Step, needed: Plan) -> None:
     written = {table for each in needed.second for table in each.stage.tables}
     if missing := step.condition.tables - {FRAMES} - written:
         raise ConfigError(
@@ -106,7 +111,6 @@ def _check_tables(step: Step, needed: Plan) -> Plan:
             "run without --shard, or leave the condition out.",
             code="FK-CONDITION-SHARD",
         )
-    return needed
 
 
 def choose(store: Store, condition: Condition, plan: Plan, units: Sequence[UnitRows]) -> pa.Table:

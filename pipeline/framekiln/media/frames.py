@@ -95,6 +95,7 @@ class FrameSource:
     frames: Iterator[Frame | LostFrames]
     fps: float | None = None
     tags: Mapping[str, str] | None = None  # that the file has, where they were requested
+    digest: bytes | None = None  # of the file's content, where it was requested
     segment: VideoSegment | None = None  # the part of a film that `frames` begins with; None: all of the file
 
 

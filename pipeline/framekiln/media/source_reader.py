@@ -5,10 +5,11 @@ The guard protects from native decoders that crash or hang on a file and end the
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from itertools import islice, takewhile
 from typing import TypeVar
 
-from framekiln.contract.columns import is_pixel_column
+from framekiln.contract.columns import DIGEST, is_pixel_column
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.contract.row_errors import Failure
 from framekiln.media.archives import Archive, is_archive
@@ -145,7 +146,8 @@ class SourceReader:
             from framekiln.media.video.reader import open_video  # loads libav, which photos do not need
 
             return open_video(media, kind, spec, replace(wanted, halo=self.halo))
-        return open_photo(data, kind, spec)
+        digest = blake2b(data, digest_size=DIGEST.byte_width).digest() if "digest" in self.columns else None
+        return replace(open_photo(data, kind, spec), digest=digest)
 
 
 def as_failure(media: MediaFile, exc: Exception, frame_index: int | None = None) -> Failure:

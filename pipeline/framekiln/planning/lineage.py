@@ -31,7 +31,7 @@ def is_decoded(column: str) -> bool:
 
 def needs(stage: Stage) -> tuple[str, ...]:
     """Return the columns and tables that a stage and its condition read, by their keys in `Producers`."""
-    return (*stage.inputs, *map(_make_key, stage.input_tables), *stage.reads_besides)
+    return (*stage.received, *map(_make_key, stage.input_tables), *stage.reads_besides)
 
 
 def sources(stage: Stage, producers: Producers) -> list[str]:
@@ -45,7 +45,13 @@ def find_deciding(stage: Stage, condition: Condition, producers: Producers) -> l
     Where tables decide, the rows that they chose are in the fingerprint themselves.
     """
     late = stage.reads_besides if condition.tables else ()
-    return [producers[key] for key in needs(stage) if key in producers and (key not in late or key in stage.inputs)]
+    return [producers[key] for key in needs(stage) if key in producers and (key not in late or key in stage.received)]
+
+
+def is_optional(producer: str, stage: Stage, producers: Producers) -> bool:
+    """Return whether a stage reads nothing of a step but columns that it can do without."""
+    read = {key for key in needs(stage) if producers.get(key) == producer}
+    return read <= {*stage.reads_also} - {*stage.reads_besides}
 
 
 def leave_to(chosen: Sequence[str], stages: Stages) -> Stages:
@@ -248,7 +254,9 @@ def available_steps(
         order = in_order(with_producers(rest, stages, producers), stages, producers)
     if check:
         _check(order, stages, status, options)
-    return order, status
+    for stage in (stages[name] for name in order):
+        stage.reads_also = tuple(key for key in stage.optional_inputs if producers.get(key) in order)
+    return in_order({*order}, stages, producers), status
 
 
 def _leave_out(

@@ -21,6 +21,7 @@ from framekiln.planning.lineage import (
     find_deciding,
     find_producers,
     is_decoded,
+    is_optional,
     leave_to,
 )
 from framekiln.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
@@ -213,15 +214,13 @@ class _Planner:
         )
 
     def _make_step(self, name: str, status: WeightsStatus, decode: DecodeStep, made: Mapping[str, Step]) -> Step:
-        """Return a step with the fingerprint of all that decides its results; the placement is not a part of it.
-
-        Where random weights take the place of missing ones, the fingerprint differs.
-        """
+        """Return a step with the fingerprint of all that decides its results: random weights too, placement not."""
         stage, use, weights = self.stages[name], self._pipeline.steps[name].use, status.of(self.stages[name].weights)
         condition = self._conditions[name]
         producers = [made[source] for source in find_deciding(stage, condition, self.producers)]
-        is_random = self._options.missing_weights == "dummy" and stage.dummy_weights
-        missing = {key for key in stage.weights if key not in weights} if is_random else set[str]()
+        required = [step for step in producers if not is_optional(step.name, stage, self.producers)]
+        may_miss = stage.weights if self._options.missing_weights == "dummy" and stage.dummy_weights else ()
+        missing = {key for key in may_miss if key not in weights}
         entries = {key: status.lock[key] for key in stage.weights}
         facts = {
             "use": use,
@@ -229,17 +228,19 @@ class _Planner:
             "settings": {item.name: getattr(stage.config, item.name) for item in fields(stage.config)},
             "weights": [f"random {key}" if key in missing else entries[key].sha256 for key in stage.weights],
             "files": [contents(path, urls=stage.reads_urls) for path in stage.files],
+            "reads": {DECODE: decode.fingerprint, **{step.name: step.fingerprint for step in producers}},
         }
-        facts = {**facts, "reads": {DECODE: decode.fingerprint, **{step.name: step.fingerprint for step in producers}}}
         inputs = {made[self.producers[key]].values for key in stage.inputs if key in self.producers}
+        inputs |= {made[self.producers[key]].fingerprint for key in stage.reads_also}  # its nulls are values too
         dummies = {*([name] if missing else []), *(dummy for step in producers for dummy in step.dummies)}
         return Step(
             name=name,
             use=use,
             stage=stage,
             placement=merge_placement(name, stage, self._profile, self.overrides.get(name, {}), self._options.device),
-            **identify(facts, condition, producers, {decode.fingerprint, *inputs}, by_row=stage.scope is Scope.ROW),
+            **identify(facts, condition, required, {decode.fingerprint, *inputs}, by_row=stage.scope is Scope.ROW),
             depends=frozenset(other for step in producers for other in (step.name, *step.depends)),
+            needs=frozenset(other for step in required for other in (step.name, *step.needs)),
             weights=weights,
             entries=entries,
             dummies=tuple(sorted(dummies)),

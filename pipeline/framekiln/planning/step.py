@@ -39,10 +39,12 @@ class Step:
     placement: Placement
     fingerprint: str
     values: str = ""  # fingerprint of what decides a row's values, whichever rows are computed
+    alike: str = ""  # the same for a row of a ROW stage, and for a clip of which the same rows are computed
     condition: Condition = EVERY_ROW
     narrowing: tuple[Condition, ...] = ()  # its own and those of all steps that it reads: a row must meet all
     others: tuple[str, ...] = ()  # folders of its parts by other conditions: the same values of other rows
     depends: frozenset[str] = frozenset()  # all producers behind it, direct or not
+    needs: frozenset[str] = frozenset()  # those without whose values a row is passed over
     drops: tuple[str, ...] = ()  # columns of a packet that no later step reads
     weights: Mapping[str, Path] = field(default_factory=dict)
     entries: Mapping[str, WeightsEntry] = field(default_factory=dict)  # of the lockfile, by name of weights
@@ -69,7 +71,7 @@ class Step:
     def reads(self) -> tuple[str, ...]:
         """Columns of packets that it reads, those of its condition included."""
         test = self.condition.test
-        return (*self.stage.inputs, *sorted(test.names if test is not None and self.first_pass else ()))
+        return (*self.stage.received, *sorted(test.names if test is not None and self.first_pass else ()))
 
     @property
     def keeps_model(self) -> bool:
@@ -117,11 +119,18 @@ class DecodeStep:
     narrowed: Mapping[str, tuple[tuple[Condition, ...], ...]] = field(default_factory=dict)  # pixel columns that are
     # not made of every frame: a frame needs one if it meets all conditions of one of the column's readers
     drops: tuple[str, ...] = ()  # those of `columns` that no step of this wave reads
+    adopters: tuple[Step, ...] = ()  # all steps of this wave, where earlier conditions have left values of some
     halo: int  # the longest look-ahead of any step
     cpus: float
     workers: int
     timeout_s: float = 600.0  # timeout for the next frame: seconds for 100 MP, half a minute for 0.001 of a film
     name: str = DECODE
+
+    @property
+    def spares(self) -> bool:
+        """Return whether some rows need nothing that is decoded, so that known ones need no decoding."""
+        read = set(self.columns) - set(self.drops)
+        return bool(read) and read <= self.narrowed.keys() and not self.config.fast_mode
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -164,7 +173,7 @@ def identify(
     *,
     by_row: bool,
 ) -> dict[str, Any]:
-    """Return what identifies a step's results: `fingerprint`, `values`, `facts`, and what narrows its rows.
+    """Return what identifies a step's results: `fingerprint`, `values`, `alike`, `facts`, and what narrows its rows.
 
     Args:
         facts: all that decides values, with the fingerprints of steps under `reads`.
@@ -177,13 +186,14 @@ def identify(
     narrowing |= {id(condition): condition} if condition.is_given else {}
     facts = {**facts, **({"rows": condition.facts()} if condition.is_given else {})}
     whole = fingerprint({**facts, "reads": sorted(set(facts["reads"].values()))})
-    values = whole
-    if narrowing and by_row:
-        values = fingerprint({key: value for key, value in facts.items() if key != "rows"} | {"reads": sorted(inputs)})
-    facts |= {"values": values} if narrowing else {}
+    alike = whole
+    if narrowing:
+        alike = fingerprint({key: value for key, value in facts.items() if key != "rows"} | {"reads": sorted(inputs)})
+        facts |= {"alike": alike}
     return {
         "fingerprint": whole,
-        "values": values,
+        "values": alike if by_row else whole,
+        "alike": alike,
         "facts": facts,
         "condition": condition,
         "narrowing": tuple(narrowing.values()),

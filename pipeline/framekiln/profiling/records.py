@@ -49,7 +49,11 @@ SCHEMA = pa.schema(
         column("lane", pa.int64(), "which of the packets that the process works on at a time, from 0", nullable=False),
         column("node", pa.string(), "the machine's host name", nullable=False),
         column("device", pa.string(), "cpu or cuda", nullable=False),
-        column("unit", pa.string(), "the packet's unit of files; of a second-pass step the table's file"),
+        column(
+            "unit",
+            pa.string(),
+            "the packet's unit of files; of a second-pass step the table's file; of a set-up the step's settings",
+        ),
         column("start", pa.int64(), "first row in the unit", nullable=False),
         column("stop", pa.int64(), "row after the last one in the unit", nullable=False),
         column("rows", pa.int64(), "rows that came out; 0 in a hand-on", nullable=False),

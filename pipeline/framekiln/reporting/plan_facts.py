@@ -63,7 +63,7 @@ def step_facts(step: Step) -> dict[str, Any]:
         "batch": step.placement.batch if stage.scope is Scope.ROW else None,
         "chunks": dict(step.placement.chunks),
         "weights": {name: "present" if name in step.weights else other for name in stage.weights},
-        "reads": [*stage.inputs, *(f"{name}/" for name in stage.input_tables)],
+        "reads": [*stage.received, *(f"{name}/" for name in stage.input_tables)],
         "adds": stage.outputs.names if step.first_pass else [f"{name}/" for name in stage.tables],
         "condition": step.condition.words,
         "drops": [name for name in step.drops if name not in stage.outputs.names],  # its own never enter a packet

@@ -87,7 +87,8 @@ class Parts:
     def find_known(self, step: Step, packet: Packet, wanted: NDArray[np.bool_]) -> KnownRows | None:
         """Return values that runs with other conditions left; None if none of the wanted rows (n, halo left out) is.
 
-        Rows that failed there are computed again.
+        Rows that failed there are computed again. A clip's values depend on all of its rows that are computed, so a
+        clip is known as a whole, where these are the same.
         """
         part, known = part_of(packet), KnownRows(pa.table({}), np.zeros(len(wanted), bool))
         for other in (replace(step, fingerprint=name.rpartition("-")[2]) for name in step.others):
@@ -95,9 +96,15 @@ class Parts:
                 continue
             table = self._store.read_table(_make_path(other, part.name), expected=step.table_schema)
             failed = {(row.media_id, row.frame_index) for row in self._read_failures(other, part)}
-            there = wanted & ~_find_keys(packet.rows.filter(pc.invert(packet.rows[HALO])), failed)
+            own = packet.rows.filter(pc.invert(packet.rows[HALO]))
             unchosen = read_unchosen(table.schema, table.num_rows)
-            there &= ~known.taken & (True if unchosen is None else ~unchosen)
+            whole = ~_find_keys(own, failed)
+            there = whole & (True if unchosen is None else ~unchosen)
+            if step.stage.scope is Scope.CLIP:
+                whole &= there == wanted
+                for start, stop in clip_bounds(own):
+                    there[start:stop] &= whole[start:stop].all()
+            there &= wanted & ~known.taken
             columns = table.select(step.table_schema.names).cast(step.table_schema)
             known = KnownRows(_choose_rows(known.columns, columns, there), known.taken | there)
         return known if known.taken.any() else None

@@ -232,6 +232,6 @@ class StageCaller:
 
     def _slice(self, data: CallData, batch: Batch) -> pa.Table:
         """Return the rows of a batch by rising number, as slices of the packet's buffers: pixels are not copied."""
-        rows, breaks = data.rows.select(self._stage.inputs), np.flatnonzero(np.diff(batch.indices) != 1) + 1
+        rows, breaks = data.rows.select(self._stage.received), np.flatnonzero(np.diff(batch.indices) != 1) + 1
         runs = np.split(batch.indices, breaks)
         return pa.concat_tables([rows.slice(int(run[0]), len(run)) for run in runs if len(run)] or [rows.slice(0, 0)])

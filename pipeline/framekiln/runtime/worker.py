@@ -13,9 +13,8 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from framekiln.contract.columns import KEYS, SOURCE
+from framekiln.contract.columns import SOURCE
 from framekiln.contract.errors import DamagedError, OutputError
 from framekiln.contract.packet import HALO, Packet
 from framekiln.contract.placement import Placement
@@ -26,12 +25,13 @@ from framekiln.media.packets.spared import NOTHING_SPARED, Spared
 from framekiln.media.units import Segments, Unit
 from framekiln.output.ledger import Part, Span, tiling
 from framekiln.output.object_store import Store
-from framekiln.planning.gpu.calibration_file import fits_folder
+from framekiln.planning.gpu.calibration_file import fits_folder, settings_of
 from framekiln.planning.processes.waves import combined_placement
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.records import PACKET, SET_UP, Record, Report, worker_name
 from framekiln.profiling.step_work import Recorder, StepWork
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
+from framekiln.runtime.adoption import FAILED, adopt, advance, find_left_out
 from framekiln.runtime.chosen_rows import RowChooser
 from framekiln.runtime.parts import Parts, part_of
 from framekiln.runtime.recovery.attempt_log import Attempt, Reporter, begin_attempt
@@ -40,9 +40,6 @@ from framekiln.runtime.recovery.decode_guard import DecodeGuard
 from framekiln.runtime.spared_frames import spare
 from framekiln.runtime.stage_setup import set_up, share_gpu
 from framekiln.runtime.step_results import Outcome, PacketCaller
-
-FAILED = "failed"
-"""Internal column of a packet: for each row, the names of the steps that failed on it or passed over it."""
 
 
 class Worker:
@@ -75,6 +72,7 @@ class Worker:
             if step.recalled:
                 continue
             record = Record(kind=SET_UP, step=step.name, device=step.placement.device, started=time.time())
+            record.unit = settings_of(step.facts)
             work = StepWork(record, self.recorder)
             # cuDNN's plans and settings of torch's compiler belong to the thread that calls the model
             Batches.calls.apart(partial(set_up, step))
@@ -104,7 +102,7 @@ class Worker:
         attempt = begin_attempt(self._log, work, self._name)
         for step, caller in self._callers:
             outcome = self._read_stored(step, part_of(packet)) or self._compute(step, caller, packet, attempt, arrival)
-            packet, arrival = replace(packet, rows=_advance(packet.rows, step, outcome)), {}
+            packet, arrival = replace(packet, rows=advance(packet.rows, step, outcome)), {}
         attempt.end()
         return packet
 
@@ -116,8 +114,14 @@ class Worker:
         The decoder's own part of each packet is written here; an empty part that ends the unit is written last. Packets
         that were finished before the run are not yielded. The choice must not depend on what this run has finished:
         Ray runs a task that died again, and continues at the same number of its results. `known` are decoding's own
-        parts, where steps need the pixels of some rows only.
+        parts, where steps need the pixels of some rows only, or of none.
         """
+        if not adopt(self._parts, self._chooser, step, known):
+            yield from self._decode(step, unit, wanted, finished, known)
+
+    def _decode(
+        self, step: DecodeStep, unit: Unit, wanted: Segments, finished: Collection[Span], known: Sequence[Part]
+    ) -> Iterator[Packet]:
         use_one_thread()
         keep_freed_memory()
         attempt = begin_attempt(self._log, f"decoding of {wanted} of unit {unit.name}", self._name)
@@ -165,7 +169,7 @@ class Worker:
         if not step.narrowed:
             return NOTHING_SPARED
         names, read = [media.media_id for media in unit.media], partial(self._parts.read_decoded, step)
-        return spare(self._chooser, names, step.narrowed, known, read)
+        return spare(self._chooser, names, step.narrowed, known if step.spares else (), read)
 
     def _read_stored(self, step: Step, part: Part) -> Outcome | None:
         """Return an earlier result; None if it is missing, or damaged and can be computed here."""
@@ -186,9 +190,7 @@ class Worker:
         self, step: Step, caller: PacketCaller, packet: Packet, attempt: Attempt, arrival: Mapping[str, float]
     ) -> Outcome:
         """Compute a step's part and write it; rows that are not retried keep their earlier results."""
-        started, left_out = time.time(), failed_rows(packet.rows, step.depends)
-        if step.condition.is_given:
-            left_out |= ~self._chooser.choose(packet.rows, step.condition)
+        started, left_out = time.time(), find_left_out(self._chooser, step, packet.rows)
         retried, own = self._parts.retried_rows(step, packet), ~packet.rows[HALO].to_numpy()
         known = self._parts.find_known(step, packet, ~left_out[own]) if step.others and retried is None else None
         done = np.zeros(len(own), bool)
@@ -233,32 +235,3 @@ def _record(step: Step | DecodeStep, packet: Packet, started: float) -> Record:
 def _is_tiled(finished: Collection[Span], start: int, stop: int) -> bool:
     """Return whether some of the finished spans cover the rows from `start` to `stop` end to end."""
     return tiling(((a - start, b - start) for a, b in finished if a >= start), stop - start) is not None
-
-
-def failed_rows(rows: pa.Table, depends: frozenset[str]) -> NDArray[np.bool_]:
-    """Return n bools, true for rows on which one of the given steps failed, or which one passed over."""
-    result = np.zeros(rows.num_rows, dtype=bool)
-    lists = rows[FAILED].combine_chunks()
-    if depends and len(lists.flatten()):
-        result[:] = [bool(depends & set(names)) for names in lists.to_pylist()]
-    return result
-
-
-def _advance(rows: pa.Table, step: Step, outcome: Outcome) -> pa.Table:
-    """Return the packet's rows with only the columns that later steps read."""
-    halo = rows[HALO].to_numpy()
-    place = np.where(halo, -1, np.cumsum(~halo) - 1)
-    for name in step.carried:
-        rows = rows.append_column(name, outcome.columns[name].take(pa.array(place, mask=halo)).combine_chunks())
-    unchosen = np.zeros(len(halo), bool)
-    if outcome.unchosen is not None:
-        unchosen[~halo] = outcome.unchosen
-    if outcome.failures or unchosen.any():
-        failed = {(failure.media_id, failure.frame_index) for failure in outcome.failures}
-        marks = []
-        for row, is_left_out in zip(rows.select([*KEYS, HALO, FAILED]).to_pylist(), unchosen, strict=True):
-            is_failed = (row["media_id"], row["frame_index"]) in failed and not row[HALO]
-            marks.append([*row[FAILED], step.name] if is_failed or is_left_out else row[FAILED])
-        column = pa.array(marks, pa.list_(pa.string()))
-        rows = rows.set_column(rows.column_names.index(FAILED), FAILED, column)
-    return rows.drop_columns([name for name in step.drops if name in rows.column_names])

@@ -47,11 +47,16 @@ class SelectionRequest:
     def directions(self) -> list[tuple[str, str]]:
         """Return each expression of `order` with ASC or DESC.
 
-        >>> SelectionRequest(order="-rating, round(sharpness, 1)").directions
-        [('rating', 'ASC'), ('round(sharpness, 1)', 'DESC')]
+        SQL's own words are taken too.
+
+        >>> SelectionRequest(order="-rating, round(sharpness, 1), noise asc").directions
+        [('rating', 'ASC'), ('round(sharpness, 1)', 'DESC'), ('noise', 'ASC')]
         """
         found = []
         for text in map(str.strip, _split(self.order or "")):
+            if worded := re.fullmatch(r"(.+?)\s+(asc|desc)", text, re.IGNORECASE | re.DOTALL):
+                found.append((worded[1], worded[2].upper()))
+                continue
             lowest = re.fullmatch(r"-\s*\w+", text)  # of a column, so that -taken_at is the oldest first
             found.append((text.lstrip("- "), "ASC") if lowest else (text, "DESC"))
         return found

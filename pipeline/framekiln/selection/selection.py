@@ -102,10 +102,22 @@ def select(store: Store, request: SelectionRequest) -> Selection:
         keep = keep[_choose_each(rows, part, name, number)]
     if request.balance is not None:
         keep = keep[balance(number_groups(table["balance"].take(keep)), request.limit)]
+        notes += _list_unequal(request.balance, table["balance"].take(keep))
     if request.diverse is not None:
         keep = keep[spread_out(_read_vectors(table.take(keep)), request.diverse)]
     chosen = table.select(KEYS).take(keep[: request.limit])
     return Selection(rows=chosen, request=request.to_json(), store=store, tables=rows.tables, notes=notes)
+
+
+def _list_unequal(name: str, values: pa.ChunkedArray) -> list[str]:
+    """Return a sentence on groups that are of unequal size, since the limit takes all of small ones."""
+    groups = sorted(
+        ((one["counts"], one["values"]) for one in values.value_counts().to_pylist()), key=lambda one: one[0]
+    )
+    if not groups or groups[-1][0] - groups[0][0] <= 1:
+        return []
+    (least, small), (most, large) = groups[0], groups[-1]
+    return [f"{name} is not balanced: {least:,} of {small!r}, {most:,} of {large!r}; without limit all have as many."]
 
 
 def _list_groups(request: SelectionRequest) -> dict[str, str]:

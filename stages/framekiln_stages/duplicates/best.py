@@ -21,6 +21,7 @@ Values = NDArray[np.float64]
 # 1.8 to 2.4 times less sharp, with as much noise; halves of softer ones as 1.1 to 1.7 times less.
 SAME_DETAIL, SAME_NOISE = math.log(1.05), 0.9  # no detail is lost with the larger one
 GAIN, LESS_NOISE = 0.5, 0.7  # exponent of the ratio of sides
+TAGS = ("camera_model", "taken_at")
 SHARPER, CLEANER = 0.05, 0.1  # that count: of the logarithm, and of blockiness
 
 
@@ -34,6 +35,7 @@ class Copies:
     side: Values  # n; px of the short side, inside of bars
     pixels: Values  # n; inside of bars
     bare: Values  # n; 1 without bars
+    tags: Values  # n; what the camera wrote: 2 with its model and the time, which most programs drop
 
     @classmethod
     def measure(cls, rows: pa.Table) -> "Copies":
@@ -44,6 +46,7 @@ class Copies:
             float_values(rows[name]) - [bar.get(a, 0) + bar.get(b, 0) for bar in bars]
             for name, a, b in (("height", "top", "bottom"), ("width", "left", "right"))
         )
+        zero = np.zeros(len(rows))
         return cls(
             detail=np.log(np.maximum(own["sharpness"], 1.0)),
             blocks=own["blockiness"],
@@ -51,6 +54,7 @@ class Copies:
             side=np.minimum(height, width),
             pixels=height * width,
             bare=np.array([float(not any(bar.values())) for bar in bars]),
+            tags=np.sum([rows[name].is_valid() for name in TAGS if name in rows.column_names] or [zero], axis=0),
         )
 
     @classmethod
@@ -84,6 +88,7 @@ class Copies:
         for reason, values, margin in (
             ("sharper", self.detail, SHARPER),
             ("cleaner", -self.blocks - self.noise / 5, CLEANER),
+            ("tags", self.tags, 0.0),
             ("larger", self.pixels, 0.0),
             ("bare", self.bare, 0.0),
         ):

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from framekiln.contract import Placement, Stage, Weights, field, views
+from framekiln.contract import DIGEST, Placement, Stage, Weights, field, views
 from framekiln_stages.duplicates.hashes import SIDE, WINDOWS, hash_windows, is_flat, thumbnail
 from framekiln_stages.shared.black_bars import find_bars
 
@@ -20,6 +20,7 @@ OUTPUTS = pa.schema(
             pa.binary(16 * (len(WINDOWS) - 1)),
             "the same of 15 windows of 0.9 of its sides; photos only",
         ),
+        field("content_digest", DIGEST, "BLAKE2b of the file's bytes; photos and animations only"),
         field("thumbnail", pa.binary(SIDE * SIDE), "luma of the picture inside its bars at 32 by 32 px; photos only"),
     ]
 )
@@ -29,7 +30,8 @@ class Fingerprint(Stage):
     """Perceptual hashes of each frame, and for photos those of windows and a thumbnail."""
 
     thread_safe = True
-    inputs = ("frame_224", "media_type")
+    version = 2  # 2: the digest
+    inputs = ("frame_224", "media_type", "digest")
     outputs = OUTPUTS
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
@@ -40,12 +42,14 @@ class Fingerprint(Stage):
         """Hash frames of any sizes."""
         rows = []
         with self.phase("infer"):
-            for image, kind in zip(views(batch["frame_224"]), batch["media_type"].to_pylist(), strict=True):
+            known = zip(batch["media_type"].to_pylist(), batch["digest"].to_pylist(), strict=True)
+            for image, (kind, digest) in zip(views(batch["frame_224"]), known, strict=True):
                 luma = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
                 luma = np.ascontiguousarray(find_bars(luma).cut(luma))
                 count = len(WINDOWS) if kind == "photo" else 1
                 hashes = [] if is_flat(luma) else [row.tobytes() for row in hash_windows(luma, count)]
                 whole = hashes[0] if hashes else None
                 crops, small = (b"".join(hashes[1:]), thumbnail(luma).tobytes()) if len(hashes) > 1 else (None, None)
-                rows.append({"picture_hash": whole, "crop_hashes": crops, "thumbnail": small})
+                hashed = {"picture_hash": whole, "crop_hashes": crops, "thumbnail": small}
+                rows.append(hashed | {"content_digest": digest})
         return pa.Table.from_pylist(rows, schema=OUTPUTS)

@@ -7,7 +7,7 @@ Shapes: n pictures, w windows, p pairs; a hash is 16 bytes, a thumbnail 32 by 32
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,57 +44,77 @@ class Pairs:
         """Return some of the pairs."""
         return Pairs(**{name: values[which] for name, values in vars(self).items()})
 
+    @classmethod
+    def concat(cls, parts: Sequence["Pairs"]) -> "Pairs":
+        """Join pairs."""
+        none = np.empty(0, np.int64)
+        return cls(
+            **{name: np.concatenate([none, *(vars(part)[name] for part in parts)]) for name in cls.__annotations__}
+        )
 
-def find_copies(hashes: Bytes, thumbnails: Bytes) -> Pairs:
-    """Return the pairs of copies among pictures, by the hashes of their windows (n w 16) and thumbnails (n 32 32)."""
+    def at(self, places: Ints) -> "Pairs":
+        """Return the pairs with the places of their pictures among more of them."""
+        return replace(self, first=places[self.first], second=places[self.second])
+
+
+def find_lone(hashes: Bytes) -> tuple[Ints, Ints]:
+    """Return the first picture of each hash (n w 16), and for all n pictures which of these has the same."""
     _, lone, place = np.unique(np.ascontiguousarray(hashes[:, 0]).view("V16"), return_index=True, return_inverse=True)
-    pairs = find_near(hashes[lone], FAR, range(len(VIEWS)))
+    return lone, place.ravel()
+
+
+def find_copies(hashes: Bytes, thumbnails: Bytes, fresh: NDArray[np.bool_] | None = None) -> Pairs:
+    """Return the pairs of copies among pictures, by the hashes of their windows (n w 16) and thumbnails (n 32 32).
+
+    No two have the same hash. Of a pair one is `fresh` (n); None: all are.
+    """
+    pairs = find_near(hashes, FAR, range(len(VIEWS)), fresh)
     sure = pairs.distance <= SURE
     doubtful = pairs.choose(np.flatnonzero(~sure))
-    alike = correlate(doubtful, thumbnails[lone])
+    alike = correlate(doubtful, thumbnails)
     sure[~sure] = alike >= ALIKE - SLOPE * (FAR - doubtful.distance)
-    pairs = pairs.choose(sure)
-    same = np.flatnonzero(lone[place.ravel()] != np.arange(len(hashes)))  # of thousands, each is compared with one
+    return pairs.choose(sure)
+
+
+def add_equal(pairs: Pairs, lone: Ints, place: Ints) -> Pairs:
+    """Return the pairs of lone pictures as pairs of all, with those of the same hash; see `find_lone`."""
+    same = np.flatnonzero(lone[place] != np.arange(len(place)))  # of thousands, each is compared with one
     none = np.zeros(len(same), np.int64)
-    return Pairs(
-        first=np.concatenate((lone[pairs.first], lone[place.ravel()[same]])),
-        second=np.concatenate((lone[pairs.second], same)),
-        window=np.concatenate((pairs.window, none)),
-        view=np.concatenate((pairs.view, none)),
-        distance=np.concatenate((pairs.distance, none)),
-    )
+    equal = Pairs(first=lone[place[same]], second=same, window=none, view=none, distance=none)
+    return Pairs.concat([pairs.at(lone), equal])
 
 
-def find_near(hashes: Bytes, most: int, looks: Sequence[int] = (0, 1)) -> Pairs:
+def find_near(hashes: Bytes, most: int, looks: Sequence[int] = (0, 1), fresh: NDArray[np.bool_] | None = None) -> Pairs:
     """Return the pairs whose hashes (n w 16) differ in at most `most` bits, each with its nearest window and view.
 
-    `looks`: numbers of `VIEWS`, of which windows are looked for as they are.
+    `looks`: numbers of `VIEWS`, of which windows are looked for as they are. Of a pair one is `fresh` (n); None: all.
     """
-    found = list(_search(hashes, most, looks))
-    none = np.empty(0, np.int64)
-    every = Pairs(
-        **{name: np.concatenate([none, *(getattr(part, name) for part in found)]) for name in Pairs.__annotations__}
-    )
+    places = np.arange(len(hashes))
+    new, old = (places, places[:0]) if fresh is None else (np.flatnonzero(fresh), np.flatnonzero(~fresh))
+    searches = [(new, places), (old, new)] if len(old) else [(places, places)]
+    searches = searches if len(new) else []
+    every = Pairs.concat([part for asked, among in searches for part in _search(hashes, most, looks, asked, among)])
     low, high = np.minimum(every.first, every.second), np.maximum(every.first, every.second)
     order = np.lexsort((every.view, every.window, every.distance, high, low))
-    fresh = np.ones(len(order), np.bool_)
-    fresh[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
-    return every.choose(order[fresh])
+    first = np.ones(len(order), np.bool_)
+    first[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
+    return every.choose(order[first])
 
 
-def _search(hashes: Bytes, most: int, looks: Sequence[int]) -> Iterator[Pairs]:
-    """Yield pairs by each band: a picture with its windows, mirrored or turned, and others whole."""
+def _search(hashes: Bytes, most: int, looks: Sequence[int], asked: Ints, among: Ints) -> Iterator[Pairs]:
+    """Yield pairs by each band: one `asked` with its windows, mirrored or turned, and one `among` others whole."""
     width = int(np.clip(np.ceil(np.log2(max(len(hashes), 2))), NARROW, WIDE))
-    views = [hashes if view == 0 else turn_hashes(hashes[:, 0], view)[:, None] for view in looks]
+    own_hashes = hashes if len(asked) == len(hashes) else hashes[asked]
+    views = [own_hashes if view == 0 else turn_hashes(own_hashes[:, 0], view)[:, None] for view in looks]
     words = [np.ascontiguousarray(part).view(">u8").astype(np.uint64) for part in views]
-    whole = np.ascontiguousarray(words[0][:, 0])
+    whole = np.ascontiguousarray(hashes[among, 0]).view(">u8").astype(np.uint64)
     step = STEP if len(hashes) < MANY else 2 * STEP
     for at in range(0, BITS - width + 1, step):
         keys = _read_band(whole, at, width)
         order = np.argsort(keys, kind="stable")
         edges = np.searchsorted(keys[order], np.arange((1 << width) + 1, dtype=np.uint64)).astype(np.int32)
         sizes = np.minimum(np.diff(edges), CROWDED)
-        for start in range(0, len(hashes), CHUNK):
+        for start in range(0, len(asked), CHUNK):
             for view, looked in zip(looks, (part[start : start + CHUNK] for part in words), strict=True):
                 key = _read_band(looked, at, width).ravel()
                 hit = np.flatnonzero(sizes[key])
@@ -103,10 +123,10 @@ def _search(hashes: Bytes, most: int, looks: Sequence[int]) -> Iterator[Pairs]:
                 other = order[np.arange(len(query)) + np.repeat(begin - np.cumsum(size) + size, size)]
                 own, window = np.divmod(query, looked.shape[1])
                 distance = np.bitwise_count(looked.reshape(-1, 2)[query] ^ whole[other]).sum(axis=1, dtype=np.int64)
-                near = np.flatnonzero((distance <= most) & (own + start != other))
+                near = np.flatnonzero((distance <= most) & (asked[own + start] != among[other]))
                 yield Pairs(
-                    first=own[near] + start,
-                    second=other[near],
+                    first=asked[own[near] + start],
+                    second=among[other[near]],
                     window=window[near],
                     view=np.full(len(near), view),
                     distance=distance[near],

@@ -13,14 +13,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, NonNegative, Scope, Stage, Table, field
-from framekiln_stages.duplicates.best import Copies
+from framekiln_stages.duplicates.best import TAGS, Copies
+from framekiln_stages.duplicates.earlier import (
+    PAIRS,
+    SEARCHED,
+    TABLES,
+    digest_looks,
+    make_tables,
+    read_earlier,
+)
 from framekiln_stages.duplicates.films import FILMS, choose_kept, find_parts
 from framekiln_stages.duplicates.hashes import SIDE, VIEWS, WINDOWS, Bytes
-from framekiln_stages.duplicates.search import Pairs, find_copies
+from framekiln_stages.duplicates.search import Pairs, add_equal, find_copies, find_lone
 
 COPIES = pa.schema(
     [
@@ -32,14 +42,14 @@ COPIES = pa.schema(
             "reason",
             pa.string(),
             "why the kept one is kept: original (others are enlarged), sharper (more detail), cleaner (fewer blocks, "
-            "less noise), larger, bare (no bars), or first by name",
+            "less noise), tags (it has the camera's), larger, bare (no bars), or first by name",
             nullable=False,
         ),
         field("copy_of", pa.string(), "media_id of the one to keep; null for itself"),
         field(
             "kind",
             pa.string(),
-            "of the nearest copy: same, crop, mirrored, or turned 90, 180 or 270 (degrees)",
+            "of the nearest copy: bytes (the same file), same, crop, mirrored, or turned 90, 180 or 270 (degrees)",
             nullable=False,
         ),
         field("distance", pa.int32(), "bits of 128 in which it differs from its nearest copy", nullable=False),
@@ -54,11 +64,12 @@ class Duplicates(Stage):
         ("duplicates", "photo with copies", "photos with copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 2  # 2: which film to keep, enlarged copies, turned ones
+    version = 3  # 3: the same bytes, the camera's tags
+    optional_inputs = TAGS
     scope = Scope.DATASET
     inputs = (
         *("media_id", "frame_index", "media_type", "time_s", "height", "width"),
-        *("picture_hash", "crop_hashes", "thumbnail", "sharpness", "blockiness", "noise", "bars"),
+        *("picture_hash", "crop_hashes", "content_digest", "thumbnail", "sharpness", "blockiness", "noise", "bars"),
     )
     tables: ClassVar[dict[str, Table]] = {
         "duplicates": Table(
@@ -67,6 +78,7 @@ class Duplicates(Stage):
         "film_copies": Table(
             schema=FILMS, keys=("media_id", "start_s", "other_media_id"), description="parts that two films share"
         ),
+        **TABLES,
     }
 
     @dataclass(frozen=True, kw_only=True)
@@ -75,19 +87,35 @@ class Duplicates(Stage):
 
         least_s: NonNegative = 3.0  # titles and logos of a series are shorter or wanted
 
-    def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
-        """Find copies among all rows of the run."""
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """The search of the output's last run."""
+        return SEARCHED, PAIRS
+
+    def __call__(self, batch: pa.Table, kept: Mapping[str, pa.Table] | None = None) -> dict[str, pa.Table]:
+        """Find copies among all rows of the run. `kept`: the search of the output's last run."""
         rows = batch.sort_by([("media_id", "ascending"), ("frame_index", "ascending")])
         with self.phase("preprocess"):
-            photos = rows.filter(rows["crop_hashes"].is_valid())
-            whole, crops, small = (_read_bytes(photos[name]) for name in ("picture_hash", "crop_hashes", "thumbnail"))
+            photos = rows.filter(pc.equal(rows["media_type"], "photo"))
+            hashed = np.flatnonzero(photos["crop_hashes"].is_valid())
+            known = photos.take(hashed)
+            whole, crops, small = (_read_bytes(known[name]) for name in ("picture_hash", "crop_hashes", "thumbnail"))
             hashes = np.concatenate((whole, crops), axis=1).reshape(-1, len(WINDOWS), 16)
+            lone, place = find_lone(hashes)
+            hashes, small = hashes[lone], small.reshape(-1, SIDE, SIDE)[lone]
+            names = known["media_id"].combine_chunks().take(pa.array(lone))
+            looks = digest_looks(hashes, small, self.version)
+            fresh, before = read_earlier(
+                kept or {name: TABLES[name].schema.empty_table() for name in self.keeps}, names, looks
+            )
         with self.phase("infer"):
-            pairs = find_copies(hashes, small.reshape(-1, SIDE, SIDE))
+            pairs = Pairs.concat([before, find_copies(hashes, small, fresh)])
             films = rows.filter(rows["time_s"].is_valid())
             parts = find_parts(films, self.config.least_s)
         with self.phase("postprocess"):
-            return {"duplicates": _group(photos, pairs), "film_copies": choose_kept(films, parts)}
+            copies = _group(photos, add_equal(pairs, lone, place).at(hashed))
+            found = {"duplicates": copies, "film_copies": choose_kept(films, parts)}
+            return found | make_tables(names, looks, pairs)
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         """Return what a photo is a copy of as caption."""
@@ -106,12 +134,21 @@ def _read_bytes(column: pa.ChunkedArray) -> Bytes:
     return np.frombuffer(array.buffers()[1] or b"", np.uint8)[start : start + len(array) * size].reshape(-1, size)
 
 
+def _number_files(photos: pa.Table) -> NDArray[np.int64]:
+    """Return a number (n) for each photo, the same for the same bytes."""
+    coded = pc.dictionary_encode(photos["content_digest"]).combine_chunks().indices
+    lone = np.arange(len(photos)) + len(photos)  # of a file without a digest
+    return np.where(coded.is_valid(), coded.fill_null(0).to_numpy(zero_copy_only=False), lone)
+
+
 def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
-    """Return a row for each photo of a pair."""
+    """Return a row for each photo of a pair, and for each file of which there is another with the same bytes."""
     n = len(photos)
-    links = coo_matrix((np.ones(len(pairs.first)), (pairs.first, pairs.second)), shape=(n, n))
-    _, labels = connected_components(links, directed=False)
-    nearest: dict[int, tuple[int, str]] = {}
+    _, files, sizes = np.unique(_number_files(photos), return_inverse=True, return_counts=True)
+    links = np.concatenate((pairs.first, np.arange(n))), np.concatenate((pairs.second, n + files))
+    graph = coo_matrix((np.ones(len(links[0])), links), shape=(2 * n, 2 * n))
+    _, labels = connected_components(graph, directed=False)
+    nearest = {int(at): (-1, "bytes") for at in np.flatnonzero(sizes[files] > 1)}
     kinds = np.where(pairs.window > 0, "crop", np.array(VIEWS)[pairs.view])
     for ends in (pairs.first, pairs.second):
         for at, distance, kind in zip(ends.tolist(), pairs.distance.tolist(), kinds.tolist(), strict=True):
@@ -126,7 +163,8 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
         best, reason = copies.choose(members)
         found += [
             {"media_id": names[at], "frame_index": index[at], "group": number, "keep": at == best, "reason": reason}
-            | {"copy_of": None if at == best else names[best], "distance": nearest[at][0], "kind": nearest[at][1]}
+            | {"copy_of": None if at == best else names[best], "distance": max(bits, 0), "kind": kind}
             for at in members
+            for bits, kind in [nearest[at]]
         ]
     return pa.Table.from_pylist(found, schema=COPIES)

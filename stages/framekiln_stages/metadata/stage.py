@@ -114,7 +114,7 @@ class Metadata(Stage):
         """Return from when to when the frames are."""
         times = rows["taken_at"].drop_null()
         if not len(times):
-            return ["none says when it was taken"]
+            return ["no file says when it was taken"]
         first, last = (f"{value.day} {value:%B %Y}" for value in pc.min_max(times).as_py().values())
         unknown = round(scale * rows["taken_at"].null_count)
         without = f" ({unknown:,} frames do not say)" if unknown else ""

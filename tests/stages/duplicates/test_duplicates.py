@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from framekiln.contract.columns import pack
+from framekiln.contract.columns import DIGEST, pack
 from framekiln.contract.placement import Placement
-from framekiln_stages.duplicates import search
+from framekiln_stages.duplicates import earlier, search
 from framekiln_stages.duplicates.fingerprint import Fingerprint
 from framekiln_stages.duplicates.stage import Duplicates
 from framekiln_stages.quality.stage import BARS
@@ -70,12 +70,14 @@ def tiles() -> tuple[np.ndarray, ...]:
     return tuple(found)
 
 
-def find(images: dict[str, np.ndarray], **figures) -> list[dict]:
+def make_rows(images: dict[str, np.ndarray], **figures) -> pa.Table:
     count = len(images)
     kinds = pa.array(["photo"] * count)
-    prints = Fingerprint()(pa.table({"frame_224": pack(list(images.values())), "media_type": kinds}))
+    digests = pa.array(figures.pop("digest", [None] * count), DIGEST)
+    given = {"frame_224": pack(list(images.values())), "media_type": kinds, "digest": digests}
+    prints = Fingerprint()(pa.table(given))
     own = {
-        "media_id": pa.array(list(images)),
+        "media_id": pa.array(list(images), pa.string()),
         "frame_index": pa.array([0] * count, pa.int32()),
         "media_type": kinds,
         "time_s": pa.nulls(count, pa.float64()),
@@ -86,10 +88,19 @@ def find(images: dict[str, np.ndarray], **figures) -> list[dict]:
         "noise": pa.array(figures.get("noise", [None] * count), pa.float32()),
         "bars": pa.array(figures.get("bars", [None] * count), BARS),
     }
-    rows = pa.table(own | dict(zip(prints.column_names, prints.columns, strict=True)))
+    own |= {name: pa.array(figures[name]) for name in Duplicates.optional_inputs if name in figures}
+    return pa.table(own | dict(zip(prints.column_names, prints.columns, strict=True)))
+
+
+def call(rows: pa.Table, kept: dict[str, pa.Table] | None = None) -> dict[str, pa.Table]:
     stage = Duplicates()
     stage.setup({}, Placement())
-    return stage(rows.select(stage.inputs))["duplicates"].to_pylist()
+    stage.reads_also = tuple(name for name in stage.optional_inputs if name in rows.column_names)
+    return stage(rows.select(stage.received), kept)
+
+
+def find(images: dict[str, np.ndarray], **figures) -> list[dict]:
+    return call(make_rows(images, **figures))["duplicates"].to_pylist()
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -134,6 +145,21 @@ def test_the_one_to_keep_has_the_most_detail_then_the_fewest_blocks_then_the_mos
     assert kept(sharpness=[427, 427], bars=[bars, None]) == ("b", "bare")
     images = {"b": image, "a": image}
     assert kept() == ("a", "first")
+    assert kept(camera_model=["X100", None]) == ("b", "tags")  # most programs drop what the camera wrote
+
+
+def test_files_of_the_same_bytes_are_told_and_found_without_detail():
+    even = np.full((240, 320, 3), 90, np.uint8)
+    images = {"a": even, "b": even, "c": even, "d": photo("china.jpg"), "e": photo("china.jpg"), "f": tiles()[0]}
+    one, two, three = (bytes([value] * 16) for value in (1, 2, 3))
+    rows = find(images, digest=[one, one, two, three, None, bytes(16)])
+    found = {row["media_id"]: (row["group"], row["kind"], row["distance"], row["reason"]) for row in rows}
+    assert found == {
+        "a": (0, "bytes", 0, "first"),
+        "b": (0, "bytes", 0, "first"),
+        "d": (1, "same", 0, "first"),
+        "e": (1, "same", 0, "first"),
+    }
 
 
 def test_even_pictures_are_no_copies_of_each_other():
@@ -141,6 +167,25 @@ def test_even_pictures_are_no_copies_of_each_other():
         find({name: np.full((300, 400, 3), code, np.uint8) for name, code in (("a", 10), ("b", 10), ("c", 200))}) == []
     )
     assert find({}) == [] and find({"one": photo("china.jpg")}) == []
+
+
+def test_a_few_new_photos_are_compared_with_those_of_the_last_run(monkeypatch):
+    monkeypatch.setattr(earlier, "MOST_FRESH", 0.7)
+    images = {f"tile {number}": image for number, image in enumerate(tiles())}
+    images |= {f"{number} half": resize(image, 0.5, 0.5) for number, image in enumerate(tiles()[:6])}
+    images |= {"b": photo("china.jpg"), "c": photo("china.jpg")}
+    before = call(make_rows(images))
+    del images["b"], images["tile 1"]
+    images["tile 2"] = np.ascontiguousarray(images["tile 2"][:, ::-1])  # changed: mirrored now
+    images |= {"a": photo("china.jpg"), "0 cut": crop(tiles()[0], 0.03, 0.08), "4 dark": tiles()[4] // 2}
+    rows = make_rows(images)
+    after, anew = call(rows, before), call(rows)
+    assert after["duplicates"] == anew["duplicates"] and len(anew["duplicates"]) == 14
+    ordered = [("media_id", "ascending"), ("other_media_id", "ascending")]
+    assert after["copy_pairs"].sort_by(ordered) == anew["copy_pairs"].sort_by(ordered)
+    without = before | {"copy_pairs": before["copy_pairs"].slice(0, 0)}
+    assert len(call(rows, without)["duplicates"]) < 14  # what was there is not compared again
+    assert call(rows, after)["duplicates"] == anew["duplicates"]
 
 
 def test_thousands_of_the_same_picture_are_one_group(monkeypatch):

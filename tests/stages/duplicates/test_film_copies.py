@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from framekiln.contract.columns import pack
+from framekiln.contract.columns import DIGEST, pack
 from framekiln_stages.duplicates.fingerprint import Fingerprint
 from framekiln_stages.duplicates.stage import Duplicates
 from framekiln_stages.quality.stage import BARS
@@ -28,7 +28,9 @@ def find(films: dict[str, tuple[list[np.ndarray], float]], sharpness: dict[str, 
     for name, (frames, fps) in films.items():
         count = len(frames)
         kinds = pa.array(["video"] * count)
-        prints = Fingerprint()(pa.table({"frame_224": pack(frames), "media_type": kinds}))
+        prints = Fingerprint()(
+            pa.table({"frame_224": pack(frames), "media_type": kinds, "digest": pa.nulls(len(kinds), DIGEST)})
+        )
         own = {
             "media_id": pa.array([name] * count),
             "frame_index": pa.array(range(count), pa.int32()),

@@ -224,7 +224,7 @@ def test_the_report_says_from_when_to_when():
     rows = pa.table({"taken_at": pa.array(times, pa.timestamp("us"))})
     assert Metadata().summarize(rows, 2.0) == ["taken from 3 May 2021 to 4 June 2023 (2 frames do not say)"]
     assert Metadata().summarize(rows.slice(0, 1), 1.0) == ["taken on 3 May 2021"]
-    assert Metadata().summarize(rows.slice(1, 1), 1.0) == ["none says when it was taken"]
+    assert Metadata().summarize(rows.slice(1, 1), 1.0) == ["no file says when it was taken"]
 
 
 @pytest.mark.parametrize("kind", ["mov", "mp4"])

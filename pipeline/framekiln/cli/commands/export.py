@@ -9,7 +9,7 @@ from rich.console import Console
 from typer import Argument, Option
 
 from framekiln.cli.console import interruptible
-from framekiln.cli.options import Json
+from framekiln.cli.options import Json, all_of
 from framekiln.reporting.terminal.console import print_line
 
 Out = Annotated[str, Argument(help="Folder or URL of a run's output.")]
@@ -22,7 +22,7 @@ To = Annotated[
     ),
 ]
 Selection = Annotated[str | None, Option(metavar="NAME", help="A saved selection. [dim]Default: all frames.[/dim]")]
-Where = Annotated[str | None, Option(help="A condition in SQL, as for select.")]
+Where = Annotated[list[str] | None, Option(help="A condition in SQL, as for select; of several all must hold.")]
 Include = Annotated[
     str | None,
     Option(
@@ -90,8 +90,8 @@ def export(
 
     from framekiln.api.output import open_output
 
-    given = {"selection": selection, "where": where, "include": include, "images": images, "split": split, "by": by}
-    more = {"keypoints": keypoints, "folders": folders, "shard_rows": shard_rows, "of": clips, "cut": cut}
+    given = {"selection": selection, "where": all_of(where), "include": include, "images": images, "split": split}
+    more = {"by": by, "keypoints": keypoints, "folders": folders, "shard_rows": shard_rows, "of": clips, "cut": cut}
     numbers = {"min_seconds": min_seconds, "max_seconds": max_seconds, "columns": column}
     every: dict[str, Any] = {**given, **more, **numbers}
     options: Any = {name: value for name, value in every.items() if value is not None}

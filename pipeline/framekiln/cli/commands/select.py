@@ -6,11 +6,14 @@ from rich.console import Console
 from typer import Argument, Option
 
 from framekiln.cli.console import print_note
-from framekiln.cli.options import Json
+from framekiln.cli.options import Json, all_of
 from framekiln.reporting.terminal.console import print_line
 
 Out = Annotated[str, Argument(help="Folder or URL of a run's output.")]
-Where = Annotated[str | None, Option(help="A condition in SQL, such as 'sharpness > 300 and len(faces) = 1'.")]
+Where = Annotated[
+    list[str] | None,
+    Option(help="A condition in SQL, such as 'sharpness > 300 and len(faces) = 1'; of several all must hold."),
+]
 Unique = Annotated[bool, Option("--unique", help="Without copies, and without frames that the next one repeats.")]
 Per = Annotated[
     list[str] | None,
@@ -51,9 +54,8 @@ def select(
     from framekiln.selection.request import read_per
 
     out, console = open_output(output), Console()
-    chosen = out.select(
-        where=where, unique=unique, per=read_per(per), balance=balance, diverse=diverse, order=order, limit=limit
-    )
+    given = {"where": all_of(where), "unique": unique, "per": read_per(per), "balance": balance, "diverse": diverse}
+    chosen = out.select(**given, order=order, limit=limit)
     earlier = None if against is None else out.selection(against)
     for note in (*chosen.notes, *(earlier.notes if earlier else ())):
         print_note(note)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from framekiln.contract.columns import (
+    DIGEST,
     SOUND,
     SOUND_RATE,
     SOURCE,
@@ -77,6 +78,8 @@ def _column(name: str, count: int) -> pa.Array:
         return pa.array([None if photo else _sound(number) for number in range(count)], SOUND)
     if name == "tags":
         return pa.array([[("exif:DateTimeOriginal", "2024:02:29 12:30:00")]] * count, TAGS)
+    if name == "digest":
+        return pa.array([bytes(DIGEST.byte_width) if photo else None] * count, DIGEST)
     values: dict[str, list[Any]] = {
         "media_id": ["sample.jpg" if photo else "sample.mp4"] * count,
         "frame_index": list(range(count)),

@@ -18,7 +18,8 @@ from framekiln.planning.processes.resources import ROOMY
 from framekiln.planning.sample import COPIES, MODEL, Sample
 from framekiln.planning.step import Step
 from framekiln.profiling.record_log import CALLS, read
-from framekiln.profiling.records import INSIDE, PACKET
+from framekiln.profiling.records import INSIDE, PACKET, SET_UP
+from framekiln.profiling.run_choice import read_work
 from framekiln.profiling.run_profile import run_of
 from framekiln.profiling.stats.speed import floats, phase_seconds
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
@@ -26,6 +27,7 @@ from framekiln.runtime.run.progress import FINISHED
 from framekiln.runtime.run.record import no_record, read_run_record, stored_request
 
 _SHARED = 0.5  # share of two steps' processes that run both, from which the steps count as sharing them
+_MOST_RUNS = 8  # earlier ones that are read as a whole
 _MIN_PACKETS = 4  # of each process, from which its first packet is left out, since that includes lazy loading
 
 
@@ -89,38 +91,58 @@ class SourceRun:
         return min(step.rows_per_s for step in self.steps)
 
 
-def read_source(path: str, *, finished: bool = True) -> SourceRun:
+def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> SourceRun:
     """Read the last run into an output; one that is not `finished` too where that is False.
+
+    With `earlier` each step is that of the run that tells most of it: the last run may have added three files to a
+    million, or none.
 
     Raises ConfigError: no run into it is finished. Raises OutputError: that run kept no records, or computed no first-
     pass step.
     """
     store = Store(path).check_folder()
     record = _record(store, finished=finished)
-    run = run_of(store, record)
-    calls = read(store, CALLS, run) if run else None
-    if calls is None or PACKET not in pc.unique(calls["kind"]).to_pylist():
+    last = run_of(store, record)
+    names = [*(_list_others(store, last) if earlier else ()), *([last] if last else [])]
+    calls = {name: read(store, CALLS, name) for name in names}
+    if not any(PACKET in pc.unique(table["kind"]).to_pylist() for table in calls.values()):
         raise OutputError(
             f"There are no records of a run in {path!r}, and nothing is predicted without them; give the output of a "
             "run with its folder `profile`.",
             code="FK-NO-RECORDS",
         )
-    statistics = {step.step: step for step in step_statistics(calls)}
-    first = {name: step for name, step in statistics.items() if not step.later}
-    if not first:
+    steps, later = dict[str, SourceStep](), dict[str, SourceStep]()
+    for table in calls.values():
+        statistics = step_statistics(table)
+        processes = _processes({step.step: step.workers for step in statistics if not step.later})
+        for each in statistics:
+            step = _step(each, record, table, processes.get(each.step, each.step))
+            if each.later:
+                later[step.name] = step
+            elif step.name not in steps or _tells_more(step, steps[step.name]):
+                steps[step.name] = step
+    if not steps:
         raise OutputError(
             f"The last run into {path!r} computed second-pass steps only, and no row went through a model of the first "
             "pass; give the output of a run that computed first-pass steps.",
             code="FK-PREDICT-NO-FIRST-PASS",
         )
-    processes = _processes({name: step.workers for name, step in first.items()})
-    steps = [_step(step, record, calls, processes[name]) for name, step in first.items()]
-    later = tuple(_step(step, record, calls, name) for name, step in statistics.items() if step.later)
-    gpus = tuple(str(name) for name in record.get("gpu_names") or ())
-    ordered = tuple(sorted(steps, key=lambda step: step.name != DECODE))
-    waves = max(1, len(record.get("waves") or ()))
-    source = SourceRun(devices=gpus, steps=ordered, later=later, waves=waves, planned=_planned(store))
+    gpus, waves = tuple(map(str, record.get("gpu_names") or ())), max(1, len(record.get("waves") or ()))
+    ordered = tuple(sorted(steps.values(), key=lambda step: step.name != DECODE))
+    source = SourceRun(devices=gpus, steps=ordered, later=tuple(later.values()), waves=waves, planned=_planned(store))
     return _unshared(source) if waves == 1 else source
+
+
+def _tells_more(step: SourceStep, earlier: SourceStep) -> bool:
+    """Return whether a later run's step takes the place of an earlier one's: by other settings, or by more rows."""
+    return step.settings != earlier.settings or step.packets.rows.sum() >= earlier.packets.rows.sum()
+
+
+def _list_others(store: Store, last: str | None) -> list[str]:
+    """Return the runs before the last one that did most, in the order in which they began."""
+    work = read_work(store)
+    most = sorted(work.keys() - {last}, key=lambda name: work[name].busy)[-_MOST_RUNS:]
+    return sorted(most, key=lambda name: work[name].began)
 
 
 def _record(store: Store, *, finished: bool) -> dict[str, Any]:
@@ -178,8 +200,9 @@ def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, proc
     stored = (record.get("steps") or {}).get(step.step) or {}
     chosen, every = (record.get("chosen") or {}).get(step.step) or (1, 1)
     place = stored.get("placement") or {}
-    own = pc.and_(pc.equal(calls["kind"], PACKET), pc.equal(calls["step"], step.step))
-    steady = _without_first(calls.filter(own))
+    own = calls.filter(pc.equal(calls["step"], step.step))
+    set_ups = own.filter(pc.equal(own["kind"], SET_UP))
+    steady = _without_first(own.filter(pc.equal(own["kind"], PACKET)))
     rows = max(1, int(pc.sum(steady["rows"]).as_py()))
     durations = {phase: float(pc.sum(steady[phase]).as_py() or 0.0) for phase in INSIDE}
     seconds = phase_seconds(durations, float(pc.sum(steady["seconds"]).as_py()))
@@ -201,7 +224,7 @@ def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, proc
         device=str(steady["device"][0].as_py()),
         workers=len(step.workers),
         in_flight=int(place.get("in_flight", 1)),
-        settings=settings_of(stored) if {"use", "version", "settings"} <= stored.keys() else "",
+        settings=next(filter(None, set_ups["unit"].to_pylist()), "") or _read_settings(stored),
         precision=str(place.get("precision", "fp32")),
         compile=bool(place.get("compile", False)) and step.step not in (record.get("notes") or {}),  # see `RunTotals`
         process=process,
@@ -209,6 +232,11 @@ def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, proc
         rows_per_s=step.steady_rows_per_s or step.rows_per_s,
         chosen=chosen / max(every, 1),
     )
+
+
+def _read_settings(stored: Mapping[str, Any]) -> str:
+    """Return the settings of a step by run.json: of the second pass, which has no set-up of its own."""
+    return settings_of(stored) if {"use", "version", "settings"} <= stored.keys() else ""
 
 
 def _without_first(packets: pa.Table) -> pa.Table:

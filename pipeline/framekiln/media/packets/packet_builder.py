@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from framekiln.contract.columns import SOUND, SOURCE, TAGS, is_pixel_column, wrap
+from framekiln.contract.columns import DIGEST, SOUND, SOURCE, TAGS, is_pixel_column, wrap
 from framekiln.contract.packet import HALO, Packet, packet_schema
 from framekiln.contract.row_errors import Failure
 from framekiln.media.config import DecodeConfig
@@ -93,6 +93,7 @@ class PacketBuilder:
         self._rows += rows
         self._bytes += size
         self._tags += [source.tags] * (rows + len(clip.halo))
+        self._digests += [source.digest] * (rows + len(clip.halo))
         for frame in (*clip.frames, *clip.halo):
             self._frames.append(frame)
             file = (media_id, frame.index, source.media_type, clip.index, frame.time_s, source.fps)
@@ -133,6 +134,7 @@ class PacketBuilder:
         self._values: dict[str, list[Any]] = {name: [] for name in SOURCE.names}
         self._halo: list[bool] = []
         self._tags: list[Mapping[str, str] | None] = []  # of each row's file
+        self._digests: list[bytes | None] = []  # of each row's file
         self._rows: int = 0  # without halo rows
         self._bytes: int = 0  # of pixels only
 
@@ -143,5 +145,7 @@ class PacketBuilder:
             return pa.array([frame.sound for frame in self._frames], SOUND)
         if name == "tags":
             return pa.array([tags and list(tags.items()) for tags in self._tags], TAGS)
+        if name == "digest":
+            return pa.array(self._digests, DIGEST)
         values = self._halo if name == HALO else self._values[name]
         return pa.array(values, self._schema.field(name).type)

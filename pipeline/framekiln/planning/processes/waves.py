@@ -41,12 +41,6 @@ class Wave:
         """Folders of the parts that are complete after this wave, the decoder's first."""
         return (self.decode.folder, *(step.folder for step in self.steps))
 
-    @property
-    def spares(self) -> bool:
-        """Return whether some rows need nothing that is decoded, so that known ones need no decoding."""
-        read = set(self.decode.columns) - set(self.decode.drops)
-        return bool(read) and read <= self.decode.narrowed.keys() and not self.decode.config.fast_mode
-
     def groups(self) -> list[tuple[Step, ...]]:
         """Return its steps by the process they share; the first process decodes, and may do nothing else."""
         groups: list[list[Step]] = [[]]
@@ -85,11 +79,13 @@ def _make_wave(decode: DecodeStep, before: Sequence[Step], own: Sequence[Step]) 
     read = {name for step in own for name in step.depends}
     place = {"device": "cpu", "cpus": decode.cpus, "workers": decode.workers, "gpus": 0.0, "group": ""}
     recalled = [replace(step.placed(**place), recalled=True) for step in before if step.name in read]
-    inputs = {name for step in own for name in step.stage.inputs}
+    inputs = {name for step in own for name in step.stage.received}
     kept = [name for name in decode.columns if name in inputs]
     drops = tuple(name for name in decode.columns if name not in inputs)
     steps = with_drops(order_by_process([*recalled, *own]), kept)  # where decoding reads the parts of those before
-    return Wave(decode=replace(decode, drops=drops, narrowed=_find_narrowed(own)), steps=steps)
+    adopters = steps if any(step.others for step in own) else ()
+    decode = replace(decode, drops=drops, narrowed=_find_narrowed(own), adopters=adopters)
+    return Wave(decode=decode, steps=steps)
 
 
 def _find_narrowed(steps: Sequence[Step]) -> dict[str, tuple[tuple[Condition, ...], ...]]:

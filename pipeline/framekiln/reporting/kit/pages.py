@@ -8,12 +8,24 @@ from functools import partial
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from framekiln.contract.errors import without_secrets
 from framekiln.reporting.kit import histograms, lines
 from framekiln.reporting.kit.texts import coordinate, count, duration, elapsed, figure, number, share, shorten
 
+
+def mark_code(text: str) -> Markup:
+    """Return a text as HTML, with words between backticks as code.
+
+    >>> mark_code("run `a < b`")
+    Markup('run <code>a &lt; b</code>')
+    """
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
+
+
 _FILTERS = {
+    "code": mark_code,
     "coordinate": coordinate,
     "duration": duration,
     "elapsed": elapsed,

@@ -172,6 +172,8 @@ def print_result(console: Console, store: Store, result: RunResult) -> None:
     print_line(console, f"{frames} in {store.url(FRAMES)}, {result.seconds:.1f} s")
     for sentence in plan_facts.chosen_rows(result.chosen):
         print_line(console, sentence)
+    if result.absent_rows:
+        print_line(console, f"{count(result.absent_rows, 'row')} of --rows: no such file or frame in this run")
     if removed := result.work.files.removed:
         print_line(console, removed_files(removed, dropped=True))
     _print_random(console, result.work.plan)

@@ -161,6 +161,7 @@ def _make_record(
         "errors": dict(result.errors),
         "passed_over": result.passed_over,
         "chosen": result.chosen,
+        "absent_rows": result.absent_rows,
         "figures": result.figures.to_dict(),
         "notes": result.figures.notes,
         "engine": result.figures.engine,

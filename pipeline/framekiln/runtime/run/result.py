@@ -50,6 +50,7 @@ class RunResult:
     errors: Counter[str]  # by kind
     passed_over: int = 0  # files that are no media
     chosen: Mapping[str, Sequence[int]] = field(default_factory=dict)  # rows of narrowed steps, of all
+    absent_rows: int = 0  # of `--rows` that are no frames of the run
     started: float  # seconds since the epoch
     seconds: float
     figures: RunTotals = field(default_factory=RunTotals)

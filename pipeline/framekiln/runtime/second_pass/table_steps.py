@@ -95,7 +95,7 @@ class Tables(SecondPass):
         self.kept = frozenset(step.stage.keeps)
         self._step, self._store, self._decode_config, self._is_set_up = step, store, plan.decode.config, False
         self._caller = StageCaller(step)
-        self._columns = columns_of(plan, ("media_id", *step.stage.inputs, *_list_deciding(step.condition)))
+        self._columns = columns_of(plan, ("media_id", *step.stage.received, *_list_deciding(step.condition)))
         self._narrowed = [
             each.folder
             for each in plan.first
@@ -199,7 +199,7 @@ class Tables(SecondPass):
             yield media_id, CallData(rows=own, extra=tuple(extra), name=media_id)
 
     def _split_by_media(self, rows: pa.Table) -> list[tuple[str, pa.Table]]:
-        inputs = list(self._step.stage.inputs)
+        inputs = list(self._step.stage.received)
         if not rows.num_rows:
             return []
         if self.over_all:
