@@ -29,9 +29,8 @@ from framekiln.selection.request import SelectionRequest, list_selections, read_
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
 
-    from framekiln.export.destination import Progress
-    from framekiln.export.options import ExportOptions
-    from framekiln.export.summary import ExportSummary
+    from framekiln.export.destination import ExportSummary, Progress
+    from framekiln.export.request import ExportOptions
     from framekiln.profiling.run_profile import RunProfile
     from framekiln.selection.selection import Selection
 
@@ -188,7 +187,7 @@ class Output:
             progress: called with the numbers of frames, or of clips, that are done and that there are.
             options: which frames, what of them, and how: selection or where, include, images, split, by, keypoints,
                 folders, shard_rows; of clips of, cut, min_seconds, max_seconds, columns. `framekiln export -h` and
-                `framekiln.export.options` say what they are.
+                `framekiln.export.request` say what they are.
 
         Raises:
             ConfigError: an option is wrong, or asks for what the format or the output lacks, or no frame is chosen.
@@ -196,7 +195,7 @@ class Output:
             OutputError: the destination holds something else, or cannot be written.
         """
         from framekiln.export.export import export
-        from framekiln.export.options import make_request
+        from framekiln.export.request import make_request
 
         return export(self._store, Store(os.fspath(destination)), make_request(to, options), progress)
 
