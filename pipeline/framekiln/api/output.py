@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from framekiln.api import html
 from framekiln.api.doubts import doubt
-from framekiln.api.options import Place
+from framekiln.api.export_options import ExportOptions, make_export_request
+from framekiln.api.options import Place, shows
 from framekiln.api.summary import Summary
 from framekiln.contract.columns import PLACES, SOURCE, Image
 from framekiln.contract.errors import InputError, UserError, check_known
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
 
     from framekiln.export.destination import ExportSummary, Progress
-    from framekiln.export.request import ExportOptions
     from framekiln.profiling.run_profile import RunProfile
     from framekiln.selection.selection import Selection
 
@@ -176,6 +176,7 @@ class Output:
 
         return read_selection(self._store, name)
 
+    @shows(ExportOptions)
     def export(
         self, to: str, destination: Place, *, progress: Progress | None = None, **options: Unpack[ExportOptions]
     ) -> ExportSummary:
@@ -186,8 +187,8 @@ class Output:
             destination: an empty folder or URL, or one in which the same export was stopped.
             progress: called with the numbers of frames, or of clips, that are done and that there are.
             options: which frames, what of them, and how: selection or where, include, images, split, by, keypoints,
-                folders, shard_rows; of clips of, cut, min_seconds, max_seconds, columns. `framekiln export -h` and
-                `framekiln.export.request` say what they are.
+                folders, shard_rows; of clips of, cut, min_seconds, max_seconds, columns: see
+                `framekiln.api.export_options`.
 
         Raises:
             ConfigError: an option is wrong, or asks for what the format or the output lacks, or no frame is chosen.
@@ -195,9 +196,8 @@ class Output:
             OutputError: the destination holds something else, or cannot be written.
         """
         from framekiln.export.export import export
-        from framekiln.export.request import make_request
 
-        return export(self._store, Store(os.fspath(destination)), make_request(to, options), progress)
+        return export(self._store, Store(os.fspath(destination)), make_export_request(to, options), progress)
 
     def report(self, run: str | None = None, *, again: bool = False) -> str:
         """Return the path or URL of report.html, which is written if it is missing.

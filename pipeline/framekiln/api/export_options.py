@@ -1,0 +1,97 @@
+"""The options of `Output.export` and of its command, and the request that they make."""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typing_extensions import TypedDict
+
+from framekiln.api.options import checked, option
+from framekiln.contract.errors import ConfigError
+
+if TYPE_CHECKING:  # the command line reads the options, and needs no tables for it
+    from framekiln.export.request import ExportRequest
+
+
+class ExportOptions(TypedDict, total=False):
+    """Options of an export."""
+
+    selection: Annotated[str | None, option("A saved selection. [dim]Default: all frames.[/dim]", metavar="NAME")]
+    where: Annotated[str | None, option("A condition in SQL, as for select.")]
+    include: Annotated[
+        str | Sequence[str] | AbstractSet[str] | None,
+        option(
+            "boxes, masks, poses, faces, tracks, categories; identities and embeddings leave only when named. "
+            "[dim]Default: what the format takes.[/dim]",
+            metavar="KIND,KIND",
+        ),
+    ]
+    images: Annotated[
+        str | None,
+        option(
+            "link, copy, resize:1024 (the short side), crop:faces or none. "
+            "[dim]Default: link on a disk, copy into buckets and into files that hold pictures.[/dim]"
+        ),
+    ]
+    split: Annotated[str | None, option("Percentages for train, val and test, as 80/10/10.", metavar="N/N/N")]
+    by: Annotated[str, option("file, person, shot or duplicate: none of these is in two splits.", "file")]
+    keypoints: Annotated[str, option("coco17, or all that were found.", "coco17")]
+    folders: Annotated[
+        str | None, option("What names the folders of folder. [dim]Default: category.[/dim]", metavar="COLUMN")
+    ]
+    shard_rows: Annotated[
+        int, option("Frames in each file of webdataset and hf, and in each commit of lance.", 1000, metavar="NUMBER")
+    ]
+    of: Annotated[
+        str | None,
+        option(
+            "Shots with a chosen frame, or runs of chosen frames. [dim]Default: shots.[/dim]",
+            names=("--clips",),
+            metavar="shots|frames",
+        ),
+    ]
+    cut: Annotated[
+        str | None,
+        option("Clips from a key frame on, or encoded again. [dim]Default: copy.[/dim]", metavar="copy|exact"),
+    ]
+    min_seconds: Annotated[float | None, option("Shorter clips are left out.", metavar="SECONDS")]
+    max_seconds: Annotated[float | None, option("Longer clips are divided.", metavar="SECONDS")]
+    columns: Annotated[
+        Sequence[str] | None,
+        option(
+            "A further column of the clips' table; may be repeated.",
+            names=("--column",),
+            metavar="COLUMN",
+            several=True,
+        ),
+    ]
+
+
+def make_export_request(to: str, options: ExportOptions) -> "ExportRequest":
+    """Return the request of options.
+
+    Raises ConfigError: an option or a value is unknown, has a wrong type, or two of them exclude each other.
+    """
+    from framekiln.export.request import CLIPS, ClipRequest, ExportRequest
+    from framekiln.selection.selection import Selection
+
+    if isinstance(options.get("selection"), Selection):
+        message = "export: setting 'selection' is a name; save the selection by .save(name), and give the name."
+        raise ConfigError(message, code="FK-INVALID-SETTING")
+    given: dict[str, Any] = checked(ExportOptions, options)
+    words = given["include"]
+    given["include"] = words if words is None else read_include(words)
+    parts = {item.name: given.pop(item.name) for item in fields(ClipRequest)}
+    clips = {name: value for name, value in parts.items() if value is not None}
+    return ExportRequest(to=to, clips=ClipRequest(**clips) if clips or to == CLIPS else None, **given)
+
+
+def read_include(words: str | Sequence[str] | AbstractSet[str]) -> frozenset[str]:
+    """Return the kinds in `boxes,masks` or in a list.
+
+    >>> sorted(read_include("masks, boxes"))
+    ['boxes', 'masks']
+    """
+    names = words.split(",") if isinstance(words, str) else words
+    return frozenset(name.strip() for name in names if name.strip())
