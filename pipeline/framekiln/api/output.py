@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
 from framekiln.api import html
-from framekiln.api.doubts import doubt
 from framekiln.api.export_options import ExportOptions, make_export_request
 from framekiln.api.options import Place, shows
 from framekiln.api.summary import Summary
@@ -23,8 +22,9 @@ from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
 from framekiln.planning.settings import validated
 from framekiln.reporting.kit.texts import plain_table
+from framekiln.reporting.plan_facts import rebuild
 from framekiln.runtime.run.progress import unfinished
-from framekiln.runtime.run.record import no_record, read_run_record
+from framekiln.runtime.run.record import no_record, read_earlier, read_run_record
 from framekiln.selection.request import SelectionRequest, list_selections, read_per
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Output:
         wanted: dict[str, Any] = {"where": where, "unique": unique, "per": read_per(per), "balance": balance}
         wanted |= {"diverse": diverse, "order": order, "limit": limit}
         chosen = select(self._store, validated(SelectionRequest, wanted, "select"))
-        return replace(chosen, notes=[*doubt(self._store, chosen.tables), *chosen.notes])
+        return replace(chosen, notes=[*_doubt(self._store, chosen.tables), *chosen.notes])
 
     @property
     def selections(self) -> list[str]:
@@ -264,3 +264,16 @@ def open_output(output: Place) -> Output:
     """
     check_is_output(Store(os.fspath(output)))
     return Output(output)
+
+
+def _doubt(store: Store, tables: Collection[str]) -> Iterator[str]:
+    """Yield sentences on tables that may lack rows: the run is unfinished, or its steps no longer write them."""
+    if (record := read_earlier(store)) is None:
+        return
+    if (cut := unfinished(store, record)) is not None:
+        yield cut.sentence
+    stages = rebuild(record["steps"])
+    written = {FRAMES, ERRORS, *(name for stage in stages.values() for name in stage.tables)}
+    left = sorted(set(tables) - written) if len(stages) == len(record["steps"]) else ()
+    if left:
+        yield f"Of an earlier run, whose steps the last one lacks, so files may be missing: {', '.join(left)}."

@@ -34,8 +34,15 @@ from framekiln.profiling.records import Death, Event
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.step_work import Recorder
 from framekiln.runtime.check.mending import Mending
-from framekiln.runtime.run.change_report import Changes, Outlook, find_changes, outlooks, refuse_changed, remember
-from framekiln.runtime.run.other_conditions import with_others
+from framekiln.runtime.run.change_report import (
+    Changes,
+    Outlook,
+    find_changes,
+    outlooks,
+    refuse_changed,
+    remember,
+    with_others,
+)
 from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.run.request import RunFiles, RunRequest
 from framekiln.runtime.run.result import RunResult, Workload

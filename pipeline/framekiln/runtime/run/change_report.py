@@ -1,13 +1,14 @@
 """A report of what a run will compute again, and why.
 
 A fingerprint shows that something changed, but not what. So the facts behind each fingerprint are stored in the output
-before anything is computed by them. The report compares a step's current facts with the stored ones.
+before anything is computed by them. The report compares a step's current facts with the stored ones. By them a wider
+condition finds the values that runs with other conditions left, and computes the new rows alone.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from framekiln.contract.errors import ConfigError, DamagedError
@@ -228,3 +229,24 @@ def _shorten(value: object) -> str:
 
 def _count(number: int, word: str, more: str = "") -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}{more}" if number else ""
+
+
+def with_others(plan: Plan, store: Store) -> Plan:
+    """Return a plan whose steps know the folders with the same values of other rows."""
+    there = set(store.folders(COLUMNS))
+    known = [name for path in store.names(FACTS) if (name := path.removesuffix(".json")) in there]
+    others = {step.name: _find(step, known, store) for step in plan.first if step.stage.scope is Scope.ROW}
+
+    def extend(steps: Sequence[Step]) -> tuple[Step, ...]:
+        return tuple(replace(step, others=others.get(step.name, ())) for step in steps)
+
+    waves = tuple(replace(wave, steps=extend(wave.steps)) for wave in plan.waves)
+    return replace(plan, first=extend(plan.first), waves=waves) if any(others.values()) else plan
+
+
+def _find(step: Step, known: Sequence[str], store: Store) -> tuple[str, ...]:
+    """Return folders of parts with the same values, that of all rows first."""
+    names = [name for name in known if name.rpartition("-")[0] == step.name and name != step.folder]
+    values = {name: (stored_facts(store, name) or {}).get("values", name.rpartition("-")[2]) for name in names}
+    same = [name for name in names if values[name] == step.values]
+    return tuple(sorted(same, key=lambda name: name != f"{step.name}-{step.values}"))
