@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import threading
 
 import hypothesis
@@ -15,6 +16,8 @@ import pytest
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests share the cores: threads of torch and numpy would wait for each other
     os.environ["OMP_NUM_THREADS"] = "1"
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):  # else hundreds of processes would each compile all modules
+    sys.dont_write_bytecode = False
 os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a call without a session fails: it would start a Ray that stays for ever
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a script's background: runs would inherit it, deaf to Ctrl-C
@@ -100,8 +103,9 @@ def on_ray(monkeypatch):
 
 @pytest.fixture
 def local(monkeypatch):
-    """Runs without Ray: of what an engine has no part in."""
+    """Runs in one process, without Ray: of what an engine has no part in."""
     monkeypatch.setenv("FRAMEKILN_ENGINE", "local")
+    monkeypatch.setattr("framekiln.engine.local.engine.usable_cores", lambda: 1)
 
 
 @pytest.fixture

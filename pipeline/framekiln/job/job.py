@@ -47,13 +47,7 @@ from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.run.request import RunFiles, RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
 from framekiln.runtime.run.retry import FailureFilter, mark_for_retry
-from framekiln.runtime.second_pass.second_pass import (
-    Assembly,
-    SecondPass,
-    refuse_foreign,
-    sweep,
-    unit_rows,
-)
+from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, refuse_foreign, sweep, unit_rows
 from framekiln.runtime.second_pass.table_steps import Tables
 
 _ATTEMPTS = 3  # a disk that damages what was just written has no use for a fourth
@@ -294,8 +288,7 @@ class Job:
 
     def _find_leaving(self, plan: Plan) -> list[str]:
         """Return the steps whose columns are in `frames/` now, and will not be at the end of this run."""
-        before = read_earlier(self.store) or {}
-        kept = {step.name for step in plan.first}
+        before, kept = read_earlier(self.store) or {}, {step.name for step in plan.first}
         return [name for wave in before.get("waves", ()) for name in wave if name not in kept]
 
     @property
