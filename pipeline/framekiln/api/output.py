@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from framekiln.api import html
-from framekiln.api.export_options import ExportOptions, make_export_request
 from framekiln.api.options import Place, shows
+from framekiln.api.output_options import ExportOptions, SelectOptions, make_export_request, make_selection_request
 from framekiln.api.summary import Summary
 from framekiln.contract.columns import PLACES, SOURCE, Image
 from framekiln.contract.errors import InputError, UserError, check_known
@@ -20,12 +20,11 @@ from framekiln.contract.row_errors import ERRORS_SCHEMA
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
-from framekiln.planning.settings import validated
 from framekiln.reporting.kit.texts import plain_table
 from framekiln.reporting.plan_facts import rebuild
 from framekiln.runtime.run.progress import unfinished
 from framekiln.runtime.run.record import no_record, read_earlier, read_run_record
-from framekiln.selection.request import SelectionRequest, list_selections, read_per
+from framekiln.selection.request import list_selections
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
@@ -124,32 +123,17 @@ class Output:
             code="FK-NO-SUCH-FRAME",
         )
 
-    def select(
-        self,
-        *,
-        where: str | None = None,
-        unique: bool = False,
-        per: Mapping[str, int] | None = None,
-        balance: str | None = None,
-        diverse: int | None = None,
-        order: str | None = None,
-        limit: int | None = None,
-    ) -> Selection:
-        """Return the frames that meet all conditions, which are applied in this order.
+    @shows(SelectOptions)
+    def select(self, **options: Unpack[SelectOptions]) -> Selection:
+        """Return the frames that meet all conditions, which are applied in the order of the options.
 
         Expressions are DuckDB's SQL over the columns of `frames`, `shot` (number of the
         shot) and `duplicate` (whether `duplicates` keeps another copy). `notes` of the selection
         say what may be missing.
 
         Args:
-            where: a condition, such as `sharpness > 300 and len(faces) = 1`.
-            unique: without copies, and without frames that the next one repeats.
-            per: at most so many frames of each value, the best: `{"shot": 1}`, `{"identity": 20}`, `{"media_id": 5}`.
-                Frames without a value are left out.
-            balance: as many frames of each value, such as `category`; with `limit` small groups are whole.
-            diverse: so many frames, as unlike as can be, by CLIP's embeddings, or by hashes without them.
-            order: the highest first: `sharpness`, `-noise`, `rating, -noise`; by `media_id` and `frame_index` without.
-            limit: at most so many.
+            options: where, unique, per such as `{"shot": 1}` (frames without a value are left out), balance, diverse,
+                order, limit: see `framekiln.api.output_options`.
 
         Raises:
             ConfigError: an expression or a value is wrong, or the output lacks a column or table that is asked for.
@@ -160,9 +144,7 @@ class Output:
         """
         from framekiln.selection.selection import select
 
-        wanted: dict[str, Any] = {"where": where, "unique": unique, "per": read_per(per), "balance": balance}
-        wanted |= {"diverse": diverse, "order": order, "limit": limit}
-        chosen = select(self._store, validated(SelectionRequest, wanted, "select"))
+        chosen = select(self._store, make_selection_request(options))
         return replace(chosen, notes=[*_doubt(self._store, chosen.tables), *chosen.notes])
 
     @property
@@ -188,7 +170,7 @@ class Output:
             progress: called with the numbers of frames, or of clips, that are done and that there are.
             options: which frames, what of them, and how: selection or where, include, images, split, by, keypoints,
                 folders, shard_rows; of clips of, cut, min_seconds, max_seconds, columns: see
-                `framekiln.api.export_options`.
+                `framekiln.api.output_options`.
 
         Raises:
             ConfigError: an option is wrong, or asks for what the format or the output lacks, or no frame is chosen.

@@ -8,7 +8,7 @@ from rich import progress as bars
 from rich.console import Console
 from typer import Argument, Option
 
-from framekiln.api.export_options import ExportOptions
+from framekiln.api.output_options import ExportOptions
 from framekiln.cli.console import interruptible
 from framekiln.cli.options import Json
 from framekiln.reporting.terminal.console import print_line

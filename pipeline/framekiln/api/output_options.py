@@ -1,6 +1,6 @@
-"""The options of `Output.export` and of its command, and the request that they make."""
+"""The options of `Output.select` and `Output.export` and of their commands, and the requests that they make."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,9 +9,47 @@ from typing_extensions import TypedDict
 
 from framekiln.api.options import checked, option
 from framekiln.contract.errors import ConfigError
+from framekiln.selection.request import SelectionRequest, read_per
 
 if TYPE_CHECKING:  # the command line reads the options, and needs no tables for it
     from framekiln.export.request import ExportRequest
+
+
+class SelectOptions(TypedDict, total=False):
+    """Conditions on frames, in the order in which they are applied."""
+
+    where: Annotated[str | None, option("A condition in SQL, such as 'sharpness > 300 and len(faces) = 1'.")]
+    unique: Annotated[bool, option("Without copies, and without frames that the next one repeats.", False)]
+    per: Annotated[
+        Mapping[str, int] | str | Sequence[str] | None,
+        option(
+            "At most so many of each, the best: shot=1, identity=20, media_id=5; may be repeated.",
+            metavar="NAME=NUMBER",
+            several=True,
+        ),
+    ]
+    balance: Annotated[
+        str | None, option("As many of each value; with --limit small groups are whole.", metavar="COLUMN")
+    ]
+    diverse: Annotated[
+        int | None,
+        option("So many, as unlike as can be, by CLIP's embeddings, or by hashes without them.", metavar="NUMBER"),
+    ]
+    order: Annotated[
+        str | None,
+        option(
+            "The highest first: sharpness, or -noise for the lowest; 'rating, -noise'. [dim]Default: by file and "
+            "frame.[/dim]",
+            metavar="COLUMNS",
+        ),
+    ]
+    limit: Annotated[int | None, option("At most so many.", metavar="NUMBER")]
+
+
+def make_selection_request(options: SelectOptions) -> SelectionRequest:
+    """Return the request of options. Raises ConfigError: an option or a value is unknown, or has a wrong type."""
+    given = checked(SelectOptions, options)
+    return SelectionRequest(**{**given, "per": read_per(given["per"])})
 
 
 class ExportOptions(TypedDict, total=False):
