@@ -1,4 +1,4 @@
-"""The mark of a folder or bucket as the destination of an export, so that nothing else is written over, and its sum."""
+"""The mark of a folder or bucket as the destination of an export, so nothing is written over, and what was written."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -58,7 +58,8 @@ def prepare(destination: Store, request: ExportRequest, store: Store, chosen: Ch
     destination.check_folder()
     if destination.exists(RECORD):
         earlier = destination.read_json(RECORD)
-        if {key: earlier.get(key) for key in record} != record and not _is_unused(destination, earlier):
+        is_used = "summary" in earlier or destination.names("") != [RECORD] or destination.folders()
+        if is_used and {key: earlier.get(key) for key in record} != record:
             raise OutputError(
                 f"{destination.root!r} holds another export or one of other frames, as {RECORD} there says; choose "
                 "another folder, or delete it.",
@@ -72,11 +73,6 @@ def prepare(destination: Store, request: ExportRequest, store: Store, chosen: Ch
     destination.prepare()
     destination.write(RECORD, json.dumps(record, indent=1).encode())
     return record
-
-
-def _is_unused(destination: Store, earlier: Mapping[str, object]) -> bool:
-    """Return whether an export ended before it wrote anything but its mark."""
-    return "summary" not in earlier and destination.names("") == [RECORD] and not destination.folders()
 
 
 def finish(destination: Store, record: dict[str, object], summary: ExportSummary) -> ExportSummary:
