@@ -25,6 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a script's backgroun
 
 import cv2
 
+from framekiln.device.cores import usable_cores
 from framekiln.media.samples import pan, photos, tone, write_clip
 
 pytest.register_assert_rewrite("tests.support")  # their asserts explain themselves too
@@ -88,10 +89,19 @@ def machines(request):
     return [this_machine()]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_process():
+    """Runs of this process without Ray take one more process, since each costs half a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("framekiln.engine.local.engine.usable_cores", lambda: 1)
+        yield
+
+
 @pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.heavy)])  # a Ray takes most of the time
 def engine(request, monkeypatch):
     """Each of the two engines, for runs of this process and of those that it starts."""
     monkeypatch.setenv("FRAMEKILN_ENGINE", request.param)
+    monkeypatch.setattr("framekiln.engine.local.engine.usable_cores", usable_cores)
     return request.param
 
 
@@ -103,9 +113,8 @@ def on_ray(monkeypatch):
 
 @pytest.fixture
 def local(monkeypatch):
-    """Runs in one process, without Ray: of what an engine has no part in."""
+    """Runs without Ray: of what an engine has no part in."""
     monkeypatch.setenv("FRAMEKILN_ENGINE", "local")
-    monkeypatch.setattr("framekiln.engine.local.engine.usable_cores", lambda: 1)
 
 
 @pytest.fixture
