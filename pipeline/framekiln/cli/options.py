@@ -31,6 +31,7 @@ Stages = Annotated[str, declared.STAGES]
 Settings = Annotated[list[str] | None, declared.SETTINGS]
 WeightsDir = Annotated[Path | None, declared.WEIGHTS_DIR]
 Address = Annotated[str | None, declared.ADDRESS]
+Out = Annotated[str, Argument(help="Folder or URL of a run's output.")]
 Json = Annotated[bool, Option("--json", help="Print everything as JSON.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 

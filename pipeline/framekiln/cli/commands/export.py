@@ -10,10 +10,9 @@ from typer import Argument, Option
 
 from framekiln.api.output_options import ExportOptions
 from framekiln.cli.console import interruptible
-from framekiln.cli.options import Json
+from framekiln.cli.options import Json, Out
 from framekiln.reporting.terminal.console import print_line
 
-Out = Annotated[str, Argument(help="Folder or URL of a run's output.")]
 Destination = Annotated[str, Argument(help="An empty folder or URL, or one in which the same export was stopped.")]
 To = Annotated[
     str,

@@ -3,14 +3,13 @@
 from typing import Annotated
 
 from rich.console import Console
-from typer import Argument, Option
+from typer import Option
 
 from framekiln.api.output_options import SelectOptions
 from framekiln.cli.console import print_note
-from framekiln.cli.options import Json
+from framekiln.cli.options import Json, Out
 from framekiln.reporting.terminal.console import print_line
 
-Out = Annotated[str, Argument(help="Folder or URL of a run's output.")]
 Save = Annotated[str | None, Option(metavar="NAME", help="Save it as selections/NAME.parquet in the output.")]
 Against = Annotated[str | None, Option(metavar="NAME", help="Say how it differs from a saved selection.")]
 _SHOWN = 10
