@@ -1,7 +1,5 @@
 """An output as Python reads it: tables, frames, the report and the profile. Nothing is read before it is asked for."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -79,7 +77,7 @@ class Output:
         others = (name for name in self._store.folders() if name not in {*_ALWAYS, *INTERNAL, IMAGES})
         return [*_ALWAYS, *(name for name in others if self._list_files(name))]
 
-    def table(self, name: str) -> Dataset:
+    def table(self, name: str) -> "Dataset":
         """Return a table, from which columns and rows are read when they are asked for.
 
         `.to_table(columns=..., filter=...)` reads it into Arrow, from there `.to_pandas()`; DuckDB and Polars
@@ -93,7 +91,7 @@ class Output:
         return self._store.dataset(name, _ALWAYS.get(name, pa.schema([])))
 
     @property
-    def errors(self) -> Dataset:
+    def errors(self) -> "Dataset":
         """The table `errors`: files and rows that could not be read or computed, and why."""
         return self.table(ERRORS)
 
@@ -124,7 +122,7 @@ class Output:
         )
 
     @shows(SelectOptions)
-    def select(self, **options: Unpack[SelectOptions]) -> Selection:
+    def select(self, **options: Unpack[SelectOptions]) -> "Selection":
         """Return the frames that meet all conditions, which are applied in the order of the options.
 
         Expressions are DuckDB's SQL over the columns of `frames`, `shot` (number of the
@@ -152,7 +150,7 @@ class Output:
         """Names of saved selections."""
         return list_selections(self._store)
 
-    def selection(self, name: str) -> Selection:
+    def selection(self, name: str) -> "Selection":
         """Return a saved selection. Raises ConfigError: there is none of that name."""
         from framekiln.selection.selection import read_selection
 
@@ -160,8 +158,8 @@ class Output:
 
     @shows(ExportOptions)
     def export(
-        self, to: str, destination: Place, *, progress: Progress | None = None, **options: Unpack[ExportOptions]
-    ) -> ExportSummary:
+        self, to: str, destination: Place, *, progress: "Progress | None" = None, **options: Unpack[ExportOptions]
+    ) -> "ExportSummary":
         """Write frames and what was found on them in the format of another tool, or cut films into clips.
 
         Args:
@@ -200,7 +198,7 @@ class Output:
                 return write_report(tables, run)
         return store.url(NAME)
 
-    def profile(self, run: str | None = None) -> RunProfile:
+    def profile(self, run: str | None = None) -> "RunProfile":
         """Return rates, calls, waits and the bottleneck of a run, of the one that did most where none is named.
 
         Raises:

@@ -1,7 +1,5 @@
 """The options of `framekiln bench` by what is measured, and which do not go together: none is left out in silence."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
