@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import threading
 
 import hypothesis
@@ -15,6 +16,8 @@ import pytest
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests share the cores: threads of torch and numpy would wait for each other
     os.environ["OMP_NUM_THREADS"] = "1"
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):  # else hundreds of processes would each compile all modules
+    sys.dont_write_bytecode = False
 os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a call without a session fails: it would start a Ray that stays for ever
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a script's background: runs would inherit it, deaf to Ctrl-C
@@ -22,6 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a script's backgroun
 
 import cv2
 
+from framekiln.device.cores import usable_cores
 from framekiln.media.samples import pan, photos, tone, write_clip
 
 pytest.register_assert_rewrite("tests.support")  # their asserts explain themselves too
@@ -85,10 +89,19 @@ def machines(request):
     return [this_machine()]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_process():
+    """Runs of this process without Ray take one more process, since each costs half a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("framekiln.engine.local.engine.usable_cores", lambda: 1)
+        yield
+
+
 @pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.heavy)])  # a Ray takes most of the time
 def engine(request, monkeypatch):
     """Each of the two engines, for runs of this process and of those that it starts."""
     monkeypatch.setenv("FRAMEKILN_ENGINE", request.param)
+    monkeypatch.setattr("framekiln.engine.local.engine.usable_cores", usable_cores)
     return request.param
 
 

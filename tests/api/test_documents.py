@@ -20,6 +20,7 @@ from tests.support.machine.command_line import ROOT
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "python.md").read_text("utf-8"), re.S | re.M)
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 MODULES = [f"framekiln.api.{item.name}" for item in pkgutil.iter_modules(framekiln.api.__path__)]
+LONG = {"framekiln.api.bench"}  # `test_bench` measures a function too
 CONTRACT = ["framekiln.contract.function_stage", "framekiln.contract.errors"]
 
 
@@ -57,7 +58,9 @@ def test_the_document_runs_from_top_to_bottom(tmp_path, local):
     assert (tmp_path / "out" / "report.html").exists() and not (tmp_path / "bench").exists()
 
 
-@pytest.mark.parametrize("name", [*MODULES, *CONTRACT])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.heavy] if name in LONG else []) for name in (*MODULES, *CONTRACT)]
+)
 def test_examples_in_docstrings_run(name, tmp_path, made, local):
     module = importlib.import_module(name)
     other = shutil.copytree(made.path, tmp_path / "other")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -137,6 +138,17 @@ def tables(collection, tmp_path_factory):
     return found
 
 
+@pytest.fixture(scope="module")
+def cut(collection, tmp_path_factory):
+    """The rows cut in other ways, each once: all steps get the same examples."""
+
+    @cache
+    def cut(**ways):
+        return decoded(collection, Store(str(tmp_path_factory.mktemp("units"))), **ways)
+
+    return cut
+
+
 def calls(step, tables):
     """Real batches for a step: one clip each, or all rows."""
     for rows in tables:
@@ -163,17 +175,9 @@ def test_a_first_pass_stage_keeps_the_contract(name, ready, tables, said):
 @pytest.mark.parametrize("name", [name for name, step in FIRST.items() if not step.stage.cut_dependence])
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(clip_frames=st.integers(1, 14), packet_rows=st.integers(1, 20), batch=st.integers(1, 7))
-def test_results_do_not_depend_on_cutting_or_packing(
-    name, ready, said, collection, tmp_path_factory, clip_frames, packet_rows, batch
-):
+def test_results_do_not_depend_on_cutting_or_packing(name, ready, said, cut, clip_frames, packet_rows, batch):
     step = ready[name]
-    other = decoded(
-        collection,
-        Store(str(tmp_path_factory.mktemp("units"))),
-        clip_frames=clip_frames,
-        packet_rows=packet_rows,
-        max_frames=HEAVY.get(name, FRAMES),
-    )
+    other = cut(clip_frames=clip_frames, packet_rows=packet_rows, max_frames=HEAVY.get(name, FRAMES))
     smaller = replace(step, placement=replace(step.placement, batch=batch))
     expected, found = said[name], outputs(smaller, derived(other, said, name))
     assert found.keys() == expected.keys() or (name in HEAVY and found.keys() < expected.keys())

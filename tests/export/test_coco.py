@@ -140,12 +140,12 @@ def test_mistakes_are_sentences(out, tmp_path):
 def test_values_of_wrong_types_are_sentences(out, tmp_path):
     for value in (
         *({"selection": out.select(where="true")}, {"selection": 3}, {"split": [80, 10, 10]}, {"include": 5}),
-        *({"include": [1, 2]}, {"where": True}, {"images": 1024}, {"shard_rows": "many"}, {"by": None}),
+        *({"include": [1, 2]}, {"where": True}, {"images": 1024}, {"shard_rows": "many"}),
         *({"columns": "crc"}, {"min_seconds": "long"}),
     ):
         with fails("FK-INVALID-SETTING", next(iter(value))):
             out.export("coco", tmp_path, **value)
-    with fails("FK-UNKNOWN-SETTING", "images"):
+    with fails("FK-UNKNOWN-OPTION", "images"):
         out.export("coco", tmp_path, image="none")
     assert not list(tmp_path.iterdir())
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import yaml
 
+from framekiln.export.annotation import ExportedImage
 from framekiln.export.formats import find_format
-from framekiln.export.image import ExportedImage
 from framekiln.export.request import ExportRequest
 from framekiln.output.object_store import Store
 from framekiln_stages.shared.masks import decode

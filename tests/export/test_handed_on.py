@@ -16,7 +16,7 @@ from PIL import Image as Pil
 
 import framekiln
 from framekiln.cli.app import main
-from framekiln.export.tally import Tally
+from framekiln.export.export import Tally
 from framekiln.media.samples import pan, photos, write_clip
 from framekiln.output.object_store import Store
 from tests.support.errors import fails

@@ -10,8 +10,7 @@ import pytest
 from PIL import Image as Pil
 
 from framekiln.contract.row_errors import Failure
-from framekiln.export.annotation import Annotation, Category
-from framekiln.export.image import ExportedImage
+from framekiln.export.annotation import Annotation, Category, ExportedImage
 from framekiln.export.pictures import PictureReader
 from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile

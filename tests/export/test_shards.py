@@ -14,9 +14,8 @@ import pytest
 from PIL import Image as Pil
 from pycocotools import mask as coco
 
-from framekiln.export.annotation import Annotation, Category
+from framekiln.export.annotation import Annotation, Category, ExportedImage
 from framekiln.export.formats import find_format
-from framekiln.export.image import ExportedImage
 from framekiln.export.pictures import PictureReader
 from framekiln.export.request import ExportRequest
 from framekiln.media.config import DecodeConfig

@@ -205,9 +205,8 @@ def test_a_target_that_is_not_met_fails_a_bench_of_models(tmp_path):
         assert CliRunner().invoke(app, again.split()).exit_code == code
 
 
-@pytest.mark.parametrize(
-    ("words", "code"), [pytest.param("--backends torch,tensorrt", 0, marks=pytest.mark.heavy), ("--size 12,5", 1)]
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize(("words", "code"), [("--backends torch,tensorrt", 0), ("--size 12,5", 1)])
 def test_a_target_fails_where_a_cell_does_and_not_where_it_does_not_exist(tmp_path, words, code):
     """TensorRT does not run on a CPU; the model raises for a size of 5."""
     command = f"bench tests.lab.models:plain {words} --target p50<100000 --out {tmp_path} {QUICK}"

@@ -60,11 +60,13 @@ def values(out, column="crc"):
     return {key: value for key, value in zip(keys, frames[column].to_pylist(), strict=True) if value is not None}
 
 
-@pytest.fixture
-def whole(source, tmp_path):
-    """The values of all rows, by a run without conditions into another output."""
-    run(source, tmp_path / "whole", ("crc", "twice", "small"))
-    return {name: values(tmp_path / "whole", name) for name in ("crc", "twice", "small")}
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The values of all rows of such a source, by a run without conditions into another output."""
+    folder = tmp_path_factory.mktemp("whole")
+    with without_ray():
+        run(collection(folder / "in", PHOTOS, FRAMES), folder / "out", ("crc", "twice", "small"))
+    return {name: values(folder / "out", name) for name in ("crc", "twice", "small")}
 
 
 CHOSEN = {

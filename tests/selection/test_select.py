@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import framekiln
 from framekiln.media.samples import make
-from framekiln.selection.choice import balance, rank_in_group, spread_out
+from framekiln.selection.selection import balance, rank_in_group, spread_out
 from tests.support.errors import fails
 from tests.support.machine.command_line import ROOT
 

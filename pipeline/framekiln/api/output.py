@@ -1,17 +1,15 @@
 """An output as Python reads it: tables, frames, the report and the profile. Nothing is read before it is asked for."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
 from framekiln.api import html
-from framekiln.api.doubts import doubt
-from framekiln.api.options import Place
+from framekiln.api.options import Place, shows
+from framekiln.api.output_options import ExportOptions, SelectOptions, make_export_request, make_selection_request
 from framekiln.api.summary import Summary
 from framekiln.contract.columns import PLACES, SOURCE, Image
 from framekiln.contract.errors import InputError, UserError, check_known
@@ -20,18 +18,16 @@ from framekiln.contract.row_errors import ERRORS_SCHEMA
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
-from framekiln.planning.settings import validated
 from framekiln.reporting.kit.texts import plain_table
+from framekiln.reporting.plan_facts import rebuild
 from framekiln.runtime.run.progress import unfinished
-from framekiln.runtime.run.record import no_record, read_run_record
-from framekiln.selection.request import SelectionRequest, list_selections, read_per
+from framekiln.runtime.run.record import no_record, read_earlier, read_run_record
+from framekiln.selection.request import list_selections
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
 
-    from framekiln.export.destination import Progress
-    from framekiln.export.options import ExportOptions
-    from framekiln.export.summary import ExportSummary
+    from framekiln.export.destination import ExportSummary, Progress
     from framekiln.profiling.run_profile import RunProfile
     from framekiln.selection.selection import Selection
 
@@ -81,7 +77,7 @@ class Output:
         others = (name for name in self._store.folders() if name not in {*_ALWAYS, *INTERNAL, IMAGES})
         return [*_ALWAYS, *(name for name in others if self._list_files(name))]
 
-    def table(self, name: str) -> Dataset:
+    def table(self, name: str) -> "Dataset":
         """Return a table, from which columns and rows are read when they are asked for.
 
         `.to_table(columns=..., filter=...)` reads it into Arrow, from there `.to_pandas()`; DuckDB and Polars
@@ -95,7 +91,7 @@ class Output:
         return self._store.dataset(name, _ALWAYS.get(name, pa.schema([])))
 
     @property
-    def errors(self) -> Dataset:
+    def errors(self) -> "Dataset":
         """The table `errors`: files and rows that could not be read or computed, and why."""
         return self.table(ERRORS)
 
@@ -125,32 +121,17 @@ class Output:
             code="FK-NO-SUCH-FRAME",
         )
 
-    def select(
-        self,
-        *,
-        where: str | None = None,
-        unique: bool = False,
-        per: Mapping[str, int] | None = None,
-        balance: str | None = None,
-        diverse: int | None = None,
-        order: str | None = None,
-        limit: int | None = None,
-    ) -> Selection:
-        """Return the frames that meet all conditions, which are applied in this order.
+    @shows(SelectOptions)
+    def select(self, **options: Unpack[SelectOptions]) -> "Selection":
+        """Return the frames that meet all conditions, which are applied in the order of the options.
 
         Expressions are DuckDB's SQL over the columns of `frames`, `shot` (number of the
         shot) and `duplicate` (whether `duplicates` keeps another copy). `notes` of the selection
         say what may be missing.
 
         Args:
-            where: a condition, such as `sharpness > 300 and len(faces) = 1`.
-            unique: without copies, and without frames that the next one repeats.
-            per: at most so many frames of each value, the best: `{"shot": 1}`, `{"identity": 20}`, `{"media_id": 5}`.
-                Frames without a value are left out.
-            balance: as many frames of each value, such as `category`; with `limit` small groups are whole.
-            diverse: so many frames, as unlike as can be, by CLIP's embeddings, or by hashes without them.
-            order: the highest first: `sharpness`, `-noise`, `rating, -noise`; by `media_id` and `frame_index` without.
-            limit: at most so many.
+            options: where, unique, per such as `{"shot": 1}` (frames without a value are left out), balance, diverse,
+                order, limit: see `framekiln.api.output_options`.
 
         Raises:
             ConfigError: an expression or a value is wrong, or the output lacks a column or table that is asked for.
@@ -161,25 +142,24 @@ class Output:
         """
         from framekiln.selection.selection import select
 
-        wanted: dict[str, Any] = {"where": where, "unique": unique, "per": read_per(per), "balance": balance}
-        wanted |= {"diverse": diverse, "order": order, "limit": limit}
-        chosen = select(self._store, validated(SelectionRequest, wanted, "select"))
-        return replace(chosen, notes=[*doubt(self._store, chosen.tables), *chosen.notes])
+        chosen = select(self._store, make_selection_request(options))
+        return replace(chosen, notes=[*_doubt(self._store, chosen.tables), *chosen.notes])
 
     @property
     def selections(self) -> list[str]:
         """Names of saved selections."""
         return list_selections(self._store)
 
-    def selection(self, name: str) -> Selection:
+    def selection(self, name: str) -> "Selection":
         """Return a saved selection. Raises ConfigError: there is none of that name."""
         from framekiln.selection.selection import read_selection
 
         return read_selection(self._store, name)
 
+    @shows(ExportOptions)
     def export(
-        self, to: str, destination: Place, *, progress: Progress | None = None, **options: Unpack[ExportOptions]
-    ) -> ExportSummary:
+        self, to: str, destination: Place, *, progress: "Progress | None" = None, **options: Unpack[ExportOptions]
+    ) -> "ExportSummary":
         """Write frames and what was found on them in the format of another tool, or cut films into clips.
 
         Args:
@@ -187,8 +167,8 @@ class Output:
             destination: an empty folder or URL, or one in which the same export was stopped.
             progress: called with the numbers of frames, or of clips, that are done and that there are.
             options: which frames, what of them, and how: selection or where, include, images, split, by, keypoints,
-                folders, shard_rows; of clips of, cut, min_seconds, max_seconds, columns. `framekiln export -h` and
-                `framekiln.export.options` say what they are.
+                folders, shard_rows; of clips of, cut, min_seconds, max_seconds, columns: see
+                `framekiln.api.output_options`.
 
         Raises:
             ConfigError: an option is wrong, or asks for what the format or the output lacks, or no frame is chosen.
@@ -196,9 +176,8 @@ class Output:
             OutputError: the destination holds something else, or cannot be written.
         """
         from framekiln.export.export import export
-        from framekiln.export.options import make_request
 
-        return export(self._store, Store(os.fspath(destination)), make_request(to, options), progress)
+        return export(self._store, Store(os.fspath(destination)), make_export_request(to, options), progress)
 
     def report(self, run: str | None = None, *, again: bool = False) -> str:
         """Return the path or URL of report.html, which is written if it is missing.
@@ -219,7 +198,7 @@ class Output:
                 return write_report(tables, run)
         return store.url(NAME)
 
-    def profile(self, run: str | None = None) -> RunProfile:
+    def profile(self, run: str | None = None) -> "RunProfile":
         """Return rates, calls, waits and the bottleneck of a run, of the one that did most where none is named.
 
         Raises:
@@ -265,3 +244,16 @@ def open_output(output: Place) -> Output:
     """
     check_is_output(Store(os.fspath(output)))
     return Output(output)
+
+
+def _doubt(store: Store, tables: Collection[str]) -> Iterator[str]:
+    """Yield sentences on tables that may lack rows: the run is unfinished, or its steps no longer write them."""
+    if (record := read_earlier(store)) is None:
+        return
+    if (cut := unfinished(store, record)) is not None:
+        yield cut.sentence
+    stages = rebuild(record["steps"])
+    written = {FRAMES, ERRORS, *(name for stage in stages.values() for name in stage.tables)}
+    left = sorted(set(tables) - written) if len(stages) == len(record["steps"]) else ()
+    if left:
+        yield f"Of an earlier run, whose steps the last one lacks, so files may be missing: {', '.join(left)}."

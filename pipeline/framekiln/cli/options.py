@@ -31,6 +31,7 @@ Stages = Annotated[str, declared.STAGES]
 Settings = Annotated[list[str] | None, declared.SETTINGS]
 WeightsDir = Annotated[Path | None, declared.WEIGHTS_DIR]
 Address = Annotated[str | None, declared.ADDRESS]
+Out = Annotated[str, Argument(help="Folder or URL of a run's output.")]
 Json = Annotated[bool, Option("--json", help="Print everything as JSON.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 
@@ -38,17 +39,6 @@ Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 def names(text: str | None) -> tuple[str, ...]:
     """Return the names in `a,b,c`."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
-
-
-def all_of(conditions: Sequence[str] | None) -> str | None:
-    """Return one condition in SQL that holds where all of them do; None without any.
-
-    >>> all_of(["sharpness > 20", "rating = 5 or rating is null"])
-    '(sharpness > 20) and (rating = 5 or rating is null)'
-    """
-    if not conditions or len(conditions) == 1:
-        return conditions[0] if conditions else None
-    return " and ".join(f"({text})" for text in conditions)
 
 
 def spread(command: Callable[..., T]) -> Callable[..., T]:

@@ -1,15 +1,19 @@
-"""An annotation as every format takes it: one thing that was found on one picture.
+"""An exported image, what was found on it, and the categories of that, as every format takes them.
 
 Coordinates are px of the picture as shown, x to the right and y downwards from its top left corner; the left edge of
 the first pixel is 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from framekiln.export.request import WHOLE
+from framekiln.media.media_ids import as_folder
 
 Mask = NDArray[np.uint8]  # h w, 0 or 1
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1
@@ -70,3 +74,81 @@ def scale_mask(mask: Mapping[str, Any], height: int, width: int) -> dict[str, An
 
     code = coco.encode(np.asfortranarray(decode_mask(mask, height, width)))
     return {"size": [height, width], "counts": code["counts"].decode("ascii")}
+
+
+class Categories:
+    """Numbers of categories, from 0."""
+
+    def __init__(self) -> None:
+        self._found: list[Category] = []
+        self._numbers: dict[Category, int] = {}
+
+    def number(self, category: Category) -> int:
+        """Return the number of a category, which becomes known.
+
+        Categories of one name are one, as masks and poses of people are, unless their keypoints differ.
+        """
+        if category in self._numbers:
+            return self._numbers[category]
+        for number, known in enumerate(self._found):
+            if known.name == category.name and () in (known.keypoints, category.keypoints):
+                self._found[number] = known if known.keypoints else category
+                break
+        else:
+            number = len(self._found)
+            self._found.append(category)
+        self._numbers[category] = number
+        return number
+
+    def __iter__(self) -> Iterator[tuple[str, Category]]:
+        """Yield names and categories by number; a name that is taken gets its number."""
+        taken: set[str] = set()
+        for number, category in enumerate(self._found):
+            name = category.name if category.name not in taken else f"{category.name} {number + 1}"
+            taken.add(name)
+            yield name, category
+
+
+PHOTO = "photo"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedImage:
+    """A frame. `width` and `height` are of the exported picture; annotations are in its px."""
+
+    media_id: str
+    frame_index: int
+    media_type: str  # photo, animation or video
+    uri: str
+    path: str | None  # of a local file
+    width: int
+    height: int
+    time_s: float | None = None
+    split: str = WHOLE
+    name: str = ""  # of its file, below images/SPLIT/; the path or address of the original with `--images none`
+    annotations: Sequence[Annotation] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)  # numbers, texts and flags of its row, by column
+    embeddings: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by column; only when they were asked for
+
+    def resized(self, width: int, height: int) -> "ExportedImage":
+        """Return the image of another size, with its annotations."""
+        x, y = width / self.width, height / self.height
+        return replace(self, width=width, height=height, annotations=[item.scaled(x, y) for item in self.annotations])
+
+
+def file_name(image: ExportedImage, suffix: str = "", *, unique_stem: bool = False) -> str:
+    """Return the name of an image's file below images/SPLIT/.
+
+    Photos keep theirs; frames of films and animations are numbers in a folder of their file's name.
+
+    Args:
+        image: the frame.
+        suffix: of the file that is written, such as .jpg; of a photo empty for its own.
+        unique_stem: whether `a.jpg` and `a.png` must differ without their suffix.
+    """
+    folder = as_folder(image.media_id)
+    if image.media_type != PHOTO:
+        return f"{folder}/{image.frame_index:06d}{suffix or '.jpg'}"
+    own = PurePosixPath(image.media_id).suffix
+    wanted = suffix or own
+    return folder if own == wanted and folder.endswith(own) and not unique_stem else folder + wanted

@@ -11,14 +11,12 @@ from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.row_errors import Failure, reasons, to_table
 from framekiln.export.chosen import by_file, read_rows
-from framekiln.export.clip_request import ClipRequest
 from framekiln.export.clip_spans import ClipSpan, find_spans
 from framekiln.export.clips import MANIFEST, ClipWriter, PlannedClip, write_clips
-from framekiln.export.destination import Progress, finish, prepare
+from framekiln.export.destination import ExportSummary, Progress, finish, prepare
 from framekiln.export.originals import read_originals
-from framekiln.export.request import CLIPS, ExportRequest
+from framekiln.export.request import CLIPS, ClipRequest, ExportRequest
 from framekiln.export.splits import Splits, make_splits
-from framekiln.export.summary import ExportSummary
 from framekiln.output.object_store import Store
 from framekiln.selection.rows import Rows
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.columns import KEYS
-from framekiln.export.clip_request import FRAMES, SHOTS, ClipRequest
+from framekiln.export.request import FRAMES, SHOTS, ClipRequest
 from framekiln.selection.rows import Rows
 
 _FPS = 25  # of a film that states no rate, as in `media`

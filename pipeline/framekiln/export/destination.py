@@ -1,15 +1,45 @@
-"""The mark of a folder or bucket as the destination of an export, so that nothing else is written over."""
+"""The mark of a folder or bucket as the destination of an export, so nothing is written over, and what was written."""
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 
 from framekiln.contract.errors import OutputError
-from framekiln.export.request import ExportRequest
+from framekiln.export.request import CLIPS, ExportRequest
 from framekiln.export.splits import Chosen
-from framekiln.export.summary import ExportSummary
 from framekiln.output.object_store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportSummary:
+    """The result of an export."""
+
+    to: str  # the format
+    destination: str
+    images: Mapping[str, int]  # by split; of the format clips, the clips
+    annotations: Mapping[str, int]  # by kind; of tracks the boxes
+    tracks: int = 0  # different ones
+    notes: tuple[str, ...] = ()  # sentences: what was left out, what the format could not hold, that nothing leaks
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> Iterator[str]:
+        """Yield the summary for people."""
+        splits = ", ".join(f"{name} {count:,}" for name, count in self.images.items())
+        kinds = ", ".join(self._describe(*item) for item in self.annotations.items()) or "no annotations"
+        number = sum(self.images.values())
+        what = f"{number:,} clips ({splits})" if self.to == CLIPS else f"{number:,} images ({splits}), {kinds}"
+        yield f"{what}: {self.destination}"
+        yield from self.notes
+
+    def _describe(self, kind: str, count: int) -> str:
+        if kind != "tracks":
+            return f"{count:,} {kind}"
+        boxes, tracks = "box" if count == 1 else "boxes", "track" if self.tracks == 1 else "tracks"
+        return f"{count:,} {boxes} of {self.tracks:,} {tracks}"
+
 
 RECORD = "export.json"
 """The file of a destination that says what was exported; it marks a folder as one that an export may write into."""
@@ -28,7 +58,8 @@ def prepare(destination: Store, request: ExportRequest, store: Store, chosen: Ch
     destination.check_folder()
     if destination.exists(RECORD):
         earlier = destination.read_json(RECORD)
-        if {key: earlier.get(key) for key in record} != record and not _is_unused(destination, earlier):
+        is_used = "summary" in earlier or destination.names("") != [RECORD] or destination.folders()
+        if is_used and {key: earlier.get(key) for key in record} != record:
             raise OutputError(
                 f"{destination.root!r} holds another export or one of other frames, as {RECORD} there says; choose "
                 "another folder, or delete it.",
@@ -42,11 +73,6 @@ def prepare(destination: Store, request: ExportRequest, store: Store, chosen: Ch
     destination.prepare()
     destination.write(RECORD, json.dumps(record, indent=1).encode())
     return record
-
-
-def _is_unused(destination: Store, earlier: Mapping[str, object]) -> bool:
-    """Return whether an export ended before it wrote anything but its mark."""
-    return "summary" not in earlier and destination.names("") == [RECORD] and not destination.folders()
 
 
 def finish(destination: Store, record: dict[str, object], summary: ExportSummary) -> ExportSummary:

@@ -1,6 +1,7 @@
 """An export from end to end: rows, splits, pictures, and a format that writes what they are."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -8,20 +9,18 @@ import pyarrow as pa
 
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.output_names import FRAMES
+from framekiln.export.annotation import ExportedImage
 from framekiln.export.chosen import read_chosen
 from framekiln.export.declared import Declared, read_declared
-from framekiln.export.destination import Progress, finish, prepare
+from framekiln.export.destination import ExportSummary, Progress, finish, prepare
 from framekiln.export.formats import FORMATS, find_format
 from framekiln.export.formats.base import Format
-from framekiln.export.image import ExportedImage
 from framekiln.export.images import Pictures
 from framekiln.export.originals import open_pictures
 from framekiln.export.pictures import CROP
 from framekiln.export.request import BIOMETRIC, CLIPS, KINDS, ExportRequest
 from framekiln.export.rows import BATCH, NEEDED, Rows
 from framekiln.export.splits import Splits, make_splits
-from framekiln.export.summary import ExportSummary
-from framekiln.export.tally import Tally
 from framekiln.output.object_store import Store
 
 
@@ -137,3 +136,25 @@ def choose_kinds(kind: type[Format], declared: Declared, request: ExportRequest)
             code="FK-EXPORT-MISSING",
         )
     return found
+
+
+class Tally:
+    """Counts images by split, annotations by kind, and different tracks."""
+
+    def __init__(self, splits: Iterable[str]) -> None:
+        self.images = Counter(dict.fromkeys(splits, 0))
+        self.annotations = Counter[str]()
+        self.tracks = 0
+        self._media_id = ""
+        self._seen: set[tuple[str, int]] = set()  # tracks of this file, as those of all may be many
+
+    def add(self, images: Sequence[ExportedImage]) -> None:
+        """Count images. All images of a file come one after another."""
+        self.images.update(image.split for image in images)
+        for image in images:
+            if image.media_id != self._media_id:
+                self._media_id, self._seen = image.media_id, set()
+            self.annotations.update(item.kind for item in image.annotations)
+            found = {item.track for item in image.annotations if item.kind == "tracks" and item.track is not None}
+            self.tracks += len(found - self._seen)
+            self._seen |= found

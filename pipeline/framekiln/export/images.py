@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 
 from framekiln.contract.errors import MediaError
 from framekiln.contract.row_errors import Failure
+from framekiln.export.annotation import PHOTO, ExportedImage
 from framekiln.export.formats.base import Format
-from framekiln.export.image import PHOTO, ExportedImage
 from framekiln.export.pictures import CROP, Pictured, PictureReader
 from framekiln.media.files import local_path, printable_path
 from framekiln.media.images.stills import read_still

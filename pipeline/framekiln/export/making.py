@@ -1,13 +1,79 @@
 """One value of a column or table made an annotation."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from framekiln.contract.columns import KEYS
-from framekiln.export.annotation import ABSENT, HIDDEN, SEEN, Annotation, Box
+from framekiln.export.annotation import ABSENT, HIDDEN, SEEN, Annotation, Box, Category
 from framekiln.export.declared import Source, is_plain, is_vector
-from framekiln.export.items import Item
-from framekiln.export.keypoints import choose_keypoints
+
+Item = dict[str, Any]
+
+
+def wanted_members(source: Source, *, vectors: bool) -> list[str]:
+    """Return the members of a source that annotations are made of; embeddings only with `vectors`, pictures never."""
+    kept = {"box", "segmentation", source.landmarks}
+    return [
+        item.name
+        for item in source.members
+        if item.name in kept or is_plain(item.type) or (vectors and is_vector(item))
+    ]
+
+
+def read_lists(column: pa.ChunkedArray, names: Sequence[str]) -> list[list[Item | None] | None]:
+    """Return the items of each row, with some members of the structs; None for a row without a value."""
+    values = column.combine_chunks()
+    lengths = pc.list_value_length(values).to_pylist()
+    flat = pc.list_flatten(values)
+    members = [flat.field(name) for name in names]
+    items = pa.StructArray.from_arrays(members, names=list(names), mask=pc.is_null(flat)).to_pylist()
+    found: list[list[Item | None] | None] = []
+    start = 0
+    for length in lengths:
+        found.append(None if length is None else items[start : start + length])
+        start += length or 0
+    return found
+
+
+COCO_17 = (
+    "nose",
+    *(
+        f"{side}_{part}"
+        for part in ("eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle")
+        for side in ("left", "right")
+    ),
+)
+"""Names and order of COCO's person_keypoints_*.json."""
+_BONES = (
+    *((15, 13), (13, 11), (16, 14), (14, 12), (11, 12), (5, 11), (6, 12), (5, 6), (5, 7), (6, 8)),
+    *((7, 9), (8, 10), (1, 2), (0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 6)),
+)  # of the same file, from 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keypoints:
+    """The landmarks of a source that are exported, and their names there."""
+
+    positions: tuple[int, ...]  # of the exported landmarks among those of the source
+    names: tuple[str, ...] = ()
+    skeleton: tuple[tuple[int, int], ...] = ()
+
+    def category(self, name: str) -> Category:
+        """Return a category with these keypoints."""
+        return Category(name=name, keypoints=self.names, skeleton=self.skeleton)
+
+
+def choose_keypoints(source: Source, wanted: str) -> Keypoints:
+    """Return the keypoints of a source: `all`, or with `coco17` COCO's 17 where it has these among others."""
+    places = {name: place for place, name in enumerate(source.keypoints)}
+    if wanted == "coco17" and places.keys() >= set(COCO_17):
+        return Keypoints(positions=tuple(places[name] for name in COCO_17), names=COCO_17, skeleton=_BONES)
+    return Keypoints(positions=tuple(places.values()), names=source.keypoints, skeleton=source.skeleton)
+
 
 _VISIBLE = 0.5
 """Least visibility of a landmark that counts as seen: the threshold of MediaPipe's own drawing_utils."""

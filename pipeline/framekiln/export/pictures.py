@@ -16,8 +16,7 @@ from itertools import groupby
 from framekiln.contract.columns import Image, pixel_column
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.contract.row_errors import Failure
-from framekiln.export.annotation import Annotation
-from framekiln.export.image import ExportedImage
+from framekiln.export.annotation import Annotation, ExportedImage
 from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile
 from framekiln.media.images.stills import Still, encode, read_still, shrink

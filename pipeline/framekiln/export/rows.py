@@ -3,22 +3,107 @@
 The order is that of the files of `frames/`, sorted by their first row, so frames of a film come one after another.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from framekiln.contract.columns import KEYS, PLACES
 from framekiln.contract.output_names import FRAMES
+from framekiln.export.annotation import Annotation, ExportedImage
 from framekiln.export.declared import Declared
-from framekiln.export.image import ExportedImage
-from framekiln.export.reading import Reader
+from framekiln.export.making import Item, Maker, read_lists, wanted_members
 from framekiln.output.object_store import Store
 
 BATCH = 256
 """Rows read at once: their masks and embeddings are some 10 MB."""
 NEEDED = (*KEYS, *PLACES.names, "media_type", "time_s", "height", "width")
+Key = tuple[str, int]  # media_id, frame_index
+Size = tuple[int, int]  # width, height
+_KIND_OF = {"track": "tracks", "identity": "identities"}
+
+
+class Reader:
+    """Reads the annotations of rows, of the kinds that are exported, in px of the shown frame."""
+
+    def __init__(self, store: Store, declared: Declared, kinds: frozenset[str], keypoints: str) -> None:
+        wanted = {source.name: source for source in declared.columns if source.kind in kinds}
+        self._main = [source for source in wanted.values() if source.of not in wanted]
+        names = {source.name for source in self._main}
+        self._beside = {source.of: source for source in declared.columns if source.of in names}
+        self._tables = [source for source in declared.tables if source.kind in kinds]
+        self._links = [link for link in declared.links if _KIND_OF[link.role] in kinds and link.of in names]
+        self._vectors = "embeddings" in kinds
+        self._makers = {source.name: Maker(source, keypoints) for source in (*self._main, *self._tables)}
+        tables = {source.name for source in self._tables} | {link.table for link in self._links}
+        self._data = {name: store.dataset(name, pa.schema([])) for name in sorted(tables)}
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of `frames/` to be read."""
+        return [source.name for source in (*self._main, *self._beside.values())]
+
+    def read(self, rows: pa.Table) -> Iterator[list[Annotation] | str]:
+        """Yield the annotations of each row, or the name of a column that is null there."""
+        keys: list[Key] = list(zip(*(rows[key].to_pylist() for key in KEYS), strict=True))
+        sizes = zip(rows["width"].to_pylist(), rows["height"].to_pylist(), strict=True)
+        sources = [*self._main, *self._beside.values()]
+        items = {
+            source.name: read_lists(rows[source.name], wanted_members(source, vectors=self._vectors))
+            for source in sources
+        }
+        tables = {name: self._read_table(name, keys) for name in self._data}
+        for place, (key, size) in enumerate(zip(keys, sizes, strict=True)):
+            own = {name: values[place] for name, values in items.items()}
+            unknown = next((source.name for source in self._main if own[source.name] is None), None)
+            if unknown is not None:
+                yield unknown
+                continue
+            things = {name: found.get(key, []) for name, found in tables.items()}
+            yield [*self._read_columns(own, things, size), *self._read_tables(things, size)]
+
+    def _read_columns(
+        self, own: dict[str, list[Item | None] | None], things: dict[str, list[Item]], size: Size
+    ) -> Iterator[Annotation]:
+        """Yield the annotations in columns of one row; `things` are the rows of tables about it."""
+        for source in self._main:
+            ids: dict[int, Item] = defaultdict(dict)
+            for link in (link for link in self._links if link.of == source.name):
+                for row in things[link.table]:
+                    if row[link.index] is not None:
+                        value = row[link.value]
+                        ids[row[link.index]][link.role] = (link.table, value) if link.role == "track" else value
+            others = (own[self._beside[source.name].name] if source.name in self._beside else None) or []
+            for number, item in enumerate(own[source.name] or []):
+                beside = (others[number] if number < len(others) else None) or {}
+                if item is not None:
+                    yield from self._makers[source.name].make(item, size, beside=beside, ids=ids[number])
+
+    def _read_tables(self, things: dict[str, list[Item]], size: Size) -> Iterator[Annotation]:
+        """Yield the annotations that are rows of tables, but those that are items of an exported column too."""
+        for source in self._tables:
+            indices = [link.index for link in self._links if link.table == source.name]
+            for row in things[source.name]:
+                if all(row[index] is None for index in indices):
+                    ids = {"track": (source.name, row[source.track])} if source.track else {}
+                    yield from self._makers[source.name].make(row, size, beside={}, ids=ids)
+
+    def _read_table(self, name: str, keys: Sequence[Key]) -> dict[Key, list[Item]]:
+        """Return the rows of a table about some frames."""
+        media = sorted({key[0] for key in keys})
+        near = (ds.field("media_id") >= media[0]) & (ds.field("media_id") <= media[-1])
+        if len(media) == 1:  # a film: its frames rise
+            near &= (ds.field("frame_index") >= keys[0][1]) & (ds.field("frame_index") <= keys[-1][1])
+        found: dict[Key, list[Item]] = {key: [] for key in keys}
+        rows: list[dict[str, Any]] = self._data[name].to_table(filter=near).to_pylist()
+        for row in rows:
+            key = row["media_id"], row["frame_index"]
+            if key in found:
+                found[key].append(row)
+        return found
 
 
 @dataclass(kw_only=True)

@@ -35,19 +35,20 @@ from framekiln.profiling.records import Death, Event
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.step_work import Recorder
 from framekiln.runtime.check.mending import Mending
-from framekiln.runtime.run.change_report import Changes, Outlook, find_changes, outlooks, refuse_changed, remember
-from framekiln.runtime.run.other_conditions import with_others
+from framekiln.runtime.run.change_report import (
+    Changes,
+    Outlook,
+    find_changes,
+    outlooks,
+    refuse_changed,
+    remember,
+    with_others,
+)
 from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.run.request import RunFiles, RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
 from framekiln.runtime.run.retry import FailureFilter, mark_for_retry
-from framekiln.runtime.second_pass.second_pass import (
-    Assembly,
-    SecondPass,
-    refuse_foreign,
-    sweep,
-    unit_rows,
-)
+from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, refuse_foreign, sweep, unit_rows
 from framekiln.runtime.second_pass.table_steps import Tables
 
 Provide = Callable[[Sequence[Step], Plan], bool]  # see `row_sets.RowSettling.settle`
@@ -287,8 +288,7 @@ class Job:
 
     def _find_leaving(self, plan: Plan) -> list[str]:
         """Return the steps whose columns are in `frames/` now, and will not be at the end of this run."""
-        before = read_earlier(self.store) or {}
-        kept = {step.name for step in plan.first}
+        before, kept = read_earlier(self.store) or {}, {step.name for step in plan.first}
         return [name for wave in before.get("waves", ()) for name in wave if name not in kept]
 
     @property

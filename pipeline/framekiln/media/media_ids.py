@@ -74,7 +74,7 @@ def _shorten(part: str, max_bytes: int) -> str:
 
 def escape(text: str) -> str:
     """Return the text with unprintable characters and "%" as "%XX" for each byte."""
-    return _UNPRINTABLE.sub(_escape_match, text)
+    return _UNPRINTABLE.sub(lambda found: "".join(f"%{byte:02X}" for byte in os.fsencode(found.group())), text)
 
 
 def relative_to_common(paths: Sequence[str]) -> list[str]:
@@ -104,7 +104,3 @@ def _split(path: str) -> tuple[str, str]:
         server = parts.netloc.rpartition("@")[2]
         return parts.scheme, f"/{server}{parts.path}" + (f"?{parts.query}" if parts.query else "")
     return parts.scheme, bucket + unquote(parts.path, errors="surrogateescape")
-
-
-def _escape_match(match: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in os.fsencode(match.group()))

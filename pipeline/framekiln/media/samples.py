@@ -6,7 +6,7 @@ python -m framekiln.media.samples FOLDER
 import shutil
 import sys
 from fractions import Fraction
-from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 import cv2
@@ -23,13 +23,20 @@ Image = NDArray[np.uint8]
 
 def photos() -> dict[str, Path]:
     """Return the paths of the photos inside installed packages."""
-    sklearn = Path(str(files("sklearn.datasets").joinpath("images")))
-    matplotlib = Path(str(files("matplotlib").joinpath("mpl-data/sample_data")))
+    sklearn = _find_package("sklearn") / "datasets/images"
+    matplotlib = _find_package("matplotlib") / "mpl-data/sample_data"
     return {
         "china.jpg": sklearn / "china.jpg",
         "flower.jpg": sklearn / "flower.jpg",
         "grace_hopper.jpg": matplotlib / "grace_hopper.jpg",
     }
+
+
+def _find_package(name: str) -> Path:
+    """Return the folder of a package, without the second that importing it takes."""
+    spec = find_spec(name)
+    assert spec is not None and spec.origin is not None, name
+    return Path(spec.origin).parent
 
 
 def pan(photo: Image, frames: int) -> list[Image]:

@@ -7,8 +7,6 @@ taken over may only be asleep: it is fenced first, and can publish nothing when 
 ends without error removes its lease. Any other leaves it, so that the next run gathers its records.
 """
 
-from __future__ import annotations
-
 import signal
 import socket
 import threading
@@ -81,7 +79,7 @@ class Lease:
         """Runs that failed, with records that nobody has gathered."""
         return frozenset(self._record.over)
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> "Lease":
         _RUNS_HERE.add(self.run)
         self._store.begin()
         self._update()

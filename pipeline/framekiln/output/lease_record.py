@@ -1,7 +1,5 @@
 """The stored form of a lease: `run.lease-RUN.json` in the output, one object for each run."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -39,7 +37,7 @@ class LeaseRecord:
     beat: int = 0  # heartbeats so far
     over: tuple[str, ...] = ()  # runs that it took the output over from
 
-    def conflicts(self, other: LeaseRecord) -> bool:
+    def conflicts(self, other: "LeaseRecord") -> bool:
         """Return whether both runs must not write at once: true except for different shards of the same number."""
         mine, theirs = self.shard, other.shard
         return mine is None or theirs is None or mine[1] != theirs[1] or mine[0] == theirs[0]

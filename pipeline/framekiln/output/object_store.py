@@ -3,8 +3,6 @@
 Resuming a run depends on this alone. `framekiln.output.publisher` says how it is done.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import uuid
@@ -28,7 +26,7 @@ from framekiln.output.store_errors import damaged, error_text, list_errors, read
 _SMALL = 1 << 16  # bytes of an object that is one request; Arrow asks for so many to read a table's footer
 
 
-def _reopen(kind: type[Store], root: str, run: str, rules: Network) -> Store:
+def _reopen(kind: "type[Store]", root: str, run: str, rules: Network) -> "Store":
     """Open a store in a worker, and make the run's rules those of the worker: all of its work comes with a store."""
     rules.use()
     return kind(root, run)
@@ -68,11 +66,11 @@ class Store:
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (type(self), self.root, self.run, network())
 
-    def of_run(self, run: str) -> Store:
+    def of_run(self, run: str) -> "Store":
         """Return the same store for the processes of a run, after its `begin`."""
         return type(self)(self.root, run)
 
-    def check_folder(self) -> Store:
+    def check_folder(self) -> "Store":
         """Return the store itself after checking that its root is a folder or absent.
 
         Raises OutputError: the root is a file, or the system refuses its path.
@@ -105,7 +103,7 @@ class Store:
                 code="FK-OUTPUT-NOT-WRITABLE",
             ) from error
 
-    def begin(self) -> Store:
+    def begin(self) -> "Store":
         """Let the run's processes publish objects, until `fence`, and return the store itself."""
         with write_errors(self.root, TEMPORARY):
             self._publisher.begin()

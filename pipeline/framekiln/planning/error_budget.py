@@ -1,7 +1,5 @@
 """The number of rows that may fail before a run stops. Most mistakes show in the first thousand rows of a million."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -22,7 +20,7 @@ class Budget:
     share: bool = False
 
     @classmethod
-    def read(cls, text: str) -> Budget:
+    def read(cls, text: str) -> "Budget":
         """Parse a budget such as `100` or `1%`. Raises ConfigError if the text has neither form."""
         match = _FORM.fullmatch(text.strip())
         value = float(match["number"]) if match else -1.0

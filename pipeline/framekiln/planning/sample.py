@@ -4,8 +4,6 @@ A calibration's trials, a bench's cells, clips and videos, and the steps of a ru
 samples. So searches, fits, targets, gates and histories read one thing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -42,7 +40,7 @@ class Statistics:
     values: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, seconds: Sequence[float], *, keep: bool = True) -> Statistics:
+    def of(cls, seconds: Sequence[float], *, keep: bool = True) -> "Statistics":
         """Return the statistics of at least one time in seconds, with all of them in ms if `keep`."""
         ms = 1000 * np.asarray(seconds, np.float64)
         count = len(ms)

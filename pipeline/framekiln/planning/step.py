@@ -3,8 +3,6 @@
 A step holds all that a worker needs to run the stage, and all that storage needs to name the results.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -101,7 +99,7 @@ class Step:
         """Return the folder of a column's encoded files, under `images/`: the same whichever rows are computed."""
         return f"{column}-{self.values or self.fingerprint}"
 
-    def placed(self, **changes: Any) -> Step:
+    def placed(self, **changes: Any) -> "Step":
         """Return the step with changes of its placement."""
         return replace(self, placement=replace(self.placement, **changes))
 

@@ -103,7 +103,8 @@ def test_greys_and_inks_have_profiles_of_their_own(tmp_path: Path) -> None:
     assert np.abs(row["frame"][16, [16, 48]].astype(int) - [(0, 149, 219), (255, 255, 255)]).max() <= 6
 
 
-@pytest.mark.parametrize("transfer", [pytest.param(16, marks=pytest.mark.heavy), 18])
+@pytest.mark.heavy  # preparing libswscale for each kind takes seconds; `test_colours` maps films
+@pytest.mark.parametrize("transfer", [16, 18])
 def test_hdr_of_a_photo_is_mapped_as_that_of_a_film(tmp_path: Path, transfer: int) -> None:
     signal = np.array([[1, 1, 1], [0.58, 0.58, 0.58], [0.4, 0.4, 0.4], [0.5, 0.42, 0.42]])
     rows, _ = decoded(ten_bits(tmp_path / "film.mkv", signal, transfer=transfer, primaries=9))

@@ -1,7 +1,5 @@
 """`framekiln bench`: what a model costs, by layer, precision and batch."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -73,7 +71,9 @@ def bench(
         _measure_or_compare(console, model, options, files, kept)
 
 
-def _measure_or_compare(console: Console, model: str, cells: CellOptions, files: FileOptions, kept: BenchFiles) -> None:
+def _measure_or_compare(
+    console: Console, model: str, cells: CellOptions, files: FileOptions, kept: "BenchFiles"
+) -> None:
     from framekiln.api.bench import earlier_figures
     from framekiln.cli.bench.measure import finish, measure
     from framekiln.lab.output.results import read_report

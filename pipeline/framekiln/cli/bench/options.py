@@ -1,20 +1,14 @@
 """The options of `framekiln bench` by what is measured, and which do not go together: none is left out in silence."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from framekiln.api.bench_options import CellOptions, FileOptions
 from framekiln.api.options import defaults
 from framekiln.cli.options import clip_option, profiler_option, video_option
 from framekiln.contract.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
-
 
 _MACHINE = ("device", "weights_dir")
 _CELL = ("size", "frames", "precisions", "compile", "backends", "channels_last", *_MACHINE)

@@ -1,7 +1,5 @@
 """`framekiln calibrate`: the memory and the speed of each step with a model, alone on this GPU."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -93,7 +91,9 @@ def _measure(request: RunRequest, rows: int, most_batch: int, save: Path, consol
     return path
 
 
-def _show(console: Console, folder: Path, result: StepMeasurement, so_far: calibration_file.Calibration | None) -> None:
+def _show(
+    console: Console, folder: Path, result: "StepMeasurement", so_far: calibration_file.Calibration | None
+) -> None:
     if so_far is not None:  # stored step by step, since the next step may take an hour
         calibration_file.write_calibration(so_far, folder)
     if result.figures is not None:

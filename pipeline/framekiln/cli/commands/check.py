@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated
 
 import pyarrow as pa
 import typer
 from rich.console import Console
 
+from framekiln.cli.options import Out
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import FRAMES, RUN_RECORD
 from framekiln.contract.row_errors import DECODE
@@ -19,8 +19,6 @@ from framekiln.runtime.check.check import DamagedFile, check_output
 from framekiln.runtime.check.mending import expected_parts
 from framekiln.runtime.run.progress import unfinished
 from framekiln.runtime.run.record import read_run_record
-
-Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output.")]
 
 _FOUND = 1  # exit code
 

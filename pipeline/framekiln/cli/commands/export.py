@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 from rich import progress as bars
 from rich.console import Console
 from typer import Argument, Option
 
+from framekiln.api.output_options import ExportOptions
 from framekiln.cli.console import interruptible
-from framekiln.cli.options import Json, all_of
+from framekiln.cli.options import Json, Out
 from framekiln.reporting.terminal.console import print_line
 
-Out = Annotated[str, Argument(help="Folder or URL of a run's output.")]
 Destination = Annotated[str, Argument(help="An empty folder or URL, or one in which the same export was stopped.")]
 To = Annotated[
     str,
@@ -21,80 +21,17 @@ To = Annotated[
         help="coco, yolo, cvat, labelstudio, mot, folder, webdataset, hf (Hugging Face), lance or clips.",
     ),
 ]
-Selection = Annotated[str | None, Option(metavar="NAME", help="A saved selection. [dim]Default: all frames.[/dim]")]
-Where = Annotated[list[str] | None, Option(help="A condition in SQL, as for select; of several all must hold.")]
-Include = Annotated[
-    str | None,
-    Option(
-        metavar="KIND,KIND",
-        help="boxes, masks, poses, faces, tracks, categories; identities and embeddings leave only when named. "
-        "[dim]Default: what the format takes.[/dim]",
-    ),
-]
-Images = Annotated[
-    str | None,
-    Option(
-        help="link, copy, resize:1024 (the short side), crop:faces or none. "
-        "[dim]Default: link on a disk, copy into buckets and into files that hold pictures.[/dim]"
-    ),
-]
-Split = Annotated[str | None, Option(metavar="N/N/N", help="Percentages for train, val and test, as 80/10/10.")]
-By = Annotated[str, Option(help="file, person, shot or duplicate: none of these is in two splits.")]
-Keypoints = Annotated[str, Option(help="coco17, or all that were found.")]
-Folders = Annotated[
-    str | None, Option(metavar="COLUMN", help="What names the folders of folder. [dim]Default: category.[/dim]")
-]
-ShardRows = Annotated[int, Option(metavar="NUMBER", help="Frames in each file of webdataset and hf.")]
-Clips = Annotated[
-    str | None,
-    Option(
-        metavar="shots|frames", help="Shots with a chosen frame, or runs of chosen frames. [dim]Default: shots.[/dim]"
-    ),
-]
-Cut = Annotated[
-    str | None,
-    Option(metavar="copy|exact", help="Clips from a key frame on, or encoded again. [dim]Default: copy.[/dim]"),
-]
-MinSeconds = Annotated[float | None, Option(metavar="SECONDS", help="Shorter clips are left out.")]
-MaxSeconds = Annotated[float | None, Option(metavar="SECONDS", help="Longer clips are divided.")]
-Column = Annotated[
-    list[str] | None, Option(metavar="COLUMN", help="A further column of the clips' table; may be repeated.")
-]
 
 _MANY = 1000
 """Frames of an export that takes long enough for lines about its progress."""
 
 
-def export(
-    output: Out,
-    destination: Destination,
-    to: To,
-    selection: Selection = None,
-    where: Where = None,
-    include: Include = None,
-    images: Images = None,
-    split: Split = None,
-    by: By = "file",
-    keypoints: Keypoints = "coco17",
-    folders: Folders = None,
-    shard_rows: ShardRows = 1000,
-    clips: Clips = None,
-    cut: Cut = None,
-    min_seconds: MinSeconds = None,
-    max_seconds: MaxSeconds = None,
-    column: Column = None,
-    as_json: Json = False,
-) -> None:
+def export(output: Out, destination: Destination, to: To, options: ExportOptions, as_json: Json = False) -> None:
     """Write frames and what was found on them in the format of another tool."""
     from dataclasses import asdict
 
     from framekiln.api.output import open_output
 
-    given = {"selection": selection, "where": all_of(where), "include": include, "images": images, "split": split}
-    more = {"by": by, "keypoints": keypoints, "folders": folders, "shard_rows": shard_rows, "of": clips, "cut": cut}
-    numbers = {"min_seconds": min_seconds, "max_seconds": max_seconds, "columns": column}
-    every: dict[str, Any] = {**given, **more, **numbers}
-    options: Any = {name: value for name, value in every.items() if value is not None}
     console = Console()
     stopped = "Stopped. The same command goes on."
     with interruptible(stopped), _show_progress(console, quiet=as_json) as progress:

@@ -1,7 +1,5 @@
 """`framekiln fetch`: download the weights that a run needs, list them, verify them, copy them for other machines."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -180,7 +178,7 @@ _LARGE = 50e6  # bytes; a download that may take minutes has a line for each qua
 
 
 @contextmanager
-def downloads(console: Console) -> Iterator[ProgressCallback]:
+def downloads(console: Console) -> "Iterator[ProgressCallback]":
     """Yield a callback that shows the progress of downloads."""
     columns = (bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn())
     disable = not console.is_terminal

@@ -1,7 +1,5 @@
 """`framekiln predict`: an estimate of a run on other GPUs."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,7 +62,7 @@ def predict(
         print_line(console, f"Calibrated on random weights: {', '.join(random)}.")
 
 
-def _print(console: Console, prediction: Prediction, source: SourceRun) -> None:
+def _print(console: Console, prediction: "Prediction", source: "SourceRun") -> None:
     say = partial(print_line, console)
     say(f"ESTIMATE from a run and a calibration on {prediction.source}; nothing below was measured.")
     say("It takes the slower of two ratios, and so may lie at its interval's lower end (docs/hardware/predicting.md).")
@@ -92,14 +90,14 @@ def _print(console: Console, prediction: Prediction, source: SourceRun) -> None:
         say(f"Not predicted: the second pass ({', '.join(prediction.later)}).")
 
 
-def _make_row(step: StepEstimate) -> list[str]:
+def _make_row(step: "StepEstimate") -> list[str]:
     need = f"{step.fit.need_gb + step.fit.context_gb:.2f}"
     if step.fit.batch is None or step.rate is None:
         return [step.step, "no", "-", need, "-", "-"]
     return [step.step, "yes", str(step.fit.batch), need, figure(step.rate.central), _write_range(step.rate)]
 
 
-def _describe_run(estimate: RunEstimate, source: SourceRun) -> str:
+def _describe_run(estimate: "RunEstimate", source: "SourceRun") -> str:
     memory, together = "", estimate.combined
     if together is not None:
         fit = "fit" if together.one_pass else "do not fit"
@@ -113,7 +111,7 @@ def _describe_run(estimate: RunEstimate, source: SourceRun) -> str:
     return f"{memory}Estimate of the run: {rate}, where {estimate.limit} sets the pace; measured here: {figure(here)}."
 
 
-def _write_range(rate: Interval) -> str:
+def _write_range(rate: "Interval") -> str:
     return f"{figure(rate.low)} to {figure(rate.high)}"
 
 

@@ -1,12 +1,15 @@
 """The seam of all formats: each gets the images in their order, batch by batch, and ends once."""
 
+import json
+import tempfile
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import IO, Any, ClassVar
 
 import pyarrow as pa
 
-from framekiln.export.image import ExportedImage, file_name
+from framekiln.export.annotation import ExportedImage, file_name
 from framekiln.export.pictures import PictureReader
 from framekiln.export.request import ExportRequest
 from framekiln.output.object_store import Store
@@ -46,7 +49,7 @@ class Format(ABC):
         return "/".join(filter(None, [self.folder_of(image), name]))
 
     def name_of(self, image: ExportedImage, suffix: str = "") -> str:
-        """Return the name of an image's file in its folder; see `framekiln.export.image.file_name`."""
+        """Return the name of an image's file in its folder; see `framekiln.export.annotation.file_name`."""
         return file_name(image, suffix)
 
     def choose(self, images: Sequence[ExportedImage]) -> list[ExportedImage]:
@@ -60,3 +63,31 @@ class Format(ABC):
     @abstractmethod
     def end(self) -> None:
         """Write what needs all images, and fill `notes`."""
+
+
+_AT_ONCE = 1 << 20  # bytes
+
+
+class Spool:
+    """Lists of texts by name, with a separator between them."""
+
+    def __init__(self, separator: str = ",\n") -> None:
+        self._separator = separator.encode()
+        self._files: dict[str, IO[bytes]] = defaultdict(tempfile.TemporaryFile)
+
+    def add(self, name: str, text: str) -> None:
+        """Append a text to a list."""
+        file = self._files[name]
+        file.write((self._separator if file.tell() else b"") + text.encode())
+
+    def add_json(self, name: str, record: Any) -> None:
+        """Append a record as JSON; times and the like become texts."""
+        self.add(name, json.dumps(record, default=str))
+
+    def copy(self, name: str, stream: pa.NativeFile) -> None:
+        """Write a list into a stream, and forget it."""
+        with self._files[name] as file:
+            file.seek(0)
+            while data := file.read(_AT_ONCE):
+                stream.write(data)
+        del self._files[name]

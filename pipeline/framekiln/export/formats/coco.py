@@ -2,19 +2,18 @@
 
 Boxes are x, y, width and height in px, masks compressed run lengths, keypoints x, y and visibility. Beside COCO's own
 names an annotation has `score`, `track_id` and `attributes`, an image `media_id`, `frame_index` and `category`.
+Embeddings, for which COCO has no place, are Parquet tables beside it that name the image and the annotation.
 """
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from framekiln.export.annotation import ABSENT, Annotation, Category, scale_mask
-from framekiln.export.categories import Categories
-from framekiln.export.formats.base import Format
-from framekiln.export.image import ExportedImage
+import pyarrow as pa
+
+from framekiln.export.annotation import ABSENT, Annotation, Categories, Category, ExportedImage, scale_mask
+from framekiln.export.formats.base import Format, Spool
 from framekiln.export.request import KINDS, ExportRequest
-from framekiln.export.spool import Spool
-from framekiln.export.vectors import Vectors
 from framekiln.output.object_store import Store
 
 
@@ -105,3 +104,40 @@ def describe_category(name: str, category: Category, number: int) -> dict[str, A
     if category.keypoints:
         record |= {"keypoints": list(category.keypoints), "skeleton": [[a + 1, b + 1] for a, b in category.skeleton]}
     return record
+
+
+SCHEMA = pa.schema(
+    [
+        ("image_id", pa.int64()),
+        ("annotation_id", pa.int64()),  # null for an embedding of the whole image
+        ("column", pa.string()),  # of `frames/` that it is from
+        ("embedding", pa.list_(pa.float32())),
+    ]
+)
+_ROWS = 10_000
+"""Rows of a file: 20 MB of 512 numbers each."""
+
+
+class Vectors:
+    """The files of embeddings/ in a destination, written as they fill."""
+
+    def __init__(self, destination: Store) -> None:
+        self._destination = destination
+        self._rows: list[dict[str, Any]] = []
+        self._files = 0
+
+    def add(self, image_id: int, annotation_id: int | None, column: str, embedding: Sequence[float] | None) -> None:
+        """Add an embedding, if there is one."""
+        if embedding is None:
+            return
+        row = {"image_id": image_id, "annotation_id": annotation_id, "column": column, "embedding": embedding}
+        self._rows.append(row)
+        if len(self._rows) == _ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is left."""
+        if self._rows:
+            table = pa.Table.from_pylist(self._rows, SCHEMA)
+            self._destination.write_table(f"embeddings/part-{self._files:05d}.parquet", table)
+            self._files, self._rows = self._files + 1, []

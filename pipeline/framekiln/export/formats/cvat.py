@@ -10,12 +10,19 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 import numpy as np
 
-from framekiln.export.annotation import ABSENT, HIDDEN, Annotation, Box, Mask, decode_mask
-from framekiln.export.categories import Categories
-from framekiln.export.formats.base import Format
-from framekiln.export.image import PHOTO, ExportedImage
+from framekiln.export.annotation import (
+    ABSENT,
+    HIDDEN,
+    PHOTO,
+    Annotation,
+    Box,
+    Categories,
+    ExportedImage,
+    Mask,
+    decode_mask,
+)
+from framekiln.export.formats.base import Format, Spool
 from framekiln.export.request import ExportRequest
-from framekiln.export.spool import Spool
 from framekiln.media.media_ids import as_folder
 from framekiln.output.object_store import Store
 

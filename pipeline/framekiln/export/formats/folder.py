@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from framekiln.contract.errors import check_known
+from framekiln.export.annotation import ExportedImage
 from framekiln.export.formats.base import Format
-from framekiln.export.image import ExportedImage
 from framekiln.export.request import WHOLE
 from framekiln.media.media_ids import as_folder, escape
 

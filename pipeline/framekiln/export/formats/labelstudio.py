@@ -9,12 +9,10 @@ from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
-from framekiln.export.annotation import ABSENT, Annotation, decode_mask
-from framekiln.export.formats.base import Format
-from framekiln.export.image import ExportedImage
+from framekiln.export.annotation import ABSENT, Annotation, ExportedImage, decode_mask
+from framekiln.export.formats.base import Format, Spool
 from framekiln.export.outlines import trace
 from framekiln.export.request import ExportRequest
-from framekiln.export.spool import Spool
 from framekiln.output.object_store import Store
 
 _POINT_WIDTH = 0.5  # percent of the width: how large a keypoint is drawn

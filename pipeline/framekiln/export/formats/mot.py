@@ -9,10 +9,8 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 
-from framekiln.export.annotation import Annotation
-from framekiln.export.categories import Categories
+from framekiln.export.annotation import PHOTO, Annotation, Categories, ExportedImage
 from framekiln.export.formats.base import Format
-from framekiln.export.image import PHOTO, ExportedImage
 from framekiln.export.request import ExportRequest
 from framekiln.media.media_ids import as_folder
 from framekiln.output.object_store import Store

@@ -12,10 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from framekiln.export.annotation import Annotation
-from framekiln.export.categories import Categories
+from framekiln.export.annotation import Annotation, Categories, ExportedImage
 from framekiln.export.formats.coco import describe, describe_category
-from framekiln.export.image import ExportedImage
 
 Record = dict[str, Any]
 

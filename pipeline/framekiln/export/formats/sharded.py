@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from framekiln.contract.row_errors import Failure
-from framekiln.export.categories import Categories
+from framekiln.export.annotation import Categories, ExportedImage
 from framekiln.export.formats.base import Format
 from framekiln.export.formats.record import describe_categories
-from framekiln.export.image import ExportedImage
 from framekiln.export.pictures import Pictured
 from framekiln.export.request import BIOMETRIC, KINDS
 

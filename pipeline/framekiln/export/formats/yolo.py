@@ -8,10 +8,8 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
-from framekiln.export.annotation import Annotation, decode_mask
-from framekiln.export.categories import Categories
+from framekiln.export.annotation import Annotation, Categories, ExportedImage, decode_mask, file_name
 from framekiln.export.formats.base import Format
-from framekiln.export.image import ExportedImage, file_name
 from framekiln.export.outlines import join, trace
 from framekiln.export.request import ExportRequest
 from framekiln.output.object_store import Store

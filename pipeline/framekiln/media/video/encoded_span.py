@@ -69,7 +69,8 @@ class EncodedSpan:
         if aspect := self._film.track.sample_aspect_ratio or source.sample_aspect_ratio:
             context.sample_aspect_ratio = aspect
         context.color_range, context.color_primaries = _choose_range(frame), frame.color_primaries
-        context.color_trc, context.colorspace = frame.color_trc, _choose_matrix(frame)
+        context.color_trc = frame.color_trc
+        context.colorspace = untagged_matrix(frame) if frame.format.is_rgb else frame.colorspace
         if data := _read_display_matrix(frame):
             track.set_display_matrix(np.frombuffer(data, np.int32).tolist())
         return track
@@ -142,10 +143,6 @@ def _choose_format(frame: Any) -> str:
 
 def _choose_range(frame: Any) -> int:
     return _LIMITED if frame.format.is_rgb else _FULL if frame.format.name.startswith("yuvj") else frame.color_range
-
-
-def _choose_matrix(frame: Any) -> int:
-    return untagged_matrix(frame) if frame.format.is_rgb else frame.colorspace
 
 
 def _read_display_matrix(frame: Any) -> Any:

@@ -5,8 +5,6 @@ limit is not final: another program may have filled the GPU when it was learned.
 to time, more rarely after each failure. They are kept beside the device's calibration.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -38,7 +36,7 @@ class BatchLimits:
     runs: int = 0  # processes that read the file
 
     @classmethod
-    def load(cls, step: Step, folder: Path | None) -> BatchLimits:
+    def load(cls, step: Step, folder: Path | None) -> "BatchLimits":
         """Return the limits that earlier runs learned for this step on this device; empty without any."""
         if folder is None:
             return cls()

@@ -4,8 +4,6 @@ A traceback holds every frame that the exception came through, and the frames ho
 A retry in smaller batches must not find them there.
 """
 
-from __future__ import annotations
-
 import traceback
 from dataclasses import dataclass, replace
 
@@ -32,7 +30,7 @@ class CapturedError:
     out_of_memory: bool = False
     broken_gpu: bool = False  # nothing in this process can use the GPU any more
 
-    def explained(self, step: Step) -> CapturedError:
+    def explained(self, step: Step) -> "CapturedError":
         """Return the error as the errors table shows it: out-of-memory becomes one sentence with its fix."""
         if not self.out_of_memory:
             return self

@@ -1,7 +1,5 @@
 """Calls of a stage made one by one in child processes, to find the calls that kill a process."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -68,7 +66,7 @@ class StageCalls:
     timeout_s: float
 
     @classmethod
-    def of(cls, step: Step, batches: Sequence[pa.Table], extra: Sequence[Any] = ()) -> StageCalls:
+    def of(cls, step: Step, batches: Sequence[pa.Table], extra: Sequence[Any] = ()) -> "StageCalls":
         """Return the calls of a step's stage, which may be set up in this process already."""
         timeout_s = step.placement.timeout_s if step.first_pass else 0.0
         step = step.placed(compile=False)  # for a few calls it would not pay

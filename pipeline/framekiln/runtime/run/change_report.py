@@ -1,13 +1,14 @@
 """A report of what a run will compute again, and why.
 
 A fingerprint shows that something changed, but not what. So the facts behind each fingerprint are stored in the output
-before anything is computed by them. The report compares a step's current facts with the stored ones.
+before anything is computed by them. The report compares a step's current facts with the stored ones. By them a wider
+condition finds the values that runs with other conditions left, and computes the new rows alone.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from framekiln.contract.errors import ConfigError, DamagedError
@@ -20,7 +21,7 @@ from framekiln.output.object_store import Store
 from framekiln.output.unit_table import is_unchanged, read_units
 from framekiln.planning.plan import Plan
 from framekiln.planning.stage_building import built_config
-from framekiln.planning.step import DecodeStep, Step
+from framekiln.planning.step import DecodeStep, Step, is_file_column
 from framekiln.runtime.run.request import RunUnits
 from framekiln.runtime.second_pass.second_pass import expected_rows, unit_of
 from framekiln.runtime.second_pass.table_steps import Tables
@@ -228,3 +229,29 @@ def _shorten(value: object) -> str:
 
 def _count(number: int, word: str, more: str = "") -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}{more}" if number else ""
+
+
+def with_others(plan: Plan, store: Store) -> Plan:
+    """Return a plan whose steps know the folders with the same values of other rows."""
+    there = set(store.folders(COLUMNS))
+    known = [name for path in store.names(FACTS) if (name := path.removesuffix(".json")) in there]
+    others = {step.name: _find(step, known, store) for step in plan.first if _may_reuse(step)}
+
+    def extend(steps: Sequence[Step]) -> tuple[Step, ...]:
+        return tuple(replace(step, others=others.get(step.name, ())) for step in steps)
+
+    waves = tuple(replace(wave, steps=extend(wave.steps)) for wave in plan.waves)
+    return replace(plan, first=extend(plan.first), waves=waves) if any(others.values()) else plan
+
+
+def _find(step: Step, known: Sequence[str], store: Store) -> tuple[str, ...]:
+    """Return folders of parts with the same values, of the same rows or clips, that of all rows first."""
+    names = [name for name in known if name.rpartition("-")[0] == step.name and name != step.folder]
+    alike = {name: (stored_facts(store, name) or {}).get("alike", name.rpartition("-")[2]) for name in names}
+    same = [name for name in names if alike[name] == step.alike]
+    return tuple(sorted(same, key=lambda name: name != f"{step.name}-{step.alike}"))
+
+
+def _may_reuse(step: Step) -> bool:
+    """Return whether values by another condition serve: files of clips lie in folders of their condition."""
+    return step.stage.scope is Scope.ROW or not any(map(is_file_column, step.stage.outputs))

@@ -1,7 +1,5 @@
 """Types of the values in `run.json`, as far as readers go into them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -93,7 +91,7 @@ class _Record(_Part):
     files_done: int = 0
     reason: str = ""
     written: Annotated[str, AfterValidator(_check_date)] = ""
-    unfinished: _Record | None = None  # a later run; see `runtime.run.progress`
+    unfinished: "_Record | None" = None  # a later run; see `runtime.run.progress`
     input: str = ""
     more_inputs: Names = []
     output: str = ""

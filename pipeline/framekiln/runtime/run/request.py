@@ -3,8 +3,6 @@
 `run.json` stores the request and gives it back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -83,7 +81,7 @@ class RunRequest:
         }
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any], output: str) -> RunRequest:
+    def from_record(cls, record: Mapping[str, Any], output: str) -> "RunRequest":
         """Return the request of the run that wrote a run.json, as far as it decides results.
 
         Relative paths are resolved against the folder that the run was started in. `output` is where the output lies
@@ -154,7 +152,7 @@ class RunFiles:
                 code="FK-PREVIEW-OUTPUT",
             )
 
-    def identified(self, store: Store, on_message: Callable[[str], None], *, keep: bool) -> RunFiles:
+    def identified(self, store: Store, on_message: Callable[[str], None], *, keep: bool) -> "RunFiles":
         """Add digests to the files if the request detects changes by content.
 
         With `keep` the digests are written into the output.
