@@ -10,9 +10,11 @@ from framekiln.device.call_scheduler import CallScheduler
 from framekiln.device.compiled import take_failures
 from framekiln.device.failures import is_broken_gpu, is_out_of_memory, message_of, release_memory
 from framekiln.device.flops import flops_by_module, flops_of, modules_of, traffic_of, weights_bytes
+from framekiln.device.kernels import CountedCall, count_call, made_weights
 from framekiln.device.lazy import torch
 from framekiln.device.model import (
     Batches,
+    counted_calls,
     device_name,
     disable_tf32,
     dtype_of,
@@ -30,11 +32,14 @@ __all__ = [
     "LONGEST",
     "Batches",
     "CallScheduler",
+    "CountedCall",
     "DeviceMemory",
     "Meter",
     "Phase",
     "Preparation",
     "clock_of",
+    "count_call",
+    "counted_calls",
     "device_name",
     "disable_tf32",
     "dtype_of",
@@ -45,6 +50,7 @@ __all__ = [
     "is_out_of_memory",
     "keep_while_used",
     "limit_memory",
+    "made_weights",
     "memory_gb",
     "message_of",
     "middle",

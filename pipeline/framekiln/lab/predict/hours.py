@@ -1,6 +1,6 @@
 """The hours of a plan from the seconds of its steps: those of each step on its processes, and of all beside each other.
 
-`predict.pace` says how steps share a GPU and processes. Here it gets the processes of the plan, not those of the run
+`pace` says how steps share a GPU and processes. Here it gets the processes of the plan, not those of the run
 that was measured.
 """
 
@@ -14,7 +14,7 @@ from framekiln.contract.stage import Scope
 from framekiln.device.cores import usable_cores
 from framekiln.engine.local.engine import count_processes
 from framekiln.lab.predict.measured import DRAWS, Draws
-from framekiln.lab.predict.predict import pace
+from framekiln.lab.predict.pace import pace
 from framekiln.lab.predict.source_run import SourceStep
 from framekiln.planning.plan import Plan
 from framekiln.planning.processes.waves import Wave
