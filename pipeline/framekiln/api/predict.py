@@ -9,10 +9,11 @@ import numpy as np
 from framekiln.contract.errors import check_known
 from framekiln.contract.row_errors import DECODE
 from framekiln.device.cores import usable_cores
-from framekiln.lab.predict.choose import Chooser, GpuChoice, Prices, measured_steps
+from framekiln.lab.predict.choose import Chooser, GpuChoice, Prices
 from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
 from framekiln.lab.predict.measured import DRAWS, estimate_rows, read_measured
 from framekiln.lab.predict.pace import Interval
+from framekiln.lab.predict.reached import measured_steps
 from framekiln.lab.predict.source_run import SourceRun, read_source
 from framekiln.lab.predict.work import WorkCounter
 from framekiln.media.discovery.listing import list_inputs

@@ -6,10 +6,10 @@ from a run on any machine. The GPU's part is counted (`work`), and corrected by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from framekiln.contract.errors import ConfigError, ResourceError
+from framekiln.contract.errors import ResourceError
 from framekiln.contract.row_errors import DECODE
 from framekiln.lab.predict.gpu_specs import GpuSpecs
 from framekiln.lab.predict.hours import place_steps
@@ -17,7 +17,7 @@ from framekiln.lab.predict.pace import GPU, Interval, pace
 from framekiln.lab.predict.reached import MeasuredStep, guess
 from framekiln.lab.predict.source_run import SourceRun, SourceStep
 from framekiln.lab.predict.work import Bound, StepWork, WorkCounter
-from framekiln.planning.gpu.calibration_file import Calibration, settings_of
+from framekiln.planning.gpu.calibration_file import settings_of
 from framekiln.planning.manifest import PipelineFile, ProfileFile, profile_names, read_profile
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions
@@ -184,30 +184,6 @@ def profile_for(gpu: GpuSpecs) -> tuple[str, ProfileFile]:
         )
     best = max(fitting, key=lambda name: fitting[name])
     return best, profiles[best]
-
-
-def measured_steps(
-    source: SourceRun, calibration: Calibration | None, here: Callable[[str], GpuSpecs]
-) -> dict[str, tuple[str, MeasuredStep]]:
-    """Return the steps that a GPU has measured: those of a run on one, and those of a calibration, which go first.
-
-    Raises ConfigError: the run reserved several GPUs.
-    """
-    if (gpus := sum(step.gpus for step in source.gpu_steps)) > 1.01:  # shares are rounded
-        raise ConfigError(
-            f"The run reserved {gpus:g} GPUs, and predictions are of runs on one; give the output of such a run.",
-            code="FK-PREDICT-SEVERAL-GPUS",
-        )
-    found = {}
-    for step in source.gpu_steps if source.devices else ():
-        times = {step.sample.batch: step.sample.model_s}
-        if step.sample.model_s > 0:
-            found[step.name] = step.settings, MeasuredStep(gpu=here(source.devices[0]), seconds=times)
-    for name, figures in calibration.steps.items() if calibration is not None else ():
-        times = {trial.batch: trial.model_s for trial in figures.trials if trial.model_s > 0}
-        if times and calibration is not None:
-            found[name] = figures.settings, MeasuredStep(gpu=here(calibration.device), seconds=times)
-    return found
 
 
 def _place(ran: SourceStep, step: Step) -> SourceStep:

@@ -6,18 +6,21 @@ to the unchanged time where a model reached less than any of the ceilings: then 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import yaml
 
+from framekiln.contract.errors import ConfigError
 from framekiln.contract.limits import Positive
 from framekiln.contract.shipped_files import shipped
 from framekiln.lab.predict.gpu_specs import GpuSpecs
 from framekiln.lab.predict.pace import Interval
+from framekiln.lab.predict.source_run import SourceRun
 from framekiln.lab.predict.work import StepWork
+from framekiln.planning.gpu.calibration_file import Calibration
 from framekiln.planning.settings import Strict
 
 _END = 0.95  # quantile; the interval holds nine of ten
@@ -83,3 +86,27 @@ class MeasuredStep:
         return Interval(
             central=max(bound, there), low=max(bound, min(ends) / (1 + error)), high=max(bound, max(ends) * (1 + error))
         )
+
+
+def measured_steps(
+    source: SourceRun, calibration: Calibration | None, here: Callable[[str], GpuSpecs]
+) -> dict[str, tuple[str, MeasuredStep]]:
+    """Return the steps that a GPU has measured: those of a run on one, and those of a calibration, which go first.
+
+    Raises ConfigError: the run reserved several GPUs.
+    """
+    if (gpus := sum(step.gpus for step in source.gpu_steps)) > 1.01:  # shares are rounded
+        raise ConfigError(
+            f"The run reserved {gpus:g} GPUs, and predictions are of runs on one; give the output of such a run.",
+            code="FK-PREDICT-SEVERAL-GPUS",
+        )
+    found = {}
+    for step in source.gpu_steps if source.devices else ():
+        times = {step.sample.batch: step.sample.model_s}
+        if step.sample.model_s > 0:
+            found[step.name] = step.settings, MeasuredStep(gpu=here(source.devices[0]), seconds=times)
+    for name, figures in calibration.steps.items() if calibration is not None else ():
+        times = {trial.batch: trial.model_s for trial in figures.trials if trial.model_s > 0}
+        if times and calibration is not None:
+            found[name] = figures.settings, MeasuredStep(gpu=here(calibration.device), seconds=times)
+    return found
