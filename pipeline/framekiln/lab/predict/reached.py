@@ -2,7 +2,8 @@
 
 A share that was measured on one GPU holds for another as far as both are limited by the same thing. Which of the two,
 arithmetic or memory, no measurement of the whole tells. So the interval reaches to what either ratio alone gives, and
-to the unchanged time where a model reached less than any of the ceilings: then something else was its limit.
+to the unchanged time where a model reached less than nine of ten do: then something else was its limit. And a share is
+no surer on another GPU than it is among models, so both ends are wider by that spread.
 """
 
 import math
@@ -79,12 +80,14 @@ class MeasuredStep:
         here, there = work.roofline_s(self.gpu, batch) / share, work.roofline_s(gpu, batch) / share
         if gpu == self.gpu:
             return Interval(central=there, low=there / (1 + error), high=there * (1 + error))
+        usual = usual_share()
+        wider = max(1 + error, usual.high / usual.central)
         ratios = [self.gpu.tflops(precision) / gpu.tflops(precision) for precision in work.precisions]
-        ratios += [self.gpu.bandwidth_gb_s / gpu.bandwidth_gb_s, *([1.0] if share < usual_share().low else [])]
+        ratios += [self.gpu.bandwidth_gb_s / gpu.bandwidth_gb_s, *([1.0] if share < usual.low else [])]
         ends = [there, *(here * ratio for ratio in ratios)]
         bound = work.bound(gpu, batch).seconds
         return Interval(
-            central=max(bound, there), low=max(bound, min(ends) / (1 + error)), high=max(bound, max(ends) * (1 + error))
+            central=max(bound, there), low=max(bound, min(ends) / wider), high=max(bound, max(ends) * wider)
         )
 
 
