@@ -9,9 +9,7 @@ import numpy as np
 
 from framekiln.contract.output_names import PROFILE
 from framekiln.lab.calibrate.bench import memory_line
-from framekiln.lab.predict.gpu_specs import gpu_by_name, read_gpus
-from framekiln.lab.predict.predict import predict
-from framekiln.lab.predict.source_run import read_source
+from framekiln.lab.predict.gpu_specs import read_gpus
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, settings_of
 from framekiln.planning.plan_options import PlanOptions
@@ -24,8 +22,11 @@ CALL, ROW, PIXEL = 0.004, 0.002, 0.001  # seconds of a call's model: CALL + n (R
 UPLOAD, HOST = 0.0005, 0.001  # seconds a row
 BATCH, MEGAPIXELS = 8, 1.0
 GPUS = read_gpus()
-USES = {"big": {"use": "tests.toys:Big"}, "twin": {"use": "tests.toys:Reads", "with": {"column": "width"}}}
-FACTS = {"use": "tests.toys:Big", "version": 1, "settings": {"column": "frame"}}
+USES = {name: {"use": "tests.toys:Products", "with": {"column": name}} for name in ("big", "twin")}
+
+
+def facts(name="big"):
+    return {"use": "tests.toys:Products", "version": 1, "settings": {"column": name}}
 
 
 def model_s(batch, megapixels):
@@ -52,10 +53,10 @@ def figures(noise=0.0, batches=(1, 2, 4, 8, 16, 32), sizes=(0.5, 2.0), flops=1e1
                     reserved_gb=peak,
                 )
             )
-    facts = {"use": FACTS["use"], "settings": settings_of(FACTS), "precision": "auto", "compile": False}
-    facts |= {"set_up_s": 1.0, "weights_gb": base, "largest_batch": max(batches), "fastest_batch": max(batches)}
-    facts |= {"flops_per_row": flops, "weights_bytes": 10**9, "memory": memory_line(trials)}
-    return StepFigures(trials=trials, **(facts | more))
+    told = {"use": facts()["use"], "settings": settings_of(facts()), "precision": "auto", "compile": False}
+    told |= {"set_up_s": 1.0, "weights_gb": base, "largest_batch": max(batches), "fastest_batch": max(batches)}
+    told |= {"flops_per_row": flops, "weights_bytes": 10**9, "memory": memory_line(trials)}
+    return StepFigures(trials=trials, **(told | more))
 
 
 def calibration(steps, device=DEVICE, kind="cuda"):
@@ -88,9 +89,11 @@ def output(
             records.append((f"a:{each}", Record(kind=PACKET, step=each, **times, **place)))
         for worker, record in records:
             store.append(f"{PROFILE}/calls-{RUN}-{worker.replace(':', '-')}.jsonl", record.line(RUN, worker))
+    on_gpu = {"device": "cuda", "batch": batch, "vram_gb": 2.0, "gpus": gpus, "workers": 1}
+    profile = {"vram_gb": 7.0, "precision": "auto", "steps": dict.fromkeys(steps, on_gpu if device == "cuda" else {})}
     place = {"device": device, "batch": batch, "precision": "auto", "compile": False, "group": "", "gpus": gpus}
     record = {"run": RUN, "gpu_names": [DEVICE] if device == "cuda" else []}
-    record |= {"folder": "/", "input": "in", "profile": {}, "profile_name": "", "choices": asdict(PlanOptions())}
+    record |= {"folder": "/", "input": "in", "profile": profile, "profile_name": "", "choices": asdict(PlanOptions())}
     record |= {
         "limit": None,
         "shard": None,
@@ -98,10 +101,6 @@ def output(
         "preview": None,
         "pipeline": {"steps": {name: USES[name] for name in steps}},
     }
-    record |= {"steps": {each: FACTS | {"placement": place} for each in steps}}
+    record |= {"steps": {each: facts(each) | {"placement": place} for each in steps}}
     store.write("run.json", json.dumps(record).encode())
     return root
-
-
-def predicted(root, known, *names):
-    return predict(read_source(str(root)), known, GPUS[HERE], {name: gpu_by_name(name, GPUS) for name in names})

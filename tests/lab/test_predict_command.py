@@ -1,35 +1,66 @@
-"""`framekiln predict`: estimates with their back-tests, and mistakes as one sentence."""
+"""`framekiln predict`: bounds and estimates of a run on a CPU or a GPU, their costs, and mistakes as one sentence."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
 from framekiln.lab.predict.gpu_specs import gpu_by_name
 from framekiln.planning.gpu.calibration_file import write_calibration
-from tests.lab.gpu_law import GPUS, calibration, figures, output
+from tests.lab.gpu_law import BATCH, GPUS, HOST, MEGAPIXELS, calibration, figures, model_s, output
 from tests.support.machine.command_line import command
+from tests.support.media.collections_factory import photo
+from tests.toys import Products
+
+FLOPS = 2 * Products.SIDE**2
+WEIGHTS = 2 * Products.SIDE**2  # bytes, in 16 bits
 
 
-def call(*words):
-    done = command("predict", *words)
-    return done.returncode, " ".join(done.stdout.split()), " ".join(done.stderr.split())
+def facts(*words):
+    done = command("predict", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["gpus"]
 
 
-def test_the_command_prints_an_estimate_with_its_back_tests(tmp_path):
-    path = write_calibration(calibration({"big": figures(0.05)}), tmp_path / "c")
-    code, out, err = call(output(tmp_path / "out"), "--for", "rtx-5080,rtx-4060", "--calibration", path)
-    assert code == 0, err
-    assert out.startswith("ESTIMATE") and "Estimate: rtx-5080" in out and "Estimate of the run" in out
-    assert "Back-tests on NVIDIA GeForce RTX 4090" in out and "sets the pace" in out and "rests on:" in out
-
-
-def test_an_error_that_rounds_to_zero_has_no_sign(tmp_path):
+@pytest.mark.heavy
+def test_a_run_on_a_gpu_corrects_the_estimate_of_others(tmp_path):
+    run = output(tmp_path, gpus=1, decode=0.0001)
+    here, other = facts(run, "--for", "rtx-4090,rtx-4060", "--cores", 8)
+    for choice, gpu in ((here, GPUS["rtx-4090"]), (other, GPUS["rtx-4060"])):
+        (step,) = choice["steps"]
+        assert (step["flops"], step["batch"], step["measured"]) == (FLOPS, BATCH, True)
+        memory = WEIGHTS / BATCH / (gpu.bandwidth_gb_s * 1e9)
+        assert choice["bound"] == pytest.approx(1 / max(memory, FLOPS / (gpu.bf16_tflops * 1e12)), rel=0.05)
+        assert choice["rate"]["low"] <= choice["rate"]["central"] <= choice["rate"]["high"] <= choice["bound"]
+    model = model_s(BATCH, MEGAPIXELS)
+    assert here["steps"][0]["seconds"]["central"] == pytest.approx(model, rel=1e-3)
+    assert here["rate"]["central"] == pytest.approx(1 / (model + HOST), rel=0.01)
+    assert (here["limit"], here["waves"], here["profile"]) == ("big", [["big"]], "of the run")
     path = write_calibration(calibration({"big": figures()}), tmp_path / "c")
-    for beside in (0.999, 1.001):
-        code, out, err = call(output(tmp_path / f"{beside}", beside=beside), "--for", "l4", "--calibration", path)
-        assert code == 0, err
-        assert "it took 0% against alone" in out and "-0%" not in out and "+0%" not in out
-        assert "may lie at its interval's lower end" in out
+    (calibrated,) = facts(run, "--for", "l4", "--cores", 8, "--calibration", path)
+    assert calibrated["steps"][0]["measured"] and calibrated["rate"] is not None
+
+
+@pytest.mark.heavy
+def test_a_run_on_a_cpu_is_enough_and_its_slow_decoder_sets_the_pace_everywhere(tmp_path):
+    run = output(tmp_path / "out", device="cpu", decode=0.5)
+    photo(tmp_path / "in" / "a.png", 1)
+    prices = ("--prices", "rtx-5080=2", "--price-per-kwh", 1)
+    choices = facts(run, "--cores", 4, *prices, "--input", tmp_path / "in")
+    assert [choice["gpu"] for choice in choices] == list(GPUS)
+    assert not any(choice["why_not"] for choice in choices)
+    (rented,) = [choice for choice in choices if choice["gpu"] == "rtx-5080"]
+    assert rented["limit"].startswith("decode") and next(iter(rented["helps"])) == "twice the cores"
+    hours = rented["hours"]["central"]
+    assert rented["money"]["central"] == pytest.approx(hours * (2 + GPUS["rtx-5080"].watts / 1000))
+
+
+@pytest.mark.heavy
+def test_the_table_names_bound_estimate_and_limit(tmp_path):
+    done = command("predict", output(tmp_path, gpus=1), "--for", "rtx-5080", "--cores", 8)
+    assert done.returncode == 0, done.stderr
+    assert {"GPU", "bound", "limit", "rtx-5080"} <= set(done.stdout.split())
 
 
 @pytest.mark.parametrize("name", ["RTX 5080", "rtx 5080", "NVIDIA GeForce RTX 5080", "rtx-5080"])
@@ -38,27 +69,19 @@ def test_a_gpu_is_found_by_each_of_its_names(name):
 
 
 def test_mistakes_are_one_sentence(tmp_path):
-    good, on_cpu = output(tmp_path / "good"), output(tmp_path / "cpu", device="cpu")
-    folder = tmp_path / "c"
-    path = write_calibration(calibration({"big": figures()}), folder)
-    few = write_calibration(calibration({"big": figures(batches=(1,))}), tmp_path / "few")
-    other = write_calibration(calibration({"big": figures()}, device="NVIDIA L4"), folder)
-    cpu = write_calibration(calibration({"big": figures()}, device="AMD EPYC", kind="cpu"), folder)
+    good = output(tmp_path / "good")
     (tmp_path / "bad.yaml").write_text("mine: {names: [x], memory_gb: 8}\n")
     cases = [
-        ((good, "--for", "rtx-508", "--calibration", path), "FK-UNKNOWN-GPU"),
-        ((good, "--for", "RTX 508", "--calibration", path), "FK-UNKNOWN-GPU"),
-        ((on_cpu, "--for", "l4", "--calibration", path), "measured on a CPU"),
-        ((good, "--for", "l4", "--calibration", cpu), "measured on a CPU"),
-        ((good, "--for", "l4", "--calibration", other), "FK-CALIBRATION-OTHER-GPU"),
-        ((good, "--for", "l4", "--calibration", few), "FK-PREDICT-UNTESTED"),
+        ((good, "--for", "rtx-508"), "FK-UNKNOWN-GPU"),
+        ((good, "--for", "RTX 508"), "FK-UNKNOWN-GPU"),
+        ((good, "--for", "l4", "--prices", "l4"), "FK-PRICES-INVALID"),
+        ((good, "--for", "l4", "--prices", "l40s=2"), "FK-UNKNOWN-GPU"),
         ((good, "--for", "l4", "--calibration", tmp_path / "none.json"), "There is no calibration"),
         ((good, "--for", "l4", "--gpus", tmp_path / "bad.yaml"), "FK-INVALID-VALUE"),
         ((tmp_path, "--for", "l4"), "FK-NO-RUN-JSON"),
-        ((output(tmp_path / "many", gpus=4), "--for", "l4", "--calibration", path), "FK-PREDICT-SEVERAL-GPUS"),
+        ((output(tmp_path / "many", gpus=4), "--for", "l4"), "FK-PREDICT-SEVERAL-GPUS"),
     ]
     for words, error in cases:
-        code, out, err = call(*words)
-        assert code == 2 and error in err and out == "", (words, err)
-    _, _, err = call(good, "--for", "RTX 508", "--calibration", path)
-    assert "'rtx-5080'" in err
+        done = command("predict", *words)
+        assert done.returncode == 2 and error in done.stderr and not done.stdout, (words, done.stderr)
+    assert "'rtx-5080'" in command("predict", good, "--for", "RTX 508").stderr

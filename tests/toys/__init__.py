@@ -6,7 +6,7 @@ Each says what it was given, so that a test can see whether that was right.
 from tests.toys.columns import Big, Blurs, Checksum, Double, Maybe, Neighbours, Reads, Small
 from tests.toys.faulty import DiesOnce, Gate, Hungry, Liar, Picky, Unready
 from tests.toys.tables import Bytes, Count, Everything, Guests, Reader, Shares, Total, Watches
-from tests.toys.weighted import Bound, Greedy, KeepsRows, Meeting, Seeded, SharedMemory
+from tests.toys.weighted import Bound, Greedy, KeepsRows, Meeting, Products, Seeded, SharedMemory
 
 __all__ = [
     "Big",
@@ -28,6 +28,7 @@ __all__ = [
     "Meeting",
     "Neighbours",
     "Picky",
+    "Products",
     "Reader",
     "Reads",
     "Seeded",

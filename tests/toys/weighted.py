@@ -14,7 +14,7 @@ import pyarrow as pa
 from framekiln.contract.columns import field
 from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Stage
-from framekiln.device import Batches, CallScheduler
+from framekiln.device import Batches, CallScheduler, dtype_of, ready, torch
 
 
 class Seeded(Stage):
@@ -50,6 +50,31 @@ class Bound(Seeded):
     """The same, without random weights."""
 
     dummy_weights = False
+
+
+class Products(Stage):
+    """A product with a matrix of `SIDE` by `SIDE`, on either device: 2 * SIDE ** 2 operations a row."""
+
+    SIDE = 1024
+    devices = ("cpu", "cuda")
+    inputs = ("frame_index",)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        column: str = "product"
+
+    @property
+    def outputs(self):
+        return pa.schema([field(self.config.column, pa.float32(), "sum of a product")])
+
+    def setup(self, weights, placement):
+        net = torch.nn.Linear(self.SIDE, self.SIDE, bias=False)
+        self._net = ready(net, placement, dtype_of(placement))
+        self._batches = Batches(self._net.forward, placement)
+
+    def __call__(self, batch):
+        ones = torch.ones(batch.num_rows, self.SIDE, dtype=self._net.weight.dtype)
+        return pa.table([pa.array(self._batches(ones).float().sum(1).tolist(), pa.float32())], schema=self.outputs)
 
 
 class Greedy(Bound):

@@ -21,11 +21,10 @@ from benchmarks.gpu.options import GpuOptions, Record
 from benchmarks.gpu.stage_steps import SMALL, STAGES, WORK
 from benchmarks.gpu.steps.ceilings import ceilings
 from benchmarks.made_rows import write_photos
-from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
-from framekiln.lab.predict.predict import predict
+from framekiln.api.predict import choose
 from framekiln.lab.predict.source_run import read_source
 from framekiln.output.object_store import Store
-from framekiln.planning.gpu.calibration_file import Calibration, read_calibration
+from framekiln.planning.gpu.calibration_file import read_calibration
 from framekiln.profiling.record_log import CALLS, NODES, read
 from framekiln.profiling.records import PACKET
 from framekiln.profiling.run_profile import choose_run
@@ -38,7 +37,7 @@ _DISTINCT = 64  # photos that are made; the others are links to them
 CAP_GB = 8.0
 _PHOTOS = 48
 TARGETS = ("rtx-5080", "rtx-4060")
-_WITHIN = 0.15  # relative error of the predicted rate of the run on this GPU
+_WITHIN = 0.15  # relative error of the predicted rate of the run on this GPU, beyond its interval
 
 
 class CommandError(Exception):
@@ -145,7 +144,8 @@ def measure_capped(options: GpuOptions, record: Record) -> None:
 
 def measure_calibration(options: GpuOptions, record: Record) -> None:
     """Record the calibration, then the errors of its predictions where a GPU was measured."""
-    calibration = _calibrated(options)
+    path = _calibrated(options)
+    calibration = read_calibration(path)
     figures = calibration.steps["categorize"]
     about = {"device": calibration.device, "context_gb": calibration.context_gb, "weights_gb": figures.weights_gb}
     batches = {"fastest_batch": figures.fastest_batch, "largest_batch": figures.largest_batch}
@@ -153,10 +153,10 @@ def measure_calibration(options: GpuOptions, record: Record) -> None:
     line = figures.memory.model_dump() if figures.memory is not None else None
     record(**about, **batches, rows_per_s=rates, memory=line)
     if options.device != "cpu":
-        _predict(options, calibration, record)
+        _predict(options, path, calibration.device, record)
 
 
-def _calibrated(options: GpuOptions) -> Calibration:
+def _calibrated(options: GpuOptions) -> Path:
     folder, limits = options.folder / "calibration", ["--most-batch", "4" if options.small else "128", "--rows", "8"]
     policy = [
         "--missing-weights",
@@ -170,25 +170,19 @@ def _calibrated(options: GpuOptions) -> Calibration:
     source, profile = str(photos(options)), ["--profile", options.profile]
     framekiln("calibrate", "--input", source, *profile, *policy, *limits, "--save", str(folder))
     (path,) = folder.glob("*.json")
-    return read_calibration(path)
+    return path
 
 
-def _predict(options: GpuOptions, calibration: Calibration, record: Record) -> None:
-    known = read_gpus(None)
-    prediction = predict(
-        read_source(str(_run_to_predict(options))),
-        calibration,
-        gpu_by_driver_name(calibration.device, known),
-        {name: gpu_by_name(name, known) for name in TARGETS},
-    )
-    tests = {name: asdict(errors) for name, errors in prediction.tested.items()}
-    error = prediction.run_error
-    is_close = error is not None and abs(error) <= _WITHIN
+def _predict(options: GpuOptions, calibration: Path, device: str, record: Record) -> None:
+    output = str(_run_to_predict(options))
+    choices, _ = choose(output, [device, *TARGETS], calibration=calibration)
+    rate, measured = choices[0].rate, read_source(output).rows_per_s
+    is_close = rate is not None and rate.low / (1 + _WITHIN) <= measured <= rate.high * (1 + _WITHIN)
     checks = {} if options.small else {"ok": is_close}  # a small run has no steady rate
-    record(run_error=error, **checks, back_tests=tests, why=prediction.not_shown)
-    for estimate in prediction.gpus:
-        rate = asdict(estimate.rate) if estimate.rate is not None else None
-        record(gpu=estimate.gpu, rows_per_s=rate, limit=estimate.limit, why=estimate.why_not)
+    record(measured=measured, **checks)
+    for choice in choices:
+        told = asdict(choice.rate) if choice.rate is not None else None
+        record(gpu=choice.gpu, rows_per_s=told, bound=choice.bound, limit=choice.limit, why=choice.why_not)
 
 
 def _run_to_predict(options: GpuOptions) -> Path:

@@ -10,10 +10,12 @@ from framekiln.device.call_scheduler import CallScheduler
 from framekiln.device.compiled import take_failures
 from framekiln.device.failures import is_broken_gpu, is_out_of_memory, message_of, release_memory
 from framekiln.device.flops import flops_by_module, flops_of, modules_of, traffic_of, weights_bytes
+from framekiln.device.kernels import CountedCall, count_call, made_weights
 from framekiln.device.lazy import torch
 from framekiln.device.model import (
     Batches,
     configure_gpu,
+    counted_calls,
     device_name,
     dtype_of,
     limit_memory,
@@ -31,12 +33,15 @@ __all__ = [
     "LONGEST",
     "Batches",
     "CallScheduler",
+    "CountedCall",
     "DeviceMemory",
     "Meter",
     "Phase",
     "Preparation",
     "clock_of",
     "configure_gpu",
+    "count_call",
+    "counted_calls",
     "device_name",
     "dtype_of",
     "fit_mixed",
@@ -46,6 +51,7 @@ __all__ = [
     "is_out_of_memory",
     "keep_while_used",
     "limit_memory",
+    "made_weights",
     "memory_gb",
     "message_of",
     "middle",

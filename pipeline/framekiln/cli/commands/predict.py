@@ -1,5 +1,9 @@
-"""`framekiln predict`: an estimate of a run on other GPUs."""
+"""`framekiln predict`: a run on other GPUs, from a run on any machine."""
 
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,115 +11,125 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 from typer import Argument, Option
 
-from framekiln.cli.options import names
+from framekiln.cli.options import Json, names
 from framekiln.contract.errors import ConfigError
-from framekiln.planning.gpu import calibration_file
-from framekiln.reporting.kit.texts import figure
-from framekiln.reporting.terminal.console import DENSE, print_line, print_table
+from framekiln.reporting.kit.texts import MISSING, duration, figure, number
+from framekiln.reporting.terminal.console import DENSE, print_line, print_table, print_wrapped
 
 if TYPE_CHECKING:
-    from framekiln.lab.predict.predict import Interval, Prediction, RunEstimate, StepEstimate
-    from framekiln.lab.predict.source_run import SourceRun
+    from collections.abc import Sequence
+
+    from framekiln.lab.predict.choose import GpuChoice
+    from framekiln.lab.predict.pace import Interval
 
 
-_HEADS = ("step", "fits", "batch", "GB a process", "rows/s alone", "interval")
+_HEADS = ("GPU", "waves", "bound", "rows/s", "limit", "time", "kWh", "cost")
+_STEP_HEADS = ("step", "batch", "GB", "GFLOP/row", "bound", "rows/s alone")
+_DETAILED = 3  # GPUs whose steps are listed
 
 
 def predict(
-    output: Annotated[str, Argument(help="Folder or URL of a run's output, measured on a GPU.")],
-    for_: Annotated[str, Option("--for", metavar="GPU,GPU", help="GPUs of manifests/gpus.yaml, such as rtx-5080,l4.")],
+    output: Annotated[str, Argument(help="Folder or URL of a run's output, on a CPU or a GPU.")],
+    for_: Annotated[str, Option("--for", metavar="GPU,GPU", help="GPUs of manifests/gpus.yaml. Default: all.")] = "",
+    input_: Annotated[
+        list[str] | None, Option("--input", "-i", help="The collection whose cost is told. Default: the run's.")
+    ] = None,
+    cores: Annotated[float | None, Option(help="Cores beside the GPU. Default: those of this machine.")] = None,
+    prices: Annotated[
+        str, Option(metavar="GPU=PRICE,...", help="Price of an hour of a machine with that GPU, in any currency.")
+    ] = "",
+    price_per_kwh: Annotated[float | None, Option(help="Price of electricity, in the same currency.")] = None,
     calibration: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="File of the GPU that the run used. [dim]Default: that of this machine.[/dim]"),
+        Path | None, Option(metavar="FILE", help="A calibration of any GPU: its steps correct the estimates.")
     ] = None,
     gpus: Annotated[Path | None, Option(metavar="FILE", help="A file of GPUs instead of manifests/gpus.yaml.")] = None,
+    json_: Json = False,
 ) -> None:
-    """Estimate from a run and the calibration of its GPU whether other GPUs hold its models, and how fast they are.
+    """Tell for each GPU whether it holds a run, a bound of its rate that no run can exceed, and an estimate with costs.
 
-    Each prediction is back-tested on measured figures; one that cannot be tested is not shown. Nothing is measured on
-    the other GPU.
+    The host's part is measured by the run. The GPU's part is counted, and nothing is measured on that GPU.
     """
-    from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
-    from framekiln.lab.predict.predict import predict as predicted
-    from framekiln.lab.predict.source_run import read_source
+    from framekiln.api.predict import choose
 
-    known_gpus = read_gpus(gpus)
-    wanted = names(for_)
-    if not wanted:
-        raise ConfigError(f"--for names no GPU; known: {', '.join(sorted(known_gpus))}.", code="FK-UNKNOWN-GPU")
-    targets = {name: gpu_by_name(name, known_gpus) for name in wanted}
-    source = read_source(output)
-    if not source.gpu_steps:
+    wanted, hourly = names(for_), _read_prices(prices)
+    choices, rows = choose(
+        output,
+        wanted,
+        inputs=input_,
+        cores=cores,
+        prices=hourly,
+        price_per_kwh=price_per_kwh,
+        calibration=calibration,
+        gpus=gpus,
+        say=(lambda _: None) if json_ else partial(print_line, Console()),
+    )
+    if json_:
+        print(json.dumps({"rows": asdict(rows), "gpus": [asdict(choice) for choice in choices]}, indent=2))
+        return
+    _print(Console(), choices, rows)
+
+
+def _read_prices(text: str) -> dict[str, float]:
+    try:
+        return {name: float(price) for name, price in (part.split("=") for part in names(text))}
+    except ValueError as error:
         raise ConfigError(
-            f"The run in {output!r} was measured on a CPU, so nothing is known of its models on a GPU; give the output "
-            "of a run on a GPU.",
-            code="FK-RUN-ON-CPU",
-        )
-    if calibration is None and not source.devices:
-        problem = "The run.json does not name the GPU of the run; name a file with --calibration."
-        raise ConfigError(problem, code="FK-RUN-GPU-UNKNOWN")
-    known = calibration_file.read_gpu_calibration(calibration or calibration_file.default_path(source.devices[0]))
-    prediction = predicted(source, known, gpu_by_driver_name(known.device, known_gpus), targets)
-    console = Console()
-    _print(console, prediction, source)
-    if random := [name for name in prediction.tested if known.steps[name].dummy]:
-        print_line(console, f"Calibrated on random weights: {', '.join(random)}.")
+            f"--prices {text!r} is not of the form GPU=PRICE,GPU=PRICE; write rtx-5080=0.4,h100=2.5.",
+            code="FK-PRICES-INVALID",
+        ) from error
 
 
-def _print(console: Console, prediction: "Prediction", source: "SourceRun") -> None:
-    say = partial(print_line, console)
-    say(f"ESTIMATE from a run and a calibration on {prediction.source}; nothing below was measured.")
-    say("It takes the slower of two ratios, and so may lie at its interval's lower end (docs/hardware/predicting.md).")
-    for estimate in prediction.gpus:
-        rows = [_make_row(step) for step in estimate.steps]
-        style = {"title": f"Estimate: {estimate.gpu}", "title_justify": "center", "padding": DENSE}
-        print_table(console, _HEADS, rows, right=_HEADS[2:], whole=_HEADS, **style)
-        say(_describe_run(estimate, source))
-        for step in estimate.steps:
-            say(f"  {step.step} rests on: {step.assumption}.")
-    say(f"\nBack-tests on {prediction.source}, by which the intervals are widened:")
-    for name, tested in prediction.tested.items():
-        say(
-            f"  {name}: a call's time at a batch and size left out, off by {tested.held_out:.0%}; its memory by "
-            f"{tested.memory:.0%}; on the GPU beside the other steps it took "
-            f"{_write_change(tested.mixed)} against alone"
-        )
-    if source.shared > 1:
-        say(f"  processes waited for each other on the GPU: their times there are divided by {source.shared:.2f}")
-    if prediction.run_error is not None:
-        say(f"  the run: its own rate from the calibration, off by {_write_change(prediction.run_error)}")
-    for name, why in prediction.not_shown.items():
-        say(f"Not predicted: {name}, since {why}.")
-    if prediction.later:
-        say(f"Not predicted: the second pass ({', '.join(prediction.later)}).")
+def _print(console: Console, choices: Sequence[GpuChoice], rows: Interval) -> None:
+    title = f"{number(round(rows.central))} rows"
+    style = {"title": title, "title_justify": "center", "padding": DENSE}
+    print_table(console, _HEADS, [_make_row(choice) for choice in choices], right=_HEADS[1:4], whole=_HEADS, **style)
+    print_wrapped(
+        console,
+        "bound: rows/s that no run on this GPU can exceed, by arithmetic. rows/s: an estimate with its interval "
+        "(docs/hardware/predicting.md). kWh: at the board's most power, without the host.",
+    )
+    for choice in choices if len(choices) <= _DETAILED else ():
+        _print_steps(console, choice)
+    for choice in choices:
+        if choice.why_not:
+            print_wrapped(console, f"{choice.gpu}: no estimate, since {choice.why_not}.")
 
 
-def _make_row(step: "StepEstimate") -> list[str]:
-    need = f"{step.fit.need_gb + step.fit.context_gb:.2f}"
-    if step.fit.batch is None or step.rate is None:
-        return [step.step, "no", "-", need, "-", "-"]
-    return [step.step, "yes", str(step.fit.batch), need, figure(step.rate.central), _write_range(step.rate)]
+def _make_row(choice: GpuChoice) -> list[str]:
+    waves = str(len(choice.waves)) if choice.waves else "does not fit"
+    if choice.rate is None or choice.hours is None or choice.kwh is None:
+        return [choice.gpu, waves, figure(choice.bound), *[MISSING] * 5]
+    times = (duration(hours * 3600) for hours in (choice.hours.low, choice.hours.high))
+    return [
+        choice.gpu,
+        waves,
+        figure(choice.bound),
+        f"{figure(choice.rate.central)} ({figure(choice.rate.low)} to {figure(choice.rate.high)})",
+        choice.limit,
+        " to ".join(dict.fromkeys(times)),
+        figure(choice.kwh.high),
+        MISSING if choice.money is None else f"{choice.money.low:.2f} to {choice.money.high:.2f}",
+    ]
 
 
-def _describe_run(estimate: "RunEstimate", source: "SourceRun") -> str:
-    memory, together = "", estimate.combined
-    if together is not None:
-        fit = "fit" if together.one_pass else "do not fit"
-        memory = f"All steps together {fit}: {together.need_gb:.1f} of {together.memory_gb:g} GB. "
-        if len(together.waves) > 1:
-            waves = " | ".join(", ".join(wave) for wave in together.waves)
-            memory += f"In {len(together.waves)} waves, and each decodes again: {waves}. "
-    if estimate.rate is None:
-        return f"{memory}No rate of the run: {estimate.why_not}."
-    rate, here = f"{figure(estimate.rate.central)} rows a second ({_write_range(estimate.rate)})", source.rows_per_s
-    return f"{memory}Estimate of the run: {rate}, where {estimate.limit} sets the pace; measured here: {figure(here)}."
-
-
-def _write_range(rate: "Interval") -> str:
-    return f"{figure(rate.low)} to {figure(rate.high)}"
-
-
-def _write_change(share: float) -> str:
-    """Return a change in percent, without a sign if it rounds to 0."""
-    text = f"{share:+.0%}"
-    return "0%" if text in ("-0%", "+0%") else text
+def _print_steps(console: Console, choice: GpuChoice) -> None:
+    if not choice.steps:
+        return
+    rows = [
+        [
+            step.step,
+            str(step.batch),
+            figure(step.gb),
+            figure(step.flops / 1e9),
+            figure(step.bound),
+            f"{figure(1 / step.seconds.high)} to {figure(1 / step.seconds.low)}{'' if step.measured else ' *'}",
+        ]
+        for step in choice.steps
+    ]
+    style = {"title": f"{choice.gpu}, profile {choice.profile}", "title_justify": "center", "padding": DENSE}
+    print_table(console, _STEP_HEADS, rows, right=_STEP_HEADS[1:5], whole=_STEP_HEADS, **style)
+    if not all(step.measured for step in choice.steps):
+        print_wrapped(console, "* by what other models reach: no GPU has measured this step.")
+    if choice.helps:
+        helps = ", ".join(f"{name} {factor:.2f}x" for name, factor in choice.helps.items())
+        print_wrapped(console, f"What would help: {helps}.")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.user_files import expand
-from framekiln.lab.predict.gpu_specs import GpuList, efficiency, gpu_by_driver_name, read_gpus
-from framekiln.planning.gpu.calibration_file import Calibration, read_gpu_calibration
+from framekiln.lab.predict.gpu_specs import GpuList, GpuSpecs, gpu_by_driver_name, read_gpus
+from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, read_gpu_calibration
 from framekiln.planning.manifest import read_pipeline
 from framekiln.planning.sample import Sample
 from framekiln.weights.checksums import atomic_file
@@ -72,6 +72,15 @@ def find_implausible(calibration: Calibration, gpus: GpuList) -> Iterator[str]:
         if peak + calibration.context_gb > memory:
             yield f"{name} took {peak:.1f} GB and a context, of {memory:.1f}"
         times = ((one.batch, one.model_s or one.seconds / one.batch) for one in figures.trials)
-        share = max(efficiency(figures, *of_batch, gpu) or 0.0 for of_batch in times)
+        share = max(_reached(figures, *of_batch, gpu) for of_batch in times)
         if share > FASTEST:
             yield f"{name} was {share:.1f} times as fast as the GPU's arithmetic and memory allow"
+
+
+def _reached(figures: StepFigures, batch: int, seconds: float, gpu: GpuSpecs) -> float:
+    """Return the share of the GPU's arithmetic, or of its memory's rate for the weights alone; 0 if not known."""
+    if figures.flops_per_row is None or seconds <= 0:
+        return 0.0
+    arithmetic = figures.flops_per_row / (gpu.tflops(figures.precision) * 1e12)
+    memory = (figures.weights_bytes or 0) / batch / (gpu.bandwidth_gb_s * 1e9)
+    return max(arithmetic, memory) / seconds

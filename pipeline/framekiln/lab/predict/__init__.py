@@ -1,1 +1,1 @@
-"""Estimates of a run on another GPU, from measurements on one and its data sheet, with back-tests."""
+"""What a run costs, here and on GPUs that nobody has to own: bounds, estimates, back-tests."""

@@ -1,7 +1,7 @@
 """The cost of a run before it is made: rows, hours and gigabytes of each step and of the whole, with intervals.
 
 Seconds of a row come from an earlier run (`source_run`) or from the calibration of a GPU. How steps run beside each
-other is as in `predict.pace`, here on the plan's processes, not on those of the run that was measured. Intervals are
+other is as in `pace`, here on the plan's processes, not on those of the run that was measured. Intervals are
 from the 5 % to the 95 % quantile of a bootstrap (`measured`). They tell how much the measured files differ, and nothing
 of another machine.
 """
@@ -27,7 +27,7 @@ from framekiln.lab.predict.measured import (
     read_measured,
     seconds_a_row,
 )
-from framekiln.lab.predict.predict import Interval, pace
+from framekiln.lab.predict.pace import Interval, pace
 from framekiln.lab.predict.source_run import PacketTimes, SourceRun, SourceStep
 from framekiln.media.files import MediaFile
 from framekiln.output.object_store import Store

@@ -1,13 +1,6 @@
-"""Data sheets of GPUs: `manifests/gpus.yaml`, or a file of that form, and what they say of a model's time.
-
-Roofline scaling is the change of a model's time from one GPU to another. A call is bound by arithmetic or by the GPU's
-memory; measurements do not tell which, kernel by kernel. So the estimate takes the slower of the two ratios, and the
-interval reaches to the other one. Where the model used little of the GPU, something else was the limit and may take as
-long on any GPU. Then the interval also reaches to the unchanged time.
-"""
+"""Data sheets of GPUs: `manifests/gpus.yaml`, or a file of that form."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
@@ -16,12 +9,11 @@ from pydantic import Field, model_validator
 from framekiln.contract.errors import ConfigError, did_you_mean
 from framekiln.contract.limits import Positive
 from framekiln.contract.shipped_files import shipped
-from framekiln.planning.gpu.calibration_file import StepFigures, slug
+from framekiln.planning.gpu.calibration_file import slug
 from framekiln.planning.settings import NOT_YAML, Strict, load_yaml, model_of
 
 _GT_PER_LANE = {3: 8, 4: 16, 5: 32}  # GT/s, PCI Express base specification; each carries 128 bits in 130
-_FIGURES = ("memory_gb", "bandwidth_gb_s", "fp32_tflops", "fp16_tflops", "bf16_tflops", "pcie")
-LITTLE = 0.3  # share of the roofline below which something else counts as the limit; a first setting
+_FIGURES = ("memory_gb", "bandwidth_gb_s", "fp32_tflops", "fp16_tflops", "bf16_tflops", "pcie", "watts")
 
 
 class Pcie(Strict):
@@ -46,6 +38,8 @@ class GpuSpecs(Strict):
     fp16_tflops: Positive  # dense, sums in fp32
     bf16_tflops: Positive
     pcie: Pcie
+    watts: Positive  # most power of the board
+    maker: str = Field(min_length=1)  # the maker's document
     sources: dict[str, str]  # by figure
 
     @model_validator(mode="after")
@@ -108,46 +102,3 @@ def gpu_by_driver_name(device: str, gpus: GpuList) -> GpuSpecs:
         "copy of manifests/gpus.yaml and name that with --gpus.",
         code="FK-GPU-WITHOUT-SPECS",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scaling:
-    """Factors of a model's time; `quick` and `slow` are the ends of the plausible interval."""
-
-    central: float
-    quick: float
-    slow: float
-    assumption: str
-
-
-def efficiency(figures: StepFigures, batch: int, seconds: float, gpu: GpuSpecs) -> float | None:
-    """Return the share of the roofline that a model reached, 0 to 1; None if FLOPs were not counted.
-
-    The shortest time is the longer of two: FLOPs by the GPU's rate, and the bytes of the weights, read once a call, by
-    its bandwidth. Reads of activations are not counted, so a model bound by them seems less efficient than it is. The
-    share is above 1 if the GPU's clock is above its data sheet's.
-    """
-    if figures.flops_per_row is None or seconds <= 0:
-        return None
-    arithmetic = figures.flops_per_row / (gpu.tflops(figures.precision) * 1e12)
-    memory = (figures.weights_bytes or 0) / batch / (gpu.bandwidth_gb_s * 1e9)
-    return max(arithmetic, memory) / seconds
-
-
-def scaling(figures: StepFigures, batch: int, seconds: float, source: GpuSpecs, target: GpuSpecs) -> Scaling:
-    """Return the factors of the model's phase from one GPU to another."""
-    by_arithmetic = source.tflops(figures.precision) / target.tflops(figures.precision)
-    by_memory = source.bandwidth_gb_s / target.bandwidth_gb_s
-    central = max(by_arithmetic, by_memory)
-    reached = efficiency(figures, batch, seconds, source)
-    ends = [by_arithmetic, by_memory]
-    slower, other = ("arithmetic", "memory") if by_arithmetic >= by_memory else ("memory", "arithmetic")
-    ratios = f"{slower} ({central:.2f} times), not their {other} ({min(ends):.2f})"
-    assumption = f"the model's time follows the GPUs' {ratios}"
-    if reached is None or reached < LITTLE:
-        ends.append(1.0)
-        used = "an unknown share" if reached is None else f"{reached:.0%}"
-        assumption = (
-            f"it used {used} of what its GPU can do; the rest may not change with the GPU ({central:.2f} times or 1)"
-        )
-    return Scaling(central=central, quick=min(ends), slow=max(ends), assumption=assumption)

@@ -1,5 +1,6 @@
 """Measurements of a run that a prediction starts from: seconds a row by phase, workers, batch and rate of each step."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,22 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from framekiln.contract.errors import ConfigError, OutputError, UserError
+from framekiln.contract.errors import ConfigError, OutputError
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import settings_of
-from framekiln.planning.plan import make_plan
-from framekiln.planning.processes.resources import ROOMY
 from framekiln.planning.sample import COPIES, MODEL, Sample
-from framekiln.planning.step import Step
 from framekiln.profiling.record_log import CALLS, read
 from framekiln.profiling.records import INSIDE, PACKET, SET_UP
-from framekiln.profiling.run_choice import read_work
-from framekiln.profiling.run_profile import run_of
+from framekiln.profiling.run_profile import read_work, run_of
 from framekiln.profiling.stats.speed import floats, phase_seconds
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.runtime.run.progress import FINISHED
-from framekiln.runtime.run.record import no_record, read_run_record, stored_request
+from framekiln.runtime.run.record import no_record, read_run_record
 
 _SHARED = 0.5  # share of two steps' processes that run both, from which the steps count as sharing them
 _MOST_RUNS = 8  # earlier ones that are read as a whole
@@ -77,7 +74,6 @@ class SourceRun:
     steps: tuple[SourceStep, ...]  # of the first pass, decoding first
     later: tuple[SourceStep, ...]  # of the second pass, which is not predicted on other GPUs
     waves: int = 1  # in which it processed the media
-    planned: tuple[Step, ...] = ()  # its first pass by its run.json; empty if this version cannot plan it
     shared: float = 1.0  # factor of processes waiting for each other on the GPU; the steps' times are divided by it
 
     @property
@@ -129,7 +125,7 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
         )
     gpus, waves = tuple(map(str, record.get("gpu_names") or ())), max(1, len(record.get("waves") or ()))
     ordered = tuple(sorted(steps.values(), key=lambda step: step.name != DECODE))
-    source = SourceRun(devices=gpus, steps=ordered, later=tuple(later.values()), waves=waves, planned=_planned(store))
+    source = SourceRun(devices=gpus, steps=ordered, later=tuple(later.values()), waves=waves)
     return _unshared(source) if waves == 1 else source
 
 
@@ -157,18 +153,6 @@ def _record(store: Store, *, finished: bool) -> dict[str, Any]:
             code="FK-PREDICT-UNFINISHED",
         )
     return record
-
-
-def _planned(store: Store) -> tuple[Step, ...]:
-    try:
-        request = stored_request(store)
-        options = replace(request.options, calibration=None, vram_cap=None)
-        files = request.pipeline, request.profile.model_copy(update={"waves": "auto"})
-        return make_plan(
-            *files, options, [ROOMY], check_weights=False, check_fit=False, calibrated=False, refuse_idle=False
-        ).first
-    except UserError:  # run.json of another version, or a missing stage
-        return ()
 
 
 def _unshared(source: SourceRun) -> SourceRun:
@@ -212,6 +196,7 @@ def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, proc
         batch=int(place.get("batch", 1)),
         megapixels=float(pc.sum(steady["cost"]).as_py() or 0) / rows / 1e6,
         phases={phase: value / rows for phase, value in seconds.items()},
+        items={kind: count / rows for kind, count in _count_items(steady).items()},
     )
     return SourceStep(
         sample=sample,
@@ -237,6 +222,13 @@ def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, proc
 def _read_settings(stored: Mapping[str, Any]) -> str:
     """Return the settings of a step by run.json: of the second pass, which has no set-up of its own."""
     return settings_of(stored) if {"use", "version", "settings"} <= stored.keys() else ""
+
+
+def _count_items(packets: pa.Table) -> Counter[str]:
+    counts = Counter[str]()
+    for items in packets["items"].to_pylist():
+        counts.update(dict(items or ()))
+    return counts
 
 
 def _without_first(packets: pa.Table) -> pa.Table:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from framekiln.lab.predict.costs import Costs, StepCost
-from framekiln.lab.predict.predict import Interval
+from framekiln.lab.predict.pace import Interval
 from framekiln.reporting.kit.texts import Column, TextTable, duration, number, words
 from framekiln.reporting.terminal.console import print_wrapped, show_table
 

@@ -1,0 +1,115 @@
+"""How much of the roofline models reach: `manifests/ceilings.yaml`, or the same step measured on another GPU.
+
+A share that was measured on one GPU holds for another as far as both are limited by the same thing. Which of the two,
+arithmetic or memory, no measurement of the whole tells. So the interval reaches to what either ratio alone gives, and
+to the unchanged time where a model reached less than nine of ten do: then something else was its limit. And a share is
+no surer on another GPU than it is among models, so both ends are wider by that spread.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import yaml
+
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.limits import Positive
+from framekiln.contract.shipped_files import shipped
+from framekiln.lab.predict.gpu_specs import GpuSpecs
+from framekiln.lab.predict.pace import Interval
+from framekiln.lab.predict.source_run import SourceRun
+from framekiln.lab.predict.work import StepWork
+from framekiln.planning.gpu.calibration_file import Calibration
+from framekiln.planning.settings import Strict
+
+_END = 0.95  # quantile; the interval holds nine of ten
+
+
+class Ceiling(Strict):
+    """One model alone on one GPU, compiled, at a batch where its rate is level."""
+
+    gpu: str  # of gpus.yaml
+    model: str
+    batch: int
+    per_s: Positive  # items a second
+    reached: Positive  # of the roofline, by arithmetic
+
+
+@cache
+def read_ceilings() -> tuple[Ceiling, ...]:
+    """Return the shipped ceilings."""
+    return tuple(map(Ceiling.model_validate, yaml.safe_load(shipped("ceilings.yaml").read_text(encoding="utf-8"))))
+
+
+def usual_share(ceilings: Sequence[Ceiling] | None = None) -> Interval:
+    """Return the share that another model may reach: the geometric mean, and nine of ten by Student's t."""
+    from scipy.stats import t
+
+    logs = np.log([ceiling.reached for ceiling in ceilings or read_ceilings()])
+    width = float(t.ppf(_END, len(logs) - 1) * logs.std(ddof=1) * math.sqrt(1 + 1 / len(logs)))
+    mean = float(logs.mean())
+    return Interval(central=math.exp(mean), low=math.exp(mean - width), high=math.exp(mean + width))
+
+
+def guess(work: StepWork, batch: int, gpu: GpuSpecs) -> Interval:
+    """Return the seconds a row of a step that was measured nowhere."""
+    share, roofline = usual_share(), work.roofline_s(gpu, batch)
+    bound = work.bound(gpu, batch).seconds
+    ends = [max(bound, roofline / reached) for reached in (share.central, share.high, share.low)]
+    return Interval(central=ends[0], low=ends[1], high=ends[2])
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredStep:
+    """One step on one GPU."""
+
+    gpu: GpuSpecs
+    seconds: Mapping[int, float]  # of a row in the model, by batch
+
+    def reached(self, work: StepWork) -> tuple[float, float]:
+        """Return the share of the roofline, and how far single batches are from it."""
+        logs = [math.log(work.roofline_s(self.gpu, batch) / taken) for batch, taken in self.seconds.items()]
+        mean = sum(logs) / len(logs)
+        return math.exp(mean), math.expm1(math.sqrt(sum((log - mean) ** 2 for log in logs) / len(logs)))
+
+    def on(self, gpu: GpuSpecs, work: StepWork, batch: int) -> Interval:
+        """Return the seconds a row on a GPU."""
+        share, error = self.reached(work)
+        here, there = work.roofline_s(self.gpu, batch) / share, work.roofline_s(gpu, batch) / share
+        if gpu == self.gpu:
+            return Interval(central=there, low=there / (1 + error), high=there * (1 + error))
+        usual = usual_share()
+        wider = max(1 + error, usual.high / usual.central)
+        ratios = [self.gpu.tflops(precision) / gpu.tflops(precision) for precision in work.precisions]
+        ratios += [self.gpu.bandwidth_gb_s / gpu.bandwidth_gb_s, *([1.0] if share < usual.low else [])]
+        ends = [there, *(here * ratio for ratio in ratios)]
+        bound = work.bound(gpu, batch).seconds
+        return Interval(
+            central=max(bound, there), low=max(bound, min(ends) / wider), high=max(bound, max(ends) * wider)
+        )
+
+
+def measured_steps(
+    source: SourceRun, calibration: Calibration | None, here: Callable[[str], GpuSpecs]
+) -> dict[str, tuple[str, MeasuredStep]]:
+    """Return the steps that a GPU has measured: those of a run on one, and those of a calibration, which go first.
+
+    Raises ConfigError: the run reserved several GPUs.
+    """
+    if (gpus := sum(step.gpus for step in source.gpu_steps)) > 1.01:  # shares are rounded
+        raise ConfigError(
+            f"The run reserved {gpus:g} GPUs, and predictions are of runs on one; give the output of such a run.",
+            code="FK-PREDICT-SEVERAL-GPUS",
+        )
+    found = {}
+    for step in source.gpu_steps if source.devices else ():
+        times = {step.sample.batch: step.sample.model_s}
+        if step.sample.model_s > 0:
+            found[step.name] = step.settings, MeasuredStep(gpu=here(source.devices[0]), seconds=times)
+    for name, figures in calibration.steps.items() if calibration is not None else ():
+        times = {trial.batch: trial.model_s for trial in figures.trials if trial.model_s > 0}
+        if times and calibration is not None:
+            found[name] = figures.settings, MeasuredStep(gpu=here(calibration.device), seconds=times)
+    return found

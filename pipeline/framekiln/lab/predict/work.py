@@ -1,0 +1,189 @@
+"""What a row asks of a GPU, counted on any machine: the kernels of each step's networks, and the least time they take.
+
+A *bound* is a time that no run can be below: all operations at the data sheet's rate, each weight read once a call, a
+gap between kernels. The *roofline* is longer: each kernel takes its operations or its bytes, whichever last longer, and
+nothing between two kernels stays in a cache. Models reach a share of the roofline (`reached`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from framekiln.contract.columns import SOURCE, is_pixel_column, pack, reduction, short_side
+from framekiln.contract.testing.sample import sample_rows
+from framekiln.device import CountedCall, counted_calls, made_weights
+from framekiln.lab.predict.gpu_specs import GpuSpecs
+from framekiln.planning.plan import Plan
+from framekiln.planning.step import Step
+from framekiln.runtime.recovery.child_tasks import not_set_up
+from framekiln.runtime.stage_setup import set_up
+
+GAP_S = 0.5e-6
+"""Seconds between two kernels of a CUDA graph: 3.4 us each of which 2.9 are the kernel, NVIDIA's "Getting started with
+CUDA graphs" (V100). Launches from Python take some ten times as long, which a bound must not count on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """Seconds of a row that no run can be below; the three go on at the same time."""
+
+    arithmetic: float = 0.0
+    memory: float = 0.0
+    launches: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The longest of them."""
+        return max(self.arithmetic, self.memory, self.launches)
+
+    def by(self, factor: float) -> Bound:
+        """Return the bound of so many rows."""
+        return Bound(arithmetic=self.arithmetic * factor, memory=self.memory * factor, launches=self.launches * factor)
+
+    def __add__(self, other: Bound) -> Bound:
+        """Return the bound of both on one GPU."""
+        return Bound(
+            arithmetic=self.arithmetic + other.arithmetic,
+            memory=self.memory + other.memory,
+            launches=self.launches + other.launches,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkWork:
+    """One network of a step."""
+
+    rows: float  # of the network for a row of the step, such as six crops of a photo
+    call: CountedCall
+
+    def bound(self, gpu: GpuSpecs, batch: int) -> Bound:
+        """Return the bound for a row of a step whose calls have `batch` rows."""
+        rows, kernels = max(1.0, batch * self.rows), self.call.kernels
+        arithmetic = sum(count * kernel.flops / (gpu.tflops(kernel.precision) * 1e12) for kernel, count in kernels)
+        return Bound(
+            arithmetic=self.rows * arithmetic / self.call.rows,
+            memory=self.rows * self.call.weights / rows / (gpu.bandwidth_gb_s * 1e9),
+            launches=self.rows * GAP_S * sum(count for kernel, count in kernels if kernel.flops) / rows,
+        )
+
+    def roofline_s(self, gpu: GpuSpecs, batch: int) -> float:
+        """Return the roofline's seconds for a row of a step whose calls have `batch` rows."""
+        rows, seconds = max(1.0, batch * self.rows), 0.0
+        for kernel, count in self.call.kernels:
+            arithmetic = kernel.flops / self.call.rows / (gpu.tflops(kernel.precision) * 1e12)
+            moved = kernel.moved / self.call.rows + kernel.held / rows
+            seconds += count * max(arithmetic, moved / (gpu.bandwidth_gb_s * 1e9))
+        return self.rows * seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepWork:
+    """The networks of one step, which run one after the other."""
+
+    networks: Sequence[NetworkWork]
+
+    @property
+    def flops(self) -> float:
+        """Operations for a row."""
+        calls = ((network.rows / network.call.rows, network.call) for network in self.networks)
+        return sum(part * count * kernel.flops for part, call in calls for kernel, count in call.kernels)
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Those of its arithmetic."""
+        kernels = (kernel for network in self.networks for kernel, _ in network.call.kernels)
+        return tuple(sorted({kernel.precision for kernel in kernels if kernel.flops}))
+
+    def bound(self, gpu: GpuSpecs, batch: int) -> Bound:
+        """Return the bound for a row."""
+        return sum((network.bound(gpu, batch) for network in self.networks), Bound())
+
+    def roofline_s(self, gpu: GpuSpecs, batch: int) -> float:
+        """Return the roofline's seconds for a row."""
+        return sum(network.roofline_s(gpu, batch) for network in self.networks)
+
+
+Items = Mapping[str, Mapping[str, float]]
+"""For each step the faces, masks, ... of a row, by kind."""
+
+
+class WorkCounter:
+    """Counts steps, each only once for its settings and precision, on a made photo of some size.
+
+    Stages are set up on the CPU with made weights, and called with networks that compute nothing. So the numbers of
+    their items are made too: where `items` has those of real rows, the work is scaled to them.
+    """
+
+    def __init__(self, megapixels: float, items: Items) -> None:
+        self._megapixels, self._items = megapixels, items
+        self._known: dict[tuple[Any, ...], StepWork | str] = {}
+
+    def count(self, plan: Plan) -> tuple[dict[str, StepWork], dict[str, str]]:
+        """Return the work of the steps with a model on a GPU, and why that of others is unknown."""
+        wanted = [step for step in plan.first if step.placement.device != "cpu"]
+        keys = {step.name: (step.fingerprint, step.placement.precision) for step in wanted}
+        if not all(key in self._known for key in keys.values()):
+            needed = {name for step in wanted for name in (step.name, *step.depends)}
+            rows = _photo(plan.decode.columns, self._megapixels)
+            for step in plan.first:
+                if step.name in needed:
+                    rows, work = _call(step, rows, self._items.get(step.name, {}))
+                    self._known[step.fingerprint, step.placement.precision] = work
+        found = {name: self._known[key] for name, key in keys.items()}
+        counted = {name: work for name, work in found.items() if isinstance(work, StepWork)}
+        return counted, {name: why for name, why in found.items() if isinstance(why, str)}
+
+
+def _call(step: Step, rows: pa.Table, items: Mapping[str, float]) -> tuple[pa.Table, StepWork | str]:
+    """Return rows with the columns of a step, and its work or why it is unknown."""
+    precision = "bf16" if step.placement.precision == "auto" else step.placement.precision
+    if step.placement.device == "cpu":
+        precision = "fp32"
+    ready = not_set_up(replace(step, weights={})).placed(device="cpu", compile=False, precision=precision, in_flight=1)
+    try:
+        with made_weights(), counted_calls():
+            set_up(ready)
+        ready.stage.item_counts.take()
+        with counted_calls() as calls:
+            result = ready.stage(rows.select(ready.stage.inputs))
+    except Exception as error:  # of any class: a stage of anybody's, called with zeros
+        schema = step.stage.outputs
+        result = pa.table([pa.nulls(rows.num_rows, kind.type) for kind in schema], schema=schema)
+        calls, why = [], f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    else:
+        why = "no network of torch was called"
+    for name in result.column_names:
+        rows = rows.append_column(name, result[name])
+    made = ready.stage.item_counts.take()
+    return rows, _join(calls, made, items) if calls else why
+
+
+def _join(calls: Sequence[tuple[int, CountedCall]], made: Mapping[str, int], items: Mapping[str, float]) -> StepWork:
+    """Return the work of calls on one row: a network's rows as many as made items, or a multiple, follow real ones."""
+    networks = []
+    for number in dict.fromkeys(number for number, _ in calls):
+        own = [call for other, call in calls if other == number]
+        rows = float(sum(call.rows for call in own))
+        kinds = [kind for kind, count in made.items() if count > 1 and rows % count == 0 and kind in items]
+        factor = items[kinds[0]] / made[kinds[0]] if kinds else 1.0
+        networks.append(NetworkWork(rows=rows * factor, call=own[0]))
+    return StepWork(networks=networks)
+
+
+def _photo(columns: Sequence[str], megapixels: float) -> pa.Table:
+    """Return the row of a made photo of 4:3, with the columns that decoding provides."""
+    height = max(32, round((megapixels * 1e6 * 3 / 4) ** 0.5))
+    width = height * 4 // 3
+    rows = sample_rows([*SOURCE.names, *(name for name in columns if not is_pixel_column(name))], 1)
+    for name, value in (("height", height), ("width", width)):
+        place, kind = rows.column_names.index(name), rows.schema.field(name)
+        rows = rows.set_column(place, kind, pa.array([value], kind.type))
+    for name in filter(is_pixel_column, columns):
+        step = reduction(height, width, short_side(name))
+        rows = rows.append_column(name, pack([np.zeros((height // step, width // step, 3), np.uint8)]))
+    return rows

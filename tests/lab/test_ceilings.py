@@ -1,0 +1,57 @@
+"""Rates of models that a GPU measured lie under their bounds, and within the interval that the others tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.gpu.steps.ceilings import FULL, Ceiling
+from framekiln.device import count_call, made_weights, torch
+from framekiln.lab.measure.prepared import example_inputs, run
+from framekiln.lab.models.factory import map_tensors
+from framekiln.lab.output.cells import Cell
+from framekiln.lab.predict.reached import read_ceilings, usual_share
+from framekiln.lab.predict.work import NetworkWork
+from tests.lab.gpu_law import GPUS
+
+MODELS = {**FULL, "clip_b32": Ceiling(model="clip-vit-b32", batch=1024, precision="bf16")}
+
+
+def half(value):
+    return map_tensors(value, lambda tensor: tensor.half() if tensor.is_floating_point() else tensor)
+
+
+def work(name):
+    """The work of one item in 16 bits, at the batch of the ceilings."""
+    ceiling = MODELS[name]
+    with made_weights():
+        built = ceiling.recipe().build().built
+    module = getattr(built.module, "net", built.module).half()
+    inputs = half(example_inputs(built, Cell(batch=ceiling.batch, size=ceiling.size)))
+    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    call = count_call(lambda *given: first(run(module, given)), inputs)
+    return NetworkWork(rows=1 / ceiling.items, call=replace(call, rows=ceiling.batch))
+
+
+def first(result):
+    return result if isinstance(result, torch.Tensor) else result[0]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", MODELS)
+def test_a_measured_rate_is_under_its_bound_and_reaches_the_stated_share(name):
+    known = work(name)
+    for ceiling in (each for each in read_ceilings() if each.model == name):
+        gpu, batch = GPUS[ceiling.gpu], ceiling.batch / known.rows
+        assert ceiling.per_s < 1 / known.bound(gpu, batch).seconds
+        assert ceiling.per_s * known.roofline_s(gpu, batch) == pytest.approx(ceiling.reached, abs=0.006)
+
+
+def test_measured_shares_are_within_the_interval_and_nearly_all_within_that_of_the_other_models():
+    share, inside = usual_share(), []
+    for ceiling in read_ceilings():
+        assert share.low < ceiling.reached < share.high
+        others = usual_share([other for other in read_ceilings() if other.model != ceiling.model])
+        inside.append(others.low < ceiling.reached < others.high)
+    assert sum(inside) >= 0.8 * len(inside)
