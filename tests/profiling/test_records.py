@@ -14,6 +14,7 @@ from framekiln.job import Job
 from framekiln.output.object_store import Store
 from framekiln.profiling.record_log import CALLS, NODES, Stream, gather, read, runs
 from framekiln.profiling.records import CALL, DURATIONS, HAND_ON, PACKET, SCHEMA, Record
+from framekiln.profiling.step_work import Recorder, StepWork
 from tests.support.machine.buckets import empty_bucket
 from tests.support.media.collections_factory import clip, photo
 from tests.support.runs.engine_factory import ALL, order
@@ -245,3 +246,9 @@ def test_lines_that_are_no_records_are_skipped(tmp_path):
     wrong = [b"7", b"null", b"{}", b"[" * 100_000, whole.replace(b"1.0", b'"x"'), whole.replace(b'"a"', b"{}")]
     store.append("profile/calls-ab-h-1.jsonl", b"\n".join([*wrong, whole.strip(), b""]))
     assert read(store, CALLS, "ab")["step"].to_pylist() == ["a"]
+
+
+def test_a_clock_that_is_set_back_makes_no_negative_times(store, monkeypatch):
+    work = StepWork(recorder=Recorder.of(store))
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert 0 <= work.finish().seconds < 60

@@ -122,7 +122,7 @@ def test_wipes_are_found_where_they_were_made(direction, length):
     assert abs(starts[0] - 11 - length / 2) <= 2
 
 
-@pytest.mark.parametrize(("name", "step"), some((CHINA, 80), (FLOWER, 40), heavy=[(CHINA, 60), (HOPPER, 70)]))
+@pytest.mark.parametrize(("name", "step"), some((CHINA, 80), (FLOWER, 60), heavy=[(FLOWER, 80), (HOPPER, 70)]))
 def test_motion_too_fast_for_flow_is_no_cut(name, step):
     assert found(whip(name, step)) == ([], [])
 

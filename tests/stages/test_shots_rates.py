@@ -25,6 +25,16 @@ def test_cuts_of_an_edit_are_found_whatever_the_frames_a_second(every_nth):
     assert made["last_frame"].to_pylist() == [-(-30 * n // every_nth) for n in range(1, 8)]
 
 
+def test_shots_of_two_frames_that_come_again_are_cut_apart():
+    """Their light rises and falls as that of a flash does, and a cut has another one two frames before and after."""
+    dark, light = ([mixed(frame, to, share) for frame in clip(name, 0, 4)] for name, to, share in COPIES)
+    made = [*dark[:2], *light[:2], *dark[2:], *light[2:]]
+    for rate in (1, 2):
+        rows = described(made)
+        rows = rows.set_column(rows.column_names.index("time_s"), "time_s", pa.array(np.arange(8) / rate))
+        assert Shots()(rows)["transitions"]["last_frame"].to_pylist() == [2, 4, 6]
+
+
 def edit(times):
     """Frames at these times of one scene: a cut at 2 s, a dissolve from 4 to 5 s, a fade through black, a wipe."""
     one, two, three, four = (
@@ -43,10 +53,13 @@ def edit(times):
     return frames
 
 
+COPIES = ((FLOWER, 0, 0.7), (HOPPER, 240, 0.5))
 EDIT = [("cut", 2, 2), ("dissolve", 4, 5), ("fade_out", 7, 7.8), ("fade_in", 8.3, 9.1), ("wipe", 11, 12)]
 
 
-@pytest.mark.parametrize("rate", [5, *(pytest.param(rate, marks=pytest.mark.heavy) for rate in (12, 25, 60, "varies"))])
+@pytest.mark.parametrize(
+    "rate", [2, *(pytest.param(rate, marks=pytest.mark.heavy) for rate in (5, 12, 25, 60, "varies"))]
+)
 def test_an_edit_has_the_same_transitions_at_any_frame_rate(tmp_path, rate):
     """Of the variable rate two seconds in three have 30 frames, the third has 5."""
     steps = [1 / 30] * 60 + [0.2] * 5 if rate == "varies" else [1 / rate]

@@ -3,7 +3,6 @@
 Nothing is computed here. The ledger shows what is left, and the engine does it. Ray is not started if nothing is left.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -31,7 +30,7 @@ from framekiln.planning.processes.resources import ROOMY, Node, this_machine
 from framekiln.planning.processes.waves import leave_finished
 from framekiln.planning.step import Step
 from framekiln.profiling.record_log import gather
-from framekiln.profiling.records import Death, Event
+from framekiln.profiling.records import Death, Event, now
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.step_work import Recorder
 from framekiln.runtime.check.mending import Mending
@@ -89,7 +88,7 @@ class Job:
                 output cannot be written any more, or belongs to another run.
             ContractError: a stage broke its promise.
         """
-        started = time.time()
+        started = now()
         check_may_become_output(self.store)  # before inputs are listed, which may take minutes
         with ExitStack() as stack:
             request = self._request

@@ -5,7 +5,6 @@ decide what may be written before the end: a unit waits if they hold rows of its
 run's steps made them (`held`). They go at the end of the first pass, when all new rows can be written.
 """
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +24,7 @@ from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import read_units
 from framekiln.planning.plan import Plan
+from framekiln.profiling.records import now
 from framekiln.profiling.run_profile import RunProfile, profile_of
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.runtime.run.progress import FINISHED, LATER
@@ -151,7 +151,7 @@ def make_result(
         passed_over=kinds.pop(PASSED_OVER, 0),
         errors=kinds,
         started=started,
-        seconds=time.time() - started,
+        seconds=now() - started,
         figures=figures,
         profile=profile,
     )

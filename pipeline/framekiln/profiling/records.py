@@ -7,6 +7,7 @@ the time can be analysed afterwards. A record is written as a line of JSON and s
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -184,6 +185,14 @@ Event = StepEvent | Reading | Death
 """What a process tells the driver while a run is at work."""
 
 Report = Callable[[StepEvent], None]
+
+
+_EPOCH = time.time() - time.perf_counter()
+
+
+def now() -> float:
+    """Return seconds since the epoch by a clock that never goes back, whatever becomes of the machine's meanwhile."""
+    return _EPOCH + time.perf_counter()
 
 
 def worker_name() -> str:

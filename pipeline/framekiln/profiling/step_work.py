@@ -25,7 +25,7 @@ from framekiln.contract.stage import Stage
 from framekiln.device import memory_gb, take_failures
 from framekiln.output.object_store import Store
 from framekiln.profiling.record_log import CALLS, Stream
-from framekiln.profiling.records import CALL, DEATH, HAND_ON, PACKET, Death, Record, StepEvent, Work, worker_name
+from framekiln.profiling.records import CALL, DEATH, HAND_ON, PACKET, Death, Record, StepEvent, Work, now, worker_name
 
 _NO_WAIT_S = 1e-3  # where nobody waits a call begins within microseconds
 
@@ -96,7 +96,7 @@ class Recorder:
     def handing_on(self, step: str, unit: str, start: int, stop: int) -> Iterator[None]:
         """Record how long the block takes to hand a packet on; `step` is the last one that it has been through."""
         self.flush()  # once the last packet has left, this process may be ended
-        started, begin = time.time(), time.perf_counter()
+        started, begin = now(), time.perf_counter()
         try:
             yield
         finally:
@@ -118,7 +118,7 @@ class StepWork:
         `record` is that of the whole, with its step, device, unit, first row and start. `rows` are the packet's, halo
         included; None in the second pass, where calls have no place in a unit.
         """
-        self._record = record or Record(kind=PACKET, step="", started=time.time())
+        self._record = record or Record(kind=PACKET, step="", started=now())
         self._recorder = recorder
         self.phases: dict[str, float] = {}
         self.calls: list[float] = []  # seconds of each call that returned
@@ -186,7 +186,7 @@ class StepWork:
         """
         record, around = self._record, around or {}
         failures = [item for item in failures if item.kind != PASSED_OVER]
-        record.seconds, record.rows = time.time() - record.started, rows
+        record.seconds, record.rows = now() - record.started, rows
         record.durations, record.items = {**self.phases, **around}, self._items
         record.memory, record.retries = self.memory, self._retries
         assert self._recorder is not None

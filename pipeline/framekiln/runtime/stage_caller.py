@@ -37,6 +37,7 @@ from framekiln.contract.stage import Scope, Stage
 from framekiln.device import Batches, release_memory
 from framekiln.device.watchdog import within
 from framekiln.planning.step import Step
+from framekiln.profiling.records import now
 from framekiln.profiling.step_work import StepWork
 from framekiln.profiling.tools.torch_profiler import ProfiledStage
 from framekiln.runtime.recovery.attempt_log import Attempt
@@ -192,7 +193,7 @@ class StageCaller:
         if self._step.first_pass and data.attempt.is_logged:
             waits = Batches.calls.has_owner and not data.attempt.is_careful  # for calls of the other packets
             limit_s = place.timeout_s * (place.in_flight if waits else 1)
-        started, begin = time.time(), time.perf_counter()
+        started, begin = now(), time.perf_counter()
         try:
             with within(limit_s), running(stage.clock):
                 result = self._profiler(stage, table) if self._profiler is not None else stage(table, *data.extra)

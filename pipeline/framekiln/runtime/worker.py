@@ -4,7 +4,6 @@ Each step's part is written at once, by the process that computed it. So results
 parts of a killed run stay, and a step with an existing part is read instead of computed.
 """
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,7 +27,7 @@ from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import fits_folder, settings_of
 from framekiln.planning.processes.waves import combined_placement
 from framekiln.planning.step import DecodeStep, Step
-from framekiln.profiling.records import PACKET, SET_UP, Record, Report, worker_name
+from framekiln.profiling.records import PACKET, SET_UP, Record, Report, now, worker_name
 from framekiln.profiling.step_work import Recorder, StepWork
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.adoption import FAILED, adopt, advance, find_left_out
@@ -71,7 +70,7 @@ class Worker:
         for step in steps:
             if step.recalled:
                 continue
-            record = Record(kind=SET_UP, step=step.name, device=step.placement.device, started=time.time())
+            record = Record(kind=SET_UP, step=step.name, device=step.placement.device, started=now())
             record.unit = settings_of(step.facts)
             work = StepWork(record, self.recorder)
             # cuDNN's plans and settings of torch's compiler belong to the thread that calls the model
@@ -130,25 +129,25 @@ class Worker:
         spared = self._find_spared(step, unit, known)
         source = (unit, step.columns, step.halo, step.config, wanted)
         packets = decode(*source, tiled, guard, drops=step.drops, spared=spared)
-        started, around, ended = time.time(), {"wait": self.recorder.waited()}, False
+        started, around, ended = now(), {"wait": self.recorder.waited()}, False
         while True:
             guard.resume()
             packet = next(packets, None)
             guard.pause()  # while the packet is worked on
             if packet is None:
                 break
-            decoded = time.time()
+            decoded = now()
             own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
             if not ended:  # else this is the empty packet, and its part was written with the one before it
                 self._write_decoded(step, packet, own)
             ended = packet.ends
-            around |= {"decode": decoded - started, "write": time.time() - decoded}
+            around |= {"decode": decoded - started, "write": now() - decoded}
             self._report_decoded(step, packet, own.num_rows, started, around)
             if packet.start < packet.stop and (packet.start, packet.stop) not in finished:
                 empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
                 yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
             del packet, own  # else its pixels would stay in memory until the next packet is decoded
-            started, around = time.time(), {}
+            started, around = now(), {}
         self.recorder.flush()
         self.recorder.idle()
         attempt.end()
@@ -162,7 +161,7 @@ class Worker:
         self, step: DecodeStep, packet: Packet, rows: int, started: float, around: Mapping[str, float]
     ) -> None:
         work = StepWork(_record(step, packet, started), self.recorder, packet.rows)
-        work.calls += [time.time() - started] * bool(rows)
+        work.calls += [now() - started] * bool(rows)
         self._report(work.finish(rows=rows, failures=packet.failures, around=around, share=packet.share))
 
     def _find_spared(self, step: DecodeStep, unit: Unit, known: Sequence[Part]) -> Spared:
@@ -190,7 +189,7 @@ class Worker:
         self, step: Step, caller: PacketCaller, packet: Packet, attempt: Attempt, arrival: Mapping[str, float]
     ) -> Outcome:
         """Compute a step's part and write it; rows that are not retried keep their earlier results."""
-        started, left_out = time.time(), find_left_out(self._chooser, step, packet.rows)
+        started, left_out = now(), find_left_out(self._chooser, step, packet.rows)
         retried, own = self._parts.retried_rows(step, packet), ~packet.rows[HALO].to_numpy()
         known = self._parts.find_known(step, packet, ~left_out[own]) if step.others and retried is None else None
         done = np.zeros(len(own), bool)
@@ -200,14 +199,14 @@ class Worker:
         work = StepWork(record, self.recorder, packet.rows)
         outcome = caller.run(packet.rows, left_out | done if retried is None else left_out | ~retried, attempt, work)
         outcome.unchosen = left_out[own] if step.is_narrowed else None
-        before_write = time.time()
+        before_write = now()
         if retried is None:
             self._parts.write(step, packet, outcome, known)
         else:
             self._parts.update(step, packet, outcome, retried)
         computed = own & ~done if retried is None else retried
         rows = int((computed & ~left_out if step.is_narrowed else computed).sum())
-        around = {**arrival, "write": time.time() - before_write}
+        around = {**arrival, "write": now() - before_write}
         self._report(work.finish(rows=rows, failures=outcome.failures, around=around))
         return outcome if retried is None and known is None else self._parts.read(step, part_of(packet))
 

@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln_stages.shots.transitions import INNER, ROUNDING_S, Grid, Transition, Values, apart
+from framekiln_stages.shots.transitions import (
+    BETWEEN,
+    FEW,
+    INNER,
+    PHASES,
+    ROUNDING_S,
+    Grid,
+    Transition,
+    Values,
+    apart,
+)
 
 Span = tuple[float, int, int, str]  # an error, first and last frame, and the shape
 Shape = Callable[[Grid], Grid]
@@ -25,8 +35,7 @@ DISSOLVE_OFF = 0.24
 # Largest error of a wipe. On 8 wipes between the same clips: 0.05 to 0.16, one 0.20; elsewhere 0.18 and more.
 WIPE_OFF = 0.17
 LEAST_S = 0.16  # of a dissolve: four frames at 25 a second
-# Of a wipe. A quicker edge, or one that crosses a tile within a frame, looks like something that pops up.
-WIPE_S, WIPE_FRAMES = 0.24, 4
+WIPE_S = 0.24  # of a wipe: a quicker edge looks like something that pops up
 LOST = 0.3  # weight of contrast that a dissolve should lose and keeps
 STRAY = 0.4  # of the distance, for frames at quarters of the way in a first search; chosen on those clips too
 # Correlation of two images' tiles above which they are one image, under other light or partly faded. Of 453 pairs of
@@ -34,9 +43,6 @@ STRAY = 0.4  # of the distance, for frames at quarters of the way in a first sea
 # faded to black or white, none is below 0.95.
 SAME_IMAGE = 0.9
 EVIDENCE_S = 0.16  # on each side that must stand still, or nearly; at least a frame
-# Few frames show little of when a transition began: it lasts up to an interval less than from still to still frame.
-# Intervals by which it is tried to begin later and to end earlier, where it has up to `FEW` of them.
-PHASES, FEW = ((0.0, 0.0), (0.5, 0.5), (0.0, 0.5), (0.5, 0.0)), 8
 LENGTHS = 12  # tried in a first search
 SIDE = 4  # tiles in a row
 
@@ -122,7 +128,7 @@ class _Frames:
         step = self._grid[last] - start
         reach = np.sqrt((step**2).mean(axis=1))
         straight = np.zeros(len(first), np.bool_)
-        for shifts in PHASES[:2]:
+        for shifts in PHASES if (last - first <= FEW).any() else PHASES[:1]:
             late, lasting = self._measure(first, last, shifts)
             near = (reach >= least) & ((sum(shifts) == 0) | (last - first <= FEW))
             for quarter in (0.25, 0.5, 0.75):
@@ -141,8 +147,10 @@ class _Frames:
         return begin, times[last] - shifts[1] * (times[last] - times[last - 1]) - begin
 
     def error(self, first: int, last: int, shape: str) -> float:
-        """Return the smallest error of a transition between still frames; see `PHASES`."""
-        return min(self._error(first, last, shape, by) for by in (PHASES if last - first <= FEW else PHASES[:1]))
+        """Return the smallest error of a transition between still frames, over what its kind may have at most."""
+        shifts = PHASES if last - first <= FEW else PHASES[:1]
+        limit = DISSOLVE_OFF if shape == DISSOLVE else WIPE_OFF
+        return min(self._error(first, last, shape, by) for by in shifts) / limit
 
     def _error(self, first: int, last: int, shape: str, shifts: tuple[float, float]) -> float:
         """Return the error of a transition between still frames: its distance from the shape, over that of the images.
@@ -156,9 +164,10 @@ class _Frames:
         share = np.clip((times[low : high + 1] - begin) / lasting, 0, 1).astype(np.float32)
         one, other = self._grid[low : first + 1].mean(axis=0), self._grid[last : high + 1].mean(axis=0)
         off = self._grid[low : high + 1] - one - SHAPES[shape](share) * (other - one)
-        line = float(np.sqrt((off**2).mean()) / max(1e-6, apart(one, other)))
-        if shape != DISSOLVE:
-            return line
+        square, reach = (off**2).mean(axis=1), max(1e-6, apart(one, other))
+        line = float(np.sqrt(square.mean())) / reach
+        if shape != DISSOLVE:  # still frames beside it are no evidence that few frames inside show a wipe
+            return max(line, float(np.sqrt(square[first - low + 1 : last - low].mean())) / reach)
         # A mixture of two unrelated images has the variance (1 - s)^2 a + s^2 b. The error is relative to the loss;
         # `lost` is the share of the expected loss that is found.
         a, b = self._variance[low : first + 1].mean(), self._variance[last : high + 1].mean()
@@ -188,8 +197,8 @@ class _Frames:
     def is_transition(self, span: Span, least: float) -> bool:
         """Tell whether a fit is near enough to its shape, and between different images."""
         error, first, last, shape = span
-        near = error < (DISSOLVE_OFF if shape == DISSOLVE else WIPE_OFF)
-        lasting = self._times[last] - self._times[first]
-        long = shape == DISSOLVE or (last - first >= WIPE_FRAMES and lasting >= WIPE_S - ROUNDING_S)
+        long = shape == DISSOLVE or self._times[last] - self._times[first] >= WIPE_S - ROUNDING_S
         one, other = self._grid[first], self._grid[last]
-        return near and long and apart(one, other) >= least and not same_image(one, other)
+        way = (self._grid[first + 1 : last] - one) @ (other - one) / max(1e-6, float(((other - one) ** 2).sum()))
+        inside = bool((np.abs(way - 0.5) < 0.5 - BETWEEN).any())
+        return error < 1 and long and inside and apart(one, other) >= least and not same_image(one, other)

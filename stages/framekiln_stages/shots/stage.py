@@ -20,7 +20,7 @@ from framekiln.contract import MEDIA_ID, Drawing, Placement, Scope, Stage, Table
 from framekiln.contract.limits import Positive, Proportion
 from framekiln_stages.shots.changes import cut_scores
 from framekiln_stages.shots.gradual import LEAST_S, gradual
-from framekiln_stages.shots.transitions import SURE_CUT, Transition, boundaries, cuts, fades, flashes
+from framekiln_stages.shots.transitions import Transition, boundaries, cuts, fades, flashes
 
 # Pixels of the grid, each the mean of its tile; at 8, motion moves dissolves 1.6 to 2 times as far off their line.
 SIDE = 4
@@ -85,7 +85,7 @@ SHOTS = pa.schema(
 )
 KIND = (
     "cut, dissolve, wipe, fade_out or fade_in; what pops up over a sixth of the frame or more is a cut too; wipes are "
-    "found with a straight edge, along a side, from 0.24 s and 4 frames on"
+    "found with a straight edge, along a side, from 0.24 s on"
 )
 TRANSITIONS = pa.schema(
     [
@@ -102,7 +102,7 @@ TRANSITIONS = pa.schema(
 class Shots(Stage):
     """Cuts, fades, dissolves and wipes of a file, and the shots between them."""
 
-    version = 6  # 6: light that changes at once is no cut
+    version = 7  # 7: wipes, fades and cuts between few frames, cuts beside fast pans
     finds = (("transitions", "cut or fade", "cuts and fades"),)
     scope = Scope.MEDIA
     inputs = ("media_id", "frame_index", "time_s", *FEATURES.names)
@@ -171,9 +171,8 @@ class Shots(Stage):
         bright = flashes(score, grid, times, *brief, config.longest_flash_s)
         hard, soft = ([one for one in own if not any(one.first in each for each in bright)] for own in (hard, soft))
         hard = [item for item in hard if not any(fade.first <= item.first < fade.last for fade in soft)]
-        sure = [item for item in hard if score[item.first] >= SURE_CUT]
         busy = np.zeros(len(grid), np.bool_)
-        for item in (*sure, *soft):
+        for item in soft:
             busy[item.first : item.last + 1] = True
         slow = gradual(grid, contrast[known], times, config.dissolve, longest, busy)
         hard = [item for item in hard if not any(one.first <= item.first < one.last for one in slow)]

@@ -9,6 +9,7 @@ image, `last` the first one wholly of the new. A cut has last = first + 1. Limit
 any frame rate.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -22,13 +23,18 @@ BLACK, WHITE = 32.0, 223.0  # mean codes: half way from the end of the scale to 
 # Score from which a cut is one, whatever lies around it. In 12 pans of 15 to 80 px of 398 a frame, and at the edges of
 # 16 wipes, scores are 0.92 at most; in 6 cuts between takes and 6 between such pans 0.993 and more.
 SURE_CUT = 0.986
-# Least ratio of a cut's residual to the mean of those of two frames on each side, PySceneDetect's AdaptiveDetector's.
-TIMES, BESIDE = 3.0, 2
+# Least ratio of a cut's residual to the mean of those on the busier side, PySceneDetect's AdaptiveDetector's. Of both
+# sides together, it is no higher where a fast pan ends. A side is two frames at 25 a second, and at least one.
+TIMES, BESIDE_S = 3.0, 0.08
 SEEN = 0.25  # of an image's contrast, from which on it can be told under a flash
 STEADY = 2.0  # codes by which light that decays may rise: noise of a codec
 SHORT_S = 0.12  # a quicker change is a cut
 PLATEAU_S = 0.4  # least time beside a fade in which the image must stay as light, or nearly
 INNER = 1  # frames that must lie inside what is gradual: without one there is nothing to tell it from a cut
+# Few frames show little of when a transition began: it lasts up to two intervals less than from still to still frame.
+# Shares of an interval by which it is tried to begin later and to end earlier, where it has up to `FEW` of them.
+PHASES, FEW = tuple(itertools.product((0.0, 0.25, 0.5, 0.75), (0.0, 0.25, 0.5, 0.75))), 8
+BETWEEN = 0.12  # least share of the way from either image of a frame inside, or the change is a cut
 ROUNDING_S = 0.002  # times in files are multiples of 1 ms or finer
 
 
@@ -58,18 +64,15 @@ def cuts(cut: Values, grid: Grid, times: Values, threshold: float, shortest: flo
     lasting = np.where(np.diff(above) == 1, 2 * shortest, shortest) + ROUNDING_S
     runs = [run.tolist() for run in np.split(above, np.flatnonzero(np.diff(times[above]) > lasting) + 1) if len(run)]
     best = [max(run, key=lambda i: (cut[i], -i)) for run in runs if not _is_flash(grid, times, run, shortest, flash)]
-    return [Transition(i, i + 1, "cut") for i in best if _stands_out(cut, i)]
+    score = np.clip(np.nan_to_num(cut), 0, 1 - 1e-9)
+    residual = (score / (1 - score)) ** 0.25  # scores are a function of it, and only ratios are needed
+    return [Transition(i, i + 1, "cut") for i in best if cut[i] >= SURE_CUT or _stands_out(residual, times, i)]
 
 
-def _stands_out(cut: Values, at: int) -> bool:
-    # Whether the residual is high in itself, or against those beside it. Scores are a function of the residual; only
-    # ratios of residuals are needed.
-    if cut[at] >= SURE_CUT:
-        return True
-    score = np.clip(np.nan_to_num(cut[max(0, at - BESIDE) : at + BESIDE + 1]), 0, 1 - 1e-9)
-    residual = (score / (1 - score)) ** 0.25
-    here = residual[min(at, BESIDE)]
-    return bool(here * (len(residual) - 1) >= TIMES * (residual.sum() - here))
+def _stands_out(residual: Values, times: Values, at: int) -> bool:
+    first, last = np.searchsorted(times, times[at] + np.array([-1, 1]) * (BESIDE_S + ROUNDING_S)).tolist()
+    sides = residual[min(first, max(at - 1, 0)) : at], residual[at + 1 : max(last, at + 2)]
+    return bool(residual[at] >= TIMES * max(float(side.mean()) for side in sides if side.size))
 
 
 def _is_flash(grid: Grid, times: Values, run: Sequence[int], shortest: float, flash: float) -> bool:
@@ -164,17 +167,18 @@ def _fit_ramp(away: Values, times: Values, plain: int, longest: float) -> tuple[
         for length in range(max(INNER + 1, shortest, plain - start), min(end, len(since))):
             beside = max(1.5 * since[length], PLATEAU_S)  # later it may be another image
             seen = int(np.searchsorted(since, since[length] + beside + ROUNDING_S))
-            shape = np.minimum(since[:seen] / since[length], 1.0)
-            height = (shape @ above[:seen]) / (shape @ shape)
-            off = ((above[:seen] - height * shape) ** 2).sum() + ((away[:start] - lowest) ** 2).sum()
-            if (error := off / (seen + start)) < best:
-                best, found = error, (start, start + length, height)
+            for late, soon in PHASES if length <= FEW else PHASES[:1]:
+                begin, last = late * since[1], soon * (since[length] - since[length - 1])
+                shape = np.clip((since[:seen] - begin) / (since[length] - last - begin), 0.0, 1.0)
+                height = (shape @ above[:seen]) / (shape @ shape)
+                off = ((above[:seen] - height * shape) ** 2).sum() + ((away[:start] - lowest) ** 2).sum()
+                if (error := off / (seen + start)) < best:
+                    best, found = error, (start, above[: length + 1] / max(height, 1e-6), shape[: length + 1])
     if found is None:
         return None
-    start, stop, height = found
-    line = height * (times[start : stop + 1] - times[start]) / (times[stop] - times[start])
-    straight = np.abs(away[start : stop + 1] - lowest - line).max() < 0.2 * height
-    return (start, stop) if height > 0 and straight else None
+    start, ramp, line = found
+    straight = np.abs(ramp - line).max() < 0.2 and (np.abs(ramp[1:-1] - 0.5) < 0.5 - BETWEEN).any()
+    return (start, start + len(ramp) - 1) if straight else None
 
 
 def boundaries(found: Sequence[Transition], frames: int) -> list[int]:

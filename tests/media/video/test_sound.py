@@ -142,6 +142,20 @@ def test_a_gap_in_the_sound_does_not_shift_the_rest(tmp_path: Path) -> None:
     assert sum(len(row["sound"]) for row in rows) == pytest.approx(2 * SOUND_RATE, abs=50)
 
 
+def test_time_stamps_that_run_slow_do_not_shift_the_sound(tmp_path: Path) -> None:
+    path = film(tmp_path / "film.mkv", [numbered(i) for i in range(50)], sound=click(1.5))
+
+    def slow(packet: av.Packet, _: int) -> av.Packet:
+        if packet.stream.type == "audio":
+            packet.pts = packet.dts = round(0.9 * packet.pts)
+        return packet
+
+    rows, _ = decoded(remuxed(path, tmp_path / "slow.mkv", slow), ("sound",))
+    loud = [row["frame_index"] for row in rows if len(row["sound"]) and np.abs(row["sound"]).max() > 5000]
+    assert loud in ([33], [33, 34])  # 1.35 s
+    assert sum(len(row["sound"]) for row in rows) == pytest.approx(1.8 * SOUND_RATE, abs=0.02 * SOUND_RATE)
+
+
 def test_no_sound_is_null(tmp_path: Path) -> None:
     film(tmp_path / "film.mkv", [numbered(i) for i in range(3)])
     Pil.fromarray(numbered(1)).save(tmp_path / "photo.png")

@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 from framekiln_stages.lighting.photometry import LINEAR, duv, temperature
 from framekiln_stages.lighting.stage import Lighting
 from tests.support.media.photos import PHOTOS
+from tests.support.media.photos import photo as full_photo
 from tests.support.stages.lighting_factory import ball, even_scene, gain, light, photo
 
 
@@ -206,6 +207,19 @@ def test_a_sphere_before_a_gradient_or_a_blurred_scene_gives_its_own_direction(a
     found = [(row["light_direction"], angle) for row, (_, angle) in zip(rows, tried, strict=True)]
     assert all(angle_between(told, angle) < 5 for told, angle in found if told is not None)
     assert sum(told is not None for told, _ in found) >= 6
+
+
+@pytest.mark.parametrize("angle", [45, 90, 270])
+def test_a_head_cut_out_round_tells_no_direction(angle):
+    """Its slopes were 40 to 90 degrees off: brow, nose and cheeks are in it, and the light of the photo."""
+    image = full_photo("grace_hopper.jpg")
+    y, x = np.mgrid[: image.shape[0], : image.shape[1]]
+    right, up = (x - 267) / 134, (208 - y) / 170
+    inside, depth = np.hypot(right, up) < 1, np.sqrt(np.clip(1 - right**2 - up**2, 0, 1))
+    lit = 0.8 * (math.cos(math.radians(angle)) * right + math.sin(math.radians(angle)) * up) + 0.6 * depth
+    cut = np.where(inside[..., None], image, 120).astype(np.uint8)
+    made = gain(cut, np.where(inside, 0.1 + 0.9 * lit.clip(0, 1), 0.5)[..., None])
+    assert light(made)[0]["light_direction"] is None
 
 
 def test_a_lamp_lights_a_face_but_its_direction_is_not_told_by_it():

@@ -3,7 +3,7 @@
 Sound is read beside the video through a second handle on the file, only as far as the next frame needs. So memory never
 holds a film's whole sound. It is mixed to mono (`channel_mix`) and resampled once for the file, or for a segment from
 shortly before its first frame. All slices together are the file's sound. Gaps in the time stamps (lost packets) become
-silence, which keeps sound and video in sync.
+silence, and what their overlaps would play twice is cut, which keeps sound and video in sync.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -142,12 +142,15 @@ class _Mixed:
             if now - end_s > MIN_GAP_S:
                 yield np.zeros(min(round((now - end_s) * SOUND_RATE), _MAX_SAMPLES), np.int16)
                 end_s = now
-            end_s += piece.samples / piece.sample_rate
+            twice = round((end_s - now) * piece.sample_rate)  # samples, where stamps run slow
+            twice = twice if MIN_GAP_S * piece.sample_rate < twice < piece.samples else 0
+            rest = _cut_start(piece, twice) if twice else piece
+            end_s += rest.samples / piece.sample_rate
             try:
-                mixed = mixer.resample(piece)
+                mixed = mixer.resample(rest)
             except ValueError:  # the track continues with other channels or another rate
                 mixed, mixer = mixer.resample(None), _make_mixer()
-                mixed += mixer.resample(piece)
+                mixed += mixer.resample(rest)
             for part in mixed:
                 yield part.to_ndarray()[0]
         for part in mixer.resample(None):

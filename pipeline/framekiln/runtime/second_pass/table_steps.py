@@ -1,6 +1,5 @@
 """The tables of second-pass steps: one call of the stage a file (MEDIA), or one for the whole run (DATASET)."""
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +19,7 @@ from framekiln.output.parquet import exact, optional
 from framekiln.planning.condition import Condition
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step, fingerprint
-from framekiln.profiling.records import PACKET, Record, worker_name
+from framekiln.profiling.records import PACKET, Record, now, worker_name
 from framekiln.profiling.step_work import Recorder, StepWork
 from framekiln.runtime.chosen_rows import RowChooser
 from framekiln.runtime.recovery.attempt_log import Reporter, begin_attempt
@@ -133,7 +132,7 @@ class Tables(SecondPass):
     def __call__(self, units: tuple[UnitRows, ...], report: Reporter) -> None:
         """Write the tables of one unit, or of all."""
         file, recorder = _name_file(self._step, units), Recorder.of(self._store)
-        record = Record(kind=PACKET, step=self.name, unit=file, started=time.time())
+        record = Record(kind=PACKET, step=self.name, unit=file, started=now())
         record.device = self._step.placement.device
         attempt = begin_attempt(report, f"step {self.name!r} at {file}", worker_name())
         self.set_up()
@@ -155,9 +154,9 @@ class Tables(SecondPass):
             for table, declared in self._step.stage.tables.items():
                 results[table].append(_check_table(self.name, table, declared, result))
         results |= {name: results[name] or [table] for name, table in kept.items()}  # no call returned
-        before_write = time.time()
+        before_write = now()
         self._write(units, results, failures)
-        event = work.finish(rows=rows.num_rows, failures=failures, around={"write": time.time() - before_write})
+        event = work.finish(rows=rows.num_rows, failures=failures, around={"write": now() - before_write})
         recorder.flush()  # before anybody learns that the work is done
         recorder.idle()
         attempt.end()
