@@ -66,7 +66,7 @@ def calibrate(
     print_line(console, f"To share: {share}.{apart}")
 
 
-def _measure(request: RunRequest, rows: int, most_batch: int, save: Path, console: RunConsole) -> Path:
+def _measure(request: "RunRequest", rows: int, most_batch: int, save: Path, console: RunConsole) -> Path:
     from framekiln.cli.bench.measure import print_findings
     from framekiln.lab.calibrate.calibrate import calibrate, measurable
     from framekiln.lab.findings import load
