@@ -20,6 +20,7 @@ from framekiln.media.discovery.listing import list_inputs
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import read_units
 from framekiln.planning.gpu.calibration_file import read_gpu_calibration
+from framekiln.planning.plan_options import PlanOptions
 from framekiln.runtime.run.record import stored_request
 
 _ENDS = (0.05, 0.95)
@@ -48,21 +49,12 @@ def choose(
     source, store = read_source(output), Store(output)
     request = stored_request(store)
     figures = read_gpu_calibration(calibration) if calibration is not None else None
-    options = replace(
-        request.options,
-        stages=tuple(step.name for step in source.steps if step.name != DECODE),
-        calibration=calibration,
-        vram_cap=None,
-        device=None,
-        missing_weights="dummy",
-        accept_license=True,
-    )
     rows = _count_rows(store, inputs)
     chooser = Chooser(
         source=source,
         pipeline=request.pipeline,
         profile=request.profile,
-        options=options,
+        options=_of_all_steps(request.options, source, calibration),
         cores=cores or float(usable_cores()),
         rows=rows,
         prices=Prices(per_hour=prices or {}, per_kwh=price_per_kwh),
@@ -71,6 +63,19 @@ def choose(
     )
     say("Counting the work of each model; this takes up to a minute.")
     return [chooser.judge(name, gpu) for name, gpu in targets.items()], rows
+
+
+def _of_all_steps(options: PlanOptions, source: SourceRun, calibration: Path | None) -> PlanOptions:
+    """Return the run's options for a plan of its first-pass steps on a whole GPU, whether their weights are here."""
+    return replace(
+        options,
+        stages=tuple(step.name for step in source.steps if step.name != DECODE),
+        calibration=calibration,
+        vram_cap=None,
+        device=None,
+        missing_weights="dummy",
+        accept_license=True,
+    )
 
 
 def _megapixels(source: SourceRun) -> float:

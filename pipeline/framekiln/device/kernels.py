@@ -56,7 +56,7 @@ def _mode() -> Any:
     from torch._subclasses.fake_tensor import FakeTensor
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_iter
-    from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+    from torch.utils.flop_counter import flop_registry
 
     attention = torch.ops.aten.scaled_dot_product_attention
 
@@ -84,25 +84,28 @@ def _mode() -> Any:
             if read and len(held) == len(read):
                 self._constant |= {id(item): item for item in written}
             elif not func.is_view and not str(func).startswith("aten.empty"):
-                self._add(packet, args, kwargs, result, read + written, held)
+                self.kernels[_kernel(func, args, kwargs, result, read + written, held)] += 1
             return result
 
-        def _add(self, packet: Any, args: Any, kwargs: Any, result: Any, every: list[Any], held: list[Any]) -> None:
-            flops = 0
-            if packet is attention:
-                flops = sdpa_flop_count(*(item.shape for item in args[:3]))  # type: ignore[no-untyped-call]
-            elif packet in flop_registry:
-                flops = flop_registry[packet](*args, **kwargs, out_val=result)
-            weights, names = sum(item.nbytes for item in held), {torch.float16: "fp16", torch.bfloat16: "bf16"}
-            kernel = Kernel(
-                flops=float(flops),
-                moved=float(sum(item.nbytes for item in every) - weights),
-                held=float(weights),
-                precision=names.get(every[0].dtype, "fp32") if every else "fp32",
-            )
-            self.kernels[kernel] += 1
-
     return Kernels()
+
+
+def _kernel(func: Any, args: Any, kwargs: Any, result: Any, every: list[Any], held: list[Any]) -> Kernel:
+    """Return an operator; `every` is the tensors that it reads or writes, `held` those with weights."""
+    from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+
+    packet, flops = func._overloadpacket, 0
+    if packet is torch.ops.aten.scaled_dot_product_attention:
+        flops = sdpa_flop_count(*(item.shape for item in args[:3]))  # type: ignore[no-untyped-call]
+    elif packet in flop_registry:
+        flops = flop_registry[packet](*args, **kwargs, out_val=result)
+    weights, names = sum(item.nbytes for item in held), {torch.float16: "fp16", torch.bfloat16: "bf16"}
+    return Kernel(
+        flops=float(flops),
+        moved=float(sum(item.nbytes for item in every) - weights),
+        held=float(weights),
+        precision=names.get(every[0].dtype, "fp32") if every else "fp32",
+    )
 
 
 def made_weights() -> Any:
