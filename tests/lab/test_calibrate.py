@@ -272,6 +272,7 @@ def test_a_file_of_another_kind_is_no_calibration(tmp_path, text):
         (["--input", ".", "--stages", "categorise"], "'categorize'"),
         (["--input", ".", "--stages", "lighting"], "FK-NOTHING-TO-CALIBRATE"),
         (["--input", ".", "--stages", "categorize", "--profile", "gpu-12gb"], "FK-CALIBRATE-NO-GPU"),
+        (["--input", ".", "--stages", "categorize", "--share", "build/shared.json"], "FK-CALIBRATION-OF-CPU"),
     ],
 )
 def test_mistakes_are_one_sentence(words, expected):

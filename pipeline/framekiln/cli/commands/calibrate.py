@@ -10,6 +10,7 @@ from typer import Option
 from framekiln.api.writable import check_file, check_folder
 from framekiln.cli.console import RunConsole, interruptible
 from framekiln.cli.options import Quiet, StepArguments, read_request
+from framekiln.contract.errors import ConfigError
 from framekiln.planning.gpu import calibration_file
 from framekiln.planning.gpu.calibration_file import StepFigures
 from framekiln.planning.gpu.machine import examine
@@ -60,6 +61,11 @@ def calibrate(
     from framekiln.lab.calibrate.sharing import share_calibration
 
     check_file("--share", share)
+    if request.options.device == "cpu" or not gpu_names():
+        raise ConfigError(
+            "--share takes the figures of a GPU, and none is used here; leave it out, or calibrate on a GPU.",
+            code="FK-CALIBRATION-OF-CPU",
+        )
     path = calibration_file.default_path(next(iter(gpu_names()), "gpu"), save)
     left = share_calibration(_measure(request, rows, most_batch, save, console) if request.inputs else path, share)
     apart = f" Left out, as own steps or of random weights: {', '.join(left)}." if left else ""

@@ -108,7 +108,7 @@ def _explain_refused(refused: _Refused, demands: Sequence[Demand], nodes: Sequen
     if demand.gpus and not any(node.gpus for node in nodes):
         return ResourceError(
             f"Step {demand.step!r} needs {need} for each worker, and there is no GPU ({have}); use --profile cpu-only "
-            "or --device cpu.",
+            "or --device cpu, or see by `nvidia-smi` whether a GPU that is there has a driver.",
             code="FK-NO-GPU",
         )
     most = max(refused.free, key=lambda node: (node.gpus, node.cpus) if demand.gpus else (node.cpus, node.gpus))
