@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from framekiln.api.predict import _list_doubts
 from framekiln.contract.errors import ConfigError, OutputError
 from framekiln.contract.output_names import PROFILE
 from framekiln.device import CountedCall
 from framekiln.device.kernels import Kernel
+from framekiln.lab.predict.choose import ONE_MORE, _through, _what_helps
 from framekiln.lab.predict.gpu_specs import read_gpus
+from framekiln.lab.predict.measured import time_spread
+from framekiln.lab.predict.pace import pace
 from framekiln.lab.predict.reached import MeasuredStep, guess, usual_share
-from framekiln.lab.predict.source_run import read_source
+from framekiln.lab.predict.source_run import PacketTimes, SourceRun, read_source
 from framekiln.lab.predict.work import GAP_S, NetworkWork, StepWork
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import settings_of
@@ -88,6 +94,44 @@ def test_waits_of_processes_for_each_other_on_the_gpu_are_taken_out(tmp_path):
     source = read_source(str(output(tmp_path, ("big", "twin"), beside=2.0, rate=1 / (2 * on_gpu))))
     assert source.shared == pytest.approx(2.0, rel=1e-3)
     assert source.gpu_steps[0].sample.model_s == pytest.approx(model_s(8, 1.0), rel=1e-2)
+
+
+def at_once(step, packets, host=0.01, name="big"):
+    sample = step.sample.model_copy(update={"subject": name, "phases": {"postprocess": host}})
+    return replace(step, sample=sample, in_flight=packets, workers=1)
+
+
+def test_packets_in_flight_share_the_cores_so_that_the_faster_gpu_is_first(tmp_path):
+    (step,) = read_source(str(output(tmp_path))).gpu_steps
+    slow, fast = pace([at_once(step, 12)], {"big": 0.002}, cores=4), pace([at_once(step, 8)], {"big": 0.001}, cores=4)
+    assert slow == (pytest.approx(4 / 0.012), "the host's part of big")
+    assert fast == (pytest.approx(4 / 0.011), "the host's part of big")
+    beside = replace(at_once(step, 1, host=0.03, name="light"), process="other", device="cpu")
+    both = [at_once(step, 8, host=0.01), replace(beside, workers=9)]
+    assert pace(both, {"big": 0.0}, cores=4) == (pytest.approx(4 / 0.04), "the host's part of big+light")
+
+
+def test_a_second_gpu_helps_by_two_at_most(tmp_path):
+    (step,) = read_source(str(output(tmp_path))).gpu_steps
+    for host, packets in ((1e-6, 1), (0.01, 1), (0.01, 100)):
+        waves = [[at_once(step, packets, host)]]
+        rate, limits = _through(waves, {"big": 0.01}, 8)
+        assert 1 <= _what_helps(waves, {"big": 0.01}, 8, rate, limits)[ONE_MORE] <= 2 + 1e-9
+
+
+def test_few_packets_and_a_busy_machine_are_doubts_on_an_estimate(tmp_path):
+    (step,) = read_source(str(output(tmp_path))).gpu_steps
+    times = step.packets
+    differ = replace(times, seconds=times.seconds * np.linspace(0.5, 1.5, len(times.rows)))
+    spread = time_spread(replace(step, packets=differ))
+    assert 0.7 < spread.low < 0.95 and 1.05 < spread.high < 1.3
+    few = replace(
+        step, packets=PacketTimes(units=("u",), starts=times.starts[:1], rows=times.rows[:1], seconds=np.ones(1))
+    )
+    assert (time_spread(few).low, time_spread(few).high) == (0.5, 2.0)
+    told = _list_doubts(SourceRun(devices=(), steps=(few,), later=(), others=0.8), [])
+    assert told[0].startswith("big: fewer than 5 packets were measured") and "80%" in told[1] and len(told) == 2
+    assert not _list_doubts(SourceRun(devices=(), steps=(step,), later=(), others=0.1), [])
 
 
 def test_every_shipped_gpu_has_a_source_for_every_figure():

@@ -36,7 +36,7 @@ def test_a_run_on_a_gpu_corrects_the_estimate_of_others(tmp_path):
     model = model_s(BATCH, MEGAPIXELS)
     assert here["steps"][0]["seconds"]["central"] == pytest.approx(model, rel=1e-3)
     assert here["rate"]["central"] == pytest.approx(1 / (model + HOST), rel=0.01)
-    assert (here["limit"], here["waves"], here["profile"]) == ("big", [["big"]], "of the run")
+    assert (here["limit"], here["waves"], here["profile"]) == ("the host's part of big", [["big"]], "of the run")
     path = write_calibration(calibration({"big": figures()}), tmp_path / "c")
     (calibrated,) = facts(run, "--for", "l4", "--cores", 8, "--calibration", path)
     assert calibrated["steps"][0]["measured"] and calibrated["rate"] is not None
@@ -51,16 +51,24 @@ def test_a_run_on_a_cpu_is_enough_and_its_slow_decoder_sets_the_pace_everywhere(
     assert [choice["gpu"] for choice in choices] == list(GPUS)
     assert not any(choice["why_not"] for choice in choices)
     (rented,) = [choice for choice in choices if choice["gpu"] == "rtx-5080"]
-    assert rented["limit"].startswith("decode") and next(iter(rented["helps"])) == "twice the cores"
+    assert rented["limit"] == "the host's part of decode" and next(iter(rented["helps"])) == "twice the cores"
     hours = rented["hours"]["central"]
     assert rented["money"]["central"] == pytest.approx(hours * (2 + GPUS["rtx-5080"].watts / 1000))
+    assert all(choice["money"] is None for choice in choices if choice is not rented)
+    assert "a second GPU" not in rented["helps"]
 
 
 @pytest.mark.heavy
 def test_the_table_names_bound_estimate_and_limit(tmp_path):
-    done = command("predict", output(tmp_path, gpus=1), "--for", "rtx-5080", "--cores", 8)
+    photo(tmp_path / "in" / "a.png", 1)
+    (tmp_path / "in" / "a.mp4").write_bytes(b"x")
+    words = ("--for", "l4,rtx-5080", "--cores", 8, "--prices", "rtx-5080=2", "--input", tmp_path / "in")
+    done = command("predict", output(tmp_path / "out", gpus=1), *words)
     assert done.returncode == 0, done.stderr
-    assert {"GPU", "bound", "limit", "rtx-5080"} <= set(done.stdout.split())
+    assert done.stdout.index(" rtx-5080 ") < done.stdout.index(" l4 ")  # the fastest first, as a table of 80 columns
+    assert "no price" in done.stdout and "0.00 to" not in done.stdout
+    assert ".mp4: 1 files, none measured, count as a row each." in done.stdout
+    assert {"GPU", "bound", "pace:", "rtx-5080"} <= set(done.stdout.split())
 
 
 @pytest.mark.parametrize("name", ["RTX 5080", "rtx 5080", "NVIDIA GeForce RTX 5080", "rtx-5080"])
@@ -76,6 +84,13 @@ def test_mistakes_are_one_sentence(tmp_path):
         ((good, "--for", "RTX 508"), "FK-UNKNOWN-GPU"),
         ((good, "--for", "l4", "--prices", "l4"), "FK-PRICES-INVALID"),
         ((good, "--for", "l4", "--prices", "l40s=2"), "FK-UNKNOWN-GPU"),
+        ((good, "--for", "l4", "--prices", "l4=-1"), "FK-PRICES-INVALID"),
+        ((good, "--for", "l4", "--prices", "l4=nan"), "FK-PRICES-INVALID"),
+        ((good, "--for", "l4", "--prices", ","), "FK-PRICES-INVALID"),
+        ((good, "--for", "l4", "--price-per-kwh", -3), "FK-PRICES-INVALID"),
+        ((good, "--for", "l4", "--cores", 0), "FK-INVALID-VALUE"),
+        ((good, "--for", "l4", "--cores", -4), "FK-INVALID-VALUE"),
+        ((good, "--for", ","), "FK-UNKNOWN-GPU"),
         ((good, "--for", "l4", "--calibration", tmp_path / "none.json"), "There is no calibration"),
         ((good, "--for", "l4", "--gpus", tmp_path / "bad.yaml"), "FK-INVALID-VALUE"),
         ((tmp_path, "--for", "l4"), "FK-NO-RUN-JSON"),

@@ -1,17 +1,18 @@
 """A run on other GPUs, from a run on any machine."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from framekiln.contract.errors import check_known
+from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.row_errors import DECODE
 from framekiln.device.cores import usable_cores
 from framekiln.lab.predict.choose import Chooser, GpuChoice, Prices
 from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
-from framekiln.lab.predict.measured import DRAWS, estimate_rows, read_measured
+from framekiln.lab.predict.measured import DRAWS, ENDS, estimate_rows, few_note, read_measured
 from framekiln.lab.predict.pace import Interval
 from framekiln.lab.predict.reached import measured_steps
 from framekiln.lab.predict.source_run import SourceRun, read_source
@@ -21,9 +22,8 @@ from framekiln.output.object_store import Store
 from framekiln.output.unit_table import read_units
 from framekiln.planning.gpu.calibration_file import read_gpu_calibration
 from framekiln.planning.plan_options import PlanOptions
+from framekiln.profiling.advice import OTHERS
 from framekiln.runtime.run.record import stored_request
-
-_ENDS = (0.05, 0.95)
 
 
 def choose(
@@ -37,11 +37,13 @@ def choose(
     calibration: Path | None = None,
     gpus: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> tuple[list[GpuChoice], Interval]:
-    """Return the run on each wanted GPU, on all that are known without any, and the rows of the collection.
+) -> tuple[list[GpuChoice], Interval, list[str]]:
+    """Return the run on each wanted GPU, on all that are known without any, the collection's rows, and doubts on them.
 
-    `say` takes a sentence before what takes long. Raises UserError: there is no such output, GPU, input or calibration.
+    `say` takes a sentence before what takes long. Raises UserError: there is no such output, GPU, input or calibration,
+    or a number makes no sense.
     """
+    _check_numbers(cores, prices or {}, price_per_kwh)
     known = read_gpus(gpus)
     targets = {name: gpu_by_name(name, known) for name in wanted} or dict(known)
     for name in prices or {}:
@@ -49,7 +51,7 @@ def choose(
     source, store = read_source(output), Store(output)
     request = stored_request(store)
     figures = read_gpu_calibration(calibration) if calibration is not None else None
-    rows = _count_rows(store, inputs)
+    rows, notes = _count_rows(store, inputs)
     chooser = Chooser(
         source=source,
         pipeline=request.pipeline,
@@ -62,7 +64,31 @@ def choose(
         measured=measured_steps(source, figures, lambda device: gpu_by_driver_name(device, known)),
     )
     say("Counting the work of each model; this takes up to a minute.")
-    return [chooser.judge(name, gpu) for name, gpu in targets.items()], rows
+    choices = [chooser.judge(name, gpu) for name, gpu in targets.items()]
+    return choices, rows, [*notes, *_list_doubts(source, choices)]
+
+
+def _check_numbers(cores: float | None, prices: Mapping[str, float], price_per_kwh: float | None) -> None:
+    if cores is not None and not 0 < cores < math.inf:
+        raise ConfigError(f"{cores:g} cores cannot run anything; give a number over 0.", code="FK-INVALID-VALUE")
+    named = {f"of {name}": price for name, price in prices.items()} | {"per kWh": price_per_kwh or 0.0}
+    for what, price in named.items():
+        if not 0 <= price < math.inf:
+            raise ConfigError(f"The price {what} is {price:g}; give 0 or more.", code="FK-PRICES-INVALID")
+
+
+def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:
+    """Return sentences on what an estimate lacks."""
+    notes = [few] if (few := few_note(source.steps)) else []
+    if source.others >= OTHERS:
+        notes.append(
+            f"Other programs took {source.others:.0%} of the machine's cores while the run was measured, so the host's "
+            "part may be faster than told, and all rates too low"
+        )
+    planned = [choice for choice in choices if choice.waves]
+    if planned and not any(wave for choice in planned for wave in choice.waves):
+        notes.append("No step uses a GPU, so no GPU makes a difference")
+    return notes
 
 
 def _of_all_steps(options: PlanOptions, source: SourceRun, calibration: Path | None) -> PlanOptions:
@@ -82,9 +108,10 @@ def _megapixels(source: SourceRun) -> float:
     return max(step.sample.megapixels for step in source.steps)
 
 
-def _count_rows(store: Store, inputs: Sequence[str] | None) -> Interval:
-    """Return the rows of files, those of the output without any."""
+def _count_rows(store: Store, inputs: Sequence[str] | None) -> tuple[Interval, list[str]]:
+    """Return the rows of files, those of the output without any, and sentences on what their count lacks."""
     files = list_inputs(inputs) if inputs else [media for unit in read_units(store) for media in unit.media]
-    draws = np.sum([np.zeros(1 + DRAWS), *estimate_rows(files, read_measured(store))[0].values()], axis=0)
-    low, high = np.quantile(draws[1:], _ENDS)
-    return Interval(central=float(draws[0]), low=float(low), high=float(high))
+    by_kind, notes = estimate_rows(files, read_measured(store))
+    draws = np.sum([np.zeros(1 + DRAWS), *by_kind.values()], axis=0)
+    low, high = np.quantile(draws[1:], ENDS)
+    return Interval(central=float(draws[0]), low=float(low), high=float(high)), notes

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from framekiln.lab.predict.pace import Interval
 
 
-_HEADS = ("GPU", "waves", "bound", "rows/s", "limit", "time", "kWh", "cost")
+_HEADS = ("GPU", "waves", "bound", "rows/s", "time", "kWh", "cost")
+_WHOLE = ("GPU", "bound", "kWh")  # columns that are never wrapped
 _STEP_HEADS = ("step", "batch", "GB", "GFLOP/row", "bound", "rows/s alone")
+NO_PRICE = "no price"
 _DETAILED = 3  # GPUs whose steps are listed
 
 
@@ -52,7 +54,9 @@ def predict(
     from framekiln.api.predict import choose
 
     wanted, hourly = names(for_), _read_prices(prices)
-    choices, rows = choose(
+    if for_ and not wanted:
+        raise ConfigError(f"--for {for_!r} names no GPU; write --for rtx-5080,l4.", code="FK-UNKNOWN-GPU")
+    choices, rows, notes = choose(
         output,
         wanted,
         inputs=input_,
@@ -64,13 +68,18 @@ def predict(
         say=(lambda _: None) if json_ else partial(print_line, Console()),
     )
     if json_:
-        print(json.dumps({"rows": asdict(rows), "gpus": [asdict(choice) for choice in choices]}, indent=2))
+        told = {"rows": asdict(rows), "gpus": [asdict(choice) for choice in choices], "notes": notes}
+        print(json.dumps(told, indent=2))
         return
-    _print(Console(), choices, rows)
+    _print(Console(), choices, rows, NO_PRICE if hourly else MISSING)
+    for note in notes:
+        print_wrapped(Console(), f"{note}.")
 
 
 def _read_prices(text: str) -> dict[str, float]:
     try:
+        if text and not names(text):
+            raise ValueError(text)
         return {name: float(price) for name, price in (part.split("=") for part in names(text))}
     except ValueError as error:
         raise ConfigError(
@@ -79,10 +88,19 @@ def _read_prices(text: str) -> dict[str, float]:
         ) from error
 
 
-def _print(console: Console, choices: Sequence[GpuChoice], rows: Interval) -> None:
+def _print(console: Console, choices: Sequence[GpuChoice], rows: Interval, unpriced: str) -> None:
+    choices = sorted(choices, key=_rank)
     title = f"{number(round(rows.central))} rows"
     style = {"title": title, "title_justify": "center", "padding": DENSE}
-    print_table(console, _HEADS, [_make_row(choice) for choice in choices], right=_HEADS[1:4], whole=_HEADS, **style)
+    cells = [_make_row(choice, unpriced) for choice in choices]
+    print_table(console, _HEADS, cells, right=_HEADS[1:4], whole=_WHOLE, **style)
+    limits: dict[str, list[str]] = {}
+    for choice in choices:
+        if choice.limit:
+            limits.setdefault(choice.limit, []).append(choice.gpu)
+    if limits:
+        told = "; ".join(f"{limit} ({', '.join(gpus)})" for limit, gpus in limits.items())
+        print_wrapped(console, f"What sets the pace: {told}.")
     print_wrapped(
         console,
         "bound: rows/s that no run on this GPU can exceed, by arithmetic. rows/s: an estimate with its interval "
@@ -95,20 +113,24 @@ def _print(console: Console, choices: Sequence[GpuChoice], rows: Interval) -> No
             print_wrapped(console, f"{choice.gpu}: no estimate, since {choice.why_not}.")
 
 
-def _make_row(choice: GpuChoice) -> list[str]:
+def _rank(choice: GpuChoice) -> tuple[float, float]:
+    """Return what puts the highest rate first; of equal ones that of the GPU with the highest bound."""
+    return -choice.rate.central if choice.rate is not None else 0.0, -(choice.bound or 0.0)
+
+
+def _make_row(choice: GpuChoice, unpriced: str) -> list[str]:
     waves = str(len(choice.waves)) if choice.waves else "does not fit"
     if choice.rate is None or choice.hours is None or choice.kwh is None:
-        return [choice.gpu, waves, figure(choice.bound), *[MISSING] * 5]
+        return [choice.gpu, waves, figure(choice.bound), *[MISSING] * 4]
     times = (duration(hours * 3600) for hours in (choice.hours.low, choice.hours.high))
     return [
         choice.gpu,
         waves,
         figure(choice.bound),
         f"{figure(choice.rate.central)} ({figure(choice.rate.low)} to {figure(choice.rate.high)})",
-        choice.limit,
         " to ".join(dict.fromkeys(times)),
         figure(choice.kwh.high),
-        MISSING if choice.money is None else f"{choice.money.low:.2f} to {choice.money.high:.2f}",
+        unpriced if choice.money is None else f"{figure(choice.money.low)} to {figure(choice.money.high)}",
     ]
 
 

@@ -13,7 +13,8 @@ from framekiln.contract.errors import ResourceError
 from framekiln.contract.row_errors import DECODE
 from framekiln.lab.predict.costs import place_steps
 from framekiln.lab.predict.gpu_specs import GpuSpecs
-from framekiln.lab.predict.pace import GPU, Interval, pace
+from framekiln.lab.predict.measured import time_spread
+from framekiln.lab.predict.pace import GPU, HOST, Interval, pace
 from framekiln.lab.predict.reached import MeasuredStep, guess
 from framekiln.lab.predict.source_run import SourceRun, SourceStep
 from framekiln.lab.predict.work import Bound, StepWork, WorkCounter
@@ -67,9 +68,9 @@ class Prices:
     per_kwh: float | None = None
 
     def of(self, gpu: str, hours: Interval, kwh: Interval) -> Interval | None:
-        """Return what hours on a GPU cost; None without a price."""
+        """Return what hours on a GPU cost; None without a price, or where others have one and this GPU has none."""
         by_hour, by_kwh = self.per_hour.get(gpu), self.per_kwh
-        if by_hour is None and by_kwh is None:
+        if by_hour is None and (by_kwh is None or self.per_hour):
             return None
         both = [(getattr(hours, end), getattr(kwh, end)) for end in ("central", "low", "high")]
         central, low, high = (time * (by_hour or 0) + energy * (by_kwh or 0) for time, energy in both)
@@ -148,9 +149,13 @@ class Chooser:
         seconds = {step.step: step.seconds.by(self._ran[step.step].chosen) for step in choice.steps}
         placed = {step.name: _place(self._ran[step.name], step) for step in plan.first}
         placed[DECODE] = self._ran[DECODE]
-        waves = place_steps(plan, placed, local=False)
-        ends = [{name: getattr(each, end) for name, each in seconds.items()} for end in ("central", "high", "low")]
-        (central, limits), (low, _), (high, _) = (_through(waves, end) for end in ends)
+        spreads = {name: time_spread(step) for name, step in placed.items()}
+        ends = []
+        for end in ("central", "high", "low"):
+            scaled = {name: _scale(step, getattr(spreads[name], end)) for name, step in placed.items()}
+            on_gpu = {name: getattr(each, end) for name, each in seconds.items()}
+            ends.append((place_steps(plan, scaled, local=False), on_gpu, self.cores))
+        (central, limits), (low, _), (high, _) = (_through(*end) for end in ends)
         rate = Interval(central=central, low=low, high=high)
         hours = Interval(
             central=self.rows.central / central / 3600,
@@ -162,7 +167,7 @@ class Chooser:
             choice,
             rate=rate,
             limit=", then ".join(limits),
-            helps=_what_helps(waves, ends[0], central, limits),
+            helps=_what_helps(*ends[0], central, limits),
             hours=hours,
             kwh=kwh,
             money=self.prices.of(choice.gpu, hours, kwh),
@@ -195,24 +200,31 @@ def _place(ran: SourceStep, step: Step) -> SourceStep:
     return replace(ran, device="cuda" if on_gpu else "cpu", sample=sample)
 
 
-def _through(waves: Sequence[Sequence[SourceStep]], on_gpu: Mapping[str, float]) -> tuple[float, list[str]]:
+def _through(
+    waves: Sequence[Sequence[SourceStep]], on_gpu: Mapping[str, float], cores: float, gpus: int = 1
+) -> tuple[float, list[str]]:
     """Return the rate through all waves, one after the other, and what limits each."""
-    paces = [pace(wave, {step.name: on_gpu[step.name] for step in wave if step.on_gpu}) for wave in waves]
+    paces = [pace(wave, {step.name: on_gpu[step.name] for step in wave if step.on_gpu}, cores, gpus) for wave in waves]
     return 1 / sum(1 / rate for rate, _ in paces), [limit for _, limit in paces]
 
 
 def _what_helps(
-    waves: Sequence[Sequence[SourceStep]], on_gpu: Mapping[str, float], rate: float, limits: Sequence[str]
+    waves: Sequence[Sequence[SourceStep]],
+    on_gpu: Mapping[str, float],
+    cores: float,
+    rate: float,
+    limits: Sequence[str],
 ) -> dict[str, float]:
     """Return the factor of the rate by a second GPU, twice the cores, half the rows of the costliest step."""
-    halved = {name: seconds / 2 for name, seconds in on_gpu.items()}
     more_gpus = [[_times(step, 2) if step.on_gpu else step for step in wave] for wave in waves]
     more_cores = [[step if step.on_gpu else _times(step, 2) for step in wave] for wave in waves]
-    factors = {ONE_MORE: _through(more_gpus, halved)[0] / rate, CORES: _through(more_cores, on_gpu)[0] / rate}
+    factors = {CORES: _through(more_cores, on_gpu, 2 * cores)[0] / rate}
+    if on_gpu:
+        factors[ONE_MORE] = _through(more_gpus, on_gpu, cores, gpus=2)[0] / rate
     for name in _costliest(waves, on_gpu, limits):
-        fewer = [[_half(step) if step.name == name else step for step in wave] for wave in waves]
+        fewer = [[_scale(step, 0.5) if step.name == name else step for step in wave] for wave in waves]
         less = {other: seconds / 2 if other == name else seconds for other, seconds in on_gpu.items()}
-        factors[f"`where:` for half the rows of {name}"] = _through(fewer, less)[0] / rate
+        factors[f"`where:` for half the rows of {name}"] = _through(fewer, less, cores)[0] / rate
     return dict(sorted(factors.items(), key=lambda pair: -pair[1]))
 
 
@@ -220,8 +232,8 @@ def _times(step: SourceStep, factor: int) -> SourceStep:
     return replace(step, workers=step.workers * factor)
 
 
-def _half(step: SourceStep) -> SourceStep:
-    phases = {name: seconds / 2 for name, seconds in step.sample.phases.items()}
+def _scale(step: SourceStep, factor: float) -> SourceStep:
+    phases = {name: seconds * factor for name, seconds in step.sample.phases.items()}
     return replace(step, sample=step.sample.model_copy(update={"phases": phases}))
 
 
@@ -231,7 +243,8 @@ def _costliest(waves: Sequence[Sequence[SourceStep]], on_gpu: Mapping[str, float
     for wave, limit in zip(waves, limits, strict=True):
         cost = {step.name: on_gpu.get(step.name, 0.0) for step in wave if step.on_gpu}
         if limit != GPU:
-            cost = {step.name: sum(step.sample.phases.values()) for step in wave if step.name in limit.split("+")}
+            members = limit.removeprefix(HOST).split("+")
+            cost = {step.name: sum(step.sample.phases.values()) for step in wave if step.name in members}
         name = max(cost, key=lambda name: cost[name])
         found += [name] if name != DECODE else []
     return list(dict.fromkeys(found))

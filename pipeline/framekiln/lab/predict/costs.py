@@ -18,12 +18,13 @@ from framekiln.device.cores import usable_cores
 from framekiln.engine.local.engine import count_processes
 from framekiln.lab.predict.measured import (
     DRAWS,
-    FEW,
+    ENDS,
     TABLES,
     Draws,
     MeasuredFiles,
     bytes_a_row,
     estimate_rows,
+    few_note,
     read_measured,
     seconds_a_row,
 )
@@ -35,8 +36,6 @@ from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, se
 from framekiln.planning.plan import Plan
 from framekiln.planning.processes.waves import Wave
 from framekiln.planning.step import DecodeStep, Step
-
-_ENDS = (0.05, 0.95)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,13 +202,12 @@ class _Hours:
 
 
 def _interval(draws: Draws) -> Interval:
-    low, high = np.quantile(draws[1:], _ENDS)
+    low, high = np.quantile(draws[1:], ENDS)
     return Interval(central=float(draws[0]), low=float(low), high=float(high))
 
 
 def _list_doubts(work: Work, known: Mapping[str, SourceStep]) -> list[str]:
     """Return sentences on what intervals do not hold."""
-    few = [name for name, step in known.items() if 0 < len(step.packets.rows) < FEW]
     whole = [step.name for step in work.plan.second if step.stage.scope is Scope.DATASET and step.name in known]
     notes = []
     if shares := [
@@ -218,8 +216,8 @@ def _list_doubts(work: Work, known: Mapping[str, SourceStep]) -> list[str]:
         if step.is_narrowed and (source := known.get(step.name))
     ]:
         notes.append(f"Rows that conditions choose are as many as in the measured run: {', '.join(shares)}")
-    if few:
-        notes.append(f"{', '.join(few)}: fewer than {FEW} packets were measured, so their intervals say little")
+    if few := few_note(known.values()):
+        notes.append(few)
     if whole:
         notes.append(f"{', '.join(whole)}: they see all rows at once, and may take longer than in proportion")
     return notes

@@ -6,13 +6,14 @@ results is the interval. Place 0 of an array of draws is the estimate itself.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract.output_names import COLUMNS, FRAMES, IMAGES
+from framekiln.lab.predict.pace import Interval
 from framekiln.lab.predict.source_run import SourceStep
 from framekiln.media.discovery.spread import kind_of
 from framekiln.media.files import MediaFile
@@ -26,6 +27,8 @@ from framekiln.runtime.second_pass.second_pass import unit_of
 
 DRAWS = 200  # a 5 % quantile of 200 has ten draws beyond it
 FEW = 5  # files or packets; of fewer an interval by drawing them again says little
+FEW_SPREAD = 2.0  # of fewer packets an interval reaches from half to twice the time at least: an assumption
+ENDS = (0.05, 0.95)  # quantiles of draws that an interval has as its ends
 FILM_SPREAD = 1.1  # deviation of the logarithm of rows a megabyte, among the 11 MP4 films that tests use: a factor of 3
 
 Draws = NDArray[np.float64]
@@ -125,6 +128,20 @@ def seconds_a_row(step: SourceStep, measured: MeasuredFiles) -> dict[str, Draws]
     known = {kind: pairs for kind, pairs in seconds.items() if sum(rows for _, rows in pairs)}
     sums = {kind: _sums(np.array(pairs), chance) for kind, pairs in known.items()}
     return {kind: spent_rows[:, 0] / np.maximum(spent_rows[:, 1], 1) for kind, spent_rows in sums.items()}
+
+
+def time_spread(step: SourceStep) -> Interval:
+    """Return the factors of a step's measured time that are plausible by how much its packets differ."""
+    draws = seconds_a_row(step, MeasuredFiles()).get("")
+    low, high = (1.0, 1.0) if draws is None or draws[0] <= 0 else np.quantile(draws[1:], ENDS) / draws[0]
+    least = FEW_SPREAD if len(step.packets.rows) < FEW else 1.0
+    return Interval(central=1.0, low=float(min(low, 1 / least)), high=float(max(high, least)))
+
+
+def few_note(steps: Iterable[SourceStep]) -> str:
+    """Return a sentence on steps of which few packets were measured; empty if there are none."""
+    few = [step.name for step in steps if 0 < len(step.packets.rows) < FEW]
+    return f"{', '.join(few)}: fewer than {FEW} packets were measured, so their intervals say little" if few else ""
 
 
 def _sums(values: NDArray[np.float64], chance: np.random.Generator) -> NDArray[np.float64]:

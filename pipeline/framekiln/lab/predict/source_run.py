@@ -15,10 +15,10 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import settings_of
 from framekiln.planning.sample import COPIES, MODEL, Sample
-from framekiln.profiling.record_log import CALLS, read
+from framekiln.profiling.record_log import CALLS, NODES, read
 from framekiln.profiling.records import INSIDE, PACKET, SET_UP
 from framekiln.profiling.run_profile import read_work, run_of
-from framekiln.profiling.stats.speed import floats, phase_seconds
+from framekiln.profiling.stats.speed import floats, others_use, phase_seconds
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.runtime.run.progress import FINISHED
 from framekiln.runtime.run.record import no_record, read_run_record
@@ -74,6 +74,7 @@ class SourceRun:
     steps: tuple[SourceStep, ...]  # of the first pass, decoding first
     later: tuple[SourceStep, ...]  # of the second pass, which is not predicted on other GPUs
     waves: int = 1  # in which it processed the media
+    others: float = 0.0  # share of all cores that other programs took meanwhile; 0 where no record tells
     shared: float = 1.0  # factor of processes waiting for each other on the GPU; the steps' times are divided by it
 
     @property
@@ -125,7 +126,8 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
         )
     gpus, waves = tuple(map(str, record.get("gpu_names") or ())), max(1, len(record.get("waves") or ()))
     ordered = tuple(sorted(steps.values(), key=lambda step: step.name != DECODE))
-    source = SourceRun(devices=gpus, steps=ordered, later=tuple(later.values()), waves=waves)
+    others = (others_use(calls[last], read(store, NODES, last)) if last else None) or 0.0
+    source = SourceRun(devices=gpus, steps=ordered, later=tuple(later.values()), waves=waves, others=others)
     return _unshared(source) if waves == 1 else source
 
 
