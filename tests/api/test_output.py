@@ -68,6 +68,13 @@ def test_a_summary_is_typed(out):
     assert summary.started.tzinfo is not None and out.record["frames"] == 36
 
 
+def test_an_export_tells_of_random_weights_as_its_run_does(media, tmp_path, local, no_weights):
+    steps = {"seeded": {"use": "tests.toys:Seeded"}}
+    out = framekiln.run(media, tmp_path / "out", pipeline={"steps": steps}, missing_weights="dummy")
+    sentence = "Random weights in seeded: results mean nothing."
+    assert sentence in out.summary.lines() and sentence in out.export("coco", tmp_path / "to", images="none").notes
+
+
 def test_left_out_steps_are_told_with_the_command_that_fetches(media, tmp_path, local, no_weights):
     steps = {"crc": {"use": "tests.toys:Checksum"}, "seeded": {"use": "tests.toys:Seeded"}}
     with fails("FK-WEIGHTS-MISSING"):

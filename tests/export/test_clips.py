@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import framekiln
+from framekiln.contract.errors import FramekilnError
 from framekiln.export import clips as clips_module
 from tests.support.errors import fails
 from tests.support.media.media_factory import click, film
@@ -87,7 +88,7 @@ def test_a_damaged_film_is_a_row_of_errors(out, tmp_path):
     result = export(out, tmp_path, cut="exact")
     (row,) = pq.read_table(tmp_path / "clips" / "errors.parquet").to_pylist()
     assert (row["media_id"], row["frame_index"], row["step"], row["kind"]) == ("sub/bad.mp4", 25, "export", "corrupt")
-    assert result.images == {"all": 5} and "1 clips could not be cut" in result.notes[-2]
+    assert result.images == {"all": 5} and "1 clip could not be cut" in result.notes[-2]
     kept = tmp_path / "clips" / "all" / "sub" / "one.mp4" / "000000-000024.mp4"
     os.utime(kept, ns=(0, 0))
     export(out, tmp_path, cut="exact")
@@ -107,7 +108,7 @@ def test_a_line_says_how_far_copied_clips_begin_before_their_frames(out, tmp_pat
     result = export(out, tmp_path / "copy", where=where, of="frames")
     (row,) = read_table(tmp_path / "copy").to_pylist()
     lead = row["start_s"] - row["file_start_s"]
-    assert lead > 0.1 and any("1 copied clips" in note and f" {lead:.1f} s" in note for note in result.notes)
+    assert lead > 0.1 and any("1 copied clip begins" in note and f" {lead:.1f} s" in note for note in result.notes)
     assert not any("copied" in note for note in export(out, tmp_path / "exact", where=where, cut="exact").notes)
 
 
@@ -141,16 +142,18 @@ def test_an_export_that_was_stopped_goes_on(out, tmp_path, monkeypatch):
     assert read_table(tmp_path).num_rows == 4
 
 
-def test_a_film_that_changed_since_the_run_is_not_cut(out, tmp_path):
+def test_a_film_that_changed_since_the_run_is_not_cut(out, framekiln, tmp_path):
     paths = out.table("frames").to_table(columns=["path"])["path"].to_pylist()
     path = Path(next(path for path in paths if "two" in path))
     status = path.stat()
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     try:
-        result = export(out, tmp_path, where="media_id = 'sub/two.mkv'")
+        framekiln("export", out.path, tmp_path, "--to", "clips", "--where", "media_id = 'sub/two.mkv'", code=1)
+        with pytest.raises(FramekilnError) as failed:
+            export(out, tmp_path, where="media_id = 'sub/two.mkv'")
     finally:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert result.images == {"all": 0}
+    assert failed.value.code == "FK-EXPORT-FAILED"
     errors = pq.read_table(tmp_path / "clips" / "errors.parquet")
     assert errors["kind"].to_pylist() == ["unreadable"] * 2
 
@@ -175,7 +178,7 @@ def test_options_are_checked(out, tmp_path):
 def test_the_command_does_the_same(out, framekiln, tmp_path):
     where = "media_id = 'sub/one.mp4' and shot = 1"
     shown = framekiln("export", out.path, tmp_path / "to", "--to", "clips", "--where", where, "--cut", "exact")
-    assert "1 clips (all 1)" in shown
+    assert "1 clip (all 1)" in shown
     (row,) = read_table(tmp_path / "to").to_pylist()
     assert (row["first_frame"], row["frames"]) == (25, 25)
 

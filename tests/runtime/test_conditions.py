@@ -140,6 +140,7 @@ def test_a_clip_is_computed_again_only_where_other_rows_of_it_are_chosen(source,
         photo: PHOTOS - 1,
         f"{photo} or frame_index < 9": 9,
         f"{photo} or frame_index < 10": 10,
+        f"{photo} or frame_index < 4": 4,  # narrower: the last one's neighbour is another
         "media_id != 'clip.png' or frame_index < 9": 0,
         "true": FRAMES,
     }.items():

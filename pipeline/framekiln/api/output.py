@@ -10,7 +10,7 @@ import pyarrow as pa
 from framekiln.api import html
 from framekiln.api.options import Place, shows
 from framekiln.api.output_options import ExportOptions, SelectOptions, make_export_request, make_selection_request
-from framekiln.api.summary import Summary
+from framekiln.api.summary import Summary, warn_of_random
 from framekiln.contract.columns import PLACES, SOURCE, Image
 from framekiln.contract.errors import InputError, UserError, check_known
 from framekiln.contract.output_names import ERRORS, FRAMES, IMAGES, INTERNAL
@@ -174,10 +174,14 @@ class Output:
             ConfigError: an option is wrong, or asks for what the format or the output lacks, or no frame is chosen.
             InputError: a file was moved or changed since the run.
             OutputError: the destination holds something else, or cannot be written.
+            FramekilnError: no clip could be cut.
         """
         from framekiln.export.export import export
 
-        return export(self._store, Store(os.fspath(destination)), make_export_request(to, options), progress)
+        to_store, request = Store(os.fspath(destination)), make_export_request(to, options)
+        summary = export(self._store, to_store, request, progress)
+        record = read_earlier(self._store) or {}
+        return replace(summary, notes=(*summary.notes, *warn_of_random(record.get("dummies", ()))))
 
     def report(self, run: str | None = None, *, again: bool = False) -> str:
         """Return the path or URL of report.html, which is written if it is missing.

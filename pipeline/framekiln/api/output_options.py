@@ -41,8 +41,8 @@ class SelectOptions(TypedDict, total=False):
     order: Annotated[
         str | None,
         option(
-            "The highest first: sharpness, or -noise for the lowest; 'rating, -noise'. [dim]Default: by file and "
-            "frame.[/dim]",
+            "The highest first: sharpness, or -noise for the lowest; 'rating, -noise', also 'noise desc|asc'. "
+            "[dim]Default: by file and frame.[/dim]",
             metavar="COLUMNS",
         ),
     ]

@@ -1,6 +1,6 @@
 """A run in a few numbers, and its profile, from the records in its output."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -66,8 +66,12 @@ class Summary:
             texts.append(f"{count(self.passed_over, 'file')} passed over, not media.")
         texts += [f"Left out: {name}: {why}" for name, why in self.left_out.items()]
         texts += [f"{fetching(self.fetch_mb)}: {self.fetch}"] if self.left_out and self.fetch else []
-        texts += [f"Random weights in {', '.join(self.random)}: results mean nothing."] if self.random else []
-        return texts
+        return texts + warn_of_random(self.random)
+
+
+def warn_of_random(steps: Sequence[str]) -> list[str]:
+    """Return a sentence on steps that ran with random weights; none without such."""
+    return [f"Random weights in {', '.join(steps)}: results mean nothing."] if steps else []
 
 
 def read_profile(

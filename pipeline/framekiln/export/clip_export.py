@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.columns import KEYS
-from framekiln.contract.errors import ConfigError
+from framekiln.contract.errors import ConfigError, FramekilnError
 from framekiln.contract.row_errors import Failure, reasons, to_table
+from framekiln.contract.words import counted
 from framekiln.export.chosen import by_file, read_rows
 from framekiln.export.clip_spans import ClipSpan, find_spans
 from framekiln.export.clips import MANIFEST, ClipWriter, PlannedClip, write_clips
@@ -32,6 +33,7 @@ def export_clips(store: Store, destination: Store, request: ExportRequest, progr
     Raises:
         ConfigError: a table or a column is missing, an expression is wrong, or no film has a chosen frame.
         OutputError: the destination holds something else, or cannot be written.
+        FramekilnError: no clip could be cut.
     """
     rows, chosen, wanted = Rows(store), read_rows(store, request), request.clips or ClipRequest()
     spans = find_spans(rows, chosen, wanted)
@@ -47,7 +49,10 @@ def export_clips(store: Store, destination: Store, request: ExportRequest, progr
     ]
     failures, leads = _write(store, destination, clips, values.schema, wanted, progress)
     summary = _describe(destination, clips, splits, failures, leads)
-    return finish(destination, record, replace(summary, notes=(*summary.notes, *_list_others(rows, chosen))))
+    summary = finish(destination, record, replace(summary, notes=(*summary.notes, *_list_others(rows, chosen))))
+    if len(failures) == len(clips):
+        raise FramekilnError(_tell_failures(failures), code="FK-EXPORT-FAILED")
+    return summary
 
 
 def _list_others(rows: Rows, chosen: pa.Table) -> list[str]:
@@ -57,7 +62,7 @@ def _list_others(rows: Rows, chosen: pa.Table) -> list[str]:
         "SELECT media_type, count(DISTINCT media_id) FROM frames SEMI JOIN chosen USING (media_id, frame_index) "
         "WHERE media_type != 'video' GROUP BY media_type ORDER BY media_type"
     )
-    counts = [f"{number:,} {kind}{'s' * (number != 1)}" for kind, number in rows.connection.sql(question).fetchall()]
+    counts = [counted(number, kind) for kind, number in rows.connection.sql(question).fetchall()]
     return [f"Left out, as clips are cut from films alone: {', '.join(counts)}."] if counts else []
 
 
@@ -97,19 +102,23 @@ def _describe(
     failed = {(failure.media_id, failure.frame_index) for failure in failures}
     whole = [clip for clip in clips if _key(clip.span) not in failed]
     seconds = sum(clip.span.end_s - clip.span.start_s for clip in whole)
-    notes = [*splits.lines, f"{seconds:,.1f} s of film in {len({clip.span.media_id for clip in whole}):,} films."]
+    films = counted(len({clip.span.media_id for clip in whole}), "film")
+    notes = [*splits.lines, f"{seconds:,.1f} s of film in {films}."]
     if leads:
-        notes.append(
-            f"{len(leads):,} copied clips begin at a key frame before their first frame: by {sum(leads):,.1f} s in all."
-        )
+        begin = "begins at a key frame before its" if len(leads) == 1 else "begin at a key frame before their"
+        notes.append(f"{counted(len(leads), 'copied clip')} {begin} first frame: by {sum(leads):,.1f} s in all.")
     if failures:
-        common, number = reasons(failures).most_common(1)[0]
-        notes.append(f"{len(failures):,} clips could not be cut, see {ERRORS}; {number:,} of them: {common}.")
+        notes.append(_tell_failures(failures))
     images = Counter(dict.fromkeys(splits.names, 0))
     images.update(clip.split for clip in whole)
     return ExportSummary(
         to=CLIPS, destination=destination.root, images=dict(images), annotations={}, notes=tuple(notes)
     )
+
+
+def _tell_failures(failures: Sequence[Failure]) -> str:
+    common, number = reasons(failures).most_common(1)[0]
+    return f"{counted(len(failures), 'clip')} could not be cut, see {ERRORS}; {number:,} of them: {common.rstrip('.')}."
 
 
 def _key(span: ClipSpan) -> Key:

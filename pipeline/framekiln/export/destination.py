@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 
 from framekiln.contract.errors import OutputError
+from framekiln.contract.words import counted
 from framekiln.export.request import CLIPS, ExportRequest
 from framekiln.export.splits import Chosen
 from framekiln.output.object_store import Store
@@ -30,8 +31,8 @@ class ExportSummary:
         splits = ", ".join(f"{name} {count:,}" for name, count in self.images.items())
         kinds = ", ".join(self._describe(*item) for item in self.annotations.items()) or "no annotations"
         number = sum(self.images.values())
-        what = f"{number:,} clips ({splits})" if self.to == CLIPS else f"{number:,} images ({splits}), {kinds}"
-        yield f"{what}: {self.destination}"
+        what = counted(number, "clip" if self.to == CLIPS else "image")
+        yield f"{what} ({splits}){'' if self.to == CLIPS else f', {kinds}'}: {self.destination}"
         yield from self.notes
 
     def _describe(self, kind: str, count: int) -> str:

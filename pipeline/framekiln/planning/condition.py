@@ -14,6 +14,7 @@ from framekiln.contract.columns import SOURCE
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.output_names import FRAMES
 from framekiln.contract.stage import Stage
+from framekiln.contract.words import counted
 from framekiln.planning.expression import Expression
 from framekiln.planning.settings import Strict, validated
 
@@ -110,7 +111,7 @@ class Condition:
             f"on {key}: {value:g}" if isinstance(value, float) else f"on {key}: {value}" for key, value in rule.items()
         ]
         parts += [f"where {self.where.text}"] if self.where else []
-        parts += [f"{self.among.count:,} selected rows"] if self.among else []
+        parts += [counted(self.among.count, "selected row")] if self.among else []
         return ", ".join(parts)
 
     def facts(self) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from framekiln.contract.columns import SOURCE
 from framekiln.contract.errors import UserError
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Scope, Stage
+from framekiln.contract.words import counted
 from framekiln.planning.plan import Plan
 from framekiln.planning.processes.waves import Wave
 from framekiln.planning.step import DecodeStep, Step
@@ -116,7 +117,7 @@ def chosen_rows(chosen: Mapping[str, Sequence[int]]) -> list[str]:
     steps: dict[tuple[int, ...], list[str]] = {}
     for name, numbers in chosen.items():
         steps.setdefault(tuple(numbers), []).append(name)
-    return [f"{', '.join(names)}: chosen {part:,} of {rows:,} rows" for (part, rows), names in steps.items()]
+    return [f"{', '.join(names)}: chosen {part:,} of {counted(rows, 'row')}" for (part, rows), names in steps.items()]
 
 
 def fetching(megabytes: float) -> str:

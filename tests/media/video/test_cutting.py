@@ -175,3 +175,24 @@ def test_packets_are_chosen_by_the_order_in_which_they_are_stored():
     assert [packet.pts for packet in up_to(stored, 1)] == [0, 3, 1, 2]
     long = [Stored(i, i % 40 == 0) for i in range(200)]
     assert [packet.pts for packet in up_to(from_key(long, 85), 150)] == list(range(80, 151))
+
+
+def stamp(mark: int, ticks: int) -> bytes:
+    """Return a time stamp of MPEG-PS below 2**22, as of ISO/IEC 11172-1, 2.4.3.3."""
+    return bytes([mark << 4 | 1, ticks >> 22, (ticks >> 14) & 254 | 1, (ticks >> 7) & 255, (ticks << 1) & 254 | 1])
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_start_of_a_film_is_found_where_seeking_lands_after_it(exact, tmp_path):
+    noise = list(np.random.default_rng(0).integers(0, 256, (30, 96, 128, 3), np.uint8))
+    sound = {"sound": click(0.2, 30 / FPS), "sound_codec": "mp2"}
+    options = {"options": {"b": "8M", "sc_threshold": "1000000000"}, "container": {"preload": "0"}}
+    path = film(tmp_path / "old.mpg", noise, codec="mpeg1video", pix_fmt="yuv420p", **sound, **options)
+    data = path.read_bytes()
+    for before, now in (((3600, 0), (0, 0)), ((7200, 3600), (3600, 0))):  # pts and dts of the first two frames
+        old, new = (stamp(3, shown) + stamp(1, stored) for shown, stored in (before, now))
+        assert data.count(old) == 1
+        data = data.replace(old, new)
+    path.write_bytes(data)
+    clip = cut_frames(path, tmp_path, 3, 8, exact=exact)
+    assert clip.has_sound and clip.frames >= 6 and (clip.start_s > 0) == exact

@@ -9,6 +9,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 
+from framekiln.contract.words import counted
 from framekiln.export.annotation import PHOTO, Annotation, Categories, ExportedImage
 from framekiln.export.formats.base import Format
 from framekiln.export.request import ExportRequest
@@ -66,7 +67,7 @@ class Writer(Format):
         names = "".join(f"{number + 1} {name}\n" for number, (name, _) in enumerate(self._categories))
         self.destination.write("classes.txt", names.encode())
         if self._photos:
-            self.notes.append(f"{self._photos:,} photos were left out: MOT has films only.")
+            self.notes.append(f"Left out, as MOT has films only: {counted(self._photos, 'photo')}.")
 
     def _describe(self, item: Annotation, frame: int) -> str:
         number = self._tracks.setdefault(item.track or ("", 0), len(self._tracks) + 1)

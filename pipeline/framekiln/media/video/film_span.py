@@ -102,8 +102,14 @@ class FilmSpan:
             key = next((packet for packet in packets if packet.is_keyframe), None)
             if key is not None and key.pts is not None and key.pts <= self.first:
                 return chain([key], packets)
-        self._container.seek(min(0, self._origin), stream=self.track)
-        return (packet for packet in self._container.demux(self.track) if packet.size)
+        return self._from_start()
+
+    def _from_start(self) -> Iterator[Any]:
+        """Yield the video's packets from the file's first one, by a handle of its own: seeking may pass over it."""
+        stream = self._opened.enter_context(open_film(self._media, self.kind))
+        container = self._opened.enter_context(open_container(stream, self.kind, self._max_pixels))
+        track = container.streams[self.track.index]
+        return (packet for packet in container.demux(track) if packet.size)
 
     def open_sound(self) -> Any:
         """Return the default track of sound, by a handle of its own that closes with the film; None without sound."""
