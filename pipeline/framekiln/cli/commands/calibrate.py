@@ -60,16 +60,20 @@ def calibrate(
         return
     from framekiln.lab.calibrate.sharing import share_calibration
 
+    _check_share(request, share)
+    path = calibration_file.default_path(next(iter(gpu_names()), "gpu"), save)
+    left = share_calibration(_measure(request, rows, most_batch, save, console) if request.inputs else path, share)
+    apart = f" Left out, as own steps or of random weights: {', '.join(left)}." if left else ""
+    print_line(console, f"To share: {share}.{apart}")
+
+
+def _check_share(request: "RunRequest", share: Path) -> None:
     check_file("--share", share)
     if request.options.device == "cpu" or not gpu_names():
         raise ConfigError(
             "--share takes the figures of a GPU, and none is used here; leave it out, or calibrate on a GPU.",
             code="FK-CALIBRATION-OF-CPU",
         )
-    path = calibration_file.default_path(next(iter(gpu_names()), "gpu"), save)
-    left = share_calibration(_measure(request, rows, most_batch, save, console) if request.inputs else path, share)
-    apart = f" Left out, as own steps or of random weights: {', '.join(left)}." if left else ""
-    print_line(console, f"To share: {share}.{apart}")
 
 
 def _measure(request: "RunRequest", rows: int, most_batch: int, save: Path, console: RunConsole) -> Path:

@@ -53,12 +53,10 @@ def predict(
     """
     from framekiln.api.predict import choose
 
-    wanted, hourly = names(for_), _read_prices(prices)
-    if for_ and not wanted:
-        raise ConfigError(f"--for {for_!r} names no GPU; write --for rtx-5080,l4.", code="FK-UNKNOWN-GPU")
+    hourly = _read_prices(prices)
     choices, rows, notes = choose(
         output,
-        wanted,
+        _read_names(for_),
         inputs=input_,
         cores=cores,
         prices=hourly,
@@ -68,12 +66,16 @@ def predict(
         say=(lambda _: None) if json_ else partial(print_line, Console()),
     )
     if json_:
-        told = {"rows": asdict(rows), "gpus": [asdict(choice) for choice in choices], "notes": notes}
-        print(json.dumps(told, indent=2))
-        return
-    _print(Console(), choices, rows, NO_PRICE if hourly else MISSING)
-    for note in notes:
-        print_wrapped(Console(), f"{note}.")
+        gpus_ = [asdict(choice) for choice in choices]
+        print(json.dumps({"rows": asdict(rows), "gpus": gpus_, "notes": notes}, indent=2))
+    else:
+        _print(Console(), choices, rows, notes, NO_PRICE if hourly else MISSING)
+
+
+def _read_names(text: str) -> tuple[str, ...]:
+    if text and not names(text):
+        raise ConfigError(f"--for {text!r} names no GPU; write --for rtx-5080,l4.", code="FK-UNKNOWN-GPU")
+    return names(text)
 
 
 def _read_prices(text: str) -> dict[str, float]:
@@ -88,7 +90,7 @@ def _read_prices(text: str) -> dict[str, float]:
         ) from error
 
 
-def _print(console: Console, choices: Sequence[GpuChoice], rows: Interval, unpriced: str) -> None:
+def _print(console: Console, choices: Sequence[GpuChoice], rows: Interval, notes: Sequence[str], unpriced: str) -> None:
     choices = sorted(choices, key=_rank)
     title = f"{number(round(rows.central))} rows"
     style = {"title": title, "title_justify": "center", "padding": DENSE}
@@ -111,6 +113,8 @@ def _print(console: Console, choices: Sequence[GpuChoice], rows: Interval, unpri
     for choice in choices:
         if choice.why_not:
             print_wrapped(console, f"{choice.gpu}: no estimate, since {choice.why_not}.")
+    for note in notes:
+        print_wrapped(console, f"{note}.")
 
 
 def _rank(choice: GpuChoice) -> tuple[float, float]:

@@ -108,16 +108,7 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
             "run with its folder `profile`.",
             code="FK-NO-RECORDS",
         )
-    steps, later = dict[str, SourceStep](), dict[str, SourceStep]()
-    for table in calls.values():
-        statistics = step_statistics(table)
-        processes = _processes({step.step: step.workers for step in statistics if not step.later})
-        for each in statistics:
-            step = _step(each, record, table, processes.get(each.step, each.step))
-            if each.later:
-                later[step.name] = step
-            elif step.name not in steps or _tells_more(step, steps[step.name]):
-                steps[step.name] = step
+    steps, later = _read_steps(calls, record)
     if not steps:
         raise OutputError(
             f"The last run into {path!r} computed second-pass steps only, and no row went through a model of the first "
@@ -129,6 +120,23 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
     others = (others_use(calls[last], read(store, NODES, last)) if last else None) or 0.0
     source = SourceRun(devices=gpus, steps=ordered, later=tuple(later.values()), waves=waves, others=others)
     return _unshared(source) if waves == 1 else source
+
+
+def _read_steps(
+    calls: Mapping[str, pa.Table], record: Mapping[str, Any]
+) -> tuple[dict[str, SourceStep], dict[str, SourceStep]]:
+    """Return the steps of the first pass and of the second, by name, from the calls of each run."""
+    steps, later = dict[str, SourceStep](), dict[str, SourceStep]()
+    for table in calls.values():
+        statistics = step_statistics(table)
+        processes = _processes({step.step: step.workers for step in statistics if not step.later})
+        for each in statistics:
+            step = _step(each, record, table, processes.get(each.step, each.step))
+            if each.later:
+                later[step.name] = step
+            elif step.name not in steps or _tells_more(step, steps[step.name]):
+                steps[step.name] = step
+    return steps, later
 
 
 def _tells_more(step: SourceStep, earlier: SourceStep) -> bool:
