@@ -34,8 +34,8 @@ class TorchYuNet:
     """The network on a device, in batches of one size.
 
     Always in fp32, whatever the placement's precision: it has 76,000 weights only, and scores are compared with a
-    threshold. Never compiled, since each size of images would be compiled anew. Never channels_last: cuDNN then takes
-    two seconds to plan each new shape of input, and 0.04 s otherwise; a call is as fast (H200, torch 2.11).
+    threshold. Never compiled, since each size of images would be compiled anew. On a GPU never channels_last: cuDNN
+    then takes two seconds to plan each new shape of input, and 0.04 s otherwise; a call is as fast (H200, torch 2.11).
 
     Args:
         path: an ONNX file with variable height and width.
@@ -49,8 +49,9 @@ class TorchYuNet:
 
     def __init__(self, path: Path, min_score: float, placement: Placement, phase: Phase = untimed) -> None:
         self._min_score, self._placement, self._phase = min_score, placement, phase
-        contiguous = replace(placement, channels_last=False)
-        self._net = ready(OnnxGraph(path, outputs=_OUTPUTS * len(STRIDES)), contiguous, torch.float32)
+        self._on_device = placement.device != "cpu"
+        own = replace(placement, channels_last=placement.channels_last and not self._on_device)
+        self._net = ready(OnnxGraph(path, outputs=_OUTPUTS * len(STRIDES)), own, torch.float32)
         self._batches = Batches(self._forward, replace(placement, compile=False), ROWS, unit=UNIT)
 
     def __call__(
@@ -102,7 +103,9 @@ class TorchYuNet:
     def _forward(self, pixels: Tensor) -> Tensor:
         """Return class, object, box (4) and points (10) of each cell, n m 16, from BGR levels n 3 h w."""
         down, right = (-side % STRIDES[-1] for side in pixels.shape[2:])
-        pixels = functional.pad(pixels, (0, right, 0, down)).contiguous()  # images come with their channels last
+        pixels = functional.pad(pixels, (0, right, 0, down))
+        if self._on_device:
+            pixels = pixels.contiguous()  # images come with their channels last
         outputs = self._net.all_outputs(pixels)
         grids = [torch.cat(outputs[i :: len(STRIDES)], dim=2) for i in range(len(STRIDES))]
         return torch.cat(grids, dim=1)
