@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from benchmarks.made_rows import PHOTO, Size
-from framekiln.device.nvml import handles, library
+from framekiln.device.nvml import library, visible_handles
 from framekiln.planning.manifest import read_profile
 
 T = TypeVar("T")
@@ -122,5 +122,4 @@ class GpuOptions:
 def gpu_gb() -> float:
     """Return the memory of the first GPU that may be used in GB; 0 without one."""
     nvml = library()
-    visible = handles(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    return next((nvml.nvmlDeviceGetMemoryInfo(handle).total / 1e9 for handle in visible), 0.0)
+    return next((nvml.nvmlDeviceGetMemoryInfo(handle).total / 1e9 for handle in visible_handles(nvml)), 0.0)

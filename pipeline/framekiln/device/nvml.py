@@ -54,11 +54,7 @@ def handles(nvml: Any, visible: str | None = None) -> list[Any]:
 
 def visible_handles(nvml: Any) -> list[Any]:
     """Return the handles of the GPUs that this process may use: all, or those that CUDA_VISIBLE_DEVICES names."""
-    every, visible = handles(nvml), os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return every
-    named = {name: gpu for i, gpu in enumerate(every) for name in (str(i), text(nvml.nvmlDeviceGetUUID(gpu)))}
-    return [named[part.strip()] for part in visible.split(",") if part.strip() in named]
+    return handles(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def text(value: bytes | str) -> str:

@@ -27,7 +27,7 @@ SHARPER, CLEANER = 0.05, 0.1  # that count: of the logarithm, and of blockiness
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Copies:
-    """What decides which of some copies is the best."""
+    """Figures by which the best of some copies is chosen."""
 
     detail: Values  # n; logarithm of px of a short side
     blocks: Values  # n; blockiness

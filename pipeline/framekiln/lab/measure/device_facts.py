@@ -16,7 +16,7 @@ import psutil
 
 from framekiln.device import torch, wait
 from framekiln.device.cores import usable_cores
-from framekiln.device.nvml import handles, library, text, visible_handles
+from framekiln.device.nvml import library, text, visible_handles
 from framekiln.lab.measure.precision import arithmetic, dtype_of
 from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.runtime.run.environment import environment, package_version
@@ -97,7 +97,7 @@ def gpu_states() -> list[dict[str, Any]]:
         "throttled": lambda gpu: throttling(_reasons(nvml, gpu)),
     }
     states: list[dict[str, Any]] = []
-    for gpu in handles(nvml, os.environ.get("CUDA_VISIBLE_DEVICES")):
+    for gpu in visible_handles(nvml):
         states.append({})
         for name, read in figures.items():
             with suppress(Exception):  # this GPU or this driver does not give it

@@ -1,1 +1,1 @@
-"""What a run costs, here and on GPUs that nobody has to own: bounds, estimates, back-tests."""
+"""The cost of a run, here and on GPUs that nobody has to own: bounds, estimates, back-tests."""

@@ -79,7 +79,7 @@ class Prices:
 
 @dataclass(frozen=True, kw_only=True)
 class Chooser:
-    """What all GPUs are judged by."""
+    """A run, a collection and prices, by which GPUs are judged."""
 
     source: SourceRun
     pipeline: PipelineFile

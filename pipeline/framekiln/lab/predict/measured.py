@@ -1,4 +1,4 @@
-"""What an output tells about a collection: rows of its files, seconds of its packets, and bytes of a row.
+"""Figures of a collection from an output of some of it: rows of its files, seconds of its packets, and bytes of a row.
 
 Films differ in length, so their rows follow from bytes: the rows of a megabyte of files of the same kind. Photos give
 one row each. Draws are those of a bootstrap: files, or packets, are drawn again with replacement, and the spread of the

@@ -1,4 +1,4 @@
-"""How much of the roofline models reach: `manifests/ceilings.yaml`, or the same step measured on another GPU.
+"""The share of the roofline that models reach: `manifests/ceilings.yaml`, or the same step measured on another GPU.
 
 A share that was measured on one GPU holds for another as far as both are limited by the same thing. Which of the two,
 arithmetic or memory, no measurement of the whole tells. So the interval reaches to what either ratio alone gives, and

@@ -1,4 +1,4 @@
-"""What a row asks of a GPU, counted on any machine: the kernels of each step's networks, and the least time they take.
+"""The work of a row on a GPU, counted on any machine: kernels of each step's networks, and the least time they take.
 
 A *bound* is a time that no run can be below: all operations at the data sheet's rate, each weight read once a call, a
 gap between kernels. The *roofline* is longer: each kernel takes its operations or its bytes, whichever last longer, and

@@ -34,7 +34,7 @@ _LEAST_GB = 3.0  # with less, no shipped profile's models find room: weights 1.9
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a plan asks of each GPU."""
+    """The demands of a plan on each GPU."""
 
     gb: float  # that its processes may take at one time
     compiled: tuple[str, ...] = ()  # steps that torch compiles
@@ -51,7 +51,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What is said of a plan on these machines."""
+    """The judgement of a plan on these machines."""
 
     refusal: ResourceError | None
     notes: tuple[str, ...]
