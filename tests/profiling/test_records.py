@@ -199,6 +199,8 @@ def test_a_run_leaves_records_of_every_step_that_add_up(tmp_path, machines, engi
             assert parts <= row["seconds"] + 0.01
         calls = [row for row in written if row["kind"] == CALL and row["step"] == step]
         assert sum(row["rows"] for row in calls) == (0 if step == "decode" else 36)
+    calls = [row for row in written if row["kind"] == CALL]
+    assert calls and all(row["infer"] == row["seconds"] for row in calls)  # none of these stages declares a phase
     decoded = {(row["unit"], row["start"]): row["cost"] for row in packets if row["step"] == "decode"}
     seen = {(row["unit"], row["start"]): row["cost"] for row in packets if row["step"] == "near"}
     assert all(decoded[key] == cost > 0 for key, cost in seen.items())

@@ -153,8 +153,11 @@ class StepWork:
         stage.item_counts.take()
 
     def call_returned(self, stage: Stage, own: NDArray[np.int64], device: str, started: float, seconds: float) -> None:
-        """Record a call that returned; `own` numbers the packet's rows that it computed, without halo."""
-        phases, items, memory = stage.clock.take(), stage.item_counts.take(), memory_gb(device)
+        """Record a call that returned; `own` numbers the packet's rows that it computed, without halo.
+
+        A stage that declares no phases has one: what it does stands for a model.
+        """
+        phases, items, memory = stage.clock.take() or {"infer": seconds}, stage.item_counts.take(), memory_gb(device)
         for name, value in phases.items():
             self.phases[name] = self.phases.get(name, 0.0) + value
         self._items.update(items)

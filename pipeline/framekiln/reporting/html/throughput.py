@@ -111,7 +111,7 @@ def rates_table(figures: Mapping[str, Any], profile: Mapping[str, Any], slowest:
         Column("Busy / waits / hands on", "own", show=lambda own: " / ".join(map(share, map(own.get, _SPENT)))),
         words("Share of busy time", lambda one: str(one["part"]), "meter"),
         Column("", "part", show=share),
-        words("Phases", _name_phases, "roomy"),
+        *([] if steps else [words("Phases", _name_phases, "roomy")]),  # else charts below show them
     )
     return TextTable(title="Throughput of each step", columns=columns, items=items)
 
