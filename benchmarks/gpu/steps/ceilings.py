@@ -127,6 +127,7 @@ FULL = {
     "sam_encoder": Ceiling(model=f"{_OWN}:sam_encoder", batch=8, precision="bf16"),
     "sam_decoder": Ceiling(model=f"{_OWN}:sam_decoder", batch=256, precision="bf16", items=1 / PROMPTS),
     "lama": Ceiling(model=f"{_OWN}:lama", batch=16, precision="fp32", size=512),
+    "lama, channels last": Ceiling(model=f"{_OWN}:lama", batch=16, precision="fp32", size=512, channels_last=True),
 }
 SMALL = {
     "clip": Ceiling(model="clip-vit-b32", batch=2, precision="fp32"),
@@ -183,7 +184,7 @@ def measure(options: GpuOptions, record: Record) -> None:
     for title, _, answer in measured(options.wanted(held), options.at_once):
         alone = held[title]
         case = {"model": title.split(", ")[0], "batch": alone.ceiling.batch, "compiled": alone.mode != "off"}
-        case["cudnn_benchmark"] = alone.searched
+        case |= {"cudnn_benchmark": alone.searched, "channels_last": alone.ceiling.channels_last}
         record(**case, **answer)
 
 
