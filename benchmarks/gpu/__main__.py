@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ import torch
 
 from benchmarks.gpu.options import GpuOptions, rounded
 from benchmarks.gpu.runner import STEPS, GpuStep, StepResult, document, run_steps
+from framekiln.weights.checksums import cache_root
 
 LIMIT_S = 570.0  # of all steps: ten minutes, less what starting and reporting take
 
@@ -78,6 +81,9 @@ def main() -> None:
         return
     if words.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("torch sees no GPU here; add --device cpu --small for a trial of the steps without one.")
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / "compiled"))  # for later steps and calls
+    if sys.dont_write_bytecode or not Path(cache_from_source(torch.__file__)).exists():
+        _show({"note": "Python keeps no bytecode here, so each process takes longer: unset PYTHONDONTWRITEBYTECODE."})
     with _work_folder(words.work) as folder:
         options = GpuOptions(
             folder=folder,

@@ -6,11 +6,13 @@ Objects are set up side by side, and then measured one at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from queue import SimpleQueue
+from threading import Barrier, Semaphore
+from typing import Any, Protocol
 
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.made_rows import Size
@@ -21,7 +23,7 @@ from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
 from framekiln.planning.step import Step
 from framekiln.runtime.recovery.captured_error import CapturedError
-from framekiln.runtime.recovery.child_process import ChildDied
+from framekiln.runtime.recovery.child_process import HUNG, ChildDied
 from framekiln.runtime.recovery.child_tasks import not_set_up
 
 STAGES = ("categorize", "faces", "segment", "instances", "inpaint")
@@ -43,7 +45,7 @@ SMALL: Mapping[str, Sequence[str]] = {  # with which two cores run each stage wi
     "segment": ("segment.model=sam2.1-hiera-tiny", "segment.points_per_side=2", "segment.max_masks=4"),
     "inpaint": ("inpaint.implementation=eager",),
 }
-_TIMEOUT_S = 200.0  # of one call, below the limit of the longest steps; LaMa is compiled for ten shapes
+_TIMEOUT_S = 250.0  # of one call, below the limit of the longest steps; LaMa is compiled for ten shapes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,47 +75,67 @@ class MeasureError(Exception):
     """The reason why a child process gave no figures."""
 
 
-def call(child: CellChild, method: str) -> Any:
+def call(child: CellChild, method: str, *arguments: object) -> Any:
     """Return the result of a method of the object that a child process holds.
 
     Raises:
-        MeasureError: it raised, or its process died.
+        MeasureError: it raised, took too long, or its process died, now or before.
     """
-    answer = child.call(method, timeout_s=_TIMEOUT_S)
+    if not child.is_there:
+        raise MeasureError("its process had ended before")
+    answer = child.call(method, *arguments, timeout_s=_TIMEOUT_S)
+    if isinstance(answer, ChildDied) and answer.how == HUNG:
+        raise MeasureError(f"it took longer than {_TIMEOUT_S:.0f} s")
     if isinstance(answer, ChildDied | CapturedError):
         raise MeasureError(reason_of(answer))
     return answer
 
 
-def measured(
-    held: Mapping[str, object],
-    at_once: int,
-    *,
-    methods: Sequence[str] = ("prepare", "measure"),
-    environment: Mapping[str, str] | None = None,
-) -> Iterator[tuple[str, Any]]:
-    """Yield the result of the last method for each object by name, or a `MeasureError`.
+class Held(Protocol):
+    """An object that a child process holds; it is pickled before use."""
 
-    The first method is called in `at_once` processes side by side, such as a set-up that compiles on the CPU. The
-    others are called while no other process uses the device. Without others, results come as they are ready, so that a
-    step that is ended keeps them.
+    @property
+    def parts(self) -> Sequence[str]:
+        """What is measured, by title."""
+
+    def prepare(self) -> None:
+        """Set it up."""
+
+    def measure(self, part: str, /) -> Mapping[str, Any]:
+        """Return the figures of a part."""
+
+
+def measured(
+    held: Mapping[str, Held], at_once: int, *, alone: bool = True, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield name, part and figures, or why there are none, as soon as they are there.
+
+    Objects are prepared in `at_once` processes side by side, which compiles on the CPU. With `alone` parts are measured
+    while no other process uses the device.
     """
     waiting = iter(held.items())
     while group := dict(islice(waiting, at_once)):
+        answers = SimpleQueue[tuple[str, str, Mapping[str, Any]]]()
+        ready, turn = Barrier(len(group) if alone else 1), Semaphore(1 if alone else at_once)
+
+        def work(name: str, child: CellChild) -> None:
+            failure = _figures(child, "prepare")
+            ready.wait()  # noqa: B023 - its own group's
+            with turn:  # noqa: B023
+                for part in held[name].parts:
+                    answers.put((name, part, failure or _figures(child, "measure", part)))  # noqa: B023
+                child.end()  # its memory is the next one's
+
         with ExitStack() as stack, ThreadPoolExecutor(len(group)) as pool:
-            children = {name: stack.enter_context(CellChild.of(held, environment)) for name, held in group.items()}
-            first = {pool.submit(_result, child, methods[:1]): name for name, child in children.items()}
-            if methods[1:]:
-                wait(first)
-            for future in as_completed(first):
-                name, answer = first[future], future.result()
-                is_ready = not isinstance(answer, MeasureError) and methods[1:]
-                yield name, _result(children[name], methods[1:]) if is_ready else answer
-                children[name].end()  # its memory is the next one's
+            children = {name: stack.enter_context(CellChild.of(one, environment)) for name, one in group.items()}
+            for name, child in children.items():
+                pool.submit(work, name, child)
+            for _ in range(sum(len(one.parts) for one in group.values())):
+                yield answers.get()
 
 
-def _result(child: CellChild, methods: Sequence[str]) -> Any:
+def _figures(child: CellChild, method: str, *arguments: object) -> Mapping[str, Any]:
     try:
-        return [call(child, method) for method in methods][-1]
+        return call(child, method, *arguments) or {}
     except MeasureError as error:
-        return error
+        return {"ok": False, "why": str(error)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import warnings
@@ -16,7 +17,7 @@ from PIL import Image
 
 from framekiln.contract.columns import pack, reduction, views
 from framekiln.contract.placement import Placement
-from framekiln.device import LONGEST, Batches, Preparation, dtype_of, middle, prepare
+from framekiln.device import LONGEST, Batches, Preparation, configure_gpu, dtype_of, middle, prepare
 from framekiln.device import preprocessing as device
 from framekiln.media.frames import reduce_by
 from framekiln_stages.nets.clip.architectures import OPENAI, SIGLIP
@@ -186,6 +187,25 @@ def test_a_gpu_without_bf16_gets_fp16(monkeypatch, capability, expected):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     assert str(dtype_of(Placement(precision="auto", device="cuda"))) == f"torch.{expected}"
     assert str(dtype_of(Placement(precision="bf16", device="cuda"))) == "torch.bfloat16"
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_segments_of_gpu_memory_grow_where_the_driver_lets_them(monkeypatch, works):
+    told = []
+
+    def allocate(*_, **__):
+        if not works:
+            raise RuntimeError("CUDA driver error: invalid argument")
+
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "of the shell")
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("framekiln.device.model.torch.empty", allocate)
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", told.append)
+    for _ in range(2):
+        configure_gpu()
+        assert os.environ["PYTORCH_ALLOC_CONF"] == f"expandable_segments:{works}"
+    assert told == ([] if works else ["expandable_segments:False"])
 
 
 def test_importing_it_loads_no_torch():

@@ -47,10 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     (out / "types.h").write_text(types((nvidia / "include" / "driver_types.h").read_text()))
     for name, source in LIBRARIES.items():
         build(out, name, HERE / source, exported(nvidia / "lib" / name))
-    torch = _output(str(options.python), "-c", "import torch; print(torch.__path__[0])").strip()
+    torch = Path(_output(str(options.python), "-c", "import torch; print(torch.__path__[0])").strip())
+    triton = (torch.parent / "triton/backends/nvidia/driver.c").read_text()
     for name, source in ALONE.items():
-        names = needed(Path(torch) / "lib" / "libcaffe2_nvrtc.so") if source == "driver.c" else set()
-        build(out, name, HERE / source, names)
+        names = needed(torch / "lib" / "libcaffe2_nvrtc.so") | set(re.findall(r"\bcu[A-Z]\w+(?=\()", triton))
+        build(out, name, HERE / source, names if source == "driver.c" else set())
     preload = " ".join(str(out / name) for name in LIBRARIES)
     (out / "environment.sh").write_text(ENVIRONMENT.format(out=out, preload=preload))
     print(f"source {out}/environment.sh")

@@ -128,5 +128,5 @@ int nvmlDeviceGetComputeRunningProcesses(void *handle, unsigned *count, void *fo
 }
 int nvmlDeviceGetNvLinkRemoteDeviceType(void) { return NOT_SUPPORTED; }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(void) { return NOT_SUPPORTED; }
-int nvmlDeviceGetGpuFabricInfoV(void) { return NOT_SUPPORTED; }
+int nvmlDeviceGetGpuFabricInfoV(void) { return SUCCESS; }  /* torch has filled in that there is none */
 int nvmlDeviceGetGpuFabricInfo(void) { return NOT_SUPPORTED; }

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.gpu.options import GpuOptions, Record, read_results
-from benchmarks.gpu.stage_steps import MeasureError, measured
+from benchmarks.gpu.stage_steps import measured
 from framekiln.device import memory_gb
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.lab.measure.timed import TimeLimits, timed
@@ -127,6 +127,7 @@ FULL = {
     "sam_encoder": Ceiling(model=f"{_OWN}:sam_encoder", batch=8, precision="bf16"),
     "sam_decoder": Ceiling(model=f"{_OWN}:sam_decoder", batch=256, precision="bf16", items=1 / PROMPTS),
     "lama": Ceiling(model=f"{_OWN}:lama", batch=16, precision="fp32", size=512),
+    "lama, channels last": Ceiling(model=f"{_OWN}:lama", batch=16, precision="fp32", size=512, channels_last=True),
 }
 SMALL = {
     "clip": Ceiling(model="clip-vit-b32", batch=2, precision="fp32"),
@@ -139,7 +140,7 @@ SMALL = {
 
 @dataclass
 class Alone:
-    """One model in its process, eager or compiled; it is pickled before use."""
+    """One model in its process, eager or compiled."""
 
     ceiling: Ceiling
     device: str
@@ -147,6 +148,7 @@ class Alone:
     searched: bool  # whether cuDNN tries its algorithms for each shape, which stages do not let it
     seconds: float
     threads: int
+    parts = ("",)
 
     def prepare(self) -> None:
         """Build it and call it once, which compiles it."""
@@ -161,7 +163,7 @@ class Alone:
         self._model.call()
         self._model.wait()
 
-    def measure(self) -> Mapping[str, Any]:
+    def measure(self, _part: str) -> Mapping[str, Any]:
         """Return items a second, and the peak of allocated memory."""
         limits = TimeLimits(warmup=2, seconds=self.seconds)
         samples = timed(self._model.call, self._model.wait, limits)
@@ -179,11 +181,11 @@ def measure(options: GpuOptions, record: Record) -> None:
             if searched or name in _CONVOLUTIONS:
                 alone = Alone(ceiling, options.device, mode, searched, options.seconds, options.threads)
                 held[f"{name}, {mode}, {searched}"] = alone
-    for title, answer in measured(options.wanted(held), options.at_once):
+    for title, _, answer in measured(options.wanted(held), options.at_once):
         alone = held[title]
         case = {"model": title.split(", ")[0], "batch": alone.ceiling.batch, "compiled": alone.mode != "off"}
-        case["cudnn_benchmark"] = alone.searched
-        record(**case, **({"ok": False, "why": str(answer)} if isinstance(answer, MeasureError) else answer))
+        case |= {"cudnn_benchmark": alone.searched, "channels_last": alone.ceiling.channels_last}
+        record(**case, **answer)
 
 
 def ceilings(options: GpuOptions) -> dict[str, float]:

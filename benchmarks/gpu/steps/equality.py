@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.options import GpuOptions, Record
-from benchmarks.gpu.stage_steps import STAGES, Case, MeasureError, measured, step_of
+from benchmarks.gpu.stage_steps import STAGES, Case, measured, step_of
 from benchmarks.made_rows import rows_for
 from framekiln.contract.placement import Placement
 from framekiln.device import recorded_calls, release_memory, upload
@@ -42,34 +42,31 @@ _POINTS = 3000  # of a spanning tree
 
 @dataclass
 class EqualityCase:
-    """One stage on the CPU, and on the GPU in each way; it is pickled before use."""
+    """One stage on the CPU, and on the GPU in each way."""
 
     step: Step  # not set up
     case: Case
     device: str
-    ways: tuple[str, ...]
+    parts: tuple[str, ...]  # of `WAYS`
     threads: int  # for the CPU's side
 
-    def compare(self) -> list[dict[str, Any]]:
-        """Return the difference of each way from fp32 on the CPU."""
+    def prepare(self) -> None:
+        """Compute what fp32 on the CPU gives."""
         import torch
 
         torch.set_num_threads(self.threads)
         self._rows = rows_for(self.step, self.case.sizes, self.case.masks)
         cpu = replace(self.step.placement.on_cpu(), channels_last=self.step.placement.channels_last)
-        expected = self._outputs(cpu)
-        return [self._difference(way, expected) for way in self.ways]
+        self._expected = self._outputs(cpu)
 
-    def _difference(self, way: str, expected: Any) -> dict[str, Any]:
+    def measure(self, way: str) -> Mapping[str, Any]:
+        """Return the difference of a way from that."""
         pinned = self.device != "cpu"
         place = replace(self.step.placement, device=self.device, pin_memory=pinned, **WAYS[way])  # type: ignore[arg-type]
         least = LEAST.get(self.case.stage, _LEAST)[way != "fp32"]
-        try:
-            off = asdict(drift(self._outputs(place), expected))
-        except Exception as error:  # the other ways are compared all the same
-            return {"way": way, "ok": False, "why": f"{type(error).__name__}: {error}"[:300]}
+        off = asdict(drift(self._outputs(place), self._expected))
         release_memory()
-        return {"way": way, "ok": (off["cosine"] or 0.0) >= least, "least_cosine": least, **off}
+        return {"ok": (off["cosine"] or 0.0) >= least, "least_cosine": least, **off}
 
     def _outputs(self, place: Placement) -> Any:
         """Return what all model calls of one call of the stage returned, flat."""
@@ -88,25 +85,20 @@ def measure(options: GpuOptions, record: Record) -> None:
     _uploads(options, record)
     _tree(options, record)
     held = {}
-    for ways in _ways(options):
-        for stage in STAGES:
-            case = _case(stage, options)
-            name = f"{stage}, {'/'.join(ways)}"
-            held[name] = EqualityCase(step_of(case, options), case, options.device, ways, options.threads)
-    for name, differences in measured(options.wanted(held), options.at_once, methods=("compare",)):
-        stage = held[name].case.stage
-        if isinstance(differences, MeasureError):
-            record(stage=stage, ok=False, ways=held[name].ways, why=str(differences))
-            continue
-        for difference in differences:
-            record(stage=stage, **difference)
+    for stage in STAGES:
+        case, titles = _case(stage, options), options.wanted({f"{stage}, {way}": way for way in _ways(options)})
+        if titles:
+            ways = tuple(titles.values())
+            held[stage] = EqualityCase(step_of(case, options), case, options.device, ways, options.threads)
+    for stage, way, difference in measured(held, options.at_once, alone=False):
+        record(stage=stage, way=way, **difference)
 
 
-def _ways(options: GpuOptions) -> Sequence[tuple[str, ...]]:
-    """Return which ways share a process: compiled ones take longest, and have theirs."""
+def _ways(options: GpuOptions) -> Sequence[str]:
+    """Return the ways in which stages run; a compiled model takes longest, and comes last."""
     if options.device == "cpu":
-        return [("fp32",)]
-    return [("fp32", "auto", "bf16", "fp16", "fp16 sums"), *([("compiled",)] if options.compile else [])]
+        return ("fp32",)
+    return tuple(way for way in WAYS if options.compile or not WAYS[way]["compile"])
 
 
 def _case(stage: str, options: GpuOptions) -> Case:

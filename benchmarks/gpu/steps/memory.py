@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.gpu.options import GpuOptions, Record, SkippedError
-from benchmarks.gpu.stage_steps import Case, MeasureError, measured, step_of
+from benchmarks.gpu.stage_steps import Case, measured, step_of
 from benchmarks.made_rows import Size, rows_for
 from framekiln.device import limit_memory, memory_gb, release_memory
 from framekiln.planning.step import Step
@@ -30,16 +30,20 @@ _LEFT_GB = 0.3  # that may stay allocated: a larger buffer, cuFFT's plans
 
 @dataclass
 class LimitedStage:
-    """A stage called without a limit, and then with one; it is pickled before use."""
+    """A stage called without a limit, and then with one."""
 
     step: Step  # not set up
     rows: int
     photo: Size
+    parts = ("",)
 
-    def measure(self) -> Mapping[str, Any]:
+    def prepare(self) -> None:
+        """Set the stage up."""
+        set_up(self.step)
+
+    def measure(self, _part: str) -> Mapping[str, Any]:
         """Return what was lost, and the memory in GB."""
         device = self.step.placement.device
-        set_up(self.step)
         self.step.stage.chunk_sizes.update(dict.fromkeys(self.step.stage.chunk_kinds or (), 1024))
         photos = rows_for(self.step, [self.photo] * self.rows)
         one, whole = self._reserved(photos.slice(0, 1)), self._reserved(photos)
@@ -82,5 +86,5 @@ def measure(options: GpuOptions, record: Record) -> None:
     for stage, rows in (_SMALL_ROWS if options.small else ROWS).items():
         case = Case(stage=stage, sizes=(), placement={"batch": rows, "compile": False})
         held[stage] = LimitedStage(step_of(case, options), rows, options.photo)
-    for stage, answer in measured(options.wanted(held), 1, methods=("measure",)):
-        record(stage=stage, **({"ok": False, "why": str(answer)} if isinstance(answer, MeasureError) else answer))
+    for stage, _, answer in measured(options.wanted(held), 1):
+        record(stage=stage, **answer)

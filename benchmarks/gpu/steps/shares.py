@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.options import GpuOptions, Record
-from benchmarks.gpu.stage_steps import Case, MeasureError, call, measured, step_of
+from benchmarks.gpu.stage_steps import Case, call, measured, step_of
 from benchmarks.gpu.steps.ceilings import AREA, ceilings
 from benchmarks.made_rows import Size, rows_for
 from framekiln.device import Batches, CallScheduler, DeviceMemory, Meter, memory_gb, recorded_calls, wait
@@ -36,28 +36,34 @@ _PATIENCE = 4.0  # multiple of the timed seconds, for stages with slow packets
 
 @dataclass
 class StageWork:
-    """A stage's work on one packet, over and over; it is pickled before use."""
+    """A stage's work on one packet of a case, over and over."""
 
     step: Step  # not set up
-    case: Case
+    cases: Mapping[str, Case]  # by title, placed alike
     seconds: float
 
-    def prepare(self) -> None:
-        """Set the stage up, and call it once.
+    @property
+    def parts(self) -> Sequence[str]:
+        """The titles."""
+        return list(self.cases)
 
-        Raises:
-            RuntimeError: the stage failed on a row.
-        """
+    def prepare(self) -> None:
+        """Set the stage up, and begin with the first case."""
         import torch
 
         torch.set_num_threads(max(1, int(self.step.placement.cpus)))  # as in a worker's process under Ray
-        self._rows = rows_for(self.step, self.case.sizes, self.case.masks)
         began = time.perf_counter()
         set_up(self.step)
+        self._set_up_s = time.perf_counter() - began
         self._caller = PacketCaller(self.step)
-        with recorded_calls() as calls:
+        self._begin(self.parts[0])
+
+    def _begin(self, title: str) -> None:
+        self._case = self.cases[title]
+        self._rows = rows_for(self.step, self._case.sizes, self._case.masks)
+        memory_gb(self.step.placement.device)  # its peak begins anew
+        with recorded_calls() as self._calls:
             self.packet()
-        self._calls, self._set_up_s = calls, time.perf_counter() - began
 
     def packet(self) -> int:
         """Work on a packet, and return its rows.
@@ -69,8 +75,9 @@ class StageWork:
             raise RuntimeError(f"{failures[0].kind}: {failures[0].message}")
         return self._rows.num_rows
 
-    def measure(self) -> Mapping[str, Any]:
-        """Return the rates of the worker and of its model's calls alone."""
+    def measure(self, title: str) -> Mapping[str, Any]:
+        """Return the rates of the worker and of its model's calls alone. Raises RuntimeError: it failed on a row."""
+        self._begin(title)
         place = self.step.placement
         alone = self._alone()
         cpu, wall = time.process_time(), time.perf_counter()
@@ -131,9 +138,9 @@ class StageWork:
     def _units(self) -> float:
         """Return what the ceiling counts in a packet: images, faces, crops, or areas of LaMa's ceiling."""
         tensors = [call.args[0] for call in self._calls]  # type: ignore[attr-defined]
-        if self.case.stage == "segment":
+        if self._case.stage == "segment":
             return self._rows.num_rows
-        if self.case.stage == "inpaint":
+        if self._case.stage == "inpaint":
             return sum(tensor[..., 0].numel() for tensor in tensors) / AREA
         return sum(len(tensor) for tensor in tensors)
 
@@ -182,13 +189,15 @@ def cases(options: GpuOptions) -> Iterator[tuple[str, Case]]:
 def measure(options: GpuOptions, record: Record) -> None:
     """Record the rates of all cases, and their shares of the ceilings that were measured."""
     known = ceilings(options)
-    held = {title: StageWork(step_of(case, options), case, options.seconds) for title, case in cases(options)}
-    for title, answer in measured(options.wanted(held), options.at_once):
-        if isinstance(answer, MeasureError):
-            record(case=title, ok=False, why=str(answer))
-            continue
-        limit = known.get(CEILING[held[title].case.stage])
-        record(case=title, share=answer["units_per_s"] / limit if limit else None, **answer)
+    chosen = options.wanted(dict(cases(options)))
+    held = {}
+    for stage in CEILING:
+        own = {title: case for title, case in chosen.items() if case.stage == stage}
+        if own:
+            held[stage] = StageWork(step_of(next(iter(own.values())), options), own, options.seconds)
+    for stage, title, answer in measured(held, options.at_once):
+        limit, rate = known.get(CEILING[stage]), answer.get("units_per_s")
+        record(case=title, share=rate / limit if limit and rate else None, **answer)
 
 
 class MeteredWork(StageWork):
@@ -208,14 +217,14 @@ class MeteredWork(StageWork):
 def measure_processes(options: GpuOptions, record: Record) -> None:
     """Record the rates of `categorize` in one process with several packets and with one, and in two processes."""
     case = Case(stage="categorize", sizes=[options.photo] * (2 if options.small else 128))
-    step = step_of(case, options)
+    step, cases = step_of(case, options), {"": case}
     single = replace(step, placement=replace(step.placement, in_flight=1))
-    with CellChild.of(MeteredWork(single, case, options.seconds)) as other:
+    with CellChild.of(MeteredWork(single, cases, options.seconds)) as other:
         call(other, "prepare")
         record(processes=1, in_flight=1, rows_per_s=call(other, "rate"), **_memory(other))
     with (
-        CellChild.of(MeteredWork(step, case, options.seconds)) as one,
-        CellChild.of(MeteredWork(step, case, options.seconds)) as two,
+        CellChild.of(MeteredWork(step, cases, options.seconds)) as one,
+        CellChild.of(MeteredWork(step, cases, options.seconds)) as two,
     ):
         call(one, "prepare")
         alone = call(one, "rate")

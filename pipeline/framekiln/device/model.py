@@ -216,11 +216,20 @@ def configure_gpu() -> None:
     """Compute fp32 in fp32, and let segments of GPU memory grow; called before this process uses its GPU.
 
     By default cuDNN's convolutions round to TF32, which has a mantissa of ten bits, and torch's allocator takes memory
-    in pieces of fixed size, whose gaps a batch of another shape cannot use. A user's own allocator settings stay.
+    in pieces of fixed size, whose gaps a batch of another shape cannot use. A user's own allocator settings stay. Some
+    drivers of WSL (pytorch#192330) and of Tegra refuse growing segments at the first allocation.
     """
     torch.backends.cudnn.allow_tf32 = False
-    if not _ALLOCATOR_SETTINGS & os.environ.keys():
-        os.environ[min(_ALLOCATOR_SETTINGS)] = "expandable_segments:True"
+    if _ALLOCATOR_SETTINGS & os.environ.keys():
+        return
+    name, growing = min(_ALLOCATOR_SETTINGS), "expandable_segments:"
+    os.environ[name] = f"{growing}True"
+    if torch.cuda.is_available():
+        try:
+            torch.empty(1, device="cuda")
+        except RuntimeError:
+            os.environ[name] = f"{growing}False"  # of child processes too
+            torch._C._accelerator_setAllocatorSettings(os.environ[name])
 
 
 def device_name(device: str) -> str:

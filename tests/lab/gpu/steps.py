@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -31,3 +32,19 @@ def hangs(options, record):
 
 def has_nothing_to_do(options, record):
     raise SkippedError("no memory to limit")
+
+
+class Fragile:
+    """An object of a benchmark, whose parts end in several ways."""
+
+    parts = ("measures", "raises", "dies", "after")
+
+    def prepare(self):
+        pass
+
+    def measure(self, part):
+        if part == "dies":
+            os._exit(3)
+        if part == "raises":
+            raise RuntimeError("no such kernel")
+        return {"value": part}

@@ -17,8 +17,10 @@ import pytest
 
 from benchmarks.gpu.options import GpuOptions, Results, read_results, rounded
 from benchmarks.gpu.runner import STEPS, GpuStep, document, run_steps
+from benchmarks.gpu.stage_steps import measured
 from benchmarks.gpu.steps.shares import steady
 from framekiln.runtime.recovery.child_process import ChildProcess
+from tests.lab.gpu.steps import Fragile
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -82,6 +84,18 @@ def test_a_step_without_its_package_or_without_time_is_skipped(tmp_path):
     assert result["measures"]["outcome"] == "skipped" and "no_such_package" in result["measures"]["why"]
     result = results_of(tmp_path, step("measures"), limit_s=1.0)
     assert result["measures"]["outcome"] == "skipped" and "--only" in result["measures"]["why"]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("alone", [True, False])
+def test_parts_give_figures_or_a_reason_each(alone):
+    answers = list(measured({"a": Fragile(), "b": Fragile()}, 2, alone=alone))
+    for name in "ab":
+        own = {part: answer for each, part, answer in answers if each == name}
+        assert list(own) == list(Fragile.parts)
+        assert own["measures"] == {"value": "measures"}
+        assert own["raises"] == {"ok": False, "why": "RuntimeError: no such kernel"}
+        assert not own["dies"]["ok"] and not own["after"]["ok"]
 
 
 def test_a_torn_last_line_is_left_out(tmp_path):

@@ -25,6 +25,8 @@ from framekiln.contract.errors import OWN_CODE
 from framekiln.device.watchdog import TIMEOUT_MARK, within
 from framekiln.runtime.recovery.captured_error import BROKEN_GPU, CapturedError, capture
 
+HUNG = "it hung"
+"""`ChildDied.how` after the timeout of a call."""
 _LINES = 12  # of the child's output, kept when it dies
 _GRACE_S = 10.0  # and once more the timeout: for a child that its own watchdog did not end
 _NOT_READY = 70  # exit code of a child that could not load its object; EX_SOFTWARE of sysexits.h
@@ -106,7 +108,7 @@ class ChildProcess:
             self._connection.send_bytes(cloudpickle.dumps((method, arguments, timeout_s)))
             if not self._connection.poll(2 * timeout_s + _GRACE_S if timeout_s else None):
                 self._process.kill()
-                return ChildDied("it hung", self._read_last_lines())
+                return ChildDied(HUNG, self._read_last_lines())
             return self._connection.recv()
         except (EOFError, OSError):
             return self._explain_death()
@@ -119,7 +121,7 @@ class ChildProcess:
         code = self._process.wait()
         self._output.seek(0)
         if code == 1 and TIMEOUT_MARK.encode() in self._output.read():
-            return ChildDied("it hung", self._read_last_lines())
+            return ChildDied(HUNG, self._read_last_lines())
         if code >= 0:
             return ChildDied("it lost the GPU" if code == BROKEN_GPU else f"exit code {code}", self._read_last_lines())
         with suppress(ValueError):
