@@ -74,17 +74,16 @@ def _find_boxes_end(stream: BinaryIO, size: int) -> int:
     return size + 1 if is_torn or (end == size and found and found[-1][0] == b"moof") else end
 
 
-def _read_segment_end(stream: BinaryIO) -> int:
-    """Return the stated end of the first Segment of a Matroska file (RFC 9559); 0 if it is unknown."""
-    stream.seek(0)
+def read_segment_end(stream: BinaryIO, start: int = 0) -> int:
+    """Return the stated end of the first Segment of a Matroska file (RFC 9559) that starts here; 0 if unknown."""
+    stream.seek(start)
     head = stream.read(1024)
-    at = 4
-    length, at = _read_vint(head, at)
+    length, at = _read_vint(head, 4)
     at += length or 0
     if head[at : at + 4] != b"\x18\x53\x80\x67":
         return 0
     length, at = _read_vint(head, at + 4)
-    return 0 if length is None else at + length
+    return 0 if length is None else start + at + length
 
 
 def _read_vint(data: bytes, at: int) -> tuple[int | None, int]:
@@ -102,7 +101,7 @@ _STATED_LENGTH: dict[str, Callable[[BinaryIO, int], int]] = {
     "AVIF": _find_boxes_end,
     "HEIF": _find_boxes_end,
     "mov": _find_boxes_end,
-    "matroska": lambda stream, _: _read_segment_end(stream),
+    "matroska": lambda stream, _: read_segment_end(stream),
 }
 _END_MARKS = {"JPEG": b"\xff\xd9", "JPEG2000": b"\xff\xd9", "PNG": b"IEND"}
 

@@ -106,6 +106,25 @@ def test_a_palette_of_sixteen_bits(tmp_path: Path) -> None:
     check(tmp_path, tiff(numbers, (palette,), photometric=3), np.stack([LEVELS, 1 - LEVELS, 0 * LEVELS], axis=2))
 
 
+@pytest.mark.parametrize("deflate", [True, False])
+def test_a_palette_of_eight_bits_in_the_lower_half(tmp_path: Path, deflate: bool) -> None:
+    numbers, ramp = scaled(LEVELS, "u1").astype("u1"), np.arange(256)
+    palette = (320, (*ramp, *ramp[::-1], *(0 * ramp)))
+    data = tiff(numbers, (palette,), photometric=3, deflate=deflate)
+    check(tmp_path, data, np.stack([LEVELS, 1 - LEVELS, 0 * LEVELS], axis=2))
+
+
+@pytest.mark.parametrize("kind", ["u1", "u2"])
+def test_numbers_of_a_kind_that_is_stated_as_unknown_are_unsigned(tmp_path: Path, kind: str) -> None:
+    check(tmp_path, tiff(scaled(COLOURS, kind).astype(kind), ((339, (4,) * 3),)), COLOURS)
+
+
+def test_what_is_not_finite_is_white_or_black(tmp_path: Path) -> None:
+    values = COLOURS.astype("f4")
+    values[COLOURS == 1], values[:, 0] = np.inf, -np.inf
+    check(tmp_path, tiff(values), COLOURS)
+
+
 def test_further_channels_are_not_shown(tmp_path: Path) -> None:
     for samples in (4, 5, 6):
         ink = np.concatenate([1 - COLOURS, 0 * LEVELS[..., None], *[LEVELS[..., None]] * (samples - 4)], axis=2)
@@ -131,6 +150,10 @@ def test_wide_photos_are_turned(tmp_path: Path, turn: int) -> None:
         pytest.param(tiff(np.zeros((32, 64, 4), "u1"), photometric=1), id="grey of four bands"),
         pytest.param(tiff(np.zeros((32, 64, 3), "u2"), photometric=8), id="L*a*b* of 16 bits"),
         pytest.param(tiff(np.zeros((32, 64, 3), "c8"), ((339, (6,)),)), id="complex"),
+        *(
+            pytest.param(tiff(np.zeros((32, 64, 4), kind), ((332, (2,)),), photometric=5), id=f"inks of others, {kind}")
+            for kind in ("u1", "u2")
+        ),
         *(
             pytest.param(tiff(np.zeros((32, 64, 3), "u1"), ((259, (way,)),)), id=f"compression {way}")
             for way in (6, 9, 32809, 34712, 34887, 50001, 50002, 65000)

@@ -94,6 +94,22 @@ def test_the_clock_of_other_joined_films_rises_too(tmp_path: Path, form: str, co
     check(tmp_path / "all", list(range(80)))
 
 
+@pytest.mark.parametrize(
+    ("form", "codec", "films", "read"),
+    [("mp4", "libx264", 2, 1), ("flv", "flv", 3, 1), ("asf", "wmv2", 2, 1), ("matroska", "libx264", 3, 2)],
+)
+def test_joined_films_of_which_libav_reads_the_first_are_named(
+    tmp_path: Path, form: str, codec: str, films: int, read: int
+) -> None:
+    parts = [stream(tmp_path / "a", range(20 * n, 20 * n + 20), codec=codec, form=form) for n in range(films)]
+    (tmp_path / "all").write_bytes(b"".join(parts))
+    rows, failures = decoded(tmp_path / "all")
+    assert len(rows) == 20 * read
+    assert [(failure.kind, failure.frame_index) for failure in failures] == [("unsupported", 20 * read)]
+    (tmp_path / "all").write_bytes(b"".join(parts[:read]))
+    assert decoded(tmp_path / "all")[1] == []
+
+
 _OTHER_TRACK = {"mpegts_start_pid": "0x300"}
 
 

@@ -17,7 +17,8 @@ from framekiln.contract.errors import MediaError, Reason
 
 WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, ORIENTATION = 256, 257, 258, 259, 262, 274
 SUBFILE_TYPE, SUB_IFDS, SAMPLES, PLANES, DNG_VERSION, FORMAT = 254, 330, 277, 284, 50706, 339
-UNSIGNED, SIGNED, FLOAT, APART = 1, 2, 3, 2  # values of FORMAT and PLANES
+PALETTE, INK_SET, INDEXED, INK = 320, 332, 3, 5  # tags; values of PHOTOMETRIC
+UNSIGNED, SIGNED, FLOAT, UNKNOWN, APART = 1, 2, 3, 4, 2  # values of FORMAT and PLANES
 _FORMATS = {UNSIGNED: "unsigned", SIGNED: "signed", FLOAT: "floating-point"}
 _TYPES = {
     1: "u1",
@@ -70,10 +71,21 @@ class Page:
         return values.pop() if len(values) == 1 else 0
 
     @property
+    def numbers(self) -> int:
+        """The kind of numbers; those that are stated as unknown are unsigned (TIFF 6.0, section 19)."""
+        kind = self.first(FORMAT, UNSIGNED)
+        return UNSIGNED if kind == UNKNOWN else kind
+
+    @property
+    def has_narrow_palette(self) -> bool:
+        """True where a palette has 8 bits, which its writer left in the lower half of 16."""
+        return self.first(PHOTOMETRIC, 1) == INDEXED and self.tags.get(PALETTE, np.array([256])).max() < 256
+
+    @property
     def unsupported(self) -> MediaError:
         """The error for a variant that is not read."""
         samples, apart = self.first(SAMPLES, 1), self.first(PLANES, 1) == APART
-        kind = _FORMATS.get(self.first(FORMAT, UNSIGNED), "other")
+        kind = _FORMATS.get(self.numbers, "other")
         what = f"a TIFF with {samples} {'channel' if samples == 1 else 'channels'} of {self.first(BITS, 1)} {kind} bits"
         what += f"{', each in a plane of its own' * apart}, photometric {self.first(PHOTOMETRIC, 1)}"
         what += f" and compression {self.first(COMPRESSION, 1)}"
@@ -85,15 +97,17 @@ class Page:
 
         It reads planes of colours only, and no big-endian BigTIFF.
 
-        Raises MediaError: UNSUPPORTED for a compression that neither Pillow nor this package reads.
+        Raises MediaError: UNSUPPORTED for a compression that neither Pillow nor this package reads, and for other inks.
         """
-        if self.first(COMPRESSION, 1) not in _BY_PILLOW:
+        other_ink = self.first(PHOTOMETRIC, 1) == INK and self.first(INK_SET, 1) != 1
+        if self.first(COMPRESSION, 1) not in _BY_PILLOW or other_ink:
             raise self.unsupported
         samples, bits = self.first(SAMPLES, 1), self.bits
         apart = self.first(PLANES, 1) == APART and samples > 1
         plain = (bits == 8 and samples <= 4 and not (apart and samples == 2)) or (bits in (1, 2, 4) and samples == 1)
         plain |= bits == 16 and samples in (3, 4) and not apart
-        return plain and self.first(FORMAT, UNSIGNED) == UNSIGNED and not (self.is_big and self.order == ">")
+        plain &= self.first(FORMAT, UNSIGNED) == UNSIGNED and not self.has_narrow_palette
+        return plain and not (self.is_big and self.order == ">")
 
 
 def find_photo(data: bytes) -> tuple[bytes, Page | None]:

@@ -24,9 +24,11 @@ from framekiln.media.images.tiff import (
     BITS,
     COMPRESSION,
     FLOAT,
-    FORMAT,
     HEIGHT,
+    INDEXED,
+    INK,
     ORIENTATION,
+    PALETTE,
     PHOTOMETRIC,
     PLANES,
     SAMPLES,
@@ -37,9 +39,9 @@ from framekiln.media.images.tiff import (
 )
 
 _STRIPS, _ROWS, _STRIP_BYTES, _TILE_WIDTH, _TILE_HEIGHT, _TILES, _TILE_BYTES = 273, 278, 279, 322, 323, 324, 325
-_FILL_ORDER, _PREDICTOR, _PALETTE, _EXTRA, _PROFILE = 266, 317, 320, 338, 34675
-_WHITE_IS_ZERO, _RGB, _INDEXED, _INK = 0, 2, 3, 5  # photometric
-_COLOURS = {_WHITE_IS_ZERO: 1, 1: 1, _RGB: 3, _INDEXED: 1, _INK: 4}  # channels, without alpha
+_FILL_ORDER, _PREDICTOR, _EXTRA, _PROFILE = 266, 317, 338, 34675
+_WHITE_IS_ZERO, _RGB = 0, 2  # photometric
+_COLOURS = {_WHITE_IS_ZERO: 1, 1: 1, _RGB: 3, INDEXED: 1, INK: 4}  # channels, without alpha
 _PLAIN, _DIFFERENCES, _OF_FLOATS, _BACKWARDS = 1, 2, 3, 2
 _PACKED = (5, 8, 32773, 32946, 34925, 50000)  # LZW, Deflate, PackBits, LZMA and Zstd
 _WITH_PREDICTOR = (5, 8, 32946, 34925, 50000)
@@ -60,11 +62,11 @@ class WideTiff:
     def of(cls, page: Page) -> "WideTiff":
         """Return a page. Raises MediaError: UNSUPPORTED, or TOO_LARGE where it would take too much memory."""
         result, most = cls(page), {UNSIGNED: (1, 64), SIGNED: (8, 64), FLOAT: (16, 64)}
-        bits, (low, high) = page.bits, most.get(page.first(FORMAT, UNSIGNED), (1, 0))
+        bits, (low, high) = page.bits, most.get(page.numbers, (1, 0))
         known = page.first(COMPRESSION, 1) in (_PLAIN, *_PACKED)
-        whole = bits in (8, 16, 32, 64) or (bits < 16 and page.first(FORMAT, UNSIGNED) == UNSIGNED)
+        whole = bits in (8, 16, 32, 64) or (bits < 16 and page.numbers == UNSIGNED)
         enough = 0 < result._colours <= result._samples <= (_MOST if result._colours > 1 else 2)
-        indexed = result._photometric != _INDEXED or (bits <= 16 and len(page.tags.get(_PALETTE, ())) == 3 << bits)
+        indexed = result._photometric != INDEXED or (bits <= 16 and len(page.tags.get(PALETTE, ())) == 3 << bits)
         if not (known and whole and enough and indexed and low <= bits <= high) or result._has_odd_tiles:
             raise page.unsupported
         if result.height * result.width * result._shown * result._dtype.itemsize > _MOST_BYTES:
@@ -124,9 +126,9 @@ class WideTiff:
 
     @property
     def _alpha(self) -> int:
-        has_alpha = self._samples > self._colours and self._colours in (1, 3) and self._photometric != _INDEXED
+        has_alpha = self._samples > self._colours and self._colours in (1, 3) and self._photometric != INDEXED
         kind = self.page.first(_EXTRA, 0) if has_alpha else 0
-        return kind if kind in _ALPHA and self.page.first(FORMAT, UNSIGNED) != SIGNED else 0
+        return kind if kind in _ALPHA and self.page.numbers != SIGNED else 0
 
     @property
     def _shown(self) -> int:
@@ -135,7 +137,7 @@ class WideTiff:
     @property
     def _dtype(self) -> np.dtype[Any]:
         bits = self.page.bits
-        kind = {UNSIGNED: "u", SIGNED: "i", FLOAT: "f"}[self.page.first(FORMAT, UNSIGNED)]
+        kind = {UNSIGNED: "u", SIGNED: "i", FLOAT: "f"}[self.page.numbers]
         return np.dtype(f"{kind}{bits // 8 if bits in (8, 16, 32, 64) else 1 if bits < 8 else 2}")
 
     @property
@@ -207,9 +209,9 @@ class WideTiff:
         return values
 
     def _make_image(self, values: NDArray[Any]) -> Pil.Image:
-        if self._photometric == _INDEXED:
-            colours = (self.page.tags[_PALETTE].reshape(3, -1) >> 8).astype(np.uint8)
-            return Pil.fromarray(np.ascontiguousarray(colours.T[values[:, :, 0]]))
+        if self._photometric == INDEXED:
+            colours = self.page.tags[PALETTE].reshape(3, -1).T >> (0 if self.page.has_narrow_palette else 8)
+            return Pil.fromarray(np.ascontiguousarray(colours.astype(np.uint8)[values[:, :, 0]]))
         levels = np.empty(values.shape, np.uint8)
         for channels in (slice(0, self._colours), slice(self._colours, None)):
             self._fill_levels(levels[..., channels], values[..., channels], is_alpha=channels.stop is None)
@@ -235,8 +237,8 @@ class WideTiff:
             if kind == "u" and bits >= 8 and high == (1 << bits) - 1:
                 levels[top : top + _BAND] = part >> (bits - 8)
                 continue
-            finite = np.where(np.isfinite(part), part, low).astype(np.float64)
-            scaled = (finite - low) * (255.0 / (high - low) if high > low else 0.0)
+            whole = np.nan_to_num(part.astype(np.float64), nan=low, posinf=high, neginf=low)
+            scaled = (whole - low) * (255.0 / (high - low) if high > low else 0.0)
             levels[top : top + _BAND] = np.rint(scaled).clip(0, 255)
 
 

@@ -35,6 +35,7 @@ from framekiln.media.tags import CREDENTIALS_WITHIN, find_credentials, read_film
 from framekiln.media.units import Segments, VideoSegment
 from framekiln.media.video.audio import SoundTrack, with_sound
 from framekiln.media.video.container import PADDING, decode_errors, find_video_track, open_container, open_film
+from framekiln.media.video.joined_films import find_unread
 from framekiln.media.video.packet_decoder import FrameNumbers, PacketDecoder
 from framekiln.media.video.segments import INDEXED, locate
 from framekiln.media.video.shown_frames import DisplayMatrix, FrameClock, to_rgb
@@ -67,7 +68,8 @@ class _VideoReader:
     """An open video file, read once from the start of a segment, or of the file, to its end."""
 
     def __init__(self, media: MediaFile, kind: Kind, spec: FrameSpec, wanted: Segments) -> None:
-        self._spec, self._size, self._name = spec, media.size, media.media_id
+        self._spec, self._size, self._name, self._kind = spec, media.size, media.media_id, kind
+        self._last = 0  # place of the last packet in bytes
         self._reads_on = wanted.halo > 0 or spec.sound  # into the next segment
         self.segment: VideoSegment | None = None
         self._stream = open_film(media, kind)
@@ -158,7 +160,7 @@ class _VideoReader:
         if (segment := self.segment) is None:
             numbers = FrameNumbers(timed=self._stored is None)
             yield from self._decoder.frames(self._read_packets(), numbers)
-            for error in getattr(self._stream, "losses", ()):
+            for error in (*getattr(self._stream, "losses", ()), *find_unread(self._stream, self._kind, self._last)):
                 yield LostFrames(index=numbers.count, error=error)
             return
         if segment.start:
@@ -170,6 +172,8 @@ class _VideoReader:
             self._decoder.flush()
             later = self._decoder.frames(packets, FrameNumbers(timed=True, first=segment.stop))
             yield from (item for item in later if not isinstance(item, LostFrames))
+        for error in find_unread(self._stream, self._kind, 0) if segment.is_last else ():
+            yield LostFrames(index=segment.stop, error=error)
 
     def _read_segment(self, segment: VideoSegment) -> Iterator[Any]:
         """Yield packets from a segment's start on, or the error at which reading ended."""
@@ -190,6 +194,7 @@ class _VideoReader:
                     self._stored.append(packet.dts)
                 if self._truncated and packet.size and (following is None or not following.size):
                     self._decoder.truncated = packet
+                self._last = packet.pos or self._last
                 yield packet
         except (av.FFmpegError, OSError) as exc:
             yield self._decoder.corrupt(exc)
