@@ -181,7 +181,7 @@ class Figure:
     name: str  # as gates call it
     title: str
     unit: str
-    noisy: bool = False  # resampled calls give its interval
+    noisy: bool = False  # its calls give its interval
     counted: bool = False  # a count, which chance does not move
 
 
