@@ -57,10 +57,9 @@ DAMAGED = {
 
 
 CASES = [(name, how) for name in READING if name != "trace" for how in DAMAGED]
-LEFT_OUT = [(name, how) for name in ("compare", "gate") for how in ("steps", "profile")]  # compare ignores these
 
 
-@pytest.mark.parametrize(("command", "how"), [case for case in CASES if case not in LEFT_OUT])
+@pytest.mark.parametrize(("command", "how"), CASES)
 def test_a_damaged_run_json(make, capsys, command, how):
     root, other = make("a", calls(40)), make("b", calls(40))
     path = Path(root) / "run.json"

@@ -86,7 +86,7 @@ def test_figures_ratios_and_what_changed_around_them(make):
             figures=fields,
             steps={"marked": place},
             processor="Other",
-            versions={"pillow": "12"},
+            versions={"framekiln": "0.1.0", "pillow": "12"},
             waves=[["marked"], ["flow"]],
             choices={"vram_cap": 8.0},
             decode_workers={"workers": 1, "cpus": 1.0},

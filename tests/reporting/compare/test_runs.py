@@ -1,9 +1,10 @@
-"""Outputs that are unfinished, damaged, of another version, or not outputs at all."""
+"""Outputs that are unfinished, damaged, or not outputs at all."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -66,15 +67,14 @@ def test_names_in_the_terminal_are_no_markup(make):
 # As far as it goes
 
 
-def test_a_run_json_of_another_version_is_compared_as_far_as_it_goes(make, tmp_path):
+def test_a_run_json_that_lacks_keys_is_compared_as_far_as_it_goes(make, tmp_path):
     a, b = make("a"), make("b")
     fields = record(make.folder, b)
     for key in ("machines", "versions", "processor", "decode"):
         fields.pop(key)
-    fields["figures"] = {"marked": {"rows": 12, "rows_per_second": 3}}
+    fields["figures"] = {"marked": {"rows": 12, "workers": 1, "busy_s": 1.0}}
     Store(b).write("run.json", json.dumps(fields).encode())
     compared = pair(a, b)
-    assert [note for note in compared.notes if "another version" in note and "machines" in note]
     assert line(compared, "marked", "rows").second == 12
     assert line(compared, "marked", "rate").second is None
     assert invoke(a, b).exit_code == 0
@@ -160,18 +160,12 @@ def test_a_record_of_a_killed_run_alone_is_read(make):
 def test_a_run_json_with_anything_in_it_never_ends_in_a_traceback(make, values):
     good, bad = make("a", calls(20)), make("b", calls(20))
     fields = record(make.folder, bad)
-    for key in fields:
-        for value in values:
-            Store(bad).write("run.json", json.dumps(fields | {key: value}).encode())
-            pair(good, bad)
-        pair(bad, good)
-    for key in fields["steps"]["marked"]:
-        for value in values:
-            changed = fields["steps"]["marked"] | {"fingerprint": "g", key: value}
-            Store(bad).write("run.json", json.dumps(fields | {"steps": {"marked": changed}}).encode())
-            compare(read_sides([good, bad]), {}, drift_rows=5)
-    for value in values:
-        Store(bad).write(
-            "run.json", json.dumps(fields | {"steps": {"marked": value}, "figures": {"marked": value}}).encode()
-        )
-        assert invoke(good, bad).exit_code == 0
+    step = fields["steps"]["marked"]
+    records = [fields | {key: value} for key in fields for value in values]
+    records += [fields | {"steps": {"marked": step | {key: value}}} for key in step for value in values]
+    records += [fields | {"steps": {"marked": value}, "figures": {"marked": value}} for value in values]
+    for changed in records:
+        Store(bad).write("run.json", json.dumps(changed).encode())
+        for sides in ((good, bad), (bad, good)):
+            with suppress(UserError):
+                compare(read_sides(sides), {}, drift_rows=5)

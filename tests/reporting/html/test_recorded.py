@@ -24,8 +24,7 @@ from framekiln.reporting.html.recorded.activity import (
     STARVED,
     read_activity,
 )
-from framekiln.reporting.html.recorded.machines import MOST_MACHINES, machine_charts
-from framekiln.reporting.html.recorded.timeline import MOST_LANES, timeline
+from framekiln.reporting.html.recorded.timeline import MOST_LANES, MOST_MACHINES, machine_charts, timeline
 from framekiln.reporting.html.throughput import rates_table
 from framekiln.reporting.kit.lines import POINTS, round_up
 from tests.support.media.collections_factory import photo

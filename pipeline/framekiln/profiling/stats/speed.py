@@ -132,7 +132,7 @@ class StepTotals:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TimedCalls:
-    """One step's n calls with rows, sorted by worker and time, as a comparison resamples them."""
+    """One step's n calls with rows, sorted by worker and time, as a comparison takes them."""
 
     worker: NDArray[np.int64]  # n, numbers from 0
     started: Floats  # n, seconds since the epoch

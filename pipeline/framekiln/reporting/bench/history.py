@@ -16,8 +16,9 @@ from framekiln.lab.samples import FIGURES, samples
 from framekiln.planning.sample import Sample
 from framekiln.profiling.stats.speed import TimedCalls
 from framekiln.profiling.targets import Limit
-from framekiln.reporting.compare.bootstrap import Spread, change, interval, spreads
+from framekiln.reporting.compare.chance import Spread, spreads
 from framekiln.reporting.compare.comparison import FigurePair
+from framekiln.reporting.compare.facts import Figure
 from framekiln.reporting.compare.gate import Verdict, judge_figure, parse
 
 SHOWN = ("p50", "rate", "peak_gb")
@@ -113,7 +114,7 @@ def _before(name: str, work: str, earlier: Sequence[HistoryLine]) -> tuple[str, 
 
 
 _NOISY: Mapping[str, str] = {"mean": "ms_row", "p50": "p50", "p95": "p95", "p99": "p99", "rate": "rate"}
-"""Figures with an interval, and the bootstrap's names of them."""
+"""Figures with an interval, and the names of their spreads."""
 SIDES = ("base", "now")
 
 
@@ -132,10 +133,13 @@ def changes(base: BenchReport, other: BenchReport) -> list[FigurePair]:
         )
     found = []
     for first, second in pairs:
-        drawn = [_spreads(first, "base"), _spreads(second, "other")]
-        for name in FIGURES:
-            values = first.figures.get(name), second.figures.get(name)
-            found += [] if values == (None, None) else [_pair(first.name, name, values, drawn)]
+        known = [(sample.figures, _spreads(sample)) for sample in (first, second)]
+        for name, unit in FIGURES.items():
+            a, b = ([figures[name]] if name in figures else [] for figures, _ in known)
+            before, after = ([by_name.get(_NOISY.get(name, ""))] for _, by_name in known)
+            figure = Figure(name=name, title=name, unit=unit, noisy=unit in ("ms", "items/s"))
+            if a or b:
+                found.append(FigurePair.of(first.name, figure, (a, b), (before, after), "too few calls"))
     return found
 
 
@@ -191,31 +195,10 @@ def lost(base: BenchReport, other: BenchReport) -> list[Verdict]:
     ]
 
 
-def _pair(
-    where: str, name: str, values: tuple[float | None, float | None], drawn: Sequence[Mapping[str, Spread]]
-) -> FigurePair:
-    key, limits = _NOISY.get(name, ""), None
-    base, now = ([] if value is None else [value] for value in values)
-    if key and base and now:
-        limits = interval(base, now, [drawn[0].get(key)], [drawn[1].get(key)])
-    is_noisy = FIGURES[name] in ("ms", "items/s")
-    return FigurePair(
-        step=where,
-        name=name,
-        title=name,
-        unit=FIGURES[name],
-        first=values[0],
-        second=values[1],
-        change=change(base, now),
-        interval=limits,
-        why_unknown="too few calls" if is_noisy and limits is None else "",
-    )
-
-
-def _spreads(sample: Sample, side: str) -> Mapping[str, Spread]:
+def _spreads(sample: Sample) -> Mapping[str, Spread]:
     if sample.latency is None or not sample.latency.values:
         return {}
     seconds = np.asarray(sample.latency.values) / 1000
     started = np.concatenate([[0.0], np.cumsum(seconds)[:-1]])
     rows = np.full(len(seconds), sample.batch, np.int64)
-    return spreads(TimedCalls.of(np.zeros(len(seconds)), started, seconds, rows), f"{side} {sample.name}")
+    return spreads(TimedCalls.of(np.zeros(len(seconds)), started, seconds, rows))

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from string import ascii_uppercase
+from typing import Self
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from framekiln.contract.errors import DamagedError
 from framekiln.contract.row_errors import DECODE
 from framekiln.profiling.record_log import NODES, read
 from framekiln.reporting.compare import facts
-from framekiln.reporting.compare.bootstrap import ChangeInterval, Spread, change, interval, spreads
+from framekiln.reporting.compare.chance import ChangeInterval, Spread, change, interval, spreads
 from framekiln.reporting.compare.drift import StepDrift, find_drift
 from framekiln.reporting.compare.facts import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES, measure, measure_run
 from framekiln.reporting.compare.runs import Run
@@ -48,11 +49,11 @@ class Side:
 
     @cached_property
     def spreads(self) -> Mapping[str, Mapping[str, Sequence[Spread | None]]]:
-        """By step and figure, the spread of each run's resampled calls."""
+        """By step and figure, the spread of each run by its calls."""
         by_step: dict[str, dict[str, list[Spread | None]]] = {}
         for i, run in enumerate(self.runs):
             for step, statistics in run.statistics.items():
-                for name, spread in spreads(statistics.timed, f"{self.name}{i} {step}").items():
+                for name, spread in spreads(statistics.timed).items():
                     by_run = by_step.setdefault(step, {}).setdefault(name, [None] * len(self.runs))
                     by_run[i] = spread
         return by_step
@@ -71,6 +72,30 @@ class FigurePair:
     change: float | None  # share of the first: 0.1 is 10 % more
     interval: ChangeInterval | None
     why_unknown: str = ""  # reason for a missing interval where one is wanted
+
+    @classmethod
+    def of(
+        cls,
+        step: str,
+        figure: facts.Figure,
+        values: tuple[Sequence[float], Sequence[float]],
+        by_run: tuple[Sequence[Spread | None], Sequence[Spread | None]] | None,
+        why_unknown: str,
+    ) -> Self:
+        """Return the pair of a figure's values, each side's of its runs; without spreads it has no interval."""
+        limits = interval(values, by_run) if by_run else None
+        first, second = (_average(side, noisy=figure.noisy) for side in values)
+        return cls(
+            step=step,
+            name=figure.name,
+            title=figure.title,
+            unit=figure.unit,
+            first=first,
+            second=second,
+            change=change(*values),
+            interval=limits,
+            why_unknown=why_unknown if figure.noisy and limits is None else "",
+        )
 
     @property
     def difference(self) -> str:
@@ -145,30 +170,19 @@ def _compare_pair(first: Side, second: Side, drift_rows: int) -> Pair:
 def _compare_figures(step: str, first: Side, second: Side) -> list[FigurePair]:
     names = RUN_FIGURES if step == OF_THE_RUN else STEP_FIGURES
     values = [side.values.get(step, {}) for side in (first, second)]
+    known = [FIGURES[name] for name in names]
     phases = [name for name in {**values[0], **values[1]} if name not in FIGURES]
-    return [_compare_figure(step, name, first, second) for name in (*names, *phases)]
+    known += [facts.Figure(name=name, title=f"{name.removeprefix('phase ')}, a row", unit="ms") for name in phases]
+    return [_compare_figure(step, figure, first, second) for figure in known]
 
 
-def _compare_figure(step: str, name: str, first: Side, second: Side) -> FigurePair:
-    sides = first, second
-    a, b = (side.values.get(step, {}).get(name, ()) for side in sides)
-    figure = FIGURES.get(name)  # None for a phase
-    noisy = figure is not None and figure.noisy
-    repeated = max(len(a), len(b)) > 1 and not (figure is not None and figure.counted)
+def _compare_figure(step: str, figure: facts.Figure, first: Side, second: Side) -> FigurePair:
+    a, b = (side.values.get(step, {}).get(figure.name, ()) for side in (first, second))
+    repeated = max(len(a), len(b)) > 1 and not figure.counted
     complete = len(a) == len(first.runs) and len(b) == len(second.runs)
-    by_run = [side.spreads.get(step, {}).get(name) or [None] * len(side.runs) for side in sides]
-    change_interval = interval(a, b, *by_run) if complete and (noisy or repeated) else None
-    return FigurePair(
-        step=step,
-        name=name,
-        title=figure.title if figure else f"{name.removeprefix('phase ')}, a row",
-        unit=figure.unit if figure else "ms",
-        first=_average(a, noisy=noisy),
-        second=_average(b, noisy=noisy),
-        change=change(a, b),
-        interval=change_interval,
-        why_unknown=_explain_unknown(step, sides) if noisy and change_interval is None else "",
-    )
+    x, y = (side.spreads.get(step, {}).get(figure.name) or [None] * len(side.runs) for side in (first, second))
+    by_run = (x, y) if complete and (figure.noisy or repeated) else None
+    return FigurePair.of(step, figure, (a, b), by_run, _explain_unknown(step, (first, second)) if figure.noisy else "")
 
 
 def _average(values: Sequence[float], *, noisy: bool) -> float | None:

@@ -148,8 +148,7 @@ def _compare_placements(first: Run, second: Run) -> Iterator[Change]:
 
 def _count_nodes(machines: Any) -> str:
     """Return the number of nodes of each kind: `2 × 16 CPUs, 1 GPUs`."""
-    nodes = [node for node in machines if isinstance(node, Mapping)] if isinstance(machines, list) else []
-    kinds = Counter(f"{node.get('cpus', 0):g} CPUs, {node.get('gpus', 0):g} GPUs" for node in nodes)
+    kinds = Counter(f"{node.get('cpus', 0):g} CPUs, {node.get('gpus', 0):g} GPUs" for node in machines or ())
     return "; ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items())) or MISSING
 
 
@@ -181,7 +180,7 @@ class Figure:
     name: str  # as gates call it
     title: str
     unit: str
-    noisy: bool = False  # resampled calls give its interval
+    noisy: bool = False  # its calls give its interval
     counted: bool = False  # a count, which chance does not move
 
 
@@ -224,25 +223,23 @@ def measure(run: Run, step: str) -> dict[str, float]:
     return {name: float(value) for name, value in figures.items()}
 
 
-def _from_totals(totals: Mapping[str, object]) -> dict[str, float]:
+def _from_totals(totals: Mapping[str, Any]) -> dict[str, float]:
     keys = {"rows": "rows", "ms_row": "ms_per_row", "workers": "workers", "set_up": "set_up_s", "errors": "errors"}
-    figures = {name: value for name, key in keys.items() if isinstance(value := totals.get(key), int | float)}
-    rate, phases, rows = totals.get("rows_per_s"), totals.get("phases_s"), figures.get("rows")
-    if isinstance(rate, int | float) and rate > 0:  # 0 stands for a step that never worked
+    figures = {name: totals[key] for name, key in keys.items() if totals.get(key) is not None}
+    if rate := totals.get("rows_per_s"):  # 0 stands for a step that never worked
         figures["rate"] = rate
-    if isinstance(phases, Mapping) and rows:
+    if rows := totals.get("rows"):
+        phases = totals.get("phases_s") or {}
         figures |= {f"phase {name}": ms_per_row(seconds, rows) or 0.0 for name, seconds in phases.items()}
     return figures
 
 
 def measure_run(run: Run, price: float | None, energy_wh: float | None) -> dict[str, float]:
     """Return the figures of the whole run; `price` is that of an hour of its machines, in any currency."""
-    known = {name: run.record.get(name) for name in ("seconds", "frames")}
-    figures = {name: float(value) for name, value in known.items() if isinstance(value, int | float)}
+    figures = {name: float(run.record[name]) for name in ("seconds", "frames") if name in run.record}
     if run.cut or run.partial_steps:  # the tables are complete, but the time covers only a part
         return {name: value for name, value in figures.items() if name == "frames"}
-    images = run.part("figures", "decode").get("rows")
-    if isinstance(images, int | float) and images > 0:
+    if images := run.part("figures", DECODE).get("rows"):
         if price is not None and "seconds" in figures:
             figures["cost"] = 1000 * price * figures["seconds"] / 3600 / images
         if energy_wh is not None:

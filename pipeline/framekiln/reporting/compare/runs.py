@@ -1,4 +1,4 @@
-"""An output as one side of a comparison, complete or not, of any version.
+"""An output as one side of a comparison, complete or not.
 
 Missing parts become notes and are left out. Only an output with nothing to compare is an error. Of an output that the
 last run computed only in part (resumed, a shard, a retry) the tables are whole, but its seconds are those of a part.
@@ -23,15 +23,10 @@ from framekiln.profiling.run_profile import run_of
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.runtime.run.change_report import Facts, stored_facts
 from framekiln.runtime.run.progress import FINISHED, unfinished
-from framekiln.runtime.run.record import read_unchecked
+from framekiln.runtime.run.record import read_run_record
 from framekiln.runtime.second_pass.second_pass import unit_of
 
 _NEARLY = 0.99  # of the rows: a killed process may not have counted its last packet, which is no other run's work
-_USED = (
-    *("state", "run", "files", "files_done", "reason"),
-    *("started", "seconds", "frames", "profile_name", "decode", "steps", "figures", "errors"),
-    *("machines", "python", "system", "processor", "memory_gb", "versions"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,23 +35,21 @@ class Run:
 
     path: str  # as given
     store: Store
-    record: Mapping[str, Any]  # run.json, which lacks keys where another version wrote it; empty where it is missing
+    record: Mapping[str, Any]  # run.json, which may lack keys; empty where it is missing
     notes: tuple[str, ...]  # what cannot be compared, a sentence each
 
     def part(self, *keys: str) -> Mapping[str, Any]:
         """Return a dictionary in run.json by its path of keys; empty where it is missing."""
-        value: Any = self.record
+        value = self.record
         for key in keys:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        return value if isinstance(value, Mapping) else {}
+            value = value.get(key) or {}
+        return value
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """By step, decoding first: from run.json, else from the names of the facts files."""
-        steps = {DECODE: self.part("decode"), **self.part("steps")} if self.record else {}
-        known = {name: step for name, step in steps.items() if isinstance(step, Mapping) and "fingerprint" in step}
-        recorded = {name: str(step["fingerprint"]) for name, step in known.items()}
-        if recorded:
+        steps = {DECODE: self.part("decode"), **self.part("steps")}
+        if recorded := {name: str(step["fingerprint"]) for name, step in steps.items() if "fingerprint" in step}:
             return recorded
         names = [name.removesuffix(".json").rpartition("-") for name in self.store.names(FACTS)]
         folders = set(self.store.folders(COLUMNS))  # the one with parts wins
@@ -73,23 +66,17 @@ class Run:
         if step == DECODE:
             return {"settings": {k: v for k, v in self.part(DECODE).items() if k not in ("fingerprint", "columns")}}
         record = self.part("steps", step)
-        weights = record.get("weights")
         facts = {key: record[key] for key in ("use", "version") if key in record}
-        return facts | {
-            "settings": self.part("steps", step, "settings"),
-            "weights": weights if isinstance(weights, list) else [],
-        }
+        return facts | {"settings": self.part("steps", step, "settings"), "weights": record.get("weights") or []}
 
     @cached_property
     def partial_steps(self) -> Mapping[str, int]:
         """First-pass steps, and decoding, that other runs computed in part, with the rows of this run."""
-        frames, figures, waves = (self.record.get(name) for name in ("frames", "figures", "waves"))
-        if not isinstance(frames, int) or not isinstance(figures, Mapping) or not isinstance(waves, list):
+        if not self.record.keys() >= {"frames", "figures", "waves"}:
             return {}
-        names = [step for wave in waves if isinstance(wave, list) for step in wave if isinstance(step, str)]
-        expected = {DECODE: frames * max(1, len(waves))} | dict.fromkeys(names, frames)
-        entries = {step: entry for step in expected if isinstance(entry := figures.get(step, {"rows": 0}), Mapping)}
-        computed = {step: rows for step, entry in entries.items() if isinstance(rows := entry.get("rows"), int)}
+        frames, waves = self.record["frames"], self.record["waves"]
+        expected = {DECODE: frames * max(1, len(waves))} | {step: frames for wave in waves for step in wave}
+        computed = {step: self.part("figures", step).get("rows", 0) for step in expected}
         return {step: rows for step, rows in computed.items() if rows < _NEARLY * expected[step]}
 
     @property
@@ -143,7 +130,7 @@ def read_run(path: str) -> Run:
     """
     store = Store(path).check_folder()
     try:
-        record = read_unchecked(store)
+        record = read_run_record(store)
     except FileNotFoundError:  # a run was killed before it computed, or the file was deleted
         check_is_output(store)
         note = (
@@ -151,18 +138,11 @@ def read_run(path: str) -> Run:
             "compared, but not its machine, placement and results."
         )
         return Run(path=path, store=store, record={}, notes=(note,))
-    missing = [key for key in _USED if key not in record]
-    lacking = (
-        f"The {RUN_RECORD} in {path} was written by another version of Framekiln and lacks {', '.join(missing)}: "
-        "figures that need them are left out."
-        if missing
-        else ""
-    )
-    cut = None if missing else unfinished(store, record)
+    cut = unfinished(store, record)
     figures = "" if cut is None or cut.later else " Its seconds, cost and energy are not compared, nor its errors."
     unended = f"{path} is unfinished. {cut.sentence}{figures}" if cut is not None else ""
     run = Run(path=path, store=store, record=record, notes=())
-    return replace(run, notes=tuple(note for note in (lacking, unended, _explain_partial(run)) if note))
+    return replace(run, notes=tuple(note for note in (unended, _explain_partial(run)) if note))
 
 
 def read_sides(sides: Sequence[str | Sequence[str]]) -> list[list[Run]]:

@@ -10,9 +10,8 @@ from framekiln.reporting.kit.texts import Column, TextTable, number, words
 
 NOT_MEASURED = "not measured"
 METHOD = (
-    "Intervals (95 %) come from 1,000 seeded resamples of calls, in blocks of consecutive calls of one worker, since "
-    "neighbouring calls are alike. With repeated runs, runs are resampled too. A difference whose interval contains 0 "
-    "is shown as none."
+    "Intervals (95 %) come from calls, left out in blocks of consecutive ones, since neighbouring calls are alike. "
+    "With repeated runs, they come from the runs too. A difference whose interval contains 0 is shown as none."
 )
 _LESS_IS_BETTER = (
     *("ms_row", "mean", "p50", "p90", "p95", "p99", "vram", "peak_gb", "reserved_gb", "ram_gb"),

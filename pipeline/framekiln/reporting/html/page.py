@@ -23,7 +23,7 @@ from framekiln.output.object_store import Store
 from framekiln.output.parquet import optional
 from framekiln.profiling import run_profile as runs
 from framekiln.reporting.html import summary, throughput
-from framekiln.reporting.html.gallery.findings import Findings, frames_with_findings, spread_frames
+from framekiln.reporting.html.gallery.findings import Findings, choose_frames
 from framekiln.reporting.html.gallery.gallery import gallery, step_samples
 from framekiln.reporting.html.gallery.thumbnails import thumbnails
 from framekiln.reporting.html.recorded import timeline
@@ -103,8 +103,8 @@ def _draw_images(
 ) -> dict[str, Any]:
     """Return all drawings on frames; each thumbnail is in the page once, under its `ids`."""
     frames = find_table(store, FRAMES)
-    picks = spread_frames(store, frames)
-    every = sorted({*frames_with_findings(store, frames, stages), *picks})
+    picks, found = choose_frames(store, frames, stages)
+    every = sorted({*picks, *found})
     images = thumbnails(store, [*(pick.key for pick in every), *frames_of(groups)], record["decode"])
     findings = Findings(store, [pick for pick in every if pick.key in images], stages)
     return {

@@ -68,21 +68,6 @@ def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
         FileNotFoundError: there is none.
         ConfigError: it is damaged, another program's, or another version's without such keys.
     """
-    record = read_unchecked(store)
-    if (wrong := wrong_type(record)) is not None:
-        raise _explain_damage(store, wrong)
-    if missing := [key for key in needs if key not in record]:
-        raise _explain_version(store, f" and lacks {', '.join(missing)}")
-    return record
-
-
-def read_unchecked(store: Store) -> dict[str, Any]:
-    """Return the record of the run that wrote the tables, with any values.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ConfigError: it is damaged, or another program's.
-    """
     try:
         record: Any = store.read_json(RUN_RECORD)
     except DamagedError as error:
@@ -92,6 +77,10 @@ def read_unchecked(store: Store) -> dict[str, Any]:
             f"The {RUN_RECORD} in {store.root!r} was not written by Framekiln; give the folder that --output named.",
             code="FK-NOT-OURS",
         )
+    if (wrong := wrong_type(record)) is not None:
+        raise _explain_damage(store, wrong)
+    if missing := [key for key in needs if key not in record]:
+        raise _explain_version(store, f" and lacks {', '.join(missing)}")
     return record
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -49,84 +50,50 @@ class Pick:
         return self.media_id, self.frame_index
 
 
-def spread_frames(store: Store, table: TableFiles) -> list[Pick]:
-    """Return sorted frames of as many files as possible, half photos and half clips where there are enough."""
-    picks: dict[str, list[Pick]] = defaultdict(list)
-    for file in _sample_files(table):
-        for batch in batches(store, file, [*KEYS, "media_type", "time_s"]):
-            for row in batch.filter(_find_early(batch)).select([*KEYS, "media_type"]).to_pylist():
-                if len(picks[row["media_id"]]) < MOST_DECODED:
-                    picks[row["media_id"]].append(Pick(**row, file=file))
-    candidates = dict(sorted(picks.items()))
-    photos = [name for name, picks in candidates.items() if picks[0].media_type == "photo"]
-    clips = [name for name, picks in candidates.items() if picks[0].media_type != "photo"]
-    for_clips = min(len(clips), max(COUNT // 2, COUNT - len(photos)))
-    shown = [*spread(clips, for_clips), *spread(photos, COUNT - for_clips)]
-    places = COUNT - len(shown)
-    each = min(FRAMES_OF_CLIP, 1 + places // for_clips) if for_clips else 1
-    return sorted(pick for name in shown for pick in spread(candidates[name], each))
+def choose_frames(store: Store, table: TableFiles, stages: Mapping[str, Stage]) -> tuple[list[Pick], list[Pick]]:
+    """Return sorted frames of as many files as possible, and some for which a step has a list with an item, or a file.
 
-
-def _sample_files(table: TableFiles) -> list[str]:
-    """Return some of the files whose values are sampled, which are open."""
-    return spread(spread(table.files, MOST_FILES), FILES_READ)
-
-
-def _find_early(batch: pa.RecordBatch) -> pa.Array:
-    return pc.fill_null(pc.less_equal(batch["time_s"], FIRST_S), True)
-
-
-def frames_with_findings(store: Store, table: TableFiles, stages: Mapping[str, Stage]) -> list[Pick]:
-    """Return sorted frames for which steps have a list with an item, or a file; each step's of different files.
-
-    Most frames of a collection have no face, but a report on faces must show some.
+    Most frames of a collection have no face, but a report on faces must show some; each step's are of different files.
     """
-    files = _sample_files(table)
-    if not files:
-        return []
-    _, leaves = readable(store, files[0])
+    files = spread(spread(table.files, MOST_FILES), FILES_READ)  # of those whose values are sampled, which are open
+    leaves = readable(store, files[0])[1] if files else {}
     evidence = {  # columns that show whether a step has a result for a frame
         step: [one.name for one in stage.outputs if one.name in leaves and (is_list(one.type) or is_file_column(one))]
         for step, stage in stages.items()
     }
     columns = [*KEYS, "media_type", "time_s", *(leaves[name] for names in evidence.values() for name in names)]
-    picks: dict[str, dict[str, Pick]] = {step: {} for step, names in evidence.items() if names}
+    by_media: dict[str, list[Pick]] = defaultdict(list)
+    found: dict[str, dict[str, Pick]] = {step: {} for step, names in evidence.items() if names}
     for file in files:
         for batch in batches(store, file, columns):
-            for step, by_file in picks.items():
-                if len(by_file) >= EXTRA:
-                    continue
-                present = reduce(pc.or_, [_find_present(batch[name]) for name in evidence[step]])
-                rows = batch.filter(pc.and_(_find_early(batch), present)).select([*KEYS, "media_type"]).to_pylist()
-                for row in rows:
-                    if row["frame_index"] < MOST_DECODED and len(by_file) < EXTRA:
-                        by_file.setdefault(row["media_id"], Pick(**row, file=file))
-    return sorted({pick for by_file in picks.values() for pick in by_file.values()})
+            rows = batch.filter(pc.fill_null(pc.less_equal(batch["time_s"], FIRST_S), True))
+            picks = [Pick(**row, file=file) for row in rows.select([*KEYS, "media_type"]).to_pylist()]
+            for pick in picks:
+                if len(by_media[pick.media_id]) < MOST_DECODED:
+                    by_media[pick.media_id].append(pick)
+            for step, of_step in found.items():
+                present = reduce(pc.or_, [_find_present(rows[name]) for name in evidence[step]])
+                for pick in (picks[place] for place in np.flatnonzero(present)):
+                    if len(of_step) < EXTRA and pick.frame_index < MOST_DECODED:
+                        of_step.setdefault(pick.media_id, pick)
+    return _spread(by_media), sorted({pick for of_step in found.values() for pick in of_step.values()})
+
+
+def _spread(by_media: Mapping[str, list[Pick]]) -> list[Pick]:
+    """Return frames of half photos and half clips, where there are enough."""
+    candidates = dict(sorted(by_media.items()))
+    photos = [name for name, picks in candidates.items() if picks[0].media_type == "photo"]
+    clips = [name for name, picks in candidates.items() if picks[0].media_type != "photo"]
+    for_clips = min(len(clips), max(COUNT // 2, COUNT - len(photos)))
+    shown = [*spread(clips, for_clips), *spread(photos, COUNT - for_clips)]
+    each = min(FRAMES_OF_CLIP, 1 + (COUNT - len(shown)) // for_clips) if for_clips else 1
+    return sorted(pick for name in shown for pick in spread(candidates[name], each))
 
 
 def _find_present(column: pa.Array) -> pa.Array:
     if is_list(column.type):
         return pc.fill_null(pc.greater(pc.list_value_length(column), 0), False)
     return column.is_valid()
-
-
-def rows_of(store: Store, picks: Sequence[Pick]) -> dict[FrameKey, Mapping[str, Any]]:
-    """Return whole rows of the table for some frames."""
-    keys: dict[str, set[FrameKey]] = defaultdict(set)
-    for pick in picks:
-        keys[pick.file].add(pick.key)
-    return {key: row for file, of_file in keys.items() for key, row in _read_rows(store, file, of_file)}
-
-
-def _read_rows(store: Store, file: str, keys: set[FrameKey]) -> Iterator[tuple[FrameKey, Mapping[str, Any]]]:
-    left = set(keys)
-    for batch in batches(store, file, rows=512):
-        ids = zip(*(batch[name].to_pylist() for name in KEYS), strict=True)
-        places = {key: i for i, key in enumerate(ids) if key in left}
-        yield from zip(places, batch.take(pa.array(list(places.values()), pa.int64())).to_pylist(), strict=True)
-        left -= places.keys()
-        if not left:
-            return
 
 
 MOST_ROWS = 200  # of one table about one frame
@@ -141,7 +108,10 @@ class Findings:
     def __init__(self, store: Store, picks: Sequence[Pick], stages: Mapping[str, Stage]) -> None:
         """Read the rows of some frames."""
         self._store = store
-        self._rows = rows_of(store, picks)
+        keys: dict[str, set[FrameKey]] = defaultdict(set)
+        for pick in picks:
+            keys[pick.file].add(pick.key)
+        self._rows = {key: row for file, left in keys.items() for key, row in _read_rows(store, file, left)}
         tables = [(name, table) for stage in stages.values() for name, table in stage.tables.items()]
         schemas = {name: optional(table.schema, [_MEDIA]) for name, table in tables if _MEDIA in table.schema.names}
         self._tables = {
@@ -172,17 +142,27 @@ class Findings:
         return results
 
 
+def _read_rows(store: Store, file: str, left: set[FrameKey]) -> Iterator[tuple[FrameKey, Row]]:
+    """Yield whole rows of the frames table for some frames, which `left` then lacks."""
+    for batch in batches(store, file, rows=512):
+        ids = zip(*(batch[name].to_pylist() for name in KEYS), strict=True)
+        places = {key: i for i, key in enumerate(ids) if key in left}
+        yield from zip(places, batch.take(pa.array(list(places.values()), pa.int64())).to_pylist(), strict=True)
+        left -= places.keys()
+        if not left:
+            return
+
+
 def _group_by_frame(store: Store, table: TableFiles, picks: Sequence[Pick]) -> dict[FrameKey, list[Row]]:
     indices: dict[str, list[int]] = defaultdict(list)
     for pick in picks:
         indices[pick.media_id].append(pick.frame_index)
     rows: dict[FrameKey, list[Row]] = defaultdict(list)
-    for file in table.files:
-        for row in _read_media(store, file, indices):
-            for index in indices[row[_MEDIA]]:
-                key = (row[_MEDIA], index)
-                if _covers(row, index) and len(rows[key]) < MOST_ROWS:
-                    rows[key].append(row)
+    for row in (row for file in table.files for row in _read_media(store, file, indices)):
+        for index in indices[row[_MEDIA]]:
+            key = (row[_MEDIA], index)
+            if _covers(row, index) and len(rows[key]) < MOST_ROWS:
+                rows[key].append(row)
     return rows
 
 

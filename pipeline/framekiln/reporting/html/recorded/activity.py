@@ -87,8 +87,8 @@ class _Grid:
         self._processes: dict[str, int] = {}
         self._starts: dict[tuple[int, str], float] = {}  # first start of a step in a process
         self._left_out: set[str] = set()
-        self._inside = np.zeros((0, len(_PLANES), SLICES))  # seconds in slices that an interval fills in part
-        self._across = np.zeros((0, len(_PLANES), SLICES + 1))  # differences of the seconds in slices filled whole
+        # Starts less ends of intervals in each slice, by process and plane: their number, and the sum of their times.
+        self._moments = np.zeros((2, 0, len(_PLANES), SLICES))
 
     def add(self, table: pa.Table) -> None:
         table = table.filter(pc.not_equal(table["kind"], DEATH))
@@ -121,31 +121,32 @@ class _Grid:
     def _admit(self, table: pa.Table) -> list[str]:
         """Make room for new processes, and return all that are added up."""
         for name in pc.unique(table["worker"]).to_pylist():
-            if name not in self._processes:
-                if len(self._processes) >= MOST_PROCESSES:
-                    self._left_out.add(name)
-                    continue
-                self._processes[name] = len(self._processes)
-        more = len(self._processes) - len(self._inside)
-        self._inside = np.concatenate([self._inside, np.zeros((more, *self._inside.shape[1:]))])
-        self._across = np.concatenate([self._across, np.zeros((more, *self._across.shape[1:]))])
+            if name in self._processes or len(self._processes) < MOST_PROCESSES:
+                self._processes.setdefault(name, len(self._processes))
+            else:
+                self._left_out.add(name)
+        more = len(self._processes) - self._moments.shape[1]
+        self._moments = np.pad(self._moments, ((0, 0), (0, more), (0, 0), (0, 0)))
         return list(self._processes)
 
     def _fill(self, process: Ints, plane: int, begin: Floats, end: Floats) -> None:
-        """Add intervals: their ends to the slices they begin and end in, and the whole slices between."""
-        begin, end = begin.clip(0, self._length), end.clip(0, self._length)
-        first, last = ((time / self._width).astype(np.int64).clip(0, SLICES - 1) for time in (begin, end))
-        same = first == last
-        inside, across = self._inside[:, plane], self._across[:, plane]
-        _add_values(inside, process[same], first[same], np.maximum(end - begin, 0)[same])
-        process, begin, end, first, last = (values[~same] for values in (process, begin, end, first, last))
-        _add_values(inside, process, first, (first + 1) * self._width - begin)
-        _add_values(inside, process, last, end - last * self._width)
-        _add_values(across, process, first + 1, np.full(len(process), self._width))
-        _add_values(across, process, last, np.full(len(process), -self._width))
+        for sign, moments in ((1, begin), (-1, np.maximum(begin, end))):
+            times = moments.clip(0, self._length)
+            slices = (times / self._width).astype(np.int64).clip(0, SLICES - 1)
+            np.add.at(self._moments[0, :, plane], (process, slices), sign)
+            np.add.at(self._moments[1, :, plane], (process, slices), sign * times)
+
+    def _covered(self, number: int) -> Floats:
+        """Return a process's seconds by plane and slice: by the end of a slice, an interval has lasted since its start.
+
+        Intervals that have ended by then count with their length, as the sums hold both of their ends.
+        """
+        open_ones, times = self._moments[:, number].cumsum(axis=-1)
+        lasted = open_ones * self._width * np.arange(1, SLICES + 1) - times
+        return np.maximum(0, np.diff(lasted, axis=-1, prepend=0))
 
     def _process(self, name: str, number: int, places: Mapping[str, int]) -> ProcessActivity:
-        planes = dict(zip(_PLANES, self._inside[number] + np.cumsum(self._across[number], axis=1)[:, :-1], strict=True))
+        planes = dict(zip(_PLANES, self._covered(number), strict=True))
         phases = np.array([planes[phase] for phase in INSIDE])
         other = np.maximum(0, np.maximum(planes["packet"], planes["call"]) - phases.sum(axis=0)) + planes["fetch"]
         work = np.concatenate([phases, [other], [planes[SETTING_UP]]])
@@ -158,12 +159,9 @@ class _Grid:
         return ProcessActivity(name=name, steps=tuple(steps), seconds=np.concatenate([work, [starved, held, idle]]))
 
 
-_Interval = tuple[str, Floats, Floats, NDArray[np.bool_]]
-
-
 def _list_intervals(
     kind: NDArray[np.str_], step: NDArray[np.str_], start: Floats, columns: Mapping[str, Floats]
-) -> Iterator[_Interval]:
+) -> Iterator[tuple[str, Floats, Floats, NDArray[np.bool_]]]:
     """Yield for each plane the start and end of every record's part in it, and a mask of the records that have one."""
     end = start + columns["seconds"]
     packet, call, hand_on = kind == PACKET, kind == CALL, kind == HAND_ON
@@ -183,10 +181,3 @@ def _list_intervals(
         until = begin + scale * columns[phase]
         yield phase, begin, until, call
         begin = until
-
-
-def _add_values(grid: Floats, process: Ints, slices: Ints, values: Floats) -> None:
-    """Add values to a grid (processes, slices); several may fall on one place."""
-    if len(values):
-        count, width = grid.shape
-        grid += np.bincount(process * width + slices, values, count * width).reshape(count, width)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from framekiln.profiling.stats.speed import QUANTILES, TimedCalls
-from framekiln.reporting.compare.bootstrap import block_length, interval, spreads
+from framekiln.reporting.compare.chance import interval, spreads
 
 DRAWS = 200
 
@@ -33,19 +33,18 @@ def points(calls):
 def called(alike, factor, count):
     """By figure, in which share of draws the two sides are called different."""
     chance, hits = np.random.default_rng(7), {}
-    for i in range(DRAWS):
+    for _ in range(DRAWS):
         sides = draw(chance, count, alike), draw(chance, count, alike, factor)
-        known = [spreads(side, f"{i} {j}") for j, side in enumerate(sides)]
+        known = [spreads(side) for side in sides]
         values = [points(side) for side in sides]
         for name in known[0]:
-            result = interval([values[0][name]], [values[1][name]], [known[0][name]], [known[1][name]])
+            result = interval(*(tuple([side[name]] for side in sides) for sides in (values, known)))
             hits[name] = hits.get(name, 0) + (not result.contains_zero) / DRAWS
     return hits
 
 
 @pytest.mark.parametrize("alike", [0.5, pytest.param(0.0, marks=pytest.mark.heavy)])
-def test_two_samples_of_one_distribution_are_rarely_called_different(alike, monkeypatch):
-    monkeypatch.setattr("framekiln.reporting.compare.bootstrap.RESAMPLES", 300)  # the spread of 300 is known to 4 %
+def test_two_samples_of_one_distribution_are_rarely_called_different(alike):
     result = called(alike, 1.0, 200)
     assert {"rate", "ms_row", "p50", "p95"} == set(result)
     assert np.mean(list(result.values())) <= 0.08, result  # of 1,000 draws 4.0 to 7.4 %; 200 are off by 1.7 % or so
@@ -53,16 +52,14 @@ def test_two_samples_of_one_distribution_are_rarely_called_different(alike, monk
 
 
 @pytest.mark.parametrize("alike", [0.0, pytest.param(0.5, marks=pytest.mark.heavy)])
-def test_a_fifth_more_is_found(alike, monkeypatch):
-    monkeypatch.setattr("framekiln.reporting.compare.bootstrap.RESAMPLES", 300)
+def test_a_fifth_more_is_found(alike):
     result = called(alike, 1.2, 200)
     assert min(result[name] for name in ("rate", "ms_row", "p50")) >= 0.9, result
 
 
 @pytest.mark.parametrize("calls", [0, pytest.param(60, marks=pytest.mark.heavy)])
-def test_repeated_runs_with_luck_of_their_own_are_rarely_called_different(calls, monkeypatch):
+def test_repeated_runs_with_luck_of_their_own_are_rarely_called_different(calls):
     """Each run is faster or slower as a whole by 3 %, which its calls know nothing of; with and without records."""
-    monkeypatch.setattr("framekiln.reporting.compare.bootstrap.RESAMPLES", 200)
     chance, draws = np.random.default_rng(3), DRAWS // 2
 
     def side(factor):
@@ -70,31 +67,22 @@ def test_repeated_runs_with_luck_of_their_own_are_rarely_called_different(calls,
         if not calls:
             return factors.tolist(), [None] * 3
         runs = [draw(chance, calls, 0.3, factor) for factor in factors]
-        return [points(run)["ms_row"] for run in runs], [spreads(run, str(i))["ms_row"] for i, run in enumerate(runs)]
+        return [points(run)["ms_row"] for run in runs], [spreads(run)["ms_row"] for run in runs]
 
     result = {1.0: 0, 1.2: 0}
     for _ in range(draws):
         for factor in result:
             (first, known), (second, more) = side(1.0), side(factor)
-            result[factor] += not interval(first, second, known, more).contains_zero
+            result[factor] += not interval((first, second), (known, more)).contains_zero
     assert result[1.0] / draws <= 0.09
-    assert result[1.2] / draws >= 0.9
+    assert result[1.2] / draws >= (0.75 if calls else 0.9)  # of 200 draws 84 %, where calls vary by a quarter
 
 
-def test_blocks_are_long_where_neighbours_are_alike():
+def test_few_calls_have_no_spread():
     chance = np.random.default_rng(1)
-    lengths = [block_length(c.seconds / c.rows, c.worker) for c in (draw(chance, 1000, a) for a in (0.0, 0.6, 0.9))]
-    assert lengths[0] < lengths[1] < lengths[2]
-    assert block_length(np.ones(100), np.zeros(100, int)) == 1
-
-
-def test_few_calls_have_no_spread_and_equal_seeds_equal_spreads():
-    chance = np.random.default_rng(1)
-    assert spreads(draw(chance, 30, 0.0), "x") == {}
-    calls = draw(chance, 100, 0.0)
-    assert np.array_equal(spreads(calls, "x")["rate"].deviations, spreads(calls, "x")["rate"].deviations)
-    assert "p99" not in spreads(calls, "x")
-    assert interval([1.0], [2.0], [None], [None]) is None
+    assert spreads(draw(chance, 30, 0.0)) == {}
+    assert set(spreads(draw(chance, 100, 0.0))) == {"rate", "ms_row", "p50", "p95"}
+    assert interval(([1.0], [2.0]), ([None], [None])) is None
 
 
 def test_cycles_hold_the_waits_between_calls_of_one_worker():
