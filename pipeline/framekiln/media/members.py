@@ -6,8 +6,10 @@ No path of a file has a NUL. A compressed member is unpacked into memory, and ab
 
 import io
 import os
+import shutil
 import struct
 import tempfile
+import zipfile
 import zlib
 from typing import IO, BinaryIO, cast
 
@@ -55,7 +57,7 @@ def open_member(stream: BinaryIO, place: tuple[str, ...], size: int) -> BinaryIO
         raise MediaError(Reason.CORRUPT, "the ZIP archive has no member where its index says")
     _, name, extra = _HEADER.unpack(head)
     window = _Window(stream, header + _HEADER.size + name + extra, packed)
-    return cast("BinaryIO", window) if method == _STORED else _unpack(window, size, checksum)
+    return cast("BinaryIO", window) if method == _STORED else _unpack(window, packed, size, checksum)
 
 
 class _Window(StreamView):
@@ -75,26 +77,20 @@ class _Window(StreamView):
         return len(data)
 
 
-def _unpack(window: _Window, size: int, checksum: int) -> BinaryIO:
+def _unpack(window: _Window, packed: int, size: int, checksum: int) -> BinaryIO:
     if size > _MOST_UNPACKED:
         raise MediaError(Reason.TOO_LARGE, f"unpacked it has {size:,} bytes, the limit is {_MOST_UNPACKED:,}")
+    member = zipfile.ZipInfo()
+    member.compress_type, member.compress_size, member.file_size, member.CRC = _DEFLATED, packed, size, checksum
     result: IO[bytes] = io.BytesIO() if size <= _IN_MEMORY else tempfile.TemporaryFile()  # noqa: SIM115 - by the caller
-    decompressor, found, left = zlib.decompressobj(-zlib.MAX_WBITS), 0, size
     try:
-        with window:
-            while not decompressor.eof and left >= 0:
-                piece = decompressor.unconsumed_tail or window.read(_PIECE)
-                data = decompressor.decompress(piece, min(_PIECE, left + 1))
-                left, found = left - len(data), zlib.crc32(data, found)
-                result.write(data)
-                if not (piece or data):
-                    break
-    except zlib.error as exc:
+        with window, zipfile.ZipExtFile(cast("IO[bytes]", window), "r", member) as content:
+            shutil.copyfileobj(content, result, _PIECE)
+    except EOFError as exc:
+        raise MediaError(Reason.TRUNCATED, "the ZIP archive ends before this member does") from exc
+    except (zlib.error, zipfile.BadZipFile) as exc:
         raise MediaError(Reason.CORRUPT, f"a member of a ZIP archive: {exc}") from exc
-    if left or found != checksum:
-        cut = left > 0 and not decompressor.eof
-        raise MediaError(
-            Reason.TRUNCATED if cut else Reason.CORRUPT, "the ZIP archive has other bytes than its index states"
-        )
+    if result.tell() != size:
+        raise MediaError(Reason.CORRUPT, "the ZIP archive has other bytes than its index states")
     result.seek(0)
     return cast("BinaryIO", result)

@@ -39,54 +39,39 @@ def download(entry: WeightsEntry, url: str, part: Path, on_progress: ProgressCal
     Raises WeightsError: the source lacks the file or sent other content, or the cache is not writable;
     UnreachableError: the source does not respond.
     """
-    resumed = _get_size(part) > 0
-    _complete(entry, url, part, on_progress)
-    digest = digest_of(part)
-    if digest != entry.sha256 and resumed:
-        part.unlink()
+    for _ in range(2 if _get_size(part) else 1):
         _complete(entry, url, part, on_progress)
         digest = digest_of(part)
-    if digest != entry.sha256:
+        if digest == entry.sha256:
+            return
         part.unlink()
-        raise _make_mismatch(f"{_get_host(url)} sent another file (sha256 {digest}, the lockfile has {entry.sha256})")
+    raise _make_mismatch(f"{_get_host(url)} sent another file (sha256 {digest}, the lockfile has {entry.sha256})")
 
 
 def _complete(entry: WeightsEntry, url: str, part: Path, on_progress: ProgressCallback) -> None:
+    """Request the rest of a file until all of it is there, as long as answers bring new bytes."""
     empty = 0
     with requests.Session() as session:
         for scheme in ("https://", "http://"):
             session.mount(scheme, HTTPAdapter(max_retries=_RETRY))
         while (before := _get_size(part)) < entry.bytes:
-            error = _attempt(session, entry, url, part, on_progress)
-            empty = 0 if _get_size(part) > before else empty + 1
-            if error is not None and empty >= _MAX_EMPTY:
-                message = f"{_get_host(url)} interrupts its responses"
-                raise UnreachableError(message, code="FK-SOURCE-UNREACHABLE") from error
+            try:
+                _receive(session, entry, url, part, on_progress)
+            except (requests.exceptions.ChunkedEncodingError, requests.ConnectionError, requests.Timeout) as error:
+                empty = 0 if _get_size(part) > before else empty + 1
+                is_cut = isinstance(error, requests.exceptions.ChunkedEncodingError)
+                if empty >= (_MAX_EMPTY if is_cut else 1):
+                    what = "interrupts its responses" if is_cut else "cannot be reached"
+                    raise UnreachableError(f"{_get_host(url)} {what}", code="FK-SOURCE-UNREACHABLE") from error
+            except requests.RequestException as error:
+                message = f"{url} cannot be downloaded ({type(error).__name__})"
+                raise WeightsError(message, code="FK-DOWNLOAD-FAILED") from error
+            except OSError as error:
+                message = f"{part.parent} is not writable ({error.strerror})"
+                raise WeightsError(message, code="FK-CACHE-NOT-WRITABLE") from error
     if before > entry.bytes:
         part.unlink()
         raise _make_mismatch(f"{_get_host(url)} sent more than the {entry.bytes} bytes in the lockfile")
-
-
-def _attempt(
-    session: requests.Session, entry: WeightsEntry, url: str, part: Path, on_progress: ProgressCallback
-) -> Exception | None:
-    """Make one request; return the error that interrupted its response, or None."""
-    before = _get_size(part)
-    try:
-        _receive(session, entry, url, part, on_progress)
-    except requests.exceptions.ChunkedEncodingError as error:
-        return error
-    except (requests.ConnectionError, requests.Timeout) as error:
-        if _get_size(part) > before:
-            return error
-        raise UnreachableError(f"{_get_host(url)} cannot be reached", code="FK-SOURCE-UNREACHABLE") from error
-    except requests.RequestException as error:
-        message = f"{url} cannot be downloaded ({type(error).__name__})"
-        raise WeightsError(message, code="FK-DOWNLOAD-FAILED") from error
-    except OSError as error:
-        message = f"{part.parent} is not writable ({error.strerror})"
-        raise WeightsError(message, code="FK-CACHE-NOT-WRITABLE") from error
-    return None
 
 
 def _receive(

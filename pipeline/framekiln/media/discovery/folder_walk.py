@@ -12,7 +12,7 @@ permission or deeper than the system's paths, a pipe, a socket, a device. Decodi
 import heapq
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -20,13 +20,11 @@ from framekiln.media.discovery.output_filter import Identity
 from framekiln.media.files import MediaFile, as_int64
 from framekiln.media.media_ids import media_id
 
-ANY_DEPTH = "**"
-_EVERYTHING = -1  # position of a folder that stands for all files below it
-Positions = tuple[int, ...]
-"""Sorted places in a pattern, each the number of its next part; more than one after `**`, empty where nothing fits."""
+_ANY_DEPTH = "**"
+Positions = frozenset[int]
+"""Places in a pattern, each the number of its next part; more than one after `**`, empty where nothing fits."""
 
 
-@dataclass(frozen=True)
 class GlobPattern:
     """A pattern as its parts between "/"; without parts it matches every file below a folder.
 
@@ -34,55 +32,37 @@ class GlobPattern:
     it, unless the pattern has `**`.
     """
 
-    parts: tuple[str, ...] = ()
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts if _ANY_DEPTH in parts else (*parts, _ANY_DEPTH)
+        self.start = self._add_reached({0})  # positions at the pattern's root
 
-    @property
-    def start(self) -> Positions:
-        """Positions at the pattern's root."""
-        return self._add_reached({0}) if self.parts else (_EVERYTHING,)
-
-    def advance(self, positions: Positions, name: str) -> Positions:
-        """Return the positions after an entry with this name."""
-        after: set[int] = set()
-        for position in positions:
-            if position == _EVERYTHING or self._get_part(position) == ANY_DEPTH:
-                after.update(() if name.startswith(".") else (position,))
-            elif _match_name(name, self._get_part(position)):
-                after.add(position + 1)
-        return self._add_reached(after)
+    def advance(self, positions: Positions, *names: str) -> Positions:
+        """Return the positions after names, each below the one before."""
+        for name in names:
+            parts = [(position, self._parts[position]) for position in positions if position < len(self._parts)]
+            kept = {position for position, part in parts if part == _ANY_DEPTH and not name.startswith(".")}
+            next_ones = {position + 1 for position, part in parts if part != _ANY_DEPTH and _match_name(name, part)}
+            positions = self._add_reached(kept | next_ones)
+        return positions
 
     def matches(self, positions: Positions) -> bool:
         """Return whether the entry that led to these positions is matched."""
-        return _EVERYTHING in positions or len(self.parts) in positions
-
-    def below(self, positions: Positions) -> Positions:
-        """Return the positions for the entries of a folder that led to these ones."""
-        return (_EVERYTHING,) if self.matches(positions) and ANY_DEPTH not in self.parts else positions
-
-    def follow(self, positions: Positions, parts: Sequence[str]) -> Positions:
-        """Return the positions after a path of several names below a folder."""
-        for part in parts[:-1]:
-            positions = self.below(self.advance(positions, part))
-        return self.advance(positions, parts[-1])
+        return len(self._parts) in positions
 
     def is_deep(self, positions: Positions) -> bool:
         """Return whether a folder that led to these positions may have a match at any depth."""
-        return any(at == _EVERYTHING or self._get_part(at) == ANY_DEPTH for at in positions)
-
-    def _get_part(self, position: int) -> str | None:
-        return self.parts[position] if position < len(self.parts) else None
+        return any(self._parts[position : position + 1] == (_ANY_DEPTH,) for position in positions)
 
     def _add_reached(self, positions: set[int]) -> Positions:
         """Add the positions that `**` reaches without a name."""
-        for position in sorted(positions):
-            while position >= 0 and self._get_part(position) == ANY_DEPTH:
-                position += 1  # noqa: PLW2901
-                positions.add(position)
-        return tuple(sorted(positions))
+        for position, part in enumerate(self._parts):
+            if position in positions and part == _ANY_DEPTH:
+                positions.add(position + 1)
+        return frozenset(positions)
 
 
-def _match_name(name: str, part: str | None) -> bool:
-    return part is not None and (part.startswith(".") or not name.startswith(".")) and fnmatchcase(name, part)
+def _match_name(name: str, part: str) -> bool:
+    return (part.startswith(".") or not name.startswith(".")) and fnmatchcase(name, part)
 
 
 Excludes = Callable[[str, Identity, set[str]], bool]
@@ -97,7 +77,7 @@ class FolderWalk:
     excludes: Excludes
     pattern: GlobPattern = field(default_factory=GlobPattern)
     _folders: list[tuple[str, Positions]] = field(default_factory=list, init=False)
-    _links: list[tuple[str, Positions]] = field(default_factory=list, init=False)  # to folders, a heap
+    _links: list[tuple[str, list[int]]] = field(default_factory=list, init=False)  # to folders, a heap
     _visited: set[tuple[Identity, Positions]] = field(default_factory=set, init=False)
 
     def files(self) -> Iterator[MediaFile]:
@@ -105,7 +85,7 @@ class FolderWalk:
         self._folders.append((self.root, self.pattern.start))
         while self._folders or self._links:
             folder, positions = self._folders.pop() if self._folders else heapq.heappop(self._links)
-            yield from self._list_folder(folder, positions)
+            yield from self._list_folder(folder, frozenset(positions))
 
     def _list_folder(self, folder: str, positions: Positions) -> Iterator[MediaFile]:
         try:
@@ -130,9 +110,9 @@ class FolderWalk:
             if self.pattern.matches(positions):
                 yield local_file(entry.path, self._make_relative(entry.path))
         elif entry.is_symlink():
-            heapq.heappush(self._links, (entry.path, self.pattern.below(positions)))
+            heapq.heappush(self._links, (entry.path, sorted(positions)))
         else:
-            self._folders.append((entry.path, self.pattern.below(positions)))
+            self._folders.append((entry.path, positions))
 
     def _make_relative(self, path: str) -> str:
         return path[len(self.root) :].lstrip("/")

@@ -141,7 +141,7 @@ def _suggest(path: str) -> str:
 def _list_matches(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:
     root = fixed_part(pattern)
     outputs.check_root(root)
-    parts = GlobPattern(tuple(pattern[len(root) :].lstrip("/").split("/")))
+    parts = GlobPattern(*pattern[len(root) :].lstrip("/").split("/"))
     walk = FolderWalk(root=root, pattern=parts, excludes=outputs.excludes_below)
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(root):
         if media := list(walk.files()):

@@ -89,7 +89,7 @@ def _list_remote_matches(
 ) -> Iterable[MediaFile]:
     magic = MAGIC.search(pattern)
     root = posixpath.dirname(pattern[: magic.start() if magic else None])
-    parts = GlobPattern(tuple(pattern[len(root) + 1 :].split("/")))
+    parts = GlobPattern(*pattern[len(root) + 1 :].split("/"))
     if root and (media := _list_remote_folder(source, system, root, outputs, parts)):
         return media
     raise make_no_match_error(source)
@@ -122,10 +122,10 @@ def _walk_store(system: fs.FileSystem, root: str, pattern: GlobPattern) -> Itera
         folder, positions = folders.pop()
         deep = pattern.is_deep(positions)
         for item in system.get_file_info(fs.FileSelector(folder, recursive=deep, allow_not_found=True)):
-            after = pattern.follow(positions, item.path[len(folder) + 1 :].split("/"))
+            after = pattern.advance(positions, *item.path[len(folder) + 1 :].split("/"))
             is_file = item.type == fs.FileType.File
             if after and not (deep or is_file):
-                folders.append((item.path, pattern.below(after)))
+                folders.append((item.path, after))
             yield item, item.path[len(root) + 1 :], is_file and pattern.matches(after)
 
 
