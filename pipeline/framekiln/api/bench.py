@@ -1,9 +1,8 @@
 """One model alone: its time, memory and precision by batch and size."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +15,7 @@ from framekiln.api.request import pipeline_of, with_steps
 from framekiln.api.writable import check_file, check_folder
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Stage
-from framekiln.lab.bench import Bench, BenchPlan, BenchWatch, Model
+from framekiln.lab.bench import Bench, BenchWatch, Model
 from framekiln.lab.findings import LOAD
 from framekiln.lab.measure.timed import check_device
 from framekiln.lab.models.registry import is_model
@@ -159,42 +158,34 @@ def bench(model: Model | Given | Sequence[Model | Given] | Place, **options: Unp
     """
     files = BenchFiles.of(checked(BenchOptions, options)).check()
     cells = {name: value for name, value in options.items() if name not in FileOptions.__annotations__}
-    base = files.base()
     if (earlier := earlier_figures(model, options.get("pipeline"))) is not None:
         for name in cells:
             problem = f"{name} changes nothing with figures measured before; leave it out."
             raise ConfigError(problem, code="FK-BENCH-OPTION")
-        return concluded(results.read_report(earlier), files, base, is_new=False)
+        return concluded(results.read_report(earlier), files, files.base(), is_new=False)
     check_device(options.get("device"))
-    keep = partial(concluded, files=BenchFiles(out=files.out), base=None, is_new=True)
-    plan = bench_plan(cells, files.target)
-    models, pipeline = _list_models(model, plan.pipeline)
-    report = measured(models, replace(plan, pipeline=pipeline), files.out, BenchWatch(), keep)
-    result = concluded(report, files, base, is_new=True)
+    result = measured(model, cells, files, BenchWatch())
     results.require_any(result.cells)
     return result
 
 
-def measured(
-    models: Sequence[Model],
-    plan: BenchPlan,
-    out: Path | None,
-    watch: BenchWatch,
-    keep: Callable[[results.BenchReport], Any],
-) -> results.BenchReport:
-    """Measure all cells of all models; `keep` gets what was measured before an error or Ctrl-C.
+def measured(model: Any, cells: Mapping[str, Any], files: BenchFiles, watch: BenchWatch) -> BenchResult:
+    """Measure all cells of all models; the figures before an error or Ctrl-C are written, too.
 
     Raises:
-        ConfigError: a model is unknown or cannot be built.
+        ConfigError: a model or an option is unknown, or a model cannot be built.
+        OutputError: a file cannot be written.
     """
-    work = Bench(plan, watch)
+    base, plan = files.base(), bench_plan(cells, files.target)
+    models, pipeline = _list_models(model, plan.pipeline)
+    work = Bench(replace(plan, pipeline=pipeline), watch)
     try:
-        work.measure(models, out and out / _DETAILS)
+        work.measure(models, files.out and files.out / _DETAILS)
     except BaseException:
         if work.cells:
-            keep(work.report())
+            concluded(work.report(), BenchFiles(out=files.out), None, is_new=True)
         raise
-    return work.report()
+    return concluded(work.report(), files, base, is_new=True)
 
 
 def concluded(

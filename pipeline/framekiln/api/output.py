@@ -10,7 +10,7 @@ import pyarrow as pa
 from framekiln.api import html
 from framekiln.api.options import Place, shows
 from framekiln.api.output_options import ExportOptions, SelectOptions, make_export_request, make_selection_request
-from framekiln.api.summary import Summary, warn_of_random
+from framekiln.api.summary import Summary, read_profile, warn_of_random
 from framekiln.contract.columns import PLACES, SOURCE, Image
 from framekiln.contract.errors import InputError, UserError, check_known
 from framekiln.contract.output_names import ERRORS, FRAMES, IMAGES, INTERNAL
@@ -21,7 +21,7 @@ from framekiln.output.recognise import check_is_output
 from framekiln.reporting.kit.texts import plain_table
 from framekiln.reporting.plan_facts import rebuild
 from framekiln.runtime.run.progress import unfinished
-from framekiln.runtime.run.record import no_record, read_earlier, read_run_record
+from framekiln.runtime.run.record import read_earlier, read_run_record
 from framekiln.selection.request import list_selections
 
 if TYPE_CHECKING:
@@ -60,10 +60,7 @@ class Output:
         Raises:
             ConfigError: there is none, it cannot be read, or another version wrote it.
         """
-        try:
-            return read_run_record(self._store)
-        except FileNotFoundError as error:
-            raise no_record(self._store) from error
+        return read_run_record(self._store)
 
     @property
     def summary(self) -> Summary:
@@ -75,7 +72,10 @@ class Output:
     def tables(self) -> list[str]:
         """Names of all tables: `frames`, `errors`, and the tables of the second pass."""
         others = (name for name in self._store.folders() if name not in {*_ALWAYS, *INTERNAL, IMAGES})
-        return [*_ALWAYS, *(name for name in others if self._list_files(name))]
+        return [
+            *_ALWAYS,
+            *(name for name in others if any(file.endswith(".parquet") for file in self._store.names(name))),
+        ]
 
     def table(self, name: str) -> "Dataset":
         """Return a table, from which columns and rows are read when they are asked for.
@@ -208,8 +208,6 @@ class Output:
         Raises:
             OutputError: there are no records of that run, or none of its rows has passed a step.
         """
-        from framekiln.api.summary import read_profile
-
         return read_profile(self._store, run)
 
     def __repr__(self) -> str:
@@ -229,9 +227,6 @@ class Output:
             yield from self.summary.lines()
         except UserError as error:
             yield str(error)
-
-    def _list_files(self, table: str) -> list[str]:
-        return [name for name in self._store.names(table) if name.endswith(".parquet")]
 
 
 def open_output(output: Place) -> Output:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ from framekiln.api.options import Input, Manifest, Options, Place, Settings, Ste
 from framekiln.api.request import make_request
 from framekiln.contract.errors import UserError, WeightsError
 from framekiln.job import Job
+from framekiln.media.files import MediaFile
+from framekiln.output.object_store import Store
+from framekiln.planning.gpu.calibration_file import find_calibration
 from framekiln.planning.gpu.machine import examine
 from framekiln.planning.plan import Plan, idle_cap, make_plan
 from framekiln.planning.processes.resources import Node, this_machine
@@ -151,16 +155,14 @@ def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None, *
 
 
 def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str], None], like: str | None) -> RunPlan:
-    planned = make_plan(request.pipeline, request.profile, request.options, nodes, check_weights=False, check_fit=False)
+    planned = make_plan(request.pipeline, request.profile, request.options, nodes, check_weights=False)
     verdict = examine(planned, request.options, nodes, here=request.address is None)
     engine, why, work, costs = "ray", "", None, None
     if request.input and request.output:
-        from framekiln.api.costs import read_costs  # with scipy, which a run does not need
-
         job = Job(request, on_wait=on_wait)
         changes, outlook, (engine, why) = job.preview(planned)
         work = changes, outlook
-        costs = read_costs(request, planned, job.media, outlook, local=engine == "local", like=like)
+        costs = _read_costs(request, planned, job.media, outlook, local=engine == "local", like=like)
     if engine == "local":  # its processes are a core's each, whatever the plan says of workers
         planned = replace(planned, limits="")
     return RunPlan(
@@ -170,6 +172,33 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         refusal=verdict.refusal or _lacking_weights(planned, request),
         costs=costs,
     )
+
+
+def _read_costs(
+    request: RunRequest,
+    planned: Plan,
+    files: Sequence[MediaFile],
+    outlook: Sequence[Outlook],
+    *,
+    local: bool,
+    like: str | None,
+) -> "Costs":
+    """Estimate a run by its output's last run, by a calibration of the GPU, or by the last run of an output `like` it.
+
+    Raises UserError: `like` is no output with a finished run.
+    """
+    from framekiln.lab.predict.costs import Costs, Work, estimate_costs  # with scipy, which a run does not need
+    from framekiln.lab.predict.source_run import SourceRun, read_source
+
+    if not any(one.todo for one in outlook):
+        return Costs(why_not="nothing is left to do")
+    store, source = Store(like or request.output), SourceRun(devices=(), steps=(), later=())
+    with suppress(*(() if like else (UserError,))):  # nothing was run yet
+        source = read_source(store.root, finished=False, earlier=True)
+    on_gpu = any(step.placement.device != "cpu" for step in planned.steps)
+    calibration = find_calibration(request.options.calibration) if on_gpu else None
+    left = {one.step: one.left for one in outlook}
+    return estimate_costs(Work(plan=planned, files=files, left=left, local=local), source, store, calibration)
 
 
 def _lacking_weights(planned: Plan, request: RunRequest) -> WeightsError | None:

@@ -73,13 +73,9 @@ def run(
     >>> output.table("frames").to_table().num_rows
     1
     """
-    chosen = {"profile": profile, "pipeline": pipeline, "stages": stages, "settings": settings}
-    return _run(input, output, progress, {**chosen, **options})
-
-
-def _run(source: Input, output: Place | None, progress: bool | None, options: Mapping[str, Any]) -> Output:
-    request = make_request(source, output, kind=RunOptions, **options)
-    request = replace(request, call=call_text("framekiln.run", source, output, **options))
+    chosen: dict[str, Any] = {"profile": profile, "pipeline": pipeline, "stages": stages, "settings": settings}
+    request = make_request(input, output, kind=RunOptions, **chosen, **options)
+    request = replace(request, call=call_text("framekiln.run", input, output, **chosen, **options))
     run = WatchedRun(request, make_watch(progress), scalars_folder(options.get("tensorboard")))
     run.result()
     return Output(run.job.store.root)

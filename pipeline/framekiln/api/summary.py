@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
+from framekiln.contract.output_names import RUN_RECORD
 from framekiln.output.object_store import Store
 from framekiln.planning.manifest import Targets
 from framekiln.profiling.run_profile import (
@@ -95,7 +96,4 @@ def read_profile(
 
 def last_record(store: Store) -> Mapping[str, Any]:
     """Return the run.json of the output; empty where the first run has not begun to compute."""
-    try:
-        return read_run_record(store)
-    except FileNotFoundError:
-        return {}
+    return read_run_record(store) if store.exists(RUN_RECORD) else {}

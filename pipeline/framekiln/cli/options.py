@@ -82,7 +82,7 @@ def _make_parameter(item: Parameter, hint: Any) -> Parameter:
 
 
 def _choose_type(hint: Any) -> Any:
-    """Return numbers, flags and choices as they are; all else is a text."""
+    """Return the type that a shell can give: numbers, flags and choices as they are, and text for all else."""
     parts = [hint] if get_origin(hint) in (None, Literal) else [one for one in get_args(hint) if one is not NoneType]
     plain = len(parts) == 1 and (parts[0] in (int, float, bool, Path) or get_origin(parts[0]) is Literal)
     return (parts[0] if parts == [hint] else parts[0] | None) if plain else str | None

@@ -16,12 +16,12 @@ def expand(path: str | Path) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111 - pathlib raises RuntimeError for these
 
 
-def read_small(path: Path, most: int = _MOST) -> bytes:
+def read_small(path: Path) -> bytes:
     """Return the content of a regular file. Raises OSError: there is none that can be read, or it has more bytes."""
     with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        if status.st_size > most:
-            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+        if status.st_size > _MOST:
+            raise OSError(errno.EFBIG, f"it has more than {_MOST:,} bytes", str(path))
         return file.read()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from framekiln.contract.errors import ConfigError, FramekilnError
@@ -70,26 +70,20 @@ def started_ahead(request: RunRequest) -> Iterator[list[WorkerProcess]]:
             ahead.pop().end()
 
 
-@contextmanager
-def opened(
+def make_engine(
     name: Literal["local", "ray"],
     context: RunContext,
-    *,
     ahead: list[WorkerProcess],
     stop: Callable[[FramekilnError], None],
-) -> Iterator[Engine]:
-    """Open an engine for the block; Ray must be connected.
+) -> Engine:
+    """Return an engine, to be closed; Ray must be connected.
 
     `ahead` comes from `started_ahead`. `stop` ends the run with an error from another thread.
     """
     if name == "local":
         from framekiln.engine.local.engine import LocalEngine
 
-        started = [ahead.pop() for _ in range(len(ahead))]
-        with closing(LocalEngine(context, started)) as local:
-            yield local
-    else:
-        from framekiln.engine.ray.datasets import RayEngine
+        return LocalEngine(context, [ahead.pop() for _ in range(len(ahead))])
+    from framekiln.engine.ray.datasets import RayEngine
 
-        with closing(RayEngine(context, stop)) as ray:
-            yield ray
+    return RayEngine(context, stop)

@@ -34,7 +34,7 @@ _SHARE = 1.2  # of what is left, a task takes 1 / (this * slots): by simulation,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class StepGroup:
     """Steps that share a process, and their surroundings."""
 
     key: str  # of this run and this group: a process sets up one worker for each
@@ -64,7 +64,7 @@ _workers: dict[str, Worker] = {}  # of this process, by the key of their group
 _later: set[str] = set()  # occasions of second-pass steps that are set up in this process
 
 
-def worker_of(group: Group, occasion: str, report: Reporter) -> Worker:
+def worker_of(group: StepGroup, occasion: str, report: Reporter) -> Worker:
     """Return this process's worker of a group: a stage is set up once in each process. See `_setting_up`."""
     if group.key not in _workers:
         with _setting_up(", ".join(step.name for step in group.steps), f"{group.key} {occasion}", report):
@@ -94,7 +94,7 @@ def _setting_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
         report.end(work)
 
 
-def decoded(group: Group, work: Sequence[DecodeWork], report: Reporter) -> Iterator[tuple[Worker, Packet]]:
+def decoded(group: StepGroup, work: Sequence[DecodeWork], report: Reporter) -> Iterator[tuple[Worker, Packet]]:
     """Decode units, and yield each packet after the group's steps, with the worker that made it."""
     assert group.decode is not None
     with report.fatal():
@@ -130,7 +130,7 @@ def decode_work(wave: Wave, units: Sequence[Unit], ledger: Ledger, slots: int) -
 
 
 def find_known(wave: Wave, ledger: Ledger, unit: Unit) -> tuple[Part, ...]:
-    """Return decoding's parts of a unit, where rows that no step needs are then not decoded again."""
+    """Return decoding's parts of a unit, if rows that no step needs can be taken from them; else none."""
     folder, is_of_use = wave.decode.folder, wave.decode.spares or wave.decode.adopters
     return tuple(ledger.parts(folder, folder, unit.name) or ()) if is_of_use else ()
 

@@ -4,7 +4,7 @@ Nothing is computed here. The ledger shows what is left, and the engine does it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -12,7 +12,7 @@ from typing import Literal
 from framekiln.contract.errors import DamagedError, StartError
 from framekiln.contract.stage import Scope
 from framekiln.engine.base import RunContext
-from framekiln.engine.choice import choose, opened, started_ahead
+from framekiln.engine.choice import choose, make_engine, started_ahead
 from framekiln.job.interim import Interim
 from framekiln.job.outcome import conclude
 from framekiln.job.passes import Passes
@@ -160,9 +160,10 @@ class Job:
         self, nodes: Sequence[Node], checks: bool, sets: RowSets = NO_SETS, steps: Sequence[str] = ()
     ) -> Plan:
         """Return the plan of the request with sets of rows; of some steps and what they read, or of all."""
-        request, checked = self._request, {"check_weights": checks, "check_fit": False}
+        request = self._request
         options = replace(request.options, stages=tuple(steps)) if steps else request.options
-        plan = make_plan(request.pipeline, request.profile, options, nodes, sets=sets, refuse_idle=not steps, **checked)
+        arguments = request.pipeline, request.profile, options, nodes
+        plan = make_plan(*arguments, sets=sets, refuse_idle=not steps, check_weights=checks)
         return self._drop_dataset_steps(plan)
 
     def _settle(self, plan: Plan, nodes: Sequence[Node], files: RunFiles, provide: Provide | None = None) -> Plan:
@@ -209,7 +210,7 @@ class Job:
         plan = replace(work.plan, waves=tuple(work.waves))
         context = RunContext(plan=plan, store=self.store, on_events=self._on_events, profilers=request.profilers)
         try:
-            with opened(name, context, ahead=self._ahead, stop=lease.end_run) as engine:
+            with closing(make_engine(name, context, self._ahead, lease.end_run)) as engine:
                 yield Passes(engine=engine, work=work, store=self.store, lease=lease)
         finally:
             gather(self.store, (lease.run, *lease.taken_over))
@@ -249,7 +250,7 @@ class Job:
     def _look(
         self, plan: Plan, nodes: Sequence[Node], files: RunFiles, owners: Sequence[SecondPass], *, first: str = ""
     ) -> Workload:
-        """Return what is left, and say so; `first` says why steps run whose columns are not in tables afterwards."""
+        """Find the work that is left, and tell of it. `first` explains a pass whose columns enter no table."""
         units = files.units(self.store, plan.decode.workers)
         changes = find_changes(self.store, list(files.listing), units.fresh)
         rows = unit_rows(plan, Ledger(self.store), units.all, units.wanted)

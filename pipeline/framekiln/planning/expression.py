@@ -64,7 +64,7 @@ def explain(
         option: where the user wrote the expression.
         place: what lacks a missing column.
         columns: that it has.
-        find_fix: returns the end of the sentence on a missing column, where it is known; else the nearest name is.
+        find_fix: returns the end of the sentence on a missing column; if empty, the nearest name is proposed.
     """
     text = str(error).partition("\n")[0].strip()
     if missing := _MISSING.search(text):

@@ -40,7 +40,7 @@ def sources(stage: Stage, producers: Producers) -> list[str]:
 
 
 def find_deciding(stage: Stage, condition: Condition, producers: Producers) -> list[str]:
-    """Return the steps whose values decide those of a stage: not the ones that only decide which rows it computes.
+    """Return the steps that decide a stage's values. Steps that only decide which rows it computes are left out.
 
     Where tables decide, the rows that they chose are in the fingerprint themselves.
     """
@@ -55,10 +55,11 @@ def is_optional(producer: str, stage: Stage, producers: Producers) -> bool:
 
 
 def leave_to(chosen: Sequence[str], stages: Stages) -> Stages:
-    """Return the stages without those that add a column of a chosen step, and without those that read of these alone.
+    """Return the stages that can stay beside the chosen ones.
 
-    So a function `sharpness` can be chosen, though a step that nobody asked for adds a column of that name. A step of
-    which a chosen step reads other columns or tables stays.
+    A stage that adds a column of a chosen step is left out, unless a chosen step reads its other columns or tables.
+    Then each stage that reads its results is left out too. So a function `sharpness` can be chosen, though the pipeline
+    has a step that adds a column of that name.
     """
     own = {column for name in chosen for column in stages[name].outputs.names}
     makers = {

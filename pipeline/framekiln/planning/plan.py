@@ -29,7 +29,6 @@ from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.core_limits import describe_limits, fit_later, fit_wave
 from framekiln.planning.processes.placement import (
     assign_workers,
-    check_capacity,
     check_numbers,
     limit_to_cores,
     merge_placement,
@@ -100,12 +99,11 @@ def make_plan(
     nodes: Sequence[Node],
     *,
     check_weights: bool = True,
-    check_fit: bool = True,
     calibrated: bool = True,
     refuse_idle: bool = True,
     sets: RowSets = NO_SETS,
 ) -> Plan:
-    """Check everything and set every number for the given machines.
+    """Check everything and set every number for the given machines; `check_capacity` tells whether these hold it.
 
     Args:
         pipeline: what is computed.
@@ -113,7 +111,6 @@ def make_plan(
         options: the command line's settings, which override both.
         nodes: the machines.
         check_weights: raise if weights are missing; otherwise the plan shows them.
-        check_fit: raise if workers do not fit the machines.
         calibrated: place steps by a calibration of the GPU if there is one; otherwise as the profile says.
         refuse_idle: raise if a number has no effect, as one may where a run is planned again without its options.
         sets: the rows that are known to meet conditions.
@@ -121,17 +118,13 @@ def make_plan(
     Raises:
         ConfigError: a name, setting or column is wrong.
         WeightsError: weights are missing.
-        ResourceError: a worker does not fit.
     """
     planner = _Planner(pipeline, profile, options, nodes, sets)
     if refuse_idle:
         check_numbers(profile, planner.overrides, planner.stages, options.device)
     lock = merged_lock(pipeline.models)
     order, status = available_steps(planner.stages, planner.producers, options, lock, check=check_weights)
-    plan = planner.plan(order, status, calibrated=calibrated)
-    if check_fit:
-        check_capacity(plan.waves, plan.second, nodes)
-    return plan
+    return planner.plan(order, status, calibrated=calibrated)
 
 
 class _Planner:

@@ -51,7 +51,7 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def load_yaml(text: str | bytes) -> Any:
-    """Return the content of a YAML text; one of `NOT_YAML` is raised where it is none, or repeats a key."""
+    """Return the content of a YAML text. Raises one of `NOT_YAML` if it is no YAML, or repeats a key."""
     return _UniqueKeys(text).get_single_data()
 
 
@@ -90,7 +90,7 @@ def model_of(model: type[M], data: Mapping[str, Any], where: str) -> M:
 
 
 def file_error(error: ValidationError, model: type[BaseModel], where: str) -> ConfigError:
-    """Return the error for the first problem of a parsed file: an unknown key, since it may explain a missing one."""
+    """Return the error for a parsed file's first problem. An unknown key comes first: it may explain a missing one."""
     problems = error.errors(include_url=False)
     first = next((item for item in problems if item["type"] in _UNKNOWN), problems[0])
     path = [str(part) for part in first["loc"]]

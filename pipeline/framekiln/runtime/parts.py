@@ -85,10 +85,10 @@ class Parts:
             raise DamagedError(message, code="FK-OUTPUT-DAMAGED") from error
 
     def find_known(self, step: Step, packet: Packet, wanted: NDArray[np.bool_]) -> KnownRows | None:
-        """Return values that runs with other conditions left; None if none of the wanted rows (n, halo left out) is.
+        """Return values that runs with other conditions computed; None without any wanted row (n, halo left out).
 
-        Rows that failed there are computed again. A clip's values depend on all of its rows that are computed, so a
-        clip is known as a whole, where these are the same.
+        Rows that failed there are computed again. A clip's values depend on which of its rows are computed. So a clip
+        is known as a whole, and only if that run computed the same rows of it.
         """
         part, known = part_of(packet), KnownRows(pa.table({}), np.zeros(len(wanted), bool))
         for other in (replace(step, fingerprint=name.rpartition("-")[2]) for name in step.others):

@@ -1,7 +1,6 @@
 """Frames that no step needs, known by conditions before they are decoded, or before their pixels are made."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -24,11 +23,10 @@ def find_needed(
     sets = {rows.path: chooser.find(rows, media) for condition in conditions for rows in condition.sets}
 
     def make(name: str, readers: Sequence[Sequence[Condition]]) -> IsNeeded:
-        def is_needed(index: int, time: float | None, before: float | None, fps: float | None) -> bool:
-            frame = _Frame(index, time, before, fps)
+        def is_needed(index: int, *moment: float | None) -> bool:
             return any(
                 all(
-                    (condition.rule is None or frame.may_follow(condition.rule, condition.every_nth))
+                    (condition.rule is None or _may_follow(condition.rule, condition.every_nth, index, *moment))
                     and all(index in sets[rows.path].get(name, ()) for rows in condition.sets)
                     for condition in each
                 )
@@ -53,7 +51,7 @@ def spare(
     known: Sequence[Part],
     read: ReadPart,
 ) -> Spared:
-    """Return what need not be decoded of a unit; files with errors are decoded, so that these are said again.
+    """Return the part of a unit that need not be decoded. Files with errors are decoded again, to report them again.
 
     Args:
         chooser: of this process.
@@ -84,25 +82,18 @@ def spare(
 
 def _choose(chooser: RowChooser, rows: pa.Table, readers: Sequence[Sequence[Condition]]) -> Mask:
     """Return which rows (n) some reader needs."""
-    return np.any([_meet(chooser, rows, each) for each in readers], axis=0)
+    return np.any(
+        [np.all([chooser.choose_early(rows, condition) for condition in each], axis=0) for each in readers], axis=0
+    )
 
 
-def _meet(chooser: RowChooser, rows: pa.Table, conditions: Sequence[Condition]) -> Mask:
-    return np.all([chooser.choose_early(rows, condition) for condition in conditions], axis=0)
-
-
-@dataclass(frozen=True)
-class _Frame:
-    index: int
-    time: float | None
-    before: float | None
-    fps: float | None
-
-    def may_follow(self, rule: FrameRule, every_nth: int) -> bool:
-        """Return whether the row of this frame follows a rule, wherever its clip begins."""
-        fps = np.nan if self.fps is None else np.float32(self.fps)  # as rows have it
-        index, time, fps_, before = (
-            np.array([np.nan if value is None else value], float) for value in (self.index, self.time, fps, self.before)
-        )
-        unknown = np.array([np.nan])
-        return any(bool(follow(rule, index, time, each, fps_, every_nth)[0]) for each in (before, unknown))
+def _may_follow(
+    rule: FrameRule, every_nth: int, index: int, time: float | None, before: float | None, fps: float | None
+) -> bool:
+    """Return whether the row of a frame follows a rule, wherever its clip begins."""
+    rate = np.nan if fps is None else np.float32(fps)  # as rows have it
+    place, moment, rates, earlier = (
+        np.array([np.nan if value is None else value], float) for value in (index, time, rate, before)
+    )
+    unknown = np.array([np.nan])
+    return any(bool(follow(rule, place, moment, each, rates, every_nth)[0]) for each in (earlier, unknown))

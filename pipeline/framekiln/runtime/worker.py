@@ -87,8 +87,8 @@ class Worker:
     def apply(self, packet: Packet, waited: float | None = None, fetched: float = 0.0) -> Packet:
         """Apply all steps to a packet, and return it without the columns that no later step reads.
 
-        `waited` is the seconds without any packet before this one was opened; None if this process made it. `fetched`
-        are those that opening it took.
+        `waited`: seconds without any packet before this one was opened; None if this process made it.
+        `fetched`: seconds that opening it took.
 
         Raises:
             FramekilnError: processes keep dying at it, and no single call explains it.

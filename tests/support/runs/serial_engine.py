@@ -64,11 +64,6 @@ class SerialEngine:
 
 
 @contextmanager
-def _opened(name, context, *, ahead, stop) -> Iterator[SerialEngine]:
-    yield SerialEngine(context.plan, context.store, context.on_events)
-
-
-@contextmanager
 def _session(address, on_wait=None) -> Iterator[list]:
     yield [this_machine()]
 
@@ -77,7 +72,7 @@ def _session(address, on_wait=None) -> Iterator[list]:
 def without_ray() -> Iterator[None]:
     """Let runs of this process use the serial engine inside the block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "opened", _opened)
+        patch.setattr(job, "make_engine", lambda _, run, *__: SerialEngine(run.plan, run.store, run.on_events))
         patch.setattr(job, "choose", lambda *_, **__: ("local", ""))
         patch.setattr(job, "started_ahead", lambda *_, **__: nullcontext([]))
         patch.setattr(session, "session", _session)

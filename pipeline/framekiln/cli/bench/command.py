@@ -74,16 +74,16 @@ def bench(
 def _measure_or_compare(
     console: Console, model: str, cells: CellOptions, files: FileOptions, kept: "BenchFiles"
 ) -> None:
-    from framekiln.api.bench import earlier_figures
+    from framekiln.api.bench import concluded, earlier_figures
     from framekiln.cli.bench.measure import finish, measure
     from framekiln.lab.output.results import read_report
 
-    base, earlier = kept.base(), earlier_figures(model, cells["pipeline"])
-    if earlier is not None:
-        unread = [*list_given(cells, defaults(CellOptions)), *list_given(files, defaults(FileOptions), _UNMEASURED)]
-        check_unread(unread, "with figures measured before")
-    report = read_report(earlier) if earlier else measure(console, names(model), cells, kept)
-    finish(console, report, kept, base, is_new=earlier is None)
+    if (earlier := earlier_figures(model, cells["pipeline"])) is None:
+        measure(console, model, cells, kept)
+        return
+    unread = [*list_given(cells, defaults(CellOptions)), *list_given(files, defaults(FileOptions), _UNMEASURED)]
+    check_unread(unread, "with figures measured before")
+    finish(console, concluded(read_report(earlier), kept, kept.base(), is_new=False), is_new=False)
 
 
 def _print_models(console: Console, pipeline: Any) -> None:

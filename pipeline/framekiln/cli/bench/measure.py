@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from typer import Exit
 
-from framekiln.api.bench import BenchFiles, concluded, measured
+from framekiln.api.bench import BenchFiles, BenchResult, concluded, measured
 from framekiln.api.bench_options import CellOptions, bench_plan
 from framekiln.cli.console import ERRORS, interruptible, print_note
 from framekiln.lab.bench import BenchWatch
@@ -19,7 +19,7 @@ from framekiln.lab.measure.figures import MODEL_SHARE
 from framekiln.lab.measure.timed import USUAL_CALLS
 from framekiln.lab.measure.tracing import Details
 from framekiln.lab.output.cells import CellResult
-from framekiln.lab.output.results import BenchReport, Finding, ModelInfo, new_report, require_any
+from framekiln.lab.output.results import Finding, ModelInfo, new_report, require_any
 from framekiln.lab.samples import samples
 from framekiln.lab.sweep.batch_search import SearchResult, curves, knee
 from framekiln.reporting.bench.page import PictureRow
@@ -57,9 +57,11 @@ def measuring(
             yield Path(folder)
         except BaseException:
             if rows:
-                keep_figures(new_report(environment, findings=crowded, **figures()), files, pictures())
+                report = new_report(environment, findings=crowded, **figures())
+                concluded(report, BenchFiles(out=files.out), None, is_new=True, pictures=pictures())
             raise
-    finish(console, new_report(environment, findings=crowded, **figures()), files, base, pictures=pictures())
+    report = new_report(environment, findings=crowded, **figures())
+    finish(console, concluded(report, files, base, is_new=True, pictures=pictures()))
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
@@ -68,38 +70,20 @@ def print_findings(findings: Sequence[Finding]) -> None:
         print_note(f"{finding.rule}: {finding.text}; {finding.fix}.")
 
 
-def keep_figures(report: BenchReport, files: BenchFiles, pictures: Sequence[PictureRow] = ()) -> None:
-    """Write the figures and the page of a bench that an error or Ctrl-C has ended, and compare nothing.
+def finish(console: Console, result: BenchResult, *, is_new: bool = True) -> None:
+    """Print findings and verdicts, and end with 1 if a condition is met or a target is not.
 
-    Raises OutputError: a file cannot be written.
+    Raises ConfigError: nothing was measured.
     """
-    concluded(report, BenchFiles(out=files.out), None, is_new=True, pictures=pictures)
-
-
-def finish(
-    console: Console,
-    report: BenchReport,
-    files: BenchFiles,
-    base: BenchReport | None,
-    *,
-    is_new: bool = True,
-    pictures: Sequence[PictureRow] = (),
-) -> None:
-    """Write all files, print findings and verdicts, and end with 1 if a condition is met or a target is not.
-
-    Raises ConfigError: nothing was measured, or nothing that the base has. Raises OutputError: a file cannot be
-    written.
-    """
-    result = concluded(report, files, base, is_new=is_new, pictures=pictures)
     if result.base_differs:
         print_note(f"The base was measured elsewhere: {result.base_differs}.")
-    _print_rules(console, [one for one in report.findings if one.rule != LOAD or not is_new])
+    _print_rules(console, [one for one in result.findings if one.rule != LOAD or not is_new])
     for verdict in result.verdicts:
         line = f"{verdict.outcome}: {verdict.sentence}"
         print_line(ERRORS if verdict.failed or verdict.unclear else console, line)
     print_line(console, f"Written: {', '.join(map(str, result.files))}")
     if is_new:
-        require_any(samples(report))
+        require_any(samples(result.report))
     if result.failed:
         raise Exit(1)
 
@@ -166,14 +150,11 @@ class _Printing(BenchWatch):
             print_line(self._console, f"  not recorded: {note}")
 
 
-def measure(console: Console, models: Sequence[str], options: CellOptions, files: BenchFiles) -> BenchReport:
-    """Measure all cells of all models, and print each; an error or Ctrl-C keeps what was measured before.
-
-    Raises ConfigError: a value of an axis, a model or a function is unknown, or a model cannot be built.
-    """
-    plan = bench_plan(options, files.target)
-    is_open = plan.measure.iterations is None and plan.measure.seconds is None
-    if is_open and plan.measure.least > USUAL_CALLS:
-        print_line(console, f"{plan.measure.least} calls of each cell, for --target {files.target}.")
+def measure(console: Console, model: str, cells: CellOptions, files: BenchFiles) -> None:
+    """Measure all cells of all models, and print each; see `measured` and `finish`."""
+    options = bench_plan(cells, files.target).measure
+    if options.iterations is None and options.seconds is None and options.least > USUAL_CALLS:
+        print_line(console, f"{options.least} calls of each cell, for --target {files.target}.")
     with interruptible("Interrupted."):
-        return measured(models, plan, files.out, _Printing(console), lambda report: keep_figures(report, files))
+        result = measured(model, cells, files, _Printing(console))
+    finish(console, result)

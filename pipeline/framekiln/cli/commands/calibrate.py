@@ -85,7 +85,7 @@ def _measure(request: "RunRequest", rows: int, most_batch: int, save: Path, cons
 
     request.require("input")
     here = [this_machine()]
-    plan = make_plan(request.pipeline, request.profile, request.options, here, check_fit=False, calibrated=False)
+    plan = make_plan(request.pipeline, request.profile, request.options, here, calibrated=False)
     for note in examine(plan, request.options, [ROOMY], here=True).accepted():
         print_line(console, note)
     steps = measurable(plan, request.options.stages)

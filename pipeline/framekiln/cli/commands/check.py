@@ -36,7 +36,7 @@ def check(output: Out) -> None:
             raise
         text = "damaged, and it names the columns of all tables: check again after a run"
         record = [DamagedFile(path=RUN_RECORD, text=text)]
-    with suppress(FileNotFoundError, ConfigError):  # what a run has not computed yet is neither lost nor damaged
+    with suppress(ConfigError):  # what a run has not computed yet is neither lost nor damaged
         if (cut := unfinished(store, read_run_record(store))) is not None:
             print_line(console, f"Unfinished: {cut.sentence}")
     findings = [*record, *check_output(store, fingerprints, _find_expected(store, fingerprints))]
@@ -52,7 +52,7 @@ def check(output: Out) -> None:
 
 def _find_expected(store: Store, fingerprints: Mapping[str, str]) -> dict[str, pa.Schema]:
     """Return the columns that tables have by the code of the last run's steps; empty where its record is damaged."""
-    with suppress(FileNotFoundError, ConfigError):
+    with suppress(ConfigError):
         steps = read_run_record(store)["steps"]
         stages = rebuild(steps)
         folders = {f"{name}-{fingerprints[name]}": stage for name, stage in stages.items() if name in fingerprints}

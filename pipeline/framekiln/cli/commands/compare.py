@@ -87,12 +87,8 @@ def _parse_prices(arguments: Sequence[str]) -> dict[str, float]:
     for argument in arguments:
         name, _, text = argument.partition("=")
         try:
-            amount = float(text)
-        except ValueError:
-            amount = -1.0
-        if not 0 <= amount < float("inf"):
-            raise ConfigError(
-                f"--price {argument!r} is not of the form SIDE=NUMBER, as in --price A=1.20.", code="FK-PRICE-FORM"
-            )
-        prices[name] = amount
+            prices[name] = float(text)
+        except ValueError as error:
+            problem = f"--price {argument!r} is not of the form SIDE=NUMBER, as in --price A=1.20."
+            raise ConfigError(problem, code="FK-PRICE-FORM") from error
     return prices

@@ -68,7 +68,7 @@ def fetch(
 
 def _find_users(pipeline: str | None, profile: str, options: PlanOptions) -> Users:
     steps, places = read_pipeline(pipeline), read_profile(profile)
-    plan = make_plan(steps, places, options, [ROOMY], check_weights=False, check_fit=False)
+    plan = make_plan(steps, places, options, [ROOMY], check_weights=False)
     users: dict[str, list[str]] = defaultdict(list)
     for step in plan.steps:
         for name in step.stage.weights:

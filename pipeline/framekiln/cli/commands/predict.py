@@ -34,7 +34,7 @@ def predict(
     output: Annotated[str, Argument(help="Folder or URL of a run's output, on a CPU or a GPU.")],
     for_: Annotated[str, Option("--for", metavar="GPU,GPU", help="GPUs of manifests/gpus.yaml. Default: all.")] = "",
     input_: Annotated[
-        list[str] | None, Option("--input", "-i", help="The collection whose cost is told. Default: the run's.")
+        list[str] | None, Option("--input", "-i", help="The collection to estimate. Default: the run's.")
     ] = None,
     cores: Annotated[float | None, Option(help="Cores beside the GPU. Default: those of this machine.")] = None,
     prices: Annotated[

@@ -22,7 +22,7 @@ from framekiln.output.object_store import Store
 from framekiln.planning.manifest import read_profile
 from framekiln.reporting.terminal.console import print_line
 from framekiln.runtime.run.progress import unfinished
-from framekiln.runtime.run.record import no_record, read_run_record, stored_request
+from framekiln.runtime.run.record import read_run_record, stored_request
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.retry import FailureFilter
 
@@ -155,11 +155,8 @@ def retry(
 ) -> None:
     """Compute the failed rows and files of an output again. All others are kept."""
     store, console = Store(output).check_folder(), RunConsole(quiet=quiet)
-    try:
-        request, cut = stored_request(store), unfinished(store, read_run_record(store))
-    except FileNotFoundError as error:
-        raise no_record(store) from error
-    if cut is not None:
+    request = stored_request(store)
+    if (cut := unfinished(store, read_run_record(store))) is not None:
         print_line(console, f"{cut.sentence} This command finishes it, too.")
     if profile is not None:
         request = replace(request, profile=read_profile(profile), profile_name=profile)

@@ -111,7 +111,7 @@ def setting_meanings(config: type) -> Mapping[str, str]:
 
 def _plan(pipeline: Any) -> Plan:
     request = manifest.read_pipeline(pipeline), manifest.ProfileFile(), PlanOptions()
-    return make_plan(*request, [ROOMY], check_weights=False, check_fit=False)
+    return make_plan(*request, [ROOMY], check_weights=False)
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -69,14 +69,14 @@ def check_imports(stage: Stage, _: StageSample) -> None:
     module = type(stage).__module__
     if module == "__main__":
         return
-    imported, error = _imported(module, os.pathsep.join(sys.path))
+    imported, error = _import_alone(module, os.pathsep.join(sys.path))
     require(not error, f"{module} cannot be imported: {error}")
     heavy = sorted(imported & set(HEAVY_LIBRARIES))
     require(not heavy, f"importing {module} imports {', '.join(heavy)}; import it in setup")
 
 
 @cache  # a second for each stage, however often it is checked
-def _imported(module: str, path: str) -> tuple[frozenset[str], str]:
+def _import_alone(module: str, path: str) -> tuple[frozenset[str], str]:
     """Return what a new process has imported after a module, and the end of its error."""
     code = f"import sys, {module}; print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": path}

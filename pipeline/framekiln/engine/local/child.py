@@ -30,8 +30,8 @@ LAST_LINES = "last_lines"  # a question that is not about the run's state
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 
 
-class Link(Reporter):
-    """The connection to the engine."""
+class LocalReporter(Reporter):
+    """A worker's connection to its engine."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._lock = connection, threading.Lock()
@@ -59,11 +59,11 @@ class Link(Reporter):
         return str(self._ask(LAST_LINES, worker))
 
 
-def _serve(link: Link) -> None:
-    held: dict[str, Callable[[Any, Link], Iterable[object] | None]] = {}
+def _serve(report: LocalReporter) -> None:
+    held: dict[str, Callable[[Any, LocalReporter], Iterable[object] | None]] = {}
     while True:
         try:
-            kind, key, content = link.receive()
+            kind, key, content = report.receive()
         except EOFError:
             return
         problem = ""
@@ -74,12 +74,12 @@ def _serve(link: Link) -> None:
                 os.environ["OMP_NUM_THREADS"] = str(threads)  # torch reads it when a stage imports it
                 held[key] = cloudpickle.loads(function)
                 continue
-            deque(held[key](content, link) or (), maxlen=0)  # no other process needs the packets
+            deque(held[key](content, report) or (), maxlen=0)  # no other process needs the packets
         except FramekilnError as error:
-            link._ask("fail", error)
+            report._ask("fail", error)
         except OWN_CODE as error:
             problem = capture(error).traceback
-        link.send(DONE, problem)
+        report.send(DONE, problem)
 
 
 if __name__ == "__main__":
@@ -88,5 +88,5 @@ if __name__ == "__main__":
     with suppress(OSError, AttributeError):  # the kernel ends this process with the engine's; elsewhere its work does
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     with suppress(BrokenPipeError):
-        _serve(Link(Connection(int(sys.argv[1]))))
+        _serve(LocalReporter(Connection(int(sys.argv[1]))))
     os._exit(0)  # libraries of models were seen to hang in their own shutdown

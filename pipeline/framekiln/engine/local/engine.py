@@ -24,7 +24,7 @@ import psutil
 from framekiln.contract.errors import FramekilnError, SetupError
 from framekiln.device.cores import usable_cores
 from framekiln.engine.base import Engine, RunContext, RunState, last_lines
-from framekiln.engine.group import Group, decode_work, decoded, write_tables
+from framekiln.engine.group import StepGroup, decode_work, decoded, write_tables
 from framekiln.engine.local.child import ASK, DO, DONE, EVENT, HOLD, LAST_LINES
 from framekiln.engine.sampler import Sampler
 from framekiln.media.units import Unit
@@ -207,7 +207,9 @@ class LocalEngine(Engine):
         """Decode units and compute the columns of a wave's steps, except those that the ledger has."""
         wave, key = self._plan.waves[number], f"{self._run}-{number}"
         steps = tuple(step.placed(in_flight=1) for group in wave.groups() for step in group)
-        group = Group(key=key, steps=steps, store=self._store, decode=wave.decode, last=True, profilers=self._profilers)
+        group = StepGroup(
+            key=key, steps=steps, store=self._store, decode=wave.decode, last=True, profilers=self._profilers
+        )
         size = count_processes(wave, steps)
         try:
             self._pool.run(key, partial(decoded, group), decode_work(wave, units, ledger, size), size)

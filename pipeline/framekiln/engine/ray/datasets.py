@@ -24,7 +24,7 @@ from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 from framekiln.contract.errors import FramekilnError
 from framekiln.contract.placement import Placement
 from framekiln.engine.base import Engine, RunContext
-from framekiln.engine.group import Group, decode_work
+from framekiln.engine.group import StepGroup, decode_work
 from framekiln.engine.ray.coordinator import RayReporter, Samplers, start_coordinator
 from framekiln.engine.ray.death_watch import DeathWatch, ended, services_error
 from framekiln.engine.ray.private import dead_services, kill_model_processes
@@ -85,7 +85,7 @@ class RayEngine(Engine):
             tasks = decode_work(wave, units, ledger, wave.decode.workers)
             dataset = _spread(tasks)
             for i, steps in enumerate(groups):
-                group = Group(
+                group = StepGroup(
                     key=f"{self._run}-{number}-{i}",
                     steps=steps,
                     store=self._store,
@@ -114,7 +114,7 @@ class RayEngine(Engine):
                 dataset = dataset.map_batches(**model, **arguments)
             self._consume(dataset)
 
-    def _add(self, dataset: Any, group: Group, most: int) -> Any:
+    def _add(self, dataset: Any, group: StepGroup, most: int) -> Any:
         if group.decode is not None:
             size = group.decode.workers
             size += 1 + size // _RUNNING if group.last else 0
@@ -199,7 +199,7 @@ def _make_pool(name: str, set_up: Any, place: Placement, most: int) -> dict[str,
 
 
 def _make_context(*, hold_back: bool) -> DataContext:
-    """Return Ray Data's settings; it holds tasks back whose CPUs or results would find no room now, if it should.
+    """Return Ray Data's settings. With `hold_back` it delays tasks whose CPUs or results would find no room now.
 
     Where only receipts are returned, tasks wait at Ray instead.
     """

@@ -68,7 +68,7 @@ def session(address: str | None, on_wait: Callable[[str], None] = lambda _: None
 
 
 def _start(connect: Callable[[Mapping[str, Any]], None], on_wait: Callable[[str], None]) -> ExitStack:
-    """Start a local Ray, and return what keeps its folder."""
+    """Start a local Ray, and return the stack that keeps its folder."""
     for attempt in range(1, _TRIES + 1):
         try:
             with ExitStack() as stack:

@@ -14,7 +14,7 @@ import ray
 from framekiln.contract.errors import FramekilnError
 from framekiln.contract.packet import Packet
 from framekiln.contract.row_errors import DECODE
-from framekiln.engine.group import Group, decoded, worker_of, write_tables
+from framekiln.engine.group import StepGroup, decoded, worker_of, write_tables
 from framekiln.runtime.recovery.attempt_log import Reporter
 from framekiln.runtime.second_pass.second_pass import SecondPass
 from framekiln.runtime.worker import Worker
@@ -30,13 +30,13 @@ def named(name: str, function: Callable[..., Any], *bound: object) -> Callable[[
     return run
 
 
-def decode_units(group: Group, report: Reporter, row: pa.Table) -> Iterator[pa.Table]:
+def decode_units(group: StepGroup, report: Reporter, row: pa.Table) -> Iterator[pa.Table]:
     """Decode the units in a row, and yield each packet after the group's steps."""
     for worker, packet in decoded(group, unpack(row), report):
         yield from _hand_on(worker, packet, group)
 
 
-def apply_steps(group: Group, report: Reporter, row: pa.Table) -> Iterator[pa.Table]:
+def apply_steps(group: StepGroup, report: Reporter, row: pa.Table) -> Iterator[pa.Table]:
     """Yield the packet in a row after the group's steps."""
     begin = time.perf_counter()
     packet, fetched = Packet.open(row), time.perf_counter() - begin
@@ -53,7 +53,7 @@ def do_later(step: SecondPass, report: Reporter, occasion: str, row: pa.Table) -
     return pa.table({"done": [1]})
 
 
-def _hand_on(worker: Worker, packet: Packet, group: Group) -> Iterator[pa.Table]:
+def _hand_on(worker: Worker, packet: Packet, group: StepGroup) -> Iterator[pa.Table]:
     """Yield one row; Ray continues when it has stored the row and has room for more."""
     last = group.steps[-1].name if group.steps else DECODE
     with worker.recorder.handing_on(last, packet.unit, packet.start, packet.stop):
@@ -84,7 +84,7 @@ class KeepsModel:
         return self._work(row)
 
 
-def keep_models(group: Group, report: Reporter, occasion: str) -> Callable[[pa.Table], Iterator[pa.Table]]:
+def keep_models(group: StepGroup, report: Reporter, occasion: str) -> Callable[[pa.Table], Iterator[pa.Table]]:
     """Set up a group's steps, and return the function that applies them to a packet."""
     worker_of(group, occasion, report)
     return partial(apply_steps, group, report)

@@ -137,7 +137,7 @@ def stage_source(
     chosen: dict[str, Any] = {"stages": (name,), "device": device, "weights_dir": weights_dir}
     options = PlanOptions(**chosen, missing_weights="dummy", accept_license=True)
     places = read_profile("cpu-only"), options, [this_machine()]
-    plan = make_plan(pipeline or read_pipeline(None), *places, check_fit=False, calibrated=False)
+    plan = make_plan(pipeline or read_pipeline(None), *places, calibrated=False)
     if (step := next((one for one in plan.first if one.name == name), None)) is None:
         problem = f"The step {name!r} is of the second pass, which works on whole tables; choose one of the first pass."
         raise ConfigError(problem, code="FK-BENCH-SECOND-PASS")

@@ -104,7 +104,6 @@ class Chooser:
                 self.options,
                 [Node(name=name, cpus=self.cores, gpus=1)],
                 check_weights=False,
-                check_fit=False,
                 calibrated=self.options.calibration is not None,
                 refuse_idle=False,
             )

@@ -21,7 +21,7 @@ from framekiln.profiling.run_profile import read_work, run_of
 from framekiln.profiling.stats.speed import floats, others_use, phase_seconds
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.runtime.run.progress import FINISHED
-from framekiln.runtime.run.record import no_record, read_run_record
+from framekiln.runtime.run.record import read_run_record
 
 _SHARED = 0.5  # share of two steps' processes that run both, from which the steps count as sharing them
 _MOST_RUNS = 8  # earlier ones that are read as a whole
@@ -152,10 +152,7 @@ def _list_others(store: Store, last: str | None) -> list[str]:
 
 
 def _record(store: Store, *, finished: bool) -> dict[str, Any]:
-    try:
-        record = read_run_record(store)
-    except FileNotFoundError as error:
-        raise no_record(store) from error
+    record = read_run_record(store)
     if finished and record.get("state", FINISHED) != FINISHED:
         raise ConfigError(
             f"The run into {store.root!r} is not finished, so its rates are not known for every step; finish it by "

@@ -126,7 +126,7 @@ def assign_workers(steps: Sequence[Step], cores: float) -> list[Step]:
 
 
 def limit_to_cores(wave: Wave, cores: float) -> Wave:
-    """Return a wave with as many concurrent tasks as have cores beside the processes of models, which stay.
+    """Return a wave with at most as many concurrent tasks as fit the cores that processes with models leave.
 
     Tasks are decoding and the steps without a model. Across several machines the rest may be in pieces too small for a
     task, so the number is an upper limit.

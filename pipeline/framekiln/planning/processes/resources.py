@@ -56,32 +56,21 @@ def gpu_names() -> list[str]:
         return []
 
 
+def fits(demands: Sequence[Demand], nodes: Sequence[Node]) -> bool:
+    """Return whether all processes fit the nodes; see `place`."""
+    try:
+        place(demands, nodes)
+    except ResourceError:
+        return False
+    return True
+
+
 def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:
     """Check that all processes fit the nodes: first fit, GPU processes first.
 
     Raises:
         ResourceError: a process does not fit. The message names its step, what it needs and what was free.
     """
-    if (refused := _find_refused(demands, nodes)) is not None:
-        raise _explain_refused(refused, demands, nodes)
-
-
-def fits(demands: Sequence[Demand], nodes: Sequence[Node]) -> bool:
-    """Return whether all processes fit the nodes; see `place`."""
-    return _find_refused(demands, nodes) is None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Refused:
-    """A process that does not fit, and the ones that were placed before it."""
-
-    demand: Demand
-    copy: int  # number of its kind that fit
-    free: Sequence[Node]
-    placed: Sequence[Demand]
-
-
-def _find_refused(demands: Sequence[Demand], nodes: Sequence[Node]) -> _Refused | None:
     free = [replace(node) for node in nodes]
     placed: list[Demand] = []
     for demand in sorted(demands, key=lambda d: (-d.gpus, -d.cpus)):
@@ -91,9 +80,8 @@ def _find_refused(demands: Sequence[Demand], nodes: Sequence[Node]) -> _Refused 
             free[i] = replace(node, cpus=node.cpus - count * demand.cpus, gpus=node.gpus - count * demand.gpus)
             left -= count
         if left:
-            return _Refused(demand=demand, copy=demand.copies - left, free=free, placed=placed)
+            raise _explain_refusal(demand, demand.copies - left, free, placed, nodes)
         placed.append(demand)
-    return None
 
 
 def _count_room(demand: Demand, node: Node) -> int:
@@ -101,8 +89,13 @@ def _count_room(demand: Demand, node: Node) -> int:
     return min((int((free + SLACK) / need) for free, need in pairs if need), default=demand.copies)
 
 
-def _explain_refused(refused: _Refused, demands: Sequence[Demand], nodes: Sequence[Node]) -> ResourceError:
-    demand = refused.demand
+def _explain_refusal(
+    demand: Demand, copies: int, free: Sequence[Node], placed: Sequence[Demand], nodes: Sequence[Node]
+) -> ResourceError:
+    """Return the error of a demand of which so many copies fit, after other demands were placed.
+
+    Fewer workers are no fix: their numbers were lowered as far as that helps (`core_limits`).
+    """
     need = f"{demand.cpus:g} CPU" + (f" and {demand.gpus:g} GPU" if demand.gpus else "")
     have = "; ".join(f"{node.name} has {node.cpus:g} CPU, {node.gpus:g} GPU" for node in nodes[:4])
     if demand.gpus and not any(node.gpus for node in nodes):
@@ -111,31 +104,15 @@ def _explain_refused(refused: _Refused, demands: Sequence[Demand], nodes: Sequen
             "or --device cpu, or see by `nvidia-smi` whether a GPU that is there has a driver.",
             code="FK-NO-GPU",
         )
-    most = max(refused.free, key=lambda node: (node.gpus, node.cpus) if demand.gpus else (node.cpus, node.gpus))
+    most = max(free, key=lambda node: (node.gpus, node.cpus) if demand.gpus else (node.cpus, node.gpus))
     left = f"{most.cpus:g} CPU" + (f", {most.gpus:g} GPU" if demand.gpus else "")
-    names = ", ".join(f"{placed.copies} x {placed.step}" for placed in refused.placed)
+    names = ", ".join(f"{each.copies} x {each.step}" for each in placed)
     after = f" after placing {names}" if names else ""
-    worker = f"worker {refused.copy + 1} of {demand.copies} needs {need}, but at most {left} on one node is free{after}"
+    keys = "`cpus` or `gpus`" if demand.gpus else "`cpus`"
+    steps = ", ".join(each.step for each in (*placed, demand))
     return ResourceError(
-        f"Step {demand.step!r} does not fit: {worker} ({have}); {_suggest_fix(refused, demands, nodes)}.",
+        f"Step {demand.step!r} does not fit: worker {copies + 1} of {demand.copies} needs {need}, but at most {left} "
+        f"on one node is free{after} ({have}); lower {keys} of {steps} in the profile, or name fewer steps with "
+        "--stages.",
         code="FK-WORKERS-DO-NOT-FIT",
     )
-
-
-def _suggest_fix(refused: _Refused, demands: Sequence[Demand], nodes: Sequence[Node]) -> str:
-    """Return the smallest change that makes all processes fit: fewer workers of one step, else smaller demands."""
-    demand = refused.demand
-    for candidate in (demand, *reversed(refused.placed)):
-        low, high = 0, candidate.copies - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            fewer = [replace(each, copies=middle) if each is candidate else each for each in demands]
-            low, high = (middle, high) if _find_refused(fewer, nodes) is None else (low, middle - 1)
-        if workers := low:
-            settings = " ".join(f"--set {name}.workers={workers}" for name in candidate.step.split("+"))
-            return f"give {candidate.step} fewer workers in the profile, or {settings}"
-    keys = "`cpus` or `gpus`" if demand.gpus else "`cpus`"
-    if not any(_count_room(demand, node) for node in nodes):
-        return f"lower {keys} of {demand.step} in the profile"
-    names = ", ".join(each.step for each in (*refused.placed, demand))
-    return f"lower `workers` or {keys} of {names} in the profile, or name fewer steps with --stages"

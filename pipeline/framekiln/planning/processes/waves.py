@@ -65,7 +65,7 @@ def split_into_waves(decode: DecodeStep, steps: Sequence[Step], numbers: Mapping
 
 
 def leave_finished(waves: Sequence[Wave], finished: Collection[str]) -> tuple[Wave, ...]:
-    """Return waves that compute what is left: no model of a finished step is loaded, no pixels are made for it."""
+    """Return waves without finished steps, so that no model is loaded and no pixels are made for them."""
     left = []
     for wave in waves:
         own = [step for step in wave.own if step.name not in finished]
@@ -75,7 +75,7 @@ def leave_finished(waves: Sequence[Wave], finished: Collection[str]) -> tuple[Wa
 
 
 def _make_wave(decode: DecodeStep, before: Sequence[Step], own: Sequence[Step]) -> Wave:
-    """Return the wave that computes some steps, by the parts of those before."""
+    """Return the wave that computes its `own` steps and reads the parts of the steps `before`."""
     read = {name for step in own for name in step.depends}
     place = {"device": "cpu", "cpus": decode.cpus, "workers": decode.workers, "gpus": 0.0, "group": ""}
     recalled = [replace(step.placed(**place), recalled=True) for step in before if step.name in read]
@@ -89,7 +89,7 @@ def _make_wave(decode: DecodeStep, before: Sequence[Step], own: Sequence[Step]) 
 
 
 def _find_narrowed(steps: Sequence[Step]) -> dict[str, tuple[tuple[Condition, ...], ...]]:
-    """Return the pixel columns of which some frames are known not to be needed, and the conditions of each reader."""
+    """Return the pixel columns that are not made of every frame, with the conditions of each reader."""
     found: dict[str, list[tuple[Condition, ...]]] = {}
     for step in steps:
         early = tuple(each for each in step.narrowing if each.is_known_early)

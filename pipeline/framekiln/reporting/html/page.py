@@ -34,7 +34,7 @@ from framekiln.reporting.plan_facts import left_out, rebuild, recorded_changes
 from framekiln.reporting.table_rows import find_table
 from framekiln.runtime.check.mending import expected_tables
 from framekiln.runtime.run.progress import FINISHED
-from framekiln.runtime.run.record import no_record, read_run_record
+from framekiln.runtime.run.record import read_run_record
 
 NAME = REPORT
 _NEEDED = (
@@ -49,10 +49,7 @@ def write_report(store: Store, run: str | None = None) -> str:
     Raises ConfigError: no run has computed anything there, or its run.json cannot be read. Raises OutputError: there
     are no records of that run.
     """
-    try:
-        record = read_run_record(store, _NEEDED)
-    except FileNotFoundError as error:
-        raise no_record(store) from error
+    record = read_run_record(store, _NEEDED)
     store.write(NAME, render(store, record, run).encode("utf-8", "replace"))
     return store.url(NAME)
 

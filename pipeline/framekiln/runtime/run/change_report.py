@@ -14,6 +14,7 @@ from typing import Any
 from framekiln.contract.errors import ConfigError, DamagedError
 from framekiln.contract.output_names import COLUMNS, FACTS, FRAMES
 from framekiln.contract.stage import Scope
+from framekiln.contract.words import counted
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
@@ -42,12 +43,9 @@ class Changes:
 
     def reason(self) -> str:
         """Return why files are decoded that no earlier run has decoded; empty if there are none."""
-        phrases = [
-            _count(self.new, "new file"),
-            _count(self.changed, "changed file"),
-            _count(self.regrouped, "file", " whose unit lost a file"),
-        ]
-        return ", ".join(filter(None, phrases))
+        kinds = [(self.new, "new file", ""), (self.changed, "changed file", "")]
+        kinds.append((self.regrouped, "file", " whose unit lost a file"))
+        return ", ".join(f"{counted(number, noun)}{more}" for number, noun, more in kinds if number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +105,8 @@ def find_changes(store: Store, listing: Sequence[MediaFile], fresh: Sequence[Uni
 def outlooks(plan: Plan, store: Store, units: RunUnits, changes: Changes) -> list[Outlook]:
     """Return the work of decoding and of every step: the number of files, and why. The output need not exist."""
     ledger, earlier = Ledger(store), _Earlier(store)
-    new, files = {unit.name for unit in units.fresh}, {unit.name: _list_ids(unit) for unit in units.all}
+    new = {unit.name for unit in units.fresh}
+    files = {unit.name: [media.media_id for media in unit.media] for unit in units.all}
     rows = [expected_rows(unit, units.wanted) for unit in units.all]
     result = []
     steps: tuple[Step | DecodeStep, ...] = (plan.decode, *plan.steps)
@@ -125,10 +124,6 @@ def outlooks(plan: Plan, store: Store, units: RunUnits, changes: Changes) -> lis
         reason, left = "; ".join(filter(None, why)), frozenset().union(*(files[name] for name in todo))
         result.append(Outlook(step=step.name, done=every - count, todo=count, why=reason, left=left))
     return result
-
-
-def _list_ids(unit: Unit) -> list[str]:
-    return [media.media_id for media in unit.media]
 
 
 class _Earlier:
@@ -227,12 +222,8 @@ def _shorten(value: object) -> str:
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 
-def _count(number: int, word: str, more: str = "") -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}{more}" if number else ""
-
-
 def with_others(plan: Plan, store: Store) -> Plan:
-    """Return a plan whose steps know the folders with the same values of other rows."""
+    """Return a plan with, for each step, the folders that hold the same values of other rows."""
     there = set(store.folders(COLUMNS))
     known = [name for path in store.names(FACTS) if (name := path.removesuffix(".json")) in there]
     others = {step.name: _find(step, known, store) for step in plan.first if _may_reuse(step)}
@@ -245,7 +236,7 @@ def with_others(plan: Plan, store: Store) -> Plan:
 
 
 def _find(step: Step, known: Sequence[str], store: Store) -> tuple[str, ...]:
-    """Return folders of parts with the same values, of the same rows or clips, that of all rows first."""
+    """Return the folders of parts with the same values of rows or clips; the folder of all rows comes first."""
     names = [name for name in known if name.rpartition("-")[0] == step.name and name != step.folder]
     alike = {name: (stored_facts(store, name) or {}).get("alike", name.rpartition("-")[2]) for name in names}
     same = [name for name in names if alike[name] == step.alike]

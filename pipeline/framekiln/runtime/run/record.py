@@ -65,11 +65,16 @@ def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
     The run may be unfinished: see `framekiln.runtime.run.progress`.
 
     Raises:
-        FileNotFoundError: there is none.
-        ConfigError: it is damaged, another program's, or another version's without such keys.
+        ConfigError: there is none, or it is damaged, another program's, or another version's without such keys.
     """
     try:
         record: Any = store.read_json(RUN_RECORD)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"There is no {RUN_RECORD} in {store.root!r}, so no run has computed anything there: check the path, or "
+            "run something into it first.",
+            code="FK-NO-RUN-JSON",
+        ) from error
     except DamagedError as error:
         raise _explain_damage(store, str(error.__cause__ or error)) from error
     if not isinstance(record, dict) or not {"steps", "figures", "profile"} & record.keys():
@@ -88,8 +93,7 @@ def stored_request(store: Store) -> RunRequest:
     """Return the request of an output's last run, finished or not, as far as it decides results.
 
     Raises:
-        FileNotFoundError: no run into it has begun to compute.
-        ConfigError: its run.json is damaged, or another version of Framekiln wrote it.
+        ConfigError: there is no run.json, it is damaged, or another version of Framekiln wrote it.
     """
     record = read_run_record(store)
     try:
@@ -100,18 +104,9 @@ def stored_request(store: Store) -> RunRequest:
 
 def read_earlier(store: Store) -> dict[str, Any] | None:
     """Return the record in the output; None if there is none, or it cannot be read."""
-    with suppress(FileNotFoundError, ConfigError):
+    with suppress(ConfigError):
         return read_run_record(store)
     return None
-
-
-def no_record(store: Store) -> ConfigError:
-    """Return the error of an output without a run.json."""
-    return ConfigError(
-        f"There is no {RUN_RECORD} in {store.root!r}, so no run has computed anything there: check the path, or run "
-        "something into it first.",
-        code="FK-NO-RUN-JSON",
-    )
 
 
 def _explain_damage(store: Store, why: str) -> ConfigError:
