@@ -129,15 +129,14 @@ def read_run(path: str) -> Run:
     system is known for the URL.
     """
     store = Store(path).check_folder()
-    try:
-        record = read_run_record(store)
-    except FileNotFoundError:  # a run was killed before it computed, or the file was deleted
+    if not store.exists(RUN_RECORD):  # a run was killed before it computed, or the file was deleted
         check_is_output(store)
         note = (
             f"There is no {RUN_RECORD} in {path}: its work, the rows of its parts and records of its calls are "
             "compared, but not its machine, placement and results."
         )
         return Run(path=path, store=store, record={}, notes=(note,))
+    record = read_run_record(store)
     cut = unfinished(store, record)
     figures = "" if cut is None or cut.later else " Its seconds, cost and energy are not compared, nor its errors."
     unended = f"{path} is unfinished. {cut.sentence}{figures}" if cut is not None else ""
