@@ -247,7 +247,7 @@ def test_features_are_the_means_of_tiles_and_the_deviation_of_luma():
     stage.setup({}, Placement())
     (row,) = stage(pa.table({"frame_224": pack([image])})).to_pylist()
     tiles = image.reshape(4, 56, 4, 100, 3).astype(float).mean(axis=(1, 3))
-    assert np.abs(np.array(row["colour_grid"]).reshape(4, 4, 3) - tiles).max() <= 0.51
+    assert np.abs(np.array(row["colour_grid"]).reshape(4, 4, 3) - tiles).max() <= 0.6  # rounded twice
     luma = image.astype(float) @ [0.299, 0.587, 0.114]
     assert row["luma_deviation"] == pytest.approx(luma.std(), abs=0.1)
     empty = stage(pa.table({"frame_224": pack([image])}).slice(0, 0))

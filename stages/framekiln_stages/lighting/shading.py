@@ -14,6 +14,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from framekiln_stages.shared.grey_images import reduced
+
 Singles = NDArray[np.float32]
 Mask = NDArray[np.uint8]  # 0 or 1
 
@@ -45,7 +47,7 @@ def direction(lightness: Singles) -> dict[str, float | None]:
     shows and its smooth parts get lighter to that side too. The direction is None elsewhere: a head, whose hair, brow
     and chin are no solid that is known, photos of things, and a frame that rises by less than `VISIBLE`.
     """
-    small = _reduce(lightness)
+    small = reduced(lightness, SIDE)
     across, down, strength = _fit_plane(small)
     slopes = _measure_slopes(small) if min(small.shape) >= 3 * WINDOW else None
     side = None if slopes is None else _find_solid(*slopes)
@@ -55,12 +57,6 @@ def direction(lightness: Singles) -> dict[str, float | None]:
         if slopes is not None and _contradicts(side, *slopes[:3]):
             side = None
     return {"light_direction": None if side is None or math.isnan(side) else side, "light_strength": strength}
-
-
-def _reduce(lightness: Singles) -> Singles:
-    scale = min(1.0, SIDE / min(lightness.shape))
-    height, width = (round(side * scale) for side in lightness.shape)
-    return np.asarray(cv2.resize(lightness, (width, height), interpolation=cv2.INTER_AREA), np.float32)
 
 
 def _contradicts(side: float, right: Singles, down: Singles, error: Singles) -> bool:

@@ -1,10 +1,13 @@
 """Grey images as flow compares them: fewer pixels, and without smooth light."""
 
+from typing import TypeVar
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 Gray = NDArray[np.uint8]  # h w
+Level = TypeVar("Level", np.uint8, np.float32)
 
 
 def even(image: Gray) -> Gray:
@@ -18,10 +21,13 @@ def even(image: Gray) -> Gray:
     return np.asarray(np.clip(128 + 40 * (levels - mean) / deviation, 0, 255), np.uint8)
 
 
-def reduced(image: Gray, size: int) -> Gray:
+def reduced(image: NDArray[Level], size: int) -> NDArray[Level]:
     """Return an image with a short side of `size` px, by means over areas; a smaller one, or with 0, as it is."""
-    short = min(image.shape[:2])
+    short = min(image.shape)
     if not size or short <= size:
         return image
-    height, width = (max(1, round(side * size / short)) for side in image.shape[:2])
-    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+    height, width = (max(1, round(side * size / short)) for side in image.shape)
+    if short >= 2 * size and not (image.shape[0] % 2 or image.shape[1] % 2):  # takes half of the time
+        half = (image.shape[1] // 2, image.shape[0] // 2)
+        image = np.asarray(cv2.resize(image, half, interpolation=cv2.INTER_AREA), image.dtype)
+    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), image.dtype)

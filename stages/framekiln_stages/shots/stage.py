@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from framekiln.contract import MEDIA_ID, Drawing, Placement, Scope, Stage, Table, Weights, field, views
+from framekiln.contract import MEDIA_ID, Drawing, Image, Placement, Scope, Stage, Table, Weights, field, views
 from framekiln.contract.limits import Positive, Proportion
 from framekiln_stages.shots.changes import cut_scores
 from framekiln_stages.shots.gradual import LEAST_S, gradual
@@ -64,12 +64,17 @@ class Features(Stage):
         """Compute features of consecutive frames: one clip and its halo."""
         with self.phase("infer"):
             images = views(batch["frame_224"])
-            tiles = [cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_AREA) for image in images]
+            tiles = [_average(_average(image, len(image)), SIDE) for image in images]
             grays = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) for image in images]
             spread = [float(cv2.meanStdDev(gray)[1][0, 0]) for gray in grays]
             cut = [*cut_scores(grays, self.config.cut_residual), None][: len(grays)]
         grids = pa.FixedSizeListArray.from_arrays(pa.array(np.array(tiles, np.uint8).reshape(-1)), GRID)
         return pa.table([grids, pa.array(spread, pa.float32()), pa.array(cut, pa.float32())], schema=FEATURES)
+
+
+def _average(image: Image, height: int) -> Image:
+    # of columns and rows one after the other: at once takes four times as long
+    return np.asarray(cv2.resize(image, (SIDE, height), interpolation=cv2.INTER_AREA), np.uint8)
 
 
 SHOTS = pa.schema(

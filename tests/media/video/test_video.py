@@ -115,14 +115,18 @@ def test_display_matrix(tmp_path: Path, orientation: int) -> None:
     assert (rows[0]["height"], rows[0]["width"]) == ((64, 32) if orientation > 4 else (32, 64))
 
 
-@pytest.mark.parametrize("colorspace", [1, 5])
-def test_colours_follow_the_matrix_of_the_stream(tmp_path: Path, colorspace: int) -> None:
-    colour = np.full((64, 64, 3), (200, 60, 30), np.uint8)
+@pytest.mark.parametrize("pix_fmt", ["yuv444p", "yuv420p", "yuvj420p"])
+@pytest.mark.parametrize("colorspace", [1, 4, 5, 9])
+def test_colours_follow_the_matrix_of_the_stream(tmp_path: Path, colorspace: int, pix_fmt: str) -> None:
+    colour = np.full((66, 62, 3), (200, 60, 30), np.uint8)
     path = film(
-        tmp_path / "f.mkv", [colour] * 3, codec="libx264", pix_fmt="yuv444p", colorspace=colorspace, options={"qp": "1"}
+        tmp_path / "f.mkv", [colour] * 3, codec="libx264", pix_fmt=pix_fmt, colorspace=colorspace, options={"qp": "1"}
     )
-    rows, _ = decoded(path)
-    assert np.abs(rows[1]["frame"][32, 32].astype(int) - colour[0, 0]).max() <= 4
+    rows, _ = decoded(path, ("frame", "frame_16", "frame_20"))
+    for column, shape in (("frame", (66, 62)), ("frame_20", (33, 31)), ("frame_16", (17, 16))):
+        image = rows[1][column].astype(int)
+        assert image.shape[:2] == shape
+        assert np.abs(image - colour[0, 0]).max() <= 4, column
 
 
 @pytest.mark.parametrize(("size", "colorspace"), [((720, 1280), 1), ((480, 640), 5)])

@@ -154,7 +154,7 @@ def test_the_pair_that_a_clip_shares_with_the_next_one_is_computed_once(monkeypa
     alone, computed = ready()(table(frames[3:])).to_pylist(), []
     stage = ready()
     plain = stage._confirm
-    monkeypatch.setattr(stage, "_confirm", lambda now, then: computed.append(now) or plain(now, then))
+    monkeypatch.setattr(stage, "_confirm", lambda now, *rest: computed.append(now) or plain(now, *rest))
     stage(table(frames[:5]))  # three frames and a halo of two
     first = len(computed)
     assert stage(table(frames[3:])).to_pylist() == alone

@@ -16,6 +16,7 @@ from typing import Any
 import av
 from av.video.reformatter import VideoReformatter
 
+from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.damaged import check_sample_counts, is_truncated
 from framekiln.media.file_types import Kind
@@ -38,7 +39,7 @@ from framekiln.media.video.container import PADDING, decode_errors, find_video_t
 from framekiln.media.video.joined_films import find_unread
 from framekiln.media.video.packet_decoder import FrameNumbers, PacketDecoder
 from framekiln.media.video.segments import INDEXED, locate
-from framekiln.media.video.shown_frames import DisplayMatrix, FrameClock, to_rgb
+from framekiln.media.video.shown_frames import DisplayMatrix, FrameClock, to_rgb, to_small_rgb
 from framekiln.media.video.transport_stream import ends_in_a_frame
 
 # Codecs whose decoders raise an error before the first key frame, or show grey in which something moves: a film that
@@ -207,9 +208,14 @@ def _is_cut_off(packet: Any) -> bool:
 
 
 def _make_reducer(av_frame: Any, reformatter: VideoReformatter) -> Reduced:
-    """Return the function that reduces a frame; the frame is converted to RGB at the first call."""
+    """Return the function that reduces a frame; all of it is converted to RGB once, where that is needed."""
     full = cache(partial(to_rgb, av_frame, reformatter))
-    return lambda factor: reduce_by(full(), factor)
+
+    def make(factor: int) -> Image:
+        small = to_small_rgb(av_frame, factor) if factor > 1 else None
+        return reduce_by(full(), factor) if small is None else small
+
+    return make
 
 
 def _has_all_packets(track: Any, size: int) -> bool:

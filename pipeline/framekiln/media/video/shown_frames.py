@@ -7,15 +7,21 @@ otherwise, as in the player mpv.
 
 from contextlib import suppress
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import av
+import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from framekiln.contract.columns import Image
+from framekiln.media.frames import reduce_by
 from framekiln.media.hdr import hdr_name, map_frame
 
 _BT709, _UNSPECIFIED, _BT601 = 1, 2, 5  # AVColorSpace; ITU-T H.273, table 4
+_WEIGHTS = {1: (0.2126, 0.0722), 5: (0.299, 0.114), 6: (0.299, 0.114), 9: (0.2627, 0.0593)}  # of red and blue; likewise
+_FULL = 2  # AVColorRange
 
 
 def to_rgb(av_frame: Any, reformatter: Any) -> Image:
@@ -29,6 +35,41 @@ def to_rgb(av_frame: Any, reformatter: Any) -> Image:
     return reformatter.reformat(
         av_frame, format="rgb24", src_colorspace=matrix, dst_colorspace=matrix, threads=1
     ).to_ndarray()
+
+
+def to_small_rgb(av_frame: Any, factor: int) -> Image | None:
+    """Return the means of squares of a frame as stored, RGB; None where it has to be converted at full size before.
+
+    Brightness and colours are reduced before their conversion, in 0.4 of the time of a frame of 1920 x 1080.
+    """
+    matrix = untagged_matrix(av_frame) if av_frame.colorspace == _UNSPECIFIED else av_frame.colorspace
+    is_plain = av_frame.format.name in ("yuv420p", "yuvj420p") and matrix in _WEIGHTS
+    if not is_plain or hdr_name(av_frame.color_primaries, av_frame.color_trc):
+        return None
+    small = []
+    for plane, side in zip(av_frame.planes, (factor, factor // 2, factor // 2), strict=True):
+        if plane.line_size < plane.width:  # bottom up
+            return None
+        rows = np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)
+        small.append(reduce_by(rows[:, : plane.width], side))
+    is_full = av_frame.color_range == _FULL or av_frame.format.name == "yuvj420p"
+    return np.asarray(cv2.transform(cv2.merge(small), _from_yuv(matrix, is_full)), np.uint8)
+
+
+@cache
+def _from_yuv(matrix: int, is_full: bool) -> NDArray[np.float64]:
+    """Return the matrix (3 4) from codes Y, Cb, Cr and 1 to R, G, B; ITU-T H.273, 8.3."""
+    red, blue = _WEIGHTS[matrix]
+    green = 1 - red - blue
+    light, colour, black = (1.0, 2.0, 0) if is_full else (255 / 219, 2 * 255 / 224, 16)
+    rows = np.array(
+        [
+            [light, 0, (1 - red) * colour],
+            [light, -blue * (1 - blue) / green * colour, -red * (1 - red) / green * colour],
+            [light, (1 - blue) * colour, 0],
+        ]
+    )
+    return np.column_stack([rows, -rows @ (black, 128, 128)])
 
 
 def untagged_matrix(av_frame: Any) -> int:
