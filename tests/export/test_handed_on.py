@@ -86,7 +86,7 @@ def test_an_export_goes_on_after_it_was_stopped_and_refuses_another(out, tmp_pat
 
 def test_splits_reach_the_shards_and_leak_nothing(out, tmp_path):
     summary = out.export("webdataset", tmp_path, split="60/40", shard_rows=6)
-    assert "0 groups in two splits: 10 files, 3 groups of copies, 0 parts that films share looked at." in summary.notes
+    assert any(note.startswith("0 groups in two splits") for note in summary.notes)
     at = {}
     for path in tmp_path.glob("*.tar"):
         with tarfile.open(path) as tar:
@@ -163,6 +163,9 @@ def test_folders_without_split_and_category_are_the_destination_itself(out, tmp_
         with (tmp_path / images / "metadata.csv").open() as file:
             names = [row["file_name"] for row in csv.DictReader(file)]
         assert "films/a.mp4/000019.jpg" in names and all((tmp_path / images / name).is_file() for name in names)
+    out.export("folder", tmp_path / "types", images="none", folders="media_type")
+    with (tmp_path / "types" / "metadata.csv").open() as file:
+        assert {row["file_name"].partition("/")[0] for row in csv.DictReader(file)} == {"photo", "video"}
 
 
 def test_an_export_that_wrote_nothing_leaves_its_destination_free(out, tmp_path):

@@ -62,8 +62,10 @@ def tables(tmp_path_factory):
     shared = [
         {"media_id": "film7.mp4", "start_s": 12.0, "end_s": 18.0, "other_media_id": "film8.mp4", "other_start_s": 2.0}
     ]
+    scenes = [{"media_id": f"photo{n}.jpg", "frame_index": 0, "scene": "photo350.jpg"} for n in range(350, 380)]
+    tables = {"duplicates": copies, "scenes": scenes, "film_copies": shared}
     folder = tmp_path_factory.mktemp("splits") / "out"
-    store = write(folder, frames=frames, shots=shots, identities=people, duplicates=copies, film_copies=shared)
+    store = write(folder, frames=frames, shots=shots, identities=people, **tables)
     return store, films + photos
 
 
@@ -73,6 +75,7 @@ def test_files_copies_and_shared_parts_stay_together(tables, by):
     assert "0 groups in two splits" in lines[1] and len(lines) == 2
     assert all(len({at[f"film{n}.mp4", i] for i in range(20)}) == 1 for n in range(40))
     assert all(len({at[f"photo{n + k}.jpg", 0] for k in range(3)}) == 1 for n in range(300, 360, 3))
+    assert len({at[f"photo{n}.jpg", 0] for n in range(350, 380)}) == 1  # a scene, of which some are copies too
     assert at["film7.mp4", 0] == at["film8.mp4", 0]
     sizes = np.array([list(at.values()).count(name) for name in ("train", "val", "test")])
     assert np.abs(sizes / 1200 - SHARES).max() < 0.01

@@ -31,6 +31,13 @@ def test_writers_of_tables_come_before_their_readers_and_decide_their_fingerprin
     assert all(a.fingerprint != b.fingerprint for a, b in zip(result.second, other.second, strict=True))
 
 
+def test_a_step_that_waits_for_another_does_not_serve_it_where_it_can_do_without():
+    steps = {"maybe": toy("Maybe"), "crc": toy("Checksum")}
+    assert plan(steps).first[1].depends == {"crc"}
+    waiting = plan({**steps, "crc": {**toy("Checksum"), "where": "maybe < 0"}})
+    assert [(step.name, step.depends) for step in waiting.first] == [("maybe", set()), ("crc", {"maybe"})]
+
+
 def test_chosen_stages_bring_what_they_read():
     result = plan({"crc": toy("Checksum"), "near": toy("Neighbours"), "twice": toy("Double")}, stages=("twice",))
     assert [s.name for s in result.steps] == ["crc", "twice"]

@@ -74,7 +74,8 @@ def out(tmp_path_factory):
         for name in "ab"
         for i in range(12)
     ]
-    tables = {"shots": shots, "duplicates": copies, "identities": people, "film_copies": parts}
+    scenes = [{"media_id": f"p{i}.jpg", "frame_index": 0, "scene": "p0.jpg"} for i in range(3)]
+    tables = {"scenes": scenes, "shots": shots, "duplicates": copies, "identities": people, "film_copies": parts}
     write_output(folder, frames, {name: pa.Table.from_pylist(rows) for name, rows in tables.items()})
     return framekiln.open(folder)
 
@@ -88,6 +89,7 @@ def test_a_condition_reads_columns_lists_and_shots(out):
     assert keys(out.select(where="len(people) = 2 and media_id = 'a'")) == [("a", i) for i in (2, 5, 8, 11)]
     assert keys(out.select(where="shot = 1")) == [(name, i) for name in "ab" for i in range(4, 8)]
     assert len(out.select()) == 28
+    assert [name for name, _ in keys(out.select(per={"scene": 1}))] == ["a", "b", "p0.jpg", "p3.jpg"]
     assert keys(out.select(where="duplicate")) == [("b", 4), ("b", 5), ("p0.jpg", 0)]
     assert len(out.select(where="media_id in (select media_id from identities where identity = 1)")) == 24
 

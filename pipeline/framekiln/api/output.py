@@ -126,8 +126,8 @@ class Output:
         """Return the frames that meet all conditions, which are applied in the order of the options.
 
         Expressions are DuckDB's SQL over the columns of `frames`, `shot` (number of the
-        shot) and `duplicate` (whether `duplicates` keeps another copy). `notes` of the selection
-        say what may be missing.
+        shot), `duplicate` (whether `duplicates` keeps another copy) and `scene` (of a photo the first of its scene, of
+        others the file). `notes` of the selection say what may be missing.
 
         Args:
             options: where, unique, per such as `{"shot": 1}` (frames without a value are left out), balance, diverse,

@@ -76,7 +76,7 @@ class ExportRequest:
         check_known(self.by, GROUPS, f"--by {self.by}: there is no such group.", code="FK-EXPORT-BY")
         check_known(self.keypoints, ("coco17", "all"), f"--keypoints {self.keypoints}:", code="FK-EXPORT-KEYPOINTS")
         if self.clips is not None and self.to != CLIPS:
-            message = f"--cut, --clips, --columns and the seconds of clips are for --to {CLIPS}, not for {self.to}."
+            message = f"--cut, --clips, --column and the seconds of clips are for --to {CLIPS}, not for {self.to}."
             raise ConfigError(message, code="FK-EXPORT-NOT-CLIPS")
         if self.to == CLIPS:
             self._check_clips()

@@ -28,12 +28,16 @@ Ints = NDArray[np.int64]
 Chosen = Mapping[str, frozenset[int]]
 """Chosen frames of each file."""
 _FAR = 0.1  # of its share, by which a split may miss it before a line says so: 9 % of rows instead of 10 %
-_TABLES = {"person": "identities", "shot": "shots", "duplicate": "duplicates", "film copy": "film_copies"}
+_TABLES = {
+    **{"person": "identities", "shot": "shots"},
+    **{"duplicate": "duplicates", "scene": "scenes", "film copy": "film_copies"},
+}
 _WORDS = {
     "file": ("file", "files"),
     "person": ("person", "people"),
     "shot": ("shot", "shots"),
     "duplicate": ("group of copies", "groups of copies"),
+    "scene": ("scene", "scenes"),
     "film copy": ("part that films share", "parts that films share"),
 }
 _MARGIN_S = 1.0  # s around a part that films share: `duplicates` compares a few frames a second
@@ -47,6 +51,7 @@ _QUESTIONS = {
     "shot": "SELECT place, chosen.media_id || chr(0) || coalesce(shot, -1) AS name FROM chosen LEFT JOIN shots "
     "ON chosen.media_id = shots.media_id AND frame_index BETWEEN first_frame AND last_frame",
     "duplicate": 'SELECT place, "group" AS name FROM chosen JOIN duplicates USING (media_id, frame_index)',
+    "scene": "SELECT place, scene AS name FROM chosen JOIN scenes USING (media_id, frame_index)",
     "film copy": f"SELECT place, part AS name FROM ({_PARTS}) AS parts JOIN chosen USING (media_id) "  # noqa: S608
     f"JOIN frames USING (media_id, frame_index) "
     f"WHERE time_s BETWEEN begin_s - {_MARGIN_S} AND begin_s + length_s + {_MARGIN_S}",
@@ -81,7 +86,7 @@ def make_splits(store: Store, request: ExportRequest, chosen: Chosen) -> Splits:
     """Return the splits of a request; all frames are in one where it asks for none.
 
     Rows of one file stay together, and by `person` those of one person too. By `shot` the shots of a film may be apart.
-    Copies always stay together, as far as the output has the tables for it.
+    Copies and photos of one scene always stay together, as far as the output has the tables for it.
     Raises ConfigError: the request needs a table that the output lacks.
     """
     if request.split is None:
@@ -118,7 +123,13 @@ def _read_links(store: Store, pairs: Sequence[Key], by: str) -> Iterator[Links]:
     keys = {"media_id": pa.array(names), "frame_index": pa.array(indices, pa.int32())}
     rows, tables = Rows(store), store.folders()
     rows.connection.register("chosen", pa.table({**keys, "place": pa.array(range(len(pairs)), pa.int64())}))
-    wanted = ["shot" if by == "shot" else "file", *(["person"] if by == "person" else []), "duplicate", "film copy"]
+    wanted = [
+        "shot" if by == "shot" else "file",
+        *(["person"] if by == "person" else []),
+        "duplicate",
+        "scene",
+        "film copy",
+    ]
     for kind in wanted:
         table = _TABLES.get(kind, "")
         if table and not ((kind == by or table in tables) and rows.register(table, for_name=f"by {by}")):

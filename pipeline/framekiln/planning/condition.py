@@ -175,6 +175,7 @@ def find_reads(name: str, condition: Condition, stages: Sequence[Stage]) -> tupl
     if condition.where is not None:
         beside = [tables["shots"].field("shot")] if "shots" in tables else []
         beside += [pa.field("duplicate", pa.bool_())] if "duplicates" in tables else []
+        beside += [tables["scenes"].field("scene")] if "scenes" in tables else []
         schema = pa.schema([*SOURCE, *columns.values(), *beside])
         condition.where.check(schema, tables.items(), f"step {name!r}, where")
     return (*sorted(condition.names & columns.keys()), *(f"{table}/" for table in sorted(condition.tables - {FRAMES})))

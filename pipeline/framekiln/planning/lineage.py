@@ -255,8 +255,12 @@ def available_steps(
         order = in_order(with_producers(rest, stages, producers), stages, producers)
     if check:
         _check(order, stages, status, options)
-    for stage in (stages[name] for name in order):
-        stage.reads_also = tuple(key for key in stage.optional_inputs if producers.get(key) in order)
+    for name in order:  # a step whose condition reads this one's results cannot serve it
+        stages[name].reads_also = tuple(
+            key
+            for key in stages[name].optional_inputs
+            if (own := producers.get(key)) in order and name not in with_producers([own], stages, producers)
+        )
     return in_order({*order}, stages, producers), status
 
 

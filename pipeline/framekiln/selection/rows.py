@@ -1,7 +1,8 @@
 """The rows of an output as DuckDB reads them: `frames/` with what tables say of each row.
 
-Beside the columns of `frames/` a row has `shot` (of the shot that it lies in) and `duplicate` (whether `duplicates`
-keeps another copy of the photo, or of that part of the film), where a request asks for them.
+Beside the columns of `frames/` a row has `shot` (of the shot that it lies in), `duplicate` (whether `duplicates` keeps
+another copy of the photo, or of that part of the film) and `scene` (the first photo of the same scene; of other rows
+their file), where a request asks for them.
 """
 
 import re
@@ -27,11 +28,13 @@ _JOINS = {
     "ON media_id = shot_of AND frame_index BETWEEN first_frame AND last_frame",
     "duplicate": "LEFT JOIN (SELECT media_id AS copy_id, frame_index AS copy_index, NOT keep AS is_copy, "
     '"group" AS copy_group FROM duplicates) ON media_id = copy_id AND frame_index = copy_index',
+    "scene": "LEFT JOIN (SELECT media_id AS scene_of, scene AS first_photo FROM scenes) ON media_id = scene_of",
 }
 _IN_PART = "media_id = lesser AND time_s BETWEEN lesser_start_s AND lesser_end_s"
 _VALUES = {
     "shot": "shot",
     "duplicate": f"coalesce(is_copy, EXISTS (FROM parts WHERE {_IN_PART})) AS duplicate, copy_group",
+    "scene": "coalesce(first_photo, media_id) AS scene",
 }
 # A shared part of two films: where it lies in the one that is left out, and in the other.
 _PARTS = """

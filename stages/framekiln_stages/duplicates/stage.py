@@ -20,6 +20,7 @@ from scipy.sparse.csgraph import connected_components
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, NonNegative, Scope, Stage, Table, field
 from framekiln_stages.duplicates.best import TAGS, Copies
+from framekiln_stages.duplicates.confirmation import EMBEDDING, confirm, measure_cosines
 from framekiln_stages.duplicates.earlier import (
     PAIRS,
     SEARCHED,
@@ -30,7 +31,8 @@ from framekiln_stages.duplicates.earlier import (
 )
 from framekiln_stages.duplicates.films import FILMS, choose_kept, find_parts
 from framekiln_stages.duplicates.hashes import SIDE, VIEWS, WINDOWS, Bytes
-from framekiln_stages.duplicates.search import Pairs, add_equal, find_copies, find_lone
+from framekiln_stages.duplicates.scenes import SCENES, find_neighbours
+from framekiln_stages.duplicates.search import Ints, Pairs, add_equal, find_copies, find_lone
 
 COPIES = pa.schema(
     [
@@ -42,7 +44,8 @@ COPIES = pa.schema(
             "reason",
             pa.string(),
             "why the kept one is kept: original (others are enlarged), sharper (more detail), cleaner (fewer blocks, "
-            "less noise), tags (it has the camera's), larger, bare (no bars), or first by name",
+            "less noise), tags (it has the camera's), larger, bare (no bars), or first (the shortest name, as a copy "
+            "is called `a (1).jpg`)",
             nullable=False,
         ),
         field("copy_of", pa.string(), "media_id of the one to keep; null for itself"),
@@ -53,19 +56,20 @@ COPIES = pa.schema(
             nullable=False,
         ),
         field("distance", pa.int32(), "bits of 128 in which it differs from its nearest copy", nullable=False),
+        field("cosine", pa.float32(), "of its CLIP embedding and that of the one to keep; null where there are none"),
     ]
 )
 
 
 class Duplicates(Stage):
-    """Groups of copies of photos with the best of each, and parts that films share."""
+    """Groups of copies of photos with the best of each, photos of one scene, and parts that films share."""
 
     finds = (
         ("duplicates", "photo with copies", "photos with copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 3  # 3: the same bytes, the camera's tags
-    optional_inputs = TAGS
+    version = 4  # 4: scenes, the shortest name
+    optional_inputs = (*TAGS, EMBEDDING)
     scope = Scope.DATASET
     inputs = (
         *("media_id", "frame_index", "media_type", "time_s", "height", "width"),
@@ -78,6 +82,7 @@ class Duplicates(Stage):
         "film_copies": Table(
             schema=FILMS, keys=("media_id", "start_s", "other_media_id"), description="parts that two films share"
         ),
+        "scenes": SCENES,
         **TABLES,
     }
 
@@ -102,7 +107,8 @@ class Duplicates(Stage):
             whole, crops, small = (_read_bytes(known[name]) for name in ("picture_hash", "crop_hashes", "thumbnail"))
             hashes = np.concatenate((whole, crops), axis=1).reshape(-1, len(WINDOWS), 16)
             lone, place = find_lone(hashes)
-            hashes, small = hashes[lone], small.reshape(-1, SIDE, SIDE)[lone]
+            every = small.reshape(-1, SIDE, SIDE)
+            hashes, small = hashes[lone], every[lone]
             names = known["media_id"].combine_chunks().take(pa.array(lone))
             looks = digest_looks(hashes, small, self.version)
             fresh, before = read_earlier(
@@ -112,9 +118,13 @@ class Duplicates(Stage):
             pairs = Pairs.concat([before, find_copies(hashes, small, fresh)])
             films = rows.filter(rows["time_s"].is_valid())
             parts = find_parts(films, self.config.least_s)
+            beside = [hashed[ends] for ends in find_neighbours(known, every)]
         with self.phase("postprocess"):
-            copies = _group(photos, add_equal(pairs, lone, place).at(hashed))
-            found = {"duplicates": copies, "film_copies": choose_kept(films, parts)}
+            copies = add_equal(pairs, lone, place).at(hashed)
+            if EMBEDDING in photos.column_names:
+                copies = confirm(copies, photos[EMBEDDING])
+            found = {"duplicates": _group(photos, copies), "scenes": _name_scenes(photos, copies, *beside)}
+            found["film_copies"] = choose_kept(films, parts)
             return found | make_tables(names, looks, pairs)
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
@@ -141,13 +151,29 @@ def _number_files(photos: pa.Table) -> NDArray[np.int64]:
     return np.where(coded.is_valid(), coded.fill_null(0).to_numpy(zero_copy_only=False), lone)
 
 
+def _label(files: Ints, first: Ints, second: Ints) -> Ints:
+    """Return the group of each photo (n): linked to others directly, by others, or by the same number of its file."""
+    n = len(files)
+    links = np.concatenate((first, np.arange(n))), np.concatenate((second, n + files))
+    graph = coo_matrix((np.ones(len(links[0])), links), shape=(2 * n, 2 * n))
+    return np.asarray(connected_components(graph, directed=False)[1][:n], np.int64)
+
+
+def _name_scenes(photos: pa.Table, copies: Pairs, first: Ints, second: Ints) -> pa.Table:
+    """Return a row for each photo of a scene with several, by pairs of copies and of neighbours."""
+    _, files = np.unique(_number_files(photos), return_inverse=True)
+    labels = _label(files, np.concatenate((copies.first, first)), np.concatenate((copies.second, second)))
+    _, begins, scene, sizes = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
+    several = np.flatnonzero(sizes[scene] > 1)
+    rows = photos.select(["media_id", "frame_index"])
+    names = rows["media_id"].take(pa.array(begins[scene[several]]))
+    return rows.take(several).append_column("scene", names).cast(SCENES.schema)
+
+
 def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
     """Return a row for each photo of a pair, and for each file of which there is another with the same bytes."""
-    n = len(photos)
     _, files, sizes = np.unique(_number_files(photos), return_inverse=True, return_counts=True)
-    links = np.concatenate((pairs.first, np.arange(n))), np.concatenate((pairs.second, n + files))
-    graph = coo_matrix((np.ones(len(links[0])), links), shape=(2 * n, 2 * n))
-    _, labels = connected_components(graph, directed=False)
+    labels = _label(files, pairs.first, pairs.second)
     nearest = {int(at): (-1, "bytes") for at in np.flatnonzero(sizes[files] > 1)}
     kinds = np.where(pairs.window > 0, "crop", np.array(VIEWS)[pairs.view])
     for ends in (pairs.first, pairs.second):
@@ -160,11 +186,24 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
     copies = Copies.measure(photos)
     found = []
     for number, members in enumerate(groups.values()):
-        best, reason = copies.choose(members)
+        best, reason = copies.choose(sorted(members, key=lambda at: len(names[at].rpartition("/")[2])))
         found += [
             {"media_id": names[at], "frame_index": index[at], "group": number, "keep": at == best, "reason": reason}
             | {"copy_of": None if at == best else names[best], "distance": max(bits, 0), "kind": kind}
             for at in members
             for bits, kind in [nearest[at]]
         ]
-    return pa.Table.from_pylist(found, schema=COPIES)
+    return _add_cosines(photos, pa.Table.from_pylist(found, schema=COPIES))
+
+
+def _add_cosines(photos: pa.Table, copies: pa.Table) -> pa.Table:
+    """Return copies with how alike each and the one to keep are by their embeddings."""
+    if EMBEDDING not in photos.column_names:
+        return copies
+    places = [
+        pc.index_in(copies[name], value_set=photos["media_id"].combine_chunks()) for name in ("media_id", "copy_of")
+    ]
+    known = places[1].is_valid()
+    cosines = measure_cosines(photos[EMBEDDING], *(place.fill_null(0).to_numpy() for place in places))
+    values = pa.array(cosines, mask=np.isnan(cosines) | ~known.to_numpy())
+    return copies.set_column(len(COPIES) - 1, COPIES.field(len(COPIES) - 1), values)

@@ -173,6 +173,7 @@ def test_random_weights_are_named_at_the_top_in_red(store, folder, tmp_path):
     assert "Random weights" not in page(store) and "Left out" not in page(store)
     html = page(output(folder, tmp_path / "random", dummies=["faces", "masks"]))
     assert 'class="verdict bad random">Random weights in faces, masks' in html
+    assert html.index("Random weights in") < html.index('class="verdict good"')  # before what was found
     assert re.search(r"\.random \{ color: var\(--bad\)", html)
     assert text(html).index("Random weights") < text(html).index("Where the time went")
 

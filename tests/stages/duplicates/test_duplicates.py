@@ -143,8 +143,9 @@ def test_the_one_to_keep_has_the_most_detail_then_the_fewest_blocks_then_the_mos
     images = {"a": np.pad(image, ((30, 30), (0, 0), (0, 0))), "b": image}
     bars = {"top": 30, "bottom": 30, "left": 0, "right": 0}
     assert kept(sharpness=[427, 427], bars=[bars, None]) == ("b", "bare")
+    images = {"a (1)": image, "b": image, "a": image}
+    assert kept() == ("a", "first")  # not the copy, which is before it by name
     images = {"b": image, "a": image}
-    assert kept() == ("a", "first")
     assert kept(camera_model=["X100", None]) == ("b", "tags")  # most programs drop what the camera wrote
 
 
@@ -160,6 +161,56 @@ def test_files_of_the_same_bytes_are_told_and_found_without_detail():
         "d": (1, "same", 0, "first"),
         "e": (1, "same", 0, "first"),
     }
+
+
+def make_burst(name: str, count: int, move: float) -> dict[str, np.ndarray]:
+    """Photos of a camera that moves by a part of the whole from one to the next."""
+    image = photo(name)
+    height, width = (round(0.7 * side) for side in image.shape[:2])
+    moves = [[round(move * number * side) for side in image.shape[:2]] for number in range(count)]
+    return {f"{at}": image[y : y + height, x : x + width] for at, (y, x) in enumerate(moves)}
+
+
+def test_photos_beside_each_other_by_name_or_by_time_are_one_scene():
+    burst, other = make_burst("china.jpg", 12, 0.025), make_burst("grace_hopper.jpg", 4, 0.05)
+    images = {f"day/DSC_{number}.jpg": image for number, image in burst.items()}  # 10 is after 9, and not after 1
+    images |= {f"day/{tile}.jpg": image for tile, image in enumerate(tiles())}
+    images |= {f"{'zyxw'[int(number)]}/c.jpg": image for number, image in other.items()}
+    cameras = [None] * (len(images) - 4) + ["X100"] * 4
+    times = [None] * (len(images) - 4) + [np.datetime64("2026-03-04T05:06:00", "us") + second for second in range(4)]
+
+    def group(**figures):
+        scenes: dict[str, set[str]] = {}
+        for row in call(make_rows(images, **figures))["scenes"].to_pylist():
+            scenes.setdefault(row["scene"], set()).add(row["media_id"])
+        return scenes
+
+    one = {"day/DSC_0.jpg": {f"day/DSC_{number}.jpg" for number in burst}}
+    assert group() == one
+    assert group(camera_model=cameras, taken_at=times) == one | {"w/c.jpg": {f"{name}/c.jpg" for name in "wxyz"}}
+
+
+def test_doubtful_copies_are_confirmed_by_embeddings():
+    """A pair that the hash alone does not decide stays if it is more alike than strangers; a sure one always does."""
+    images = {f"tile {number}": image for number, image in enumerate(tiles())}
+    images |= {
+        "a": photo("china.jpg"),
+        "a small": resize(photo("china.jpg"), 0.5, 0.5),
+        "a cut": crop(photo("china.jpg"), 0.03, 0.08),
+    }
+    vectors = np.random.default_rng(1).normal(size=(len(images), 64)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    def copies():
+        column = pa.FixedSizeListArray.from_arrays(vectors.astype(np.float16).ravel(), 64)
+        return {row["media_id"]: row["cosine"] for row in find(images, clip_embedding=column)}
+
+    assert set(copies()) == {"a", "a small"}
+    vectors[-1] = vectors[-3]
+    found = copies()
+    assert (
+        set(found) == {"a", "a small", "a cut"} and found["a"] is None and found["a cut"] == pytest.approx(1, abs=1e-2)
+    )
 
 
 def test_even_pictures_are_no_copies_of_each_other():

@@ -16,6 +16,8 @@ from framekiln.export.request import WHOLE
 from framekiln.media.media_ids import as_folder, escape
 
 _OWN = ("media_id", "frame_index", "time_s", "width", "height")
+_OF_FILE = ("media_type", "media_id")
+"""Columns of decoding that name a folder too."""
 _NO_VALUE = "none"
 """The folder of images without a value."""
 _AT_ONCE = 1 << 20  # bytes
@@ -33,7 +35,7 @@ class Writer(Format):
         column, names = self.request.folders, self.columns.names
         if column is not None:
             problem = f"--folders {column}: the frames have no such column."
-            check_known(column, names, problem, code="FK-EXPORT-COLUMN")
+            check_known(column, [*names, *_OF_FILE], problem, code="FK-EXPORT-COLUMN")
         self._column = column or ("category" if "category" in names else "")
         self._tables: dict[str, io.TextIOWrapper] = {}
 
@@ -42,7 +44,7 @@ class Writer(Format):
         return "/".join([*_list_split(image.split), *self._list_value(image)])
 
     def _list_value(self, image: ExportedImage) -> list[str]:
-        value = image.values.get(self._column)
+        value = getattr(image, self._column) if self._column in _OF_FILE else image.values.get(self._column)
         name = _NO_VALUE if value is None else escape(str(value)).replace("/", "%2F").replace(".", "%2E")
         return [as_folder(name)] if self._column else []
 

@@ -166,8 +166,11 @@ def removed_files(names: Sequence[str], *, dropped: bool = False) -> str:
 
 def print_result(console: Console, store: Store, result: RunResult) -> None:
     """Print the summary of a run."""
-    if steps := list(result.figures.steps.items()):
-        show_table(console, TextTable(title="Steps", columns=_FIGURES, items=steps), title=False)
+    steps = result.figures.steps
+    if worked := [(name, step) for name, step in steps.items() if step.rows or step.failures]:
+        show_table(console, TextTable(title="Steps", columns=_FIGURES, items=worked), title=False)
+    if idle := [name for name in steps if name not in dict(worked)]:
+        print_line(console, f"No row to compute in {', '.join(idle)}.")
     frames = count(result.frames, "frame", zero="0")
     print_line(console, f"{frames} in {store.url(FRAMES)}, {result.seconds:.1f} s")
     for sentence in plan_facts.chosen_rows(result.chosen):
