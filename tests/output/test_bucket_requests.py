@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from framekiln.contract.errors import OutputError
 from framekiln.output.lease import Lease
 from framekiln.output.object_store import Store
 from tests.support.machine.object_server import Objects, served
@@ -21,6 +22,12 @@ def test_a_small_object_is_one_request_and_a_large_one_is_whole(bucket):
     large = b"large" * 3_000_000
     store.write("a/c.bin", large)
     assert bucket.files["out/a/c.bin"] == large and store.read("a/b.bin") == b"small"
+
+
+def test_an_output_with_an_empty_part_in_its_key_is_refused(bucket):
+    with pytest.raises(OutputError) as refused:
+        Store(bucket.url.format("a//out")).check_folder()
+    assert refused.value.code == "FK-OUTPUT-ADDRESS"
 
 
 def test_a_heartbeat_is_two_requests_to_a_bucket(bucket):

@@ -77,7 +77,7 @@ class Store:
         """
         try:
             is_file = bool(self._base) and self._files.get_file_info(self._base).type == pafs.FileType.File
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the latter: Arrow's own, as of a//b
             raise OutputError(
                 f"The output {self.root!r} cannot be opened ({error_text(error)}); check the path and its permissions.",
                 code="FK-OUTPUT-ADDRESS",

@@ -30,10 +30,10 @@ _OF_A_BUCKET = re.compile(r"AWS Error|google::cloud")  # Arrow gives the errors 
 _WAIT = "wait until the bucket answers, or raise `network: retries` and `timeout_s` in the profile"
 
 
-def error_text(error: OSError) -> str:
+def error_text(error: OSError | ValueError) -> str:
     """Return the system's error text, without pyarrow's additions."""
-    known = errno.errorcode.get(error.errno or 0)
-    return os.strerror(error.errno or 0) if known else str(error).strip().rstrip(".")
+    number = getattr(error, "errno", None) or 0
+    return os.strerror(number) if number in errno.errorcode else str(error).strip().rstrip(".")
 
 
 @contextmanager
