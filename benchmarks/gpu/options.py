@@ -14,16 +14,12 @@ import numpy as np
 
 from benchmarks.made_rows import PHOTO, Size
 from framekiln.device.nvml import library, visible_handles
-from framekiln.planning.manifest import read_profile
+from framekiln.planning.gpu.machine import fitting_profile
 
 T = TypeVar("T")
 Record = Callable[..., None]
 """The type of `Results.record`: figures by name; `ok=False` is a failed check."""
-PROFILES = ("memory-constrained", "gpu-12gb", "high-throughput", "gpu-24gb", "gpu-80gb", "gpu-h200")
-"""Shipped profiles with a GPU, by its size."""
-
 SMALL_PHOTO: Size = (256, 320)
-_USABLE = 0.92  # of a GPU's memory; the shipped profiles use 0.88 to 0.92 of theirs
 _ROOMY_GB = 70.0  # memory that holds several processes with large models side by side
 
 
@@ -100,18 +96,13 @@ class GpuOptions:
 
     @property
     def profile(self) -> str:
-        """The shipped profile for this GPU: the smallest that uses nearly all of its memory."""
-        if self.device == "cpu":
-            return "cpu-only"
-        total = gpu_gb()
-        limits = {name: read_profile(name).gpu_vram_gb or 0.0 for name in PROFILES}
-        return next((name for name in PROFILES if limits[name] >= 0.8 * total), PROFILES[-1])
+        """The shipped profile for this GPU."""
+        return "cpu-only" if self.device == "cpu" else fitting_profile(gpu_gb())[0]
 
     @property
     def vram_cap(self) -> float | None:
         """Memory for a run in GB, where the profile is of a larger GPU; else None."""
-        limit = _USABLE * gpu_gb()
-        return limit if self.device != "cpu" and (read_profile(self.profile).gpu_vram_gb or 0.0) > limit else None
+        return None if self.device == "cpu" else fitting_profile(gpu_gb())[1]
 
     @property
     def at_once(self) -> int:

@@ -14,10 +14,9 @@ from framekiln.contract.errors import ConfigError, OutputError
 from framekiln.contract.output_names import PROFILE
 from framekiln.device import CountedCall
 from framekiln.device.kernels import Kernel
-from framekiln.lab.predict.choose import ONE_MORE, _through, _what_helps
+from framekiln.lab.predict.choose import ONE_MORE, WaveSeconds, _rate, _what_helps
 from framekiln.lab.predict.gpu_specs import read_gpus
 from framekiln.lab.predict.measured import time_spread
-from framekiln.lab.predict.pace import pace
 from framekiln.lab.predict.reached import MeasuredStep, guess, usual_share
 from framekiln.lab.predict.source_run import PacketTimes, SourceRun, read_source
 from framekiln.lab.predict.work import GAP_S, NetworkWork, StepWork
@@ -96,27 +95,33 @@ def test_waits_of_processes_for_each_other_on_the_gpu_are_taken_out(tmp_path):
     assert source.gpu_steps[0].sample.model_s == pytest.approx(model_s(8, 1.0), rel=1e-2)
 
 
-def at_once(step, packets, host=0.01, name="big"):
-    sample = step.sample.model_copy(update={"subject": name, "phases": {"postprocess": host}})
-    return replace(step, sample=sample, in_flight=packets, workers=1)
+WAVES = [WaveSeconds(host={"decode": 0.01, "big": 0.02, "light": 0.001}, on_gpu={"big": 0.005})]
 
 
-def test_packets_in_flight_share_the_cores_so_that_the_faster_gpu_is_first(tmp_path):
-    (step,) = read_source(str(output(tmp_path))).gpu_steps
-    slow, fast = pace([at_once(step, 12)], {"big": 0.002}, cores=4), pace([at_once(step, 8)], {"big": 0.001}, cores=4)
-    assert slow == (pytest.approx(4 / 0.012), "the host's part of big")
-    assert fast == (pytest.approx(4 / 0.011), "the host's part of big")
-    beside = replace(at_once(step, 1, host=0.03, name="light"), process="other", device="cpu")
-    both = [at_once(step, 8, host=0.01), replace(beside, workers=9)]
-    assert pace(both, {"big": 0.0}, cores=4) == (pytest.approx(4 / 0.04), "the host's part of big+light")
-
-
-def test_a_second_gpu_helps_by_two_at_most(tmp_path):
-    (step,) = read_source(str(output(tmp_path))).gpu_steps
-    for host, packets in ((1e-6, 1), (0.01, 1), (0.01, 100)):
-        waves = [[at_once(step, packets, host)]]
-        rate, limits = _through(waves, {"big": 0.01}, 8)
-        assert 1 <= _what_helps(waves, {"big": 0.01}, 8, rate, limits)[ONE_MORE] <= 2 + 1e-9
+@pytest.mark.parametrize(
+    ("cores", "seconds", "limit", "helps"),
+    [
+        (
+            2,
+            0.0155,
+            "the cores (decode, big)",
+            {"twice the cores": 2, "`where:` for half the rows of big": 0.031 / 0.021},
+        ),
+        (
+            8,
+            0.005,
+            "the GPU",
+            {"a second GPU": 0.005 / 0.003875, "`where:` for half the rows of big": 0.005 / 0.0026250},
+        ),
+    ],
+)
+def test_the_gpu_or_the_cores_set_the_pace_whatever_the_profile_has_in_work(cores, seconds, limit, helps):
+    (wave,) = WAVES
+    assert (wave.seconds(cores), wave.limit(cores)) == (pytest.approx(seconds), limit)
+    found = _what_helps(WAVES, cores)
+    assert {name: found[name] for name in helps} == pytest.approx(helps)
+    assert 1 <= found[ONE_MORE] <= 2
+    assert _rate([*WAVES, *WAVES], cores) == pytest.approx(1 / (2 * seconds))
 
 
 def test_few_packets_and_a_busy_machine_are_doubts_on_an_estimate(tmp_path):
@@ -137,10 +142,9 @@ def test_few_packets_and_a_busy_machine_are_doubts_on_an_estimate(tmp_path):
 def test_every_shipped_gpu_has_a_source_for_every_figure():
     assert len(GPUS) == 23
     for gpu in GPUS.values():
-        assert "NVIDIA" in gpu.maker
-        assert all(word.split(":")[0] in ("seen", "named", "derived") for word in gpu.sources.values())
+        assert gpu.maker.startswith("https://") and "nvidia.com" in gpu.maker
+        assert all(word.split(":")[0] in ("quoted", "seen", "derived", "named") for word in gpu.sources.values())
         assert gpu.fp16_tflops >= gpu.bf16_tflops >= gpu.fp32_tflops  # dense rates of 16 bits, sums in fp32
-    assert GPUS["rtx-4060"].pcie.gb_s == pytest.approx(15.75, abs=0.01)
     assert GPUS["h200"].tflops("fp32") < GPUS["h200"].tflops("auto")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from framekiln.lab.predict.gpu_specs import gpu_by_name
 from framekiln.planning.gpu.calibration_file import write_calibration
-from tests.lab.gpu_law import BATCH, GPUS, HOST, MEGAPIXELS, calibration, figures, model_s, output
+from tests.lab.gpu_law import BATCH, GPUS, MEGAPIXELS, calibration, figures, model_s, output
 from tests.support.machine.command_line import command
 from tests.support.media.collections_factory import photo
 from tests.toys import Products
@@ -35,8 +35,8 @@ def test_a_run_on_a_gpu_corrects_the_estimate_of_others(tmp_path):
         assert choice["rate"]["low"] <= choice["rate"]["central"] <= choice["rate"]["high"] <= choice["bound"]
     model = model_s(BATCH, MEGAPIXELS)
     assert here["steps"][0]["seconds"]["central"] == pytest.approx(model, rel=1e-3)
-    assert here["rate"]["central"] == pytest.approx(1 / (model + HOST), rel=0.01)
-    assert (here["limit"], here["waves"], here["profile"]) == ("the host's part of big", [["big"]], "of the run")
+    assert here["rate"]["central"] == pytest.approx(1 / model, rel=0.01)
+    assert (here["limit"], here["waves"], here["profile"]) == ("the GPU", [["big"]], "of the run")
     path = write_calibration(calibration({"big": figures()}), tmp_path / "c")
     (calibrated,) = facts(run, "--for", "l4", "--cores", 8, "--calibration", path)
     assert calibrated["steps"][0]["measured"] and calibrated["rate"] is not None
@@ -51,7 +51,7 @@ def test_a_run_on_a_cpu_is_enough_and_its_slow_decoder_sets_the_pace_everywhere(
     assert [choice["gpu"] for choice in choices] == list(GPUS)
     assert not any(choice["why_not"] for choice in choices)
     (rented,) = [choice for choice in choices if choice["gpu"] == "rtx-5080"]
-    assert rented["limit"] == "the host's part of decode" and next(iter(rented["helps"])) == "twice the cores"
+    assert rented["limit"] == "the cores (decode)" and next(iter(rented["helps"])) == "twice the cores"
     hours = rented["hours"]["central"]
     assert rented["money"]["central"] == pytest.approx(hours * (2 + GPUS["rtx-5080"].watts / 1000))
     assert all(choice["money"] is None for choice in choices if choice is not rented)

@@ -8,7 +8,7 @@ import pytest
 
 from framekiln.device.machine_facts import Gpu, MachineFacts, TorchBuild
 from framekiln.planning.gpu.machine import Needs, fitting_profile, judge, judge_unused, needs_of
-from framekiln.planning.manifest import profile_names, read_pipeline, read_profile
+from framekiln.planning.manifest import read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
@@ -23,7 +23,6 @@ PART = replace(CARD, uuid="MIG-1", total_gb=5.0, free_gb=4.9)
 MACHINE = MachineFacts(gpus=(CARD,), driver="580.95", driver_cuda=(13, 0))
 BUILD = TorchBuild(version="2.13.0+cu130", cuda="13.0", architectures=("sm_75", "sm_80", "sm_86", "sm_90", "sm_120"))
 NEEDS = Needs(gb=7.0, compiled=("segment",))
-PROFILES = {name: read_profile(name) for name in profile_names()}
 
 
 def with_gpu(gpu, **facts):
@@ -94,7 +93,8 @@ def test_of_the_gpus_those_are_seen_that_cuda_would_show(visible, names):
     ],
 )
 def test_each_size_of_gpu_has_its_profile(gigabytes, name):
-    assert fitting_profile(gigabytes, PROFILES) == name
+    chosen, cap = fitting_profile(gigabytes)
+    assert (chosen, cap and round(cap, 2)) == (name, 5.76 if gigabytes < 7 else None)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_each_size_of_gpu_has_its_profile(gigabytes, name):
     ],
 )
 def test_a_gpu_that_no_step_uses_is_named_with_its_profile(machine, steps, says):
-    found = judge_unused(machine, steps, PROFILES)
+    found = judge_unused(machine, steps)
     assert [finding.code for finding in found] == ([] if says is None else [NOTE])
     assert all(says in finding.text for finding in found)
 

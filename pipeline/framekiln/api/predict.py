@@ -10,8 +10,8 @@ import numpy as np
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.row_errors import DECODE
 from framekiln.device.cores import usable_cores
-from framekiln.lab.predict.choose import Chooser, GpuChoice, Prices
-from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
+from framekiln.lab.predict.choose import Chooser, GpuChoice, Prediction, Prices
+from framekiln.lab.predict.gpu_specs import GpuSpecs, gpu_by_driver_name, gpu_by_name, read_gpus
 from framekiln.lab.predict.measured import DRAWS, ENDS, estimate_rows, few_note, read_measured
 from framekiln.lab.predict.pace import Interval
 from framekiln.lab.predict.reached import measured_steps
@@ -37,19 +37,17 @@ def choose(
     calibration: Path | None = None,
     gpus: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> tuple[list[GpuChoice], Interval, list[str]]:
-    """Return the run on each wanted GPU, on all that are known without any, the collection's rows, and doubts on them.
+) -> Prediction:
+    """Return the run on each wanted GPU, or on all that are known.
 
     `say` takes a sentence before what takes long. Raises UserError: there is no such output, GPU, input or calibration,
     or a number makes no sense.
     """
-    _check_numbers(cores, prices or {}, price_per_kwh)
     known = read_gpus(gpus)
     targets = {name: gpu_by_name(name, known) for name in wanted} or dict(known)
-    for name in prices or {}:
-        check_known(name, targets, f"--prices: {name!r} is none of the GPUs.", code="FK-UNKNOWN-GPU")
-    source, store = read_source(output), Store(output)
-    request = stored_request(store)
+    _check_numbers(cores, prices or {}, price_per_kwh, targets)
+    source = read_source(output)
+    request = stored_request(store := Store(output))
     figures = read_gpu_calibration(calibration) if calibration is not None else None
     rows, notes = _count_rows(store, inputs)
     chooser = Chooser(
@@ -64,17 +62,22 @@ def choose(
         measured=measured_steps(source, figures, lambda device: gpu_by_driver_name(device, known)),
     )
     say("Counting the work of each model; this takes up to a minute.")
-    choices = [chooser.judge(name, gpu) for name, gpu in targets.items()]
-    return choices, rows, [*notes, *_list_doubts(source, choices)]
+    found = [chooser.judge(name, gpu) for name, gpu in targets.items()]
+    notes += _list_doubts(source, found)
+    return Prediction(output=output, cores=chooser.cores, rows=rows, prices=chooser.prices, gpus=found, notes=notes)
 
 
-def _check_numbers(cores: float | None, prices: Mapping[str, float], price_per_kwh: float | None) -> None:
+def _check_numbers(
+    cores: float | None, prices: Mapping[str, float], price_per_kwh: float | None, gpus: Mapping[str, GpuSpecs]
+) -> None:
     if cores is not None and not 0 < cores < math.inf:
         raise ConfigError(f"{cores:g} cores cannot run anything; give a number over 0.", code="FK-INVALID-VALUE")
     named = {f"of {name}": price for name, price in prices.items()} | {"per kWh": price_per_kwh or 0.0}
     for what, price in named.items():
         if not 0 <= price < math.inf:
             raise ConfigError(f"The price {what} is {price:g}; give 0 or more.", code="FK-PRICES-INVALID")
+    for name in prices:
+        check_known(name, gpus, f"--prices: {name!r} is none of the GPUs.", code="FK-UNKNOWN-GPU")
 
 
 def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:

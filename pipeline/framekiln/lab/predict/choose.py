@@ -1,7 +1,9 @@
 """A run on GPUs that nobody has to own: what fits, the bound, an estimate, what it costs, and what would help most.
 
 The host's part is measured: seconds a row of decoding, of steps without a model, and of the host's work in the others,
-from a run on any machine. The GPU's part is counted (`work`), and corrected by measurements (`reached`).
+from a run on any machine. The GPU's part is counted (`work`), and corrected by measurements (`reached`). Workers and
+packets in work are settings of a profile, which no GPU is faster or slower by. So the host's part fills the cores, on
+each GPU alike.
 """
 
 from __future__ import annotations
@@ -11,22 +13,23 @@ from dataclasses import dataclass, field, replace
 
 from framekiln.contract.errors import ResourceError
 from framekiln.contract.row_errors import DECODE
-from framekiln.lab.predict.costs import place_steps
 from framekiln.lab.predict.gpu_specs import GpuSpecs
 from framekiln.lab.predict.measured import time_spread
-from framekiln.lab.predict.pace import GPU, HOST, Interval, pace
+from framekiln.lab.predict.pace import GPU, Interval
 from framekiln.lab.predict.reached import MeasuredStep, guess
 from framekiln.lab.predict.source_run import SourceRun, SourceStep
 from framekiln.lab.predict.work import Bound, StepWork, WorkCounter
 from framekiln.planning.gpu.calibration_file import settings_of
-from framekiln.planning.manifest import PipelineFile, ProfileFile, profile_names, read_profile
+from framekiln.planning.gpu.machine import USABLE, fitting_profile
+from framekiln.planning.manifest import PipelineFile, ProfileFile, read_profile
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import Node
 from framekiln.planning.sample import COPIES, MODEL
 from framekiln.planning.step import Step
 
-ONE_MORE, CORES = "a second GPU", "twice the cores"
+ONE_MORE, MORE_CORES = "a second GPU", "twice the cores"
+_NAMED = 0.1  # share of the cores' time from which a step is said to fill them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +81,18 @@ class Prices:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """A collection on GPUs, by a run's measurements."""
+
+    output: str  # of the run
+    cores: float  # beside the GPU
+    rows: Interval  # of the collection
+    prices: Prices
+    gpus: Sequence[GpuChoice]
+    notes: Sequence[str]  # sentences on what the figures lack
+
+
+@dataclass(frozen=True, kw_only=True)
 class Chooser:
     """A run, a collection and prices, by which GPUs are judged."""
 
@@ -94,14 +109,15 @@ class Chooser:
     def judge(self, name: str, gpu: GpuSpecs) -> GpuChoice:
         """Return the run on a GPU, by its own profile or the largest shipped one that fits."""
         own_gb = self.profile.gpu_vram_gb if self.source.gpu_steps else None
-        try:
+        profile_name, cap_gb = fitting_profile(gpu.driver_gb)
+        profile = read_profile(profile_name)
+        if own_gb is not None and own_gb <= USABLE * gpu.driver_gb:
             profile_name, profile = "of the run", self.profile
-            if own_gb is None or own_gb > gpu.memory_gb:
-                profile_name, profile = profile_for(gpu)
+        try:
             plan = make_plan(
                 self.pipeline,
                 profile,
-                self.options,
+                replace(self.options, vram_cap=cap_gb),
                 [Node(name=name, cpus=self.cores, gpus=1)],
                 check_weights=False,
                 calibrated=self.options.calibration is not None,
@@ -140,21 +156,15 @@ class Chooser:
             gb=step.placement.vram_gb,
             flops=work.flops,
             bound=1 / work.bound(gpu, batch).seconds,
-            seconds=known.on(gpu, work, batch) if known is not None and is_known else guess(work, batch, gpu),
+            seconds=known.on(gpu, work, batch)
+            if known is not None and is_known
+            else guess(work, batch, gpu, compiled=step.placement.compile),
             measured=is_known,
         )
 
     def _estimate(self, choice: GpuChoice, plan: Plan, gpu: GpuSpecs) -> GpuChoice:
-        seconds = {step.step: step.seconds.by(self._ran[step.step].chosen) for step in choice.steps}
-        placed = {step.name: _place(self._ran[step.name], step) for step in plan.first}
-        placed[DECODE] = self._ran[DECODE]
-        spreads = {name: time_spread(step) for name, step in placed.items()}
-        ends = []
-        for end in ("central", "high", "low"):
-            scaled = {name: _scale(step, getattr(spreads[name], end)) for name, step in placed.items()}
-            on_gpu = {name: getattr(each, end) for name, each in seconds.items()}
-            ends.append((place_steps(plan, scaled, local=False), on_gpu, self.cores))
-        (central, limits), (low, _), (high, _) = (_through(*end) for end in ends)
+        waves = {end: self._waves(choice, plan, end) for end in ("central", "low", "high")}
+        central, low, high = (_rate(waves[end], self.cores) for end in ("central", "high", "low"))
         rate = Interval(central=central, low=low, high=high)
         hours = Interval(
             central=self.rows.central / central / 3600,
@@ -165,85 +175,80 @@ class Chooser:
         return replace(
             choice,
             rate=rate,
-            limit=", then ".join(limits),
-            helps=_what_helps(*ends[0], central, limits),
+            limit=", then ".join(wave.limit(self.cores) for wave in waves["central"]),
+            helps=_what_helps(waves["central"], self.cores),
             hours=hours,
             kwh=kwh,
             money=self.prices.of(choice.gpu, hours, kwh),
         )
 
+    def _waves(self, choice: GpuChoice, plan: Plan, end: str) -> list[WaveSeconds]:
+        """Return the seconds of a row in each wave, at an end of their intervals; conditions choose as in the run."""
+        ran = self._ran
+        on_gpu = {step.step: ran[step.step].chosen * getattr(step.seconds, end) for step in choice.steps}
 
-def profile_for(gpu: GpuSpecs) -> tuple[str, ProfileFile]:
-    """Return the shipped profile that uses most of a GPU's memory.
+        def host_s(name: str) -> float:
+            left_out = (MODEL, *COPIES) if name in on_gpu else ()
+            taken = sum(s for phase, s in ran[name].sample.phases.items() if phase not in left_out)
+            return ran[name].chosen * taken * float(getattr(time_spread(ran[name]), end))
 
-    Raises ResourceError: the GPU has less than all of them ask for.
-    """
-    profiles = {name: read_profile(name) for name in profile_names()}
-    sizes = {name: profile.gpu_vram_gb for name, profile in profiles.items()}
-    fitting = {name: size for name, size in sizes.items() if size is not None and size <= gpu.memory_gb}
-    if not fitting:
-        raise ResourceError(
-            f"A GPU of {gpu.memory_gb:g} GB is smaller than any shipped profile asks for; write one of your own.",
-            code="FK-GPU-TOO-SMALL",
+        members = [[DECODE, *(step.name for step in wave.own)] for wave in plan.waves]
+        return [
+            WaveSeconds(
+                host={name: host_s(name) for name in names},
+                on_gpu={name: on_gpu[name] for name in names if name in on_gpu},
+            )
+            for names in members
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaveSeconds:
+    """Seconds of a row in one reading of the media, by step."""
+
+    host: Mapping[str, float]  # on one core, decoding too
+    on_gpu: Mapping[str, float]
+
+    def seconds(self, cores: float, gpus: int = 1) -> float:
+        """Return the seconds of a row: the GPU and the cores work at the same time."""
+        return max(sum(self.on_gpu.values()) / gpus, sum(self.host.values()) / cores, 1e-9)
+
+    def filling(self, cores: float) -> Mapping[str, float]:
+        """Return the seconds by step of what sets the pace, the GPU or the cores."""
+        is_gpu = sum(self.on_gpu.values()) > sum(self.host.values()) / cores
+        return self.on_gpu if is_gpu else self.host
+
+    def limit(self, cores: float) -> str:
+        """Return what sets the pace in words: the GPU, or the cores with the steps that fill them."""
+        filling = self.filling(cores)
+        if filling is self.on_gpu:
+            return GPU
+        whole = sum(filling.values())
+        return f"the cores ({', '.join(name for name, seconds in filling.items() if seconds >= _NAMED * whole)})"
+
+    def half(self, name: str) -> WaveSeconds:
+        """Return the same for half the rows of a step."""
+        host, on_gpu = (
+            {step: seconds / (1 + (step == name)) for step, seconds in side.items()}
+            for side in (self.host, self.on_gpu)
         )
-    best = max(fitting, key=lambda name: fitting[name])
-    return best, profiles[best]
+        return WaveSeconds(host=host, on_gpu=on_gpu)
 
 
-def _place(ran: SourceStep, step: Step) -> SourceStep:
-    """Return a measured step where a plan places it, by rows chosen or not; on a GPU only its host's part stays."""
-    on_gpu = step.placement.device != "cpu"
-    left_out = (MODEL, *COPIES) if on_gpu else ()
-    phases = {name: seconds * ran.chosen for name, seconds in ran.sample.phases.items() if name not in left_out}
-    sample = ran.sample.model_copy(update={"phases": phases})
-    return replace(ran, device="cuda" if on_gpu else "cpu", sample=sample)
+def _rate(waves: Sequence[WaveSeconds], cores: float, gpus: int = 1) -> float:
+    """Return the rate through all waves, one after the other."""
+    return 1 / sum(wave.seconds(cores, gpus) for wave in waves)
 
 
-def _through(
-    waves: Sequence[Sequence[SourceStep]], on_gpu: Mapping[str, float], cores: float, gpus: int = 1
-) -> tuple[float, list[str]]:
-    """Return the rate through all waves, one after the other, and what limits each."""
-    paces = [pace(wave, {step.name: on_gpu[step.name] for step in wave if step.on_gpu}, cores, gpus) for wave in waves]
-    return 1 / sum(1 / rate for rate, _ in paces), [limit for _, limit in paces]
-
-
-def _what_helps(
-    waves: Sequence[Sequence[SourceStep]],
-    on_gpu: Mapping[str, float],
-    cores: float,
-    rate: float,
-    limits: Sequence[str],
-) -> dict[str, float]:
-    """Return the factor of the rate by a second GPU, twice the cores, half the rows of the costliest step."""
-    more_gpus = [[_times(step, 2) if step.on_gpu else step for step in wave] for wave in waves]
-    more_cores = [[step if step.on_gpu else _times(step, 2) for step in wave] for wave in waves]
-    factors = {CORES: _through(more_cores, on_gpu, 2 * cores)[0] / rate}
-    if on_gpu:
-        factors[ONE_MORE] = _through(more_gpus, on_gpu, cores, gpus=2)[0] / rate
-    for name in _costliest(waves, on_gpu, limits):
-        fewer = [[_scale(step, 0.5) if step.name == name else step for step in wave] for wave in waves]
-        less = {other: seconds / 2 if other == name else seconds for other, seconds in on_gpu.items()}
-        factors[f"`where:` for half the rows of {name}"] = _through(fewer, less, cores)[0] / rate
+def _what_helps(waves: Sequence[WaveSeconds], cores: float) -> dict[str, float]:
+    """Return the factor of the rate by a second GPU, twice the cores, half the rows of each wave's costliest step."""
+    rate = _rate(waves, cores)
+    factors = {MORE_CORES: _rate(waves, 2 * cores) / rate}
+    if any(wave.on_gpu for wave in waves):
+        factors[ONE_MORE] = _rate(waves, cores, gpus=2) / rate
+    for filling in (wave.filling(cores) for wave in waves):
+        name = max(filling, key=lambda step: filling[step])
+        if name != DECODE:
+            fewer = [wave.half(name) for wave in waves]
+            factors[f"`where:` for half the rows of {name}"] = _rate(fewer, cores) / rate
     return dict(sorted(factors.items(), key=lambda pair: -pair[1]))
-
-
-def _times(step: SourceStep, factor: int) -> SourceStep:
-    return replace(step, workers=step.workers * factor)
-
-
-def _scale(step: SourceStep, factor: float) -> SourceStep:
-    phases = {name: seconds * factor for name, seconds in step.sample.phases.items()}
-    return replace(step, sample=step.sample.model_copy(update={"phases": phases}))
-
-
-def _costliest(waves: Sequence[Sequence[SourceStep]], on_gpu: Mapping[str, float], limits: Sequence[str]) -> list[str]:
-    """Return for each wave the step that takes most of what limits it; none where that is decoding."""
-    found = []
-    for wave, limit in zip(waves, limits, strict=True):
-        cost = {step.name: on_gpu.get(step.name, 0.0) for step in wave if step.on_gpu}
-        if limit != GPU:
-            members = limit.removeprefix(HOST).split("+")
-            cost = {step.name: sum(step.sample.phases.values()) for step in wave if step.name in members}
-        name = max(cost, key=lambda name: cost[name])
-        found += [name] if name != DECODE else []
-    return list(dict.fromkeys(found))

@@ -185,7 +185,7 @@ class _Hours:
         chosen: Mapping[str, float],
         rows: Mapping[str, Draws],
     ) -> None:
-        waves = place_steps(work.plan, known, local=work.local)
+        waves = [_place_wave(wave, i, known, local=work.local) for i, wave in enumerate(work.plan.waves)]
         workers = {step.name: step.workers * step.in_flight for steps in waves for step in steps}
         workers |= {step.name: count_later_processes(step) for step in work.plan.second}
         self._row_s = {name: float(one[0] / rows[name][0]) for name, one in seconds.items() if rows[name][0]}
@@ -223,12 +223,8 @@ def _list_doubts(work: Work, known: Mapping[str, SourceStep]) -> list[str]:
     return notes
 
 
-def place_steps(plan: Plan, known: Mapping[str, SourceStep], *, local: bool) -> list[list[SourceStep]]:
-    """Return the measured steps of each wave, decoding first, with the processes that a plan gives them."""
-    return [_place_wave(wave, number, known, local=local) for number, wave in enumerate(plan.waves)]
-
-
 def _place_wave(wave: Wave, number: int, known: Mapping[str, SourceStep], *, local: bool) -> list[SourceStep]:
+    """Return the measured steps of a wave, decoding first, with the processes that a plan gives them."""
     processes = count_processes(wave, wave.steps) if local else 0
     placed = []
     for place, group in enumerate(wave.groups()):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
@@ -12,20 +12,9 @@ from framekiln.contract.shipped_files import shipped
 from framekiln.planning.gpu.calibration_file import slug
 from framekiln.planning.settings import NOT_YAML, Strict, load_yaml, model_of
 
-_GT_PER_LANE = {3: 8, 4: 16, 5: 32}  # GT/s, PCI Express base specification; each carries 128 bits in 130
-_FIGURES = ("memory_gb", "bandwidth_gb_s", "fp32_tflops", "fp16_tflops", "bf16_tflops", "pcie", "watts")
-
-
-class Pcie(Strict):
-    """A GPU's connection to its host."""
-
-    generation: Literal[3, 4, 5]
-    lanes: Literal[1, 4, 8, 16]
-
-    @property
-    def gb_s(self) -> float:
-        """Rate in one direction, before the overhead of packets."""
-        return _GT_PER_LANE[self.generation] * self.lanes * 128 / 130 / 8
+_FIGURES = ("memory_gb", "bandwidth_gb_s", "fp32_tflops", "fp16_tflops", "bf16_tflops", "watts")
+_ALL = "all"  # the source of every figure that has none of its own
+_MAKERS_GB = 2**30 / 1e9  # makers count memory in 2^30 bytes, drivers tell bytes
 
 
 class GpuSpecs(Strict):
@@ -37,17 +26,21 @@ class GpuSpecs(Strict):
     fp32_tflops: Positive  # without tensor cores
     fp16_tflops: Positive  # dense, sums in fp32
     bf16_tflops: Positive
-    pcie: Pcie
     watts: Positive  # most power of the board
-    maker: str = Field(min_length=1)  # the maker's document
-    sources: dict[str, str]  # by figure
+    maker: str = Field(min_length=1)  # address of the maker's document
+    sources: dict[str, str]  # by figure, and of all others
 
     @model_validator(mode="after")
     def _every_figure_has_a_source(self) -> Self:
         for name in _FIGURES:
-            if not self.sources.get(name, "").strip():
+            if not self.sources.get(name, self.sources.get(_ALL, "")).strip():
                 raise ValueError(f"{name} has no source; say under `sources:` where it comes from")
         return self
+
+    @property
+    def driver_gb(self) -> float:
+        """Memory as the GPU's driver tells it."""
+        return self.memory_gb * _MAKERS_GB
 
     def tflops(self, precision: str) -> float:
         """Return the arithmetic rate of a precision in a profile; `auto` is a 16-bit type on a GPU."""

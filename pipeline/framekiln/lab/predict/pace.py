@@ -1,14 +1,12 @@
 """The rate of steps that run beside each other: turns on the GPU, turns in a process, all else at the same time."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from framekiln.lab.predict.source_run import SourceStep
 
 GPU = "the GPU"
-HOST = "the host's part of "  # before the steps of a process with a model on the GPU, and those that fill all cores
-_NAMED = 0.1  # share of the cores' time from which a step is said to fill them
+HOST = "the host's part of "  # before the steps of a process with a model on the GPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,25 +22,16 @@ class Interval:
         return Interval(central=self.central * factor, low=self.low * factor, high=self.high * factor)
 
 
-def pace(
-    steps: Sequence[SourceStep], on_gpu: Mapping[str, float], cores: float = math.inf, gpus: int = 1
-) -> tuple[float, str]:
-    """Return the rate of steps that run at once, and the limit: seconds a row `on_gpu` add up, all others overlap.
-
-    Packets in flight overlap their waits, but no more of them compute at a time than there are `cores`.
-    """
-    rates = {GPU: gpus / max(sum(on_gpu.values()), 1e-9)} if on_gpu else {}
+def pace(steps: Sequence[SourceStep], on_gpu: Mapping[str, float]) -> tuple[float, str]:
+    """Return the rate of steps that run at once, and the limit: seconds a row `on_gpu` add up, all others overlap."""
+    rates = {GPU: 1 / max(sum(on_gpu.values()), 1e-9)} if on_gpu else {}
     for process in dict.fromkeys(step.process for step in steps):
         members = [step for step in steps if step.process == process]
         taken = sum(
             each.sample.host_s + (on_gpu[each.name] if each.on_gpu else each.sample.model_s) for each in members
         )
         name = "+".join(step.name for step in members)
-        at_once = min(members[0].workers * members[0].in_flight, cores)
+        at_once = members[0].workers * members[0].in_flight
         rates[HOST + name if any(step.on_gpu for step in members) else name] = at_once / max(taken, 1e-9)
-    busy = {step.name: step.sample.host_s + (0.0 if step.on_gpu else step.sample.model_s) for step in steps}
-    whole = max(sum(busy.values()), 1e-9)
-    filling = HOST + "+".join(name for name, seconds in busy.items() if seconds >= _NAMED * whole)
-    rates[filling] = min(cores / whole, rates.get(filling, math.inf))
     limit = min(rates, key=lambda name: rates[name])
     return rates[limit], limit

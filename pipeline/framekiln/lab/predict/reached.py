@@ -28,10 +28,11 @@ _END = 0.95  # quantile; the interval holds nine of ten
 
 
 class Ceiling(Strict):
-    """One model alone on one GPU, compiled, at a batch where its rate is level."""
+    """One model alone on one GPU, at a batch where its rate is level."""
 
     gpu: str  # of gpus.yaml
     model: str
+    compile: bool
     batch: int
     per_s: Positive  # items a second
     reached: Positive  # of the roofline, by arithmetic
@@ -43,19 +44,20 @@ def read_ceilings() -> tuple[Ceiling, ...]:
     return tuple(map(Ceiling.model_validate, yaml.safe_load(shipped("ceilings.yaml").read_text(encoding="utf-8"))))
 
 
-def usual_share(ceilings: Sequence[Ceiling] | None = None) -> Interval:
+def usual_share(ceilings: Sequence[Ceiling] | None = None, *, compiled: bool = True) -> Interval:
     """Return the share that another model may reach: the geometric mean, and nine of ten by Student's t."""
     from scipy.stats import t
 
-    logs = np.log([ceiling.reached for ceiling in ceilings or read_ceilings()])
+    alike = [ceiling for ceiling in ceilings or read_ceilings() if ceiling.compile == compiled]
+    logs = np.log([ceiling.reached for ceiling in alike])
     width = float(t.ppf(_END, len(logs) - 1) * logs.std(ddof=1) * math.sqrt(1 + 1 / len(logs)))
     mean = float(logs.mean())
     return Interval(central=math.exp(mean), low=math.exp(mean - width), high=math.exp(mean + width))
 
 
-def guess(work: StepWork, batch: int, gpu: GpuSpecs) -> Interval:
+def guess(work: StepWork, batch: int, gpu: GpuSpecs, *, compiled: bool = True) -> Interval:
     """Return the seconds a row of a step that was measured nowhere."""
-    share, roofline = usual_share(), work.roofline_s(gpu, batch)
+    share, roofline = usual_share(compiled=compiled), work.roofline_s(gpu, batch)
     bound = work.bound(gpu, batch).seconds
     ends = [max(bound, roofline / reached) for reached in (share.central, share.high, share.low)]
     return Interval(central=ends[0], low=ends[1], high=ends[2])
@@ -67,6 +69,7 @@ class MeasuredStep:
 
     gpu: GpuSpecs
     seconds: Mapping[int, float]  # of a row in the model, by batch
+    compile: bool = True
 
     def reached(self, work: StepWork) -> tuple[float, float]:
         """Return the share of the roofline, and how far single batches are from it."""
@@ -80,7 +83,7 @@ class MeasuredStep:
         here, there = work.roofline_s(self.gpu, batch) / share, work.roofline_s(gpu, batch) / share
         if gpu == self.gpu:
             return Interval(central=there, low=there / (1 + error), high=there * (1 + error))
-        usual = usual_share()
+        usual = usual_share(compiled=self.compile)
         wider = max(1 + error, usual.high / usual.central)
         ratios = [self.gpu.tflops(precision) / gpu.tflops(precision) for precision in work.precisions]
         ratios += [self.gpu.bandwidth_gb_s / gpu.bandwidth_gb_s, *([1.0] if share < usual.low else [])]
@@ -107,9 +110,11 @@ def measured_steps(
     for step in source.gpu_steps if source.devices else ():
         times = {step.sample.batch: step.sample.model_s}
         if step.sample.model_s > 0:
-            found[step.name] = step.settings, MeasuredStep(gpu=here(source.devices[0]), seconds=times)
+            gpu = here(source.devices[0])
+            found[step.name] = step.settings, MeasuredStep(gpu=gpu, seconds=times, compile=step.compile)
     for name, figures in calibration.steps.items() if calibration is not None else ():
         times = {trial.batch: trial.model_s for trial in figures.trials if trial.model_s > 0}
         if times and calibration is not None:
-            found[name] = figures.settings, MeasuredStep(gpu=here(calibration.device), seconds=times)
+            gpu = here(calibration.device)
+            found[name] = figures.settings, MeasuredStep(gpu=gpu, seconds=times, compile=figures.compile)
     return found

@@ -5,7 +5,7 @@ slower or with smaller batches. Machines of a cluster are judged by their own wo
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from framekiln.contract.errors import ResourceError
@@ -18,7 +18,7 @@ from framekiln.device.machine_facts import (
     read_torch,
 )
 from framekiln.device.model import BF16_CAPABILITY
-from framekiln.planning.manifest import ProfileFile, profile_names, read_profile
+from framekiln.planning.manifest import profile_names, read_profile
 from framekiln.planning.plan import Plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.placement import check_capacity
@@ -28,7 +28,7 @@ _DRIVERS = {12: 525, 13: 580}  # the first of each CUDA: NVIDIA's "CUDA compatib
 _NEWEST = max(_DRIVERS.values())
 _LEGACY, _LEGACY_CUDA = "cu126", 12  # torch for GPUs from Maxwell to Hopper, drivers from 525 (pytorch#190355)
 _LEGACY_CAPABILITIES = (5, 0), (9, 0)
-_USABLE = 0.9  # of a GPU's memory, as `GpuSettings` has it; the display and fragmentation take the rest
+USABLE = 0.9  # of a GPU's memory, as `GpuSettings` has it; the display and fragmentation take the rest
 _LEAST_GB = 3.0  # with less, no shipped profile's models find room: weights 1.9 GB, context 0.4 GB, one packet 0.4 GB
 
 
@@ -83,8 +83,7 @@ def _find_problems(plan: Plan, options: PlanOptions) -> list[Finding]:
         return judge(machine, torch, missing_build_tools() if needs.compiled else (), needs)
     if options.device == "cpu":
         return []
-    profiles = {name: read_profile(name) for name in profile_names()}
-    return judge_unused(machine, {*plan.absent, *(step.name for step in plan.steps)}, profiles)
+    return judge_unused(machine, {*plan.absent, *(step.name for step in plan.steps)})
 
 
 def needs_of(plan: Plan) -> Needs | None:
@@ -122,7 +121,7 @@ def judge(machine: MachineFacts, torch: TorchBuild | None, missing: Sequence[str
     return [finding for finding in found if finding is not None]
 
 
-def judge_unused(machine: MachineFacts, steps: set[str], profiles: Mapping[str, ProfileFile]) -> list[Finding]:
+def judge_unused(machine: MachineFacts, steps: set[str]) -> list[Finding]:
     """Return a line on a GPU that no step uses, and the shipped profile for it; none where no step could."""
     if machine.silence:
         return [Finding(text=f"{_explain_silence(machine.silence)[:-1]}; until then nothing uses it.")]
@@ -130,20 +129,21 @@ def judge_unused(machine: MachineFacts, steps: set[str], profiles: Mapping[str, 
     if not gpus:
         return []
     smallest = min(gpus, key=lambda gpu: gpu.total_gb)
-    name = fitting_profile(smallest.total_gb, profiles)
-    if not any(profiles[name].steps.get(step, {}).get("device") == "cuda" for step in steps):
+    name, cap_gb = fitting_profile(smallest.total_gb)
+    if not any(read_profile(name).steps.get(step, {}).get("device") == "cuda" for step in steps):
         return []
-    use = f"`--profile {name}`"
-    if (profiles[name].gpu_vram_gb or 0.0) > _USABLE * smallest.total_gb:
-        use = f"`--profile {name} --vram-cap {_USABLE * smallest.total_gb:.1f}`"
-    return [Finding(text=f"{_name(smallest)} is here and unused: {use} is for it.")]
+    cap = "" if cap_gb is None else f" --vram-cap {cap_gb:.1f}"
+    return [Finding(text=f"{_name(smallest)} is here and unused: `--profile {name}{cap}` is for it.")]
 
 
-def fitting_profile(gigabytes: float, profiles: Mapping[str, ProfileFile]) -> str:
-    """Return the largest profile whose limit fits nine tenths of a GPU; the smallest of all where none does."""
-    limits = sorted((profile.gpu_vram_gb, name) for name, profile in profiles.items() if profile.gpu_vram_gb)
-    fitting = [name for limit, name in limits if limit <= _USABLE * gigabytes]
-    return fitting[-1] if fitting else limits[0][1]
+def fitting_profile(gigabytes: float) -> tuple[str, float | None]:
+    """Return the largest shipped profile whose limit fits nine tenths of a GPU's memory, as its driver counts it.
+
+    Where none does it is the smallest one, with the `--vram-cap` that it needs.
+    """
+    limits = sorted((limit, name) for name in profile_names() if (limit := read_profile(name).gpu_vram_gb))
+    fitting = [name for limit, name in limits if limit <= USABLE * gigabytes]
+    return (fitting[-1], None) if fitting else (limits[0][1], USABLE * gigabytes)
 
 
 def _judge_torch(machine: MachineFacts, torch: TorchBuild) -> Finding | None:
@@ -196,7 +196,7 @@ def _judge_memory(gpus: Sequence[Gpu], needs: Needs) -> Finding | None:
     gpu = min((part for gpu in gpus for part in (gpu.parts or (gpu,))[:1]), key=lambda gpu: gpu.free_gb)
     if gpu.free_gb >= needs.gb:
         return None
-    start, cap = f"The plan takes up to {needs.gb:.3g} GB of a GPU", f"`--vram-cap {_USABLE * gpu.free_gb:.1f}`"
+    start, cap = f"The plan takes up to {needs.gb:.3g} GB of a GPU", f"`--vram-cap {USABLE * gpu.free_gb:.1f}`"
     if needs.gb > gpu.total_gb:
         return Finding(text=f"{start} and {_name(gpu)} has less: take a smaller profile, or add {cap}.")
     problem = f"{start}, and others hold {gpu.total_gb - gpu.free_gb:.1f} GB of {_name(gpu)}"

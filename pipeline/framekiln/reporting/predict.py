@@ -1,0 +1,136 @@
+"""A run on GPUs that nobody has to own, on the terminal and as one page to pass on before a purchase."""
+
+from typing import Any
+
+from framekiln.contract.user_files import expand
+from framekiln.lab.output.results import writing
+from framekiln.lab.predict.choose import GpuChoice, Prediction
+from framekiln.lab.predict.pace import Interval
+from framekiln.reporting.kit.pages import render_page
+from framekiln.reporting.kit.texts import MISSING, Column, TextTable, duration, figure, number, words
+from framekiln.reporting.terminal.console import DENSE, Terminal, print_wrapped, show_table
+
+MEANING = (
+    "bound: rows/s that no run on this GPU can exceed, by arithmetic. rows/s: an estimate with its interval "
+    "(docs/hardware/predicting.md). kWh: at the board's most power, without the host."
+)
+GUESSED = "* by what other models reach: no GPU has measured this step."
+_DETAILED = 3  # GPUs whose steps are listed on a terminal
+_WHOLE = ("GPU", "bound", "kWh", "step", "batch", "GB")  # columns that are never wrapped
+
+
+def ranked(found: Prediction) -> list[GpuChoice]:
+    """Return the GPUs with the highest rate first; of equal ones that with the highest bound."""
+    return sorted(found.gpus, key=lambda one: (-(one.rate.central if one.rate else 0.0), -(one.bound or 0.0)))
+
+
+def gpus_table(found: Prediction) -> TextTable:
+    """Return each GPU with its rate and what the collection costs on it."""
+    columns = [
+        words("GPU", "gpu"),
+        Column("waves", lambda one: len(one.waves) or "does not fit"),
+        Column("bound", "bound", show=figure),
+        Column("rows/s", lambda one: one.rate and f"{figure(one.rate.central)} ({_ends(one.rate)})"),
+        words("time", lambda one: one.hours and _times(one.hours), empty=MISSING),
+        words("kWh", lambda one: one.kwh and figure(one.kwh.high), empty=MISSING),
+        words(
+            "cost", lambda one: one.money and _ends(one.money), empty="no price" if found.prices.per_hour else MISSING
+        ),
+    ]
+    return TextTable(title=f"{number(round(found.rows.central))} rows", columns=columns, items=ranked(found))
+
+
+def steps_table(choice: GpuChoice) -> TextTable:
+    """Return the steps that a GPU computes, each alone on it."""
+    columns = [
+        words("step", "step"),
+        Column("batch", "batch"),
+        Column("GB", "gb", show=figure),
+        Column("GFLOP/row", lambda step: step.flops / 1e9, show=figure),
+        Column("bound", "bound", show=figure),
+        words("rows/s alone", lambda step: _ends(_inverse(step.seconds)) + ("" if step.measured else " *")),
+    ]
+    guessed = "" if all(step.measured for step in choice.steps) else GUESSED
+    return TextTable(title=f"{choice.gpu}, profile {choice.profile}", columns=columns, items=choice.steps, note=guessed)
+
+
+def helps(choice: GpuChoice) -> str:
+    """Return what would make a run faster, the largest factor first."""
+    return ", ".join(f"{name} {factor:.2f}x" for name, factor in choice.helps.items())
+
+
+def limits(found: Prediction) -> str:
+    """Return what sets the pace, with the GPUs on which it does."""
+    gpus: dict[str, list[str]] = {}
+    for choice in ranked(found):
+        if choice.limit:
+            gpus.setdefault(choice.limit, []).append(choice.gpu)
+    return "; ".join(f"{limit} ({', '.join(names)})" for limit, names in gpus.items())
+
+
+def print_prediction(console: Terminal, found: Prediction) -> None:
+    """Print the GPUs, up to three with their steps, and what the figures lack."""
+    style: dict[str, Any] = {"title_justify": "center", "padding": DENSE, "whole": _WHOLE}
+    show_table(console, gpus_table(found), **style)
+    if told := limits(found):
+        print_wrapped(console, f"What sets the pace: {told}.")
+    print_wrapped(console, MEANING)
+    for choice in ranked(found) if len(found.gpus) <= _DETAILED else ():
+        if choice.steps:
+            show_table(console, table := steps_table(choice), **style)
+            print_wrapped(console, table.note)
+        if choice.helps:
+            print_wrapped(console, f"What would help: {helps(choice)}.")
+    for sentence in _lacks(found):
+        print_wrapped(console, sentence)
+
+
+def write_page(path: str, found: Prediction) -> str:
+    """Write the page and return its path. Raises OutputError if the file cannot be written."""
+    target = expand(path)
+    with writing(target, code="FK-PAGE-NOT-WRITABLE", fix="choose another file with --html"):
+        target.write_text(render(found), encoding="utf-8", errors="replace")
+    return str(target)
+
+
+def render(found: Prediction) -> str:
+    """Return the page; the same prediction gives the same page."""
+    best = max((choice.rate.central for choice in found.gpus if choice.rate), default=1.0)
+    estimate = Column("of the fastest", lambda one: one.rate.central / best if one.rate else 0.0, "meter", show=str)
+    table = gpus_table(found)
+    facts = {
+        "Run": found.output,
+        "Cores beside the GPU": number(found.cores),
+        "Rows": table.title.removesuffix(" rows"),
+    }
+    sections = [(choice, steps_table(choice), helps(choice)) for choice in ranked(found) if choice.steps]
+    values = {
+        "table": TextTable(title=table.title, columns=[*table.columns, estimate], items=table.items),
+        "best": next(iter(ranked(found)), None),
+        "facts": facts,
+        "limits": limits(found),
+        "meaning": MEANING,
+        "sections": sections,
+        "lacks": _lacks(found),
+    }
+    return render_page("predict.html", values)
+
+
+def _lacks(found: Prediction) -> list[str]:
+    """Return sentences on GPUs without an estimate, and on what the others lack."""
+    return [
+        *(f"{one.gpu}: no estimate, since {one.why_not}." for one in ranked(found) if one.why_not),
+        *(f"{note}." for note in found.notes),
+    ]
+
+
+def _ends(value: Interval) -> str:
+    return f"{figure(value.low)} to {figure(value.high)}"
+
+
+def _inverse(value: Interval) -> Interval:
+    return Interval(central=1 / value.central, low=1 / value.high, high=1 / value.low)
+
+
+def _times(hours: Interval) -> str:
+    return " to ".join(dict.fromkeys(duration(end * 3600) for end in (hours.low, hours.high)))

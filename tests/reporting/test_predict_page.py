@@ -1,0 +1,56 @@
+"""The page of a prediction: complete, safe for hostile names, and without network access."""
+
+from __future__ import annotations
+
+import pytest
+
+from framekiln.contract.errors import OutputError
+from framekiln.lab.predict.choose import GpuChoice, Prediction, Prices, StepChoice
+from framekiln.lab.predict.pace import Interval
+from framekiln.reporting.predict import gpus_table, render, write_page
+from tests.support.runs.report_reader import LOADS, Tags
+
+HOSTILE = "<script>alert(1)</script>'\"&"
+
+
+def around(value):
+    return Interval(central=value, low=value / 2, high=value * 2)
+
+
+def choice(gpu, rate):
+    step = StepChoice(step=HOSTILE, batch=8, gb=2.5, flops=1e11, bound=40.0, seconds=around(0.1), measured=False)
+    figures = {"rate": around(rate), "hours": around(1.0), "kwh": around(0.3), "limit": "the GPU"}
+    helps = {"a second GPU": 1.5}
+    return GpuChoice(gpu=gpu, profile="p", waves=[[HOSTILE]], steps=[step], bound=4 * rate, helps=helps, **figures)
+
+
+FOUND = Prediction(
+    output=HOSTILE,
+    cores=16.0,
+    rows=around(1000.0),
+    prices=Prices(),
+    gpus=[choice("slow", 5.0), choice("fast", 10.0), GpuChoice(gpu="tiny", profile="", why_not=HOSTILE)],
+    notes=["a doubt"],
+)
+
+
+def test_a_page_has_all_gpus_the_fastest_first_and_loads_nothing():
+    page = render(FOUND)
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == [] and "script" not in tags.names
+    assert [name for name, value in tags.attributes if name in LOADS and not value.startswith("#")] == []
+    order = [page.index(f"<bdi>{name}</bdi></th>") for name in ("fast", "slow", "tiny")]
+    assert order == sorted(order)
+    assert all(text in page for text in ("1.50x", "10 (5 to 20)", "2.5", "a doubt", "width:50.0%", "5 to 20 *"))
+
+
+def test_the_table_has_a_dash_for_what_is_not_known():
+    assert gpus_table(FOUND).rows[2][1:] == ["does not fit", *["–"] * 5]
+
+
+def test_a_file_that_cannot_be_written_is_a_mistake(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError) as error:
+        write_page(str(tmp_path / "file" / "page.html"), FOUND)
+    assert error.value.code == "FK-PAGE-NOT-WRITABLE"
