@@ -17,7 +17,7 @@ from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import HUNG, ChildDied, ChildProcess
 
 LEAST_S = 10.0  # imports of torch and transformers take about half of it
-_SMALL = 3  # multiple of limits: small steps are tried on busy machines
+_SLOW = 3  # multiple of limits where processes are set up one after the other; small steps are tried on busy machines
 
 Outcome = Literal["ok", "failed", "timeout", "skipped"]
 
@@ -99,7 +99,8 @@ def run_steps(steps: Sequence[GpuStep], options: GpuOptions, limit_s: float, sho
         elif left < LEAST_S:
             yield StepResult(step=step.name, outcome="skipped", why="no time left; give it with --only")
         else:
-            yield run_step(step, options, min(step.limit_s * (_SMALL if options.small else 1), left), show)
+            slow = options.small or options.at_once == 1
+            yield run_step(step, options, min(step.limit_s * (_SLOW if slow else 1), left), show)
 
 
 def run_step(step: GpuStep, options: GpuOptions, limit_s: float, show: Show) -> StepResult:

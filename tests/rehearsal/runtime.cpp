@@ -350,7 +350,11 @@ API cudaStreamSynchronize(Stream *stream) {
     return SUCCESS;
 }
 
-API cudaDeviceSynchronize() { return cudaStreamSynchronize(nullptr); }
+API cudaDeviceSynchronize() {
+    wait_until(books()->free_at);
+    wait_until(books()->copies_done);
+    return cudaStreamSynchronize(nullptr);
+}
 
 API cudaStreamWaitEvent(Stream *handle, Event *event, unsigned) {
     Stream *stream = stream_of(handle);

@@ -26,7 +26,6 @@ from framekiln.device import Batches, Phase, dtype_of, ready, seeded, untimed, u
 from framekiln_stages.nets.checkpoints import assign_state
 
 FEATURES, HIDDEN, CONTEXT, MOTION = 128, 96, 64, 82  # channels
-ENCODED = FEATURES + HIDDEN + CONTEXT
 AT_ONCE = 2**15  # places sampled in one call: cuDNN's sampler does not take 65,536 images
 LEVELS, RADIUS, UPDATES = 4, 3, 12  # the paper's; its accuracies of the small network are for 12 updates
 SCALE = 8
@@ -146,7 +145,7 @@ class Raft(nn.Module):
         return self.follow(torch.cat([first, self.context_encoder(now)], 1), second)
 
     def encode(self, images: Tensor) -> Tensor:
-        """Return all that a flow from or to images needs: features and context, n `ENCODED` H W."""
+        """Return all that a flow from or to images needs: features, hidden state and context, n C H W."""
         return torch.cat([self.feature_encoder(images), self.context_encoder(images)], 1)
 
     def follow(self, now: Tensor, then: Tensor) -> Tensor:
