@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from framekiln_stages.identities.covering_directions import leave_out_coverings
 from framekiln_stages.shared.masks import BOX
 from framekiln_stages.shared.tables import NETWORK
 
@@ -30,7 +31,7 @@ class FaceTable:
     files: Ints  # n; numbers of files, equal for the faces of one
     pictures: Ints  # n; numbers of frames of all files, equal for the faces of one
     positions: Ints  # n; in the frame, from 0
-    vectors: Singles  # n d; of length 1, or 0 where an embedding is zero or not finite
+    vectors: Singles  # n d; of length 1, or 0 where an embedding is zero or not finite; without coverings
     scores: Singles  # n; of the detector
     qualities: Singles  # n
     sharpness: Singles  # n; NaN: the column does not say
@@ -60,6 +61,7 @@ class FaceTable:
         sizes = [rows[name].to_numpy()[owner] for name in ("width", "height")]
         media_ids = rows["media_id"].combine_chunks().take(pa.array(owner))
         shapes, spreads = _read_shapes(flat, order, np.stack(sizes, axis=1))
+        network = (rows.schema.field("faces").metadata or {}).get(NETWORK, b"").decode() or None
         angles = np.radians(np.stack([_read_numbers(flat, name) for name in ("yaw", "pitch")])[:, order])
         return cls(
             media_ids=media_ids,
@@ -67,7 +69,7 @@ class FaceTable:
             pictures=rank[owner],
             frames=rows["frame_index"].to_numpy().astype(np.int64)[owner],
             positions=(np.arange(len(owners)) - np.repeat(np.cumsum(count) - count, count))[order],
-            vectors=_read_vectors(flat)[order],
+            vectors=leave_out_coverings(_read_vectors(flat), network)[order],
             scores=_read_numbers(flat, "score")[order],
             qualities=_read_numbers(flat, "quality")[order],
             sharpness=_read_numbers(flat, "sharpness")[order],
@@ -77,7 +79,7 @@ class FaceTable:
             shapes=shapes,
             spreads=spreads,
             sides=np.minimum((right - left) * sizes[0], (bottom - top) * sizes[1]),
-            network=(rows.schema.field("faces").metadata or {}).get(NETWORK, b"").decode() or None,
+            network=network,
             _faces=flat,
             _order=order,
         )

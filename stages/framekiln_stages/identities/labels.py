@@ -17,6 +17,7 @@ import numpy as np
 from framekiln_stages.identities.comparison import Comparison, Rule, compare, weigh
 from framekiln_stages.identities.evidence import Evidence, Group
 from framekiln_stages.identities.face_table import Ints
+from framekiln_stages.identities.halves import split_people
 from framekiln_stages.identities.known import ClusterSummary, KnownIdentities, mutual_nearest, summarize
 from framekiln_stages.identities.looks import keep_once_per_frame, split_looks
 from framekiln_stages.identities.pairs import find_pairs, group_copies
@@ -58,7 +59,8 @@ class Labels:
         """
         order = np.argsort(clusters, kind="stable")
         starts = np.flatnonzero(np.diff(clusters[order], prepend=-1))
-        for part in np.split(members[order], starts[1:]) if len(members) else ():
+        found = np.split(members[order], starts[1:]) if len(members) else []
+        for part in (part for cluster in found for part in split_people(self._evidence, cluster)):
             vectors = self._faces.vectors[part].astype(np.float64)
             likeness = vectors @ vectors.sum(axis=0)
             own = np.sort(part[keep_once_per_frame(self._faces, part, np.zeros(len(part), np.int64), likeness)])

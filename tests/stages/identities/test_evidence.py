@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from framekiln_stages.identities.covering_directions import leave_out_coverings
 from framekiln_stages.identities.stage import Identities
 from tests.support.stages.faces.identities_factory import MEASURED, identities, numbers, people, rows, unit
 
@@ -148,6 +149,23 @@ def test_coverings_join_nobody_and_are_told():
     assert found[24:] == [-1] * 5 and reasons(tables)[24:] == ["covered"] * 5
     joined = set(numbers(run(0.6))[24:])
     assert joined != {-1}, "without a look at the coverings strangers are one person"
+
+
+def test_what_coverings_add_to_embeddings_joins_nobody():
+    """Six people with one photo each wear hoods: their embeddings have a part in common that is nobody's."""
+    some = unit(np.random.default_rng(5).normal(size=(1, 128))).astype(np.float32)
+    rest = leave_out_coverings(some, "mobilefacenet")
+    hood = unit(some - (some @ rest.T) * rest)
+    vectors = unit(people([1] * 6 + [4], length=128)) + np.append(np.full(6, 1.2), np.zeros(4))[:, None] * hood
+    assert numbers(identities()(rows(vectors, marks=turned(10), **MEASURED))) == [-1] * 6 + [0] * 4
+    assert set(numbers(identities()(rows(vectors, marks=turned(10))))[:6]) == {0}, "another network: cosines of 0.6"
+
+
+def test_two_people_are_not_one_by_a_single_pair_of_faces():
+    vectors = unit(people([8, 8], spread=0.3))
+    vectors[7:9] += 0.9 * vectors[[12, 0]]
+    found = numbers(identities()(rows(vectors, marks=turned(16), **MEASURED)))
+    assert len(set(found[:7])) == len(set(found[9:])) == 1 and found[0] != found[15]
 
 
 def test_probability_falls_with_the_number_of_people():
