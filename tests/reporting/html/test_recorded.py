@@ -65,7 +65,7 @@ def test_the_activity_of_a_process_adds_up_its_records(tmp_path):
 
 
 def test_waits_for_other_packets_are_a_share_of_all_seconds():
-    table = rates_table({"faces": figures(10, 6.0, infer=4.5, queue=9.0, write=1.5)}, {}, "")
+    table = rates_table({"faces": figures(10, 6.0, infer=4.5, queue=9.0, write=1.5)}, {})
     assert table.rows[0][-1] == "queue 60%, infer 30%, write 10%"
 
 
@@ -162,7 +162,7 @@ def test_what_to_try_and_targets_stand_at_the_top(store):
 def test_without_records_there_is_a_sentence(store):
     content = text(page(store))
     assert "There are no records of the processes, so there is no timeline." in content
-    assert "The bottleneck is marked" in content.partition("Where the time went")[0]
+    assert "What to try" not in content
 
 
 def topped_up(store):

@@ -14,10 +14,10 @@ from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.lab.sav.masks import preview
 from framekiln.lab.sav.measure import VideoRow
 from framekiln.lab.sweep.batch_search import curves, knee
+from framekiln.profiling.targets import Verdict
 from framekiln.reporting.bench import tables
 from framekiln.reporting.bench.history import SIDES, HistoryLine, steps
 from framekiln.reporting.compare.comparison import FigurePair
-from framekiln.reporting.compare.gate import Verdict
 from framekiln.reporting.compare.tables import figures_table
 from framekiln.reporting.kit.lines import POINTS, Chart, Curve, Dot, Scatter, draw_chart, draw_scatter
 from framekiln.reporting.kit.pages import image_uri, render_page

@@ -6,10 +6,10 @@ from rich.console import Console
 
 from framekiln.contract.user_files import expand
 from framekiln.lab.output.results import writing
+from framekiln.profiling.targets import Verdict
 from framekiln.reporting.compare import tables
 from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Comparison, Pair, Side
 from framekiln.reporting.compare.facts import DIFFERENT, SAME
-from framekiln.reporting.compare.gate import Verdict
 from framekiln.reporting.kit.pages import render_page
 from framekiln.reporting.kit.texts import count, number
 from framekiln.reporting.terminal.console import print_line, show_table
