@@ -17,7 +17,7 @@ from framekiln.output.object_store import Store
 from framekiln.planning.plan import make_plan
 from framekiln.planning.processes.resources import ROOMY
 from framekiln.reporting.html.summary import command
-from framekiln.runtime.run.record import read_unchecked, stored_request
+from framekiln.runtime.run.record import read_run_record, stored_request
 from framekiln.runtime.run.retry import FailureFilter
 from tests.faults.deaths.test_dying_processes import order
 from tests.support.media.collections_factory import clip, photo
@@ -147,7 +147,7 @@ def test_the_command_that_is_worth_giving_again_stays_that_of_the_run(local, wan
     again = ("retry", "out", "--profile", "cpu-only")
     repeated = replace(stored_request(Store(str(out))), output="out", retry=FailureFilter(), arguments=again)
     Job(repeated).run()
-    record = read_unchecked(Store(str(out)))
+    record = read_run_record(Store(str(out)))
     assert record["errors"] != {"ValueError": 2, "KeyError": 1}, "it is the record of the run that tried again"
     assert command(record) == f"cd {shlex.quote(folder)} && {shlex.join(['framekiln', *words])}"
 

@@ -135,7 +135,7 @@ def test_memory_by_process_is_torchs_where_the_driver_reports_none(tmp_path):
     store = kept(tmp_path, lines)
     samples = [sample | {"gpu_processes_gb": {}} for sample in node_samples(WORKERS, 30, gpus=1)]
     store.write_table(f"profile/nodes-{RUN}.parquet", node_metrics.to_table(samples))
-    charts = {chart.title: chart for chart in machine_charts(store, RUN, read_activity(store, RUN)).charts}
+    charts = {chart.title: chart for chart in machine_charts(store, RUN, read_activity(store, RUN))[0]}
     peaks = {name: curve.most for name, curve in charts["GPU memory"].curves.items()}
     assert peaks["faces (2), reserved by torch"] == 1.5 and peaks["GPU 0, all programs"] == 6.0
 
@@ -259,7 +259,7 @@ def test_curves_keep_their_gaps_and_ends(tmp_path):
         sample for sample in node_samples(WORKERS, activity.seconds) if not 30 < sample["time"] - activity.began < 60
     ]
     store.write_table(f"profile/nodes-{RUN}.parquet", node_metrics.to_table(samples))
-    (cpu,) = [chart for chart in machine_charts(store, RUN, activity).charts if chart.title == "CPU"]
+    (cpu,) = [chart for chart in machine_charts(store, RUN, activity)[0] if chart.title == "CPU"]
     (cores,) = cpu.curves.values()
     values = cores.values
     gap = slice(int(31 / activity.seconds * POINTS), int(59 / activity.seconds * POINTS))
