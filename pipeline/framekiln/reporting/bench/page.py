@@ -146,9 +146,15 @@ def render(
     pictures: Sequence[PictureRow] = (),
 ) -> str:
     """Return the page; the same figures give the same page."""
+    rows = [*report.video, *report.extra.get("clips", [])]
+    named = [*(model.name for model in report.models), *(str(row["model"]) for row in rows)]
+    notes: dict[str, list[str]] = {}
+    for cell in report.cells:
+        for note in cell.notes:
+            notes.setdefault(note, []).append(f"{cell.model}, {cell.cell.title}")
     values = {
         "report": report,
-        "names": _name_models(report),
+        "names": ", ".join(dict.fromkeys([*named, *report.extra.get("nsight", {})])),
         "changes": changes and figures_table(changes, SIDES, "Cell"),
         "verdicts": verdicts,
         "entries": entries,
@@ -156,7 +162,7 @@ def render(
         "pictures": pictures,
         "facts": _list_facts(report),
         "cells": tables.cells_table(report),
-        "notes": _group_notes(report),
+        "notes": notes,
         "scatter": throughput(report.cells),
         "memory": memory_charts(report.cells),
         "layers": [(cell, slowest(cell.layers), tables.layers_table(cell)) for cell in report.cells if cell.layers],
@@ -166,12 +172,6 @@ def render(
         "clips": clip_rows(report),
     }
     return render_page("bench.html", values)
-
-
-def _name_models(report: BenchReport) -> str:
-    named = [model.name for model in report.models]
-    rows = [*report.video, *report.extra.get("clips", [])]
-    return ", ".join(dict.fromkeys([*named, *(str(row["model"]) for row in rows), *report.extra.get("nsight", {})]))
 
 
 def _list_facts(report: BenchReport) -> dict[str, str]:
@@ -188,11 +188,3 @@ def _list_facts(report: BenchReport) -> dict[str, str]:
         "Command": " ".join(report.argv),
     }
     return {name: str(value) for name, value in known.items() if value}
-
-
-def _group_notes(report: BenchReport) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for cell in report.cells:
-        for note in cell.notes:
-            found.setdefault(note, []).append(f"{cell.model}, {cell.cell.title}")
-    return found

@@ -120,17 +120,16 @@ def changes(first: Run, second: Run) -> list[Change]:
     return [
         *_find_differing("profile", first.record, second.record, _PROFILE),
         *_find_differing("profile", first.part("choices"), second.part("choices"), {"vram_cap": "VRAM cap, GB"}),
-        *_compare_placements(first, second),
+        *_find_differing(DECODE, first.part("decode_workers"), second.part("decode_workers")),
+        *(
+            change
+            for step in first.part("steps")
+            for change in _find_differing(step, *(run.part("steps", step, "placement") for run in (first, second)))
+        ),
         *_find_differing("machine", first.record, second.record, _MACHINE),
         *_find_differing("machine", *({"nodes": _count_nodes(run.record.get("machines"))} for run in (first, second))),
         *_find_differing("version", first.part("versions"), second.part("versions")),
     ]
-
-
-def _compare_placements(first: Run, second: Run) -> Iterator[Change]:
-    yield from _find_differing(DECODE, *(run.part("decode_workers") for run in (first, second)))
-    for step in first.part("steps"):
-        yield from _find_differing(step, *(run.part("steps", step, "placement") for run in (first, second)))
 
 
 def _count_nodes(machines: Any) -> str:

@@ -8,7 +8,7 @@ from framekiln.contract.user_files import expand
 from framekiln.lab.output.results import writing
 from framekiln.profiling.targets import Verdict
 from framekiln.reporting.compare import tables
-from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Comparison, Pair, Side
+from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Comparison, Pair
 from framekiln.reporting.compare.facts import DIFFERENT, SAME
 from framekiln.reporting.kit.pages import render_page
 from framekiln.reporting.kit.texts import count, number
@@ -38,13 +38,11 @@ def write_page(path: str, comparison: Comparison, verdicts: Sequence[Verdict]) -
 def render(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
     """Return the page; the same runs give the same page."""
     values = {"comparison": comparison, "verdicts": verdicts, "tables": tables, "verdict": verdict}
-    return render_page("compare.html", values | {"sides": dict(map(_describe_side, comparison.sides))})
-
-
-def _describe_side(side: Side) -> tuple[str, str]:
-    base = ", the base" if side.name == "A" else ""
-    repeated = f", {count(len(side.runs), 'run')}" if len(side.runs) > 1 else ""
-    return f"{side.name}{base}{repeated}", side.paths
+    sides = {}
+    for side in comparison.sides:
+        repeated = f", {count(len(side.runs), 'run')}" if len(side.runs) > 1 else ""
+        sides[f"{side.name}{', the base' if side.name == 'A' else ''}{repeated}"] = side.paths
+    return render_page("compare.html", values | {"sides": sides})
 
 
 def verdict(pair: Pair) -> str:
