@@ -28,9 +28,10 @@ from framekiln.planning.manifest import PipelineFile
 from framekiln.profiling.targets import Verdict
 from framekiln.reporting.bench import history
 from framekiln.reporting.bench.history import changes, conditions, judge, lost, other_machine
-from framekiln.reporting.bench.page import PAGE, PictureRow, render, write_page
+from framekiln.reporting.bench.page import PAGE, PictureRow, render
 from framekiln.reporting.bench.tables import cells_table
 from framekiln.reporting.compare.comparison import FigurePair
+from framekiln.reporting.kit.pages import write_page
 
 _DETAILS = "details"
 """Folder of recordings, under that of `out`."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from framekiln.lab.measure.layers import slowest
 from framekiln.lab.output.cells import CellResult, MemoryPoint
-from framekiln.lab.output.results import BenchReport, writing
+from framekiln.lab.output.results import BenchReport
 from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.lab.sav.masks import preview
 from framekiln.lab.sav.measure import VideoRow
@@ -129,13 +129,6 @@ def _show_object(rows: Sequence[VideoRow], folder: Path, video: str, name: str) 
 
 
 PAGE = "index.html"
-
-
-def write_page(path: Path, page: str) -> Path:
-    """Write the page, and return its path. Raises OutputError if it cannot be written."""
-    with writing(path):
-        path.write_text(page, encoding="utf-8", errors="replace")
-    return path
 
 
 def render(
