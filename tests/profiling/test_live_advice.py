@@ -33,14 +33,13 @@ def advised(window, *steps, use=20.0):
 def test_an_idle_gpu_gives_advice_with_its_reason():
     hungry = live(DECODING["busy"], working("faces", 0.2, 0.3, **ON_GPU))
     advice = advised(hungry, placed("faces", workers=2))
-    assert advice == (
-        "The GPU is used 20 %: faces waits 60 % of its time for input while decode's processes are busy 100 %; "
-        "raise decode's workers in the profile, or lower faces's workers from 2."
+    assert advice.startswith(
+        "The GPU is used 20 %: faces waits 60 % of its time for input while decode is busy 100 % of its time; "
+        "raise decode's workers"
     )
     small = live(DECODING["idle"], working("faces", 0.5, **ON_GPU))
-    assert advised(small, placed("faces")) == (
-        "The GPU is used 20 % although faces's processes are busy 100 % with batches of 8; raise faces's batch in the "
-        "profile."
+    assert advised(small, placed("faces")).startswith(
+        "The GPU is used 20 %: faces is busy 100 % of its time; raise its batch"
     )
     outside = live(DECODING["idle"], working("faces", 0.5, device="cuda", phases={"preprocess": 0.4}))
     assert "one more worker on the GPU" in advised(outside, placed("faces"))
@@ -48,35 +47,32 @@ def test_an_idle_gpu_gives_advice_with_its_reason():
 
 def test_waiting_models_on_the_cpu_give_advice_on_the_slow_step():
     hungry = live(DECODING["busy"], working("faces", 0.1, 0.4))
-    assert advised(hungry, placed("faces")).startswith(
-        "A model stands idle: faces waits 80 % of its time for input while"
-    )
+    assert advised(hungry, placed("faces")).startswith("faces waits 80 % of its time for input while decode")
     slow = live(working(DECODE, 0.1, worker="h:9"), working("pose", 0.5, worker="h:8"), working("faces", 0.1, 0.4))
     assert "raise pose's workers" in advised(slow, placed("pose"), placed("faces"))
     decoding = [replace(event, around={}) for event in working(DECODE, 0.1, 0.4, worker="host:9", until=99.6)]
     shared = live(decoding, after(decoding, "lighting", 0.4), working("faces", 0.1, 0.4))
     names = {name: shared.step(name, 100.0) for name in (DECODE, "lighting", "faces")}
     beside = placed("lighting", keeps_model=False)
-    assert sentence(live_advice([beside, placed("faces")], names)).endswith(
-        "while lighting's processes are busy 100 %; raise decode's workers, whose processes it shares, in the profile."
-    )
+    advice = sentence(live_advice([beside, placed("faces")], names))
+    assert "while lighting is busy" in advice and "; raise decode's workers, whose processes it shares" in advice
 
 
 def test_with_saturated_cores_no_more_workers_are_advised():
     waiting = [DECODING["busy"], working("faces", 0.2, 0.3, **ON_GPU)]
     outside = [DECODING["idle"], working("faces", 0.5, device="cuda", phases={"preprocess": 0.4})]
-    for some, cost in ((waiting, "lower decode's cost"), (outside, "lower its cost")):
+    for some, cost in ((waiting, "read smaller images"), (outside, "lower faces's cost")):
         window = live(*some)
         window.read(Reading(node="host", time=98.0, gpus=(), cpu_percent=97.0))
         advice = advised(window, placed("faces"))
-        assert f"; more workers will not help, as all cores are taken (CPU 97 %): {cost}" in advice
+        assert f", and all cores are taken (CPU 97 %); more workers will not help; {cost}" in advice
         assert "raise" not in advice and "one more" not in advice
     window, step = live(*waiting), placed("faces")
     window.read(Reading(node="host", time=99.0, gpus=({**GPU_SAMPLE, "use_percent": 20.0},), cpu_percent=50.0))
     now = {name: window.step(name, 100.0) for name in (DECODE, "faces")}
     assert "raise decode's workers" in sentence(live_advice([step], now))
     advice = sentence(live_advice([step], now, {DECODE}))
-    assert "no core is free for another process (CPU 50 %): lower decode's cost" in advice
+    assert "no core is free for another process (CPU 50 %); more workers will not help" in advice
 
 
 @pytest.mark.parametrize(

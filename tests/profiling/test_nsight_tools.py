@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from framekiln.contract.errors import ConfigError
-from framekiln.profiling.tools.nsight import NCU, NSYS, find_tool, require_tool
+from framekiln.profiling.tools.profilers import NCU, NSYS, find_tool, require_tool
 
 
 def program(path: Path) -> Path:

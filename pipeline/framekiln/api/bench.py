@@ -24,12 +24,13 @@ from framekiln.lab.output.cells import CellResult
 from framekiln.lab.samples import parse_targets, samples, verdicts, video_rows
 from framekiln.lab.sav.measure import write_video_csv
 from framekiln.planning.manifest import PipelineFile
+from framekiln.profiling.targets import Verdict
 from framekiln.reporting.bench import history
 from framekiln.reporting.bench.history import changes, conditions, judge, lost, other_machine
-from framekiln.reporting.bench.page import PAGE, PictureRow, render, write_page
+from framekiln.reporting.bench.page import PAGE, PictureRow, render
 from framekiln.reporting.bench.tables import cells_table
 from framekiln.reporting.compare.comparison import FigurePair
-from framekiln.reporting.compare.gate import Verdict
+from framekiln.reporting.kit.pages import write_page
 
 _DETAILS = "details"
 """Folder of recordings, under that of `out`."""
@@ -203,16 +204,16 @@ def concluded(
         OutputError: a file cannot be written.
     """
     aims = verdicts(samples(report), parse_targets(files.target))
-    report = replace(report, targets=tuple(aim.row for aim in aims)) if aims else report
+    report = replace(report, targets=tuple(row for row, _ in aims)) if aims else report
     paths = files.write(report, is_new=is_new)
     found = changes(base, report) if base else []
     judged = [*judge(files.fail_if, found), *lost(base, report)] if base and files.fail_if else []
     entries = history.append(files.history, history.entry_of(report, files.note)) if files.history else []
     if files.out is not None:
         paths.append(write_page(files.out / PAGE, render(report, found, judged, entries, pictures)))
-    reached = [Verdict(failed=aim.failed, unclear=aim.row["ms"] is None, sentence=aim.sentence) for aim in aims]
     differs = other_machine(base, report) if base else ""
-    return BenchResult(report=report, changes=found, verdicts=[*judged, *reached], base_differs=differs, files=paths)
+    judged += [verdict for _, verdict in aims]
+    return BenchResult(report=report, changes=found, verdicts=judged, base_differs=differs, files=paths)
 
 
 def earlier_figures(model: Any, pipeline: Manifest | None = None) -> Path | None:

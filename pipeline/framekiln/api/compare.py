@@ -9,10 +9,11 @@ from framekiln.api import html
 from framekiln.api.options import Place
 from framekiln.api.output import Output
 from framekiln.contract.errors import ConfigError, check_known
+from framekiln.profiling.targets import Verdict
 from framekiln.reporting.compare import DRIFT_ROWS, page, tables
 from framekiln.reporting.compare.comparison import Comparison, FigurePair, Pair, letters
 from framekiln.reporting.compare.comparison import compare as compare_sides
-from framekiln.reporting.compare.gate import Verdict, judge, parse
+from framekiln.reporting.compare.gate import judge, parse
 from framekiln.reporting.compare.page import print_comparison, verdict
 from framekiln.reporting.compare.runs import read_sides
 from framekiln.reporting.terminal.console import printed

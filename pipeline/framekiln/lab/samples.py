@@ -4,7 +4,6 @@ Targets are for the latency of a call or a frame, as `p50<16.67,p95<20,p99<25` i
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -16,7 +15,7 @@ from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.lab.output.results import BenchReport
 from framekiln.lab.sav.measure import VideoRow
 from framekiln.planning.sample import PERCENTILES, Sample, Statistics, calls_for
-from framekiln.profiling.targets import MET, NOT_MEASURED, NOT_MET, Limit, parse_limits
+from framekiln.profiling.targets import MET, NOT_MEASURED, NOT_MET, Limit, Verdict, parse_limits
 
 FIGURES: Mapping[str, str] = {
     **dict.fromkeys(("p50", "p90", "p95", "p99", "mean"), "ms"),
@@ -121,21 +120,12 @@ def _gigabytes(size: int | None) -> float | None:
     return None if size is None else size / 1e9
 
 
-@dataclass(frozen=True, kw_only=True)
-class TargetVerdict:
-    """The verdict on a sample and a target, a percentile in ms."""
-
-    row: Mapping[str, Any]  # as profile_stats.json has it; its `ms` is None where there were too few calls
-    failed: bool  # it is not known to be met
-    sentence: str
-
-
-def verdicts(found: Sequence[Sample], targets: Sequence[Limit]) -> list[TargetVerdict]:
-    """Return each target's verdict on each sample."""
+def verdicts(found: Sequence[Sample], targets: Sequence[Limit]) -> list[tuple[dict[str, Any], Verdict]]:
+    """Return each target's row of profile_stats.json on each sample, and its verdict; `ms` is None of too few calls."""
     return [_judge(sample, target) for sample in found for target in targets]
 
 
-def _judge(sample: Sample, target: Limit) -> TargetVerdict:
+def _judge(sample: Sample, target: Limit) -> tuple[dict[str, Any], Verdict]:
     ms: float | None = getattr(sample.latency, target.figure, None)
     verdict = NOT_MEASURED if ms is None else MET if ms < target.number else NOT_MET
     told = f"{sample.outcome}, {sample.why}"
@@ -144,11 +134,10 @@ def _judge(sample: Sample, target: Limit) -> TargetVerdict:
     elif sample.outcome == "ok":
         count = getattr(sample.latency, "count", 0)
         told = f"not measured: {target.figure} needs {_calls(target)} calls or frames, not {count}"
-    row = {"subject": sample.subject, "placement": sample.placement, "target": target.text, "ms": ms}
+    row: dict[str, Any] = {"subject": sample.subject, "placement": sample.placement, "target": target.text}
     failed = verdict != MET and sample.outcome != "unsupported"  # what this machine cannot run has no target
-    return TargetVerdict(
-        row={**row, "verdict": verdict}, failed=failed, sentence=f"{target.text}: {sample.name}: {told}."
-    )
+    row |= {"ms": ms, "verdict": verdict}
+    return row, Verdict(failed=failed, sentence=f"{target.text}: {sample.name}: {told}.", unclear=ms is None)
 
 
 def calls_needed(targets: Sequence[Limit], given: int | None, option: str) -> int:

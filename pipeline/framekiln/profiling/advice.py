@@ -1,14 +1,14 @@
 """Advice: what holds a run up, the evidence for it, and what to change.
 
-`bottleneck` judges a whole run by its records, `live_advice` the last seconds of a run that goes on. The processes of a
-run wait for each other, so the step that never waits sets the pace. All thresholds are first settings.
+`bottleneck` judges a whole run by its records, `live_advice` the last seconds of a run that goes on, by one of the same
+rules. The processes of a run wait for each other, so the step that never waits sets the pace. All thresholds are first
+settings.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from framekiln.contract.row_errors import DECODE
-from framekiln.contract.stage import Scope
 from framekiln.planning.step import Step
 from framekiln.profiling.stats.live import WINDOW_SECONDS
 from framekiln.profiling.stats.steps import StepStatistics
@@ -21,7 +21,6 @@ STARVED = 0.5  # share of its time from which a model waits more than it works
 IDLE_GPU = 0.5  # utilisation below which a GPU has time for twice the work
 FULL_GPU = 0.8  # utilisation from which the GPU itself is the limit
 SET_UP = 0.5  # share of a run from which set-up dominates it
-MODEL = 0.5  # share of a step's seconds from which the model dominates it
 SATURATED = 0.9  # use of all cores from which another worker finds next to none to run on
 OTHERS = 0.2  # share of all cores from which other programs are said to make a run slower
 _SAME = 0.02  # difference of shares, or relative one of times, that counts as none
@@ -33,7 +32,7 @@ _BOOK_LESS = "lower {}'s cpus in the profile, so that more of its workers run"
 class Advice:
     """A finding about a run, its evidence, and the change to try."""
 
-    rule: str  # the finding: too-short, start-up, later, busy, held, idle; live: starved, batch, host
+    rule: str  # the finding: too-short, start-up, later, busy, held, idle
     step: str = ""  # the step it is about; empty where it is no single step
     reason: str  # the evidence, without a full stop
     change: str  # the fix, without a full stop
@@ -176,62 +175,21 @@ def live_advice(
 
     `steps` are those of the first pass without decoding. `live` and `saturated` include decoding.
     """
-    ripe_names = {name for name, now in live.items() if now.packets >= MIN_PACKETS and now.lasted >= MIN_SECONDS}
-    ripe = [step for step in steps if step.keeps_model and step.name in ripe_names]
-    if not ripe:
+    kept = [live[step.name] for step in steps if step.keeps_model and step.name in live]
+    ripe = [now for now in kept if now.packets >= MIN_PACKETS and now.lasted >= MIN_SECONDS]
+    uses = [now.gpu_use for now in ripe if now.gpu_use is not None]
+    is_idle = bool(uses) and max(uses) < IDLE_GPU  # the busiest GPU
+    starves = any(now.starved >= STARVED and (is_idle or now.device == "cpu") for now in ripe)
+    works = is_idle and any(now.gpu_use is not None and now.process_busy >= BUSY for now in ripe)
+    if not (starves or works):
         return None
-    starved = max(ripe, key=lambda step: live[step.name].starved)
-    use = max(
-        (use for step in ripe if (use := live[step.name].gpu_use) is not None), default=None
-    )  # of the busiest GPU
-    idle_use = use if use is not None and use < IDLE_GPU else None
-    if live[starved.name].starved >= STARVED and (idle_use is not None or live[starved.name].device == "cpu"):
-        return _starved(starved, idle_use, live, saturated)
-    busiest = max(ripe, key=lambda step: live[step.name].busy)
-    now = live[busiest.name]
-    if idle_use is not None and now.gpu_use is not None and now.process_busy >= BUSY:
-        return _underused(busiest, idle_use, now, saturated)
-    return None
-
-
-def _starved(
-    step: Step, gpu_use: float | None, live: Mapping[str, StepStatistics], saturated: Collection[str]
-) -> Advice | None:
-    """Advise on the step that a model waits for; a step that is not busy itself needs no workers."""
-    mine = live[step.name].workers.keys()
-    busy = [name for name, other in live.items() if not other.workers.keys() & mine and other.process_busy >= BUSY]
-    if not busy:
-        return None
-    slow = max(reversed(busy), key=lambda name: live[name].busy)  # of equals, the nearest to the model
-    beside = slow != DECODE and DECODE in live and bool(live[slow].workers.keys() & live[DECODE].workers.keys())
-    reason = "A model stands idle" if gpu_use is None else f"The GPU is used {_percent(gpu_use)}"
-    reason += f": {step.name} waits {_percent(live[step.name].starved)} of its time for input while "
-    reason += f"{slow}'s processes are busy {_percent(live[slow].process_busy)}"
-    less = f", or lower {step.name}'s workers from {count}" if (count := step.placement.workers) > 1 else ""
-    if full := _saturation(live[slow], saturated=(DECODE if beside else slow) in saturated):
-        change = f"more workers will not help, as {full}: lower {slow}'s cost{less}"
-        if not beside and slow != DECODE and (used := live[slow].cpu_use) is not None and used < SATURATED:
-            change = f"{_BOOK_LESS.format(slow)}, as {full}{less}"
-    else:
-        more = "decode's workers, whose processes it shares," if beside else f"{slow}'s workers"
-        change = f"raise {more} in the profile{less}"
-    return Advice(rule="starved", step=slow, reason=reason, change=change)
-
-
-def _underused(step: Step, gpu_use: float, now: StepStatistics, saturated: Collection[str]) -> Advice | None:
-    """Advise on a step that is busy while its GPU is not: by its batch, or by its work outside the model."""
-    reason = (
-        f"The GPU is used {_percent(gpu_use)} although {step.name}'s processes are busy {_percent(now.process_busy)}"
-    )
-    if now.phases.get("infer", 0.0) < MODEL:
-        change = f"give {step.name} one more worker on the GPU in the profile"
-        if full := _saturation(now, saturated=step.name in saturated):
-            change = f"more workers will not help, as {full}: lower its cost by its settings"
-        return Advice(rule="host", step=step.name, reason=f"{reason}, less than half of it in the model", change=change)
-    if step.stage.scope is not Scope.ROW:
-        return None
-    reason, change = f"{reason} with batches of {step.placement.batch}", f"raise {step.name}'s batch in the profile"
-    return Advice(rule="batch", step=step.name, reason=reason, change=change)
+    decoding = live[DECODE].workers.keys() if DECODE in live else set()
+    shared = {name for name, now in live.items() if name != DECODE and decoding & now.workers.keys()}
+    every = [replace(now, beside_decode=name in shared) for name, now in live.items()]
+    found = _busy(every, saturated)
+    if found is None or not is_idle:
+        return found
+    return replace(found, reason=f"The GPU is used {_percent(max(uses))}: {found.reason}")
 
 
 def _saturation(now: StepStatistics, *, saturated: bool) -> str:

@@ -69,6 +69,20 @@ def parse_limits(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The result of one condition on one step, or of a target on a sample."""
+
+    failed: bool
+    sentence: str
+    unclear: bool = False  # beyond the threshold, but within chance: neither a failure nor a pass
+
+    @property
+    def outcome(self) -> str:
+        """The result in a word."""
+        return "Failed" if self.failed else "Inconclusive" if self.unclear else "Passed"
+
+
+@dataclass(frozen=True, kw_only=True)
 class TargetResult:
     """One target, compared with its measurement."""
 

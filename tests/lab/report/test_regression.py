@@ -10,7 +10,7 @@ import pytest
 from framekiln.contract.errors import ConfigError, OutputError
 from framekiln.lab.output.results import SUMMARY, read_report, write_report, write_tables
 from framekiln.reporting.bench.history import append, changes, entry_of, judge, lost, other_machine, read, steps
-from framekiln.reporting.bench.page import write_page
+from framekiln.reporting.kit.pages import write_page
 from tests.lab.report.results import layer, memory, noisy, report, result
 
 

@@ -83,6 +83,8 @@ def test_few_calls_have_no_spread():
     assert spreads(draw(chance, 30, 0.0)) == {}
     assert set(spreads(draw(chance, 100, 0.0))) == {"rate", "ms_row", "p50", "p95"}
     assert interval(([1.0], [2.0]), ([None], [None])) is None
+    timeless = TimedCalls.of(np.zeros(100), np.arange(100.0), np.zeros(100), np.ones(100))
+    assert {name: spread.variance for name, spread in spreads(timeless).items()} == {"rate": pytest.approx(0, abs=0.1)}
 
 
 def test_cycles_hold_the_waits_between_calls_of_one_worker():

@@ -14,7 +14,7 @@ from framekiln.contract.columns import field
 from framekiln.contract.stage import Scope, Stage, Table
 from framekiln.output.object_store import Store
 from framekiln.reporting.compare.comparison import compare
-from framekiln.reporting.compare.drift import OutputRows, common, compare_columns, find_drift, sample
+from framekiln.reporting.compare.drift import common, compare_columns, find_drift, sample
 from framekiln.reporting.compare.runs import read_run, read_sides
 from tests.support.runs.compare_factory import invoke, make
 from tests.support.runs.report_factory import Marked, step
@@ -130,7 +130,7 @@ def large(root, order, cut, rows=4000):
     for i, stop in enumerate([*cut, rows]):
         store.write_table(f"frames/{i}.parquet", table.slice(start, stop - start))
         start = stop
-    return OutputRows(store=store)
+    return store
 
 
 def test_both_sides_choose_the_same_rows_however_they_are_cut(tmp_path):

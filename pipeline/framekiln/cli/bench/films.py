@@ -18,7 +18,8 @@ from framekiln.contract.errors import MediaError, check_known
 from framekiln.contract.placement import WEIGHT_TYPES, Placement
 from framekiln.lab.clips.formats import FORMATS, SCENARIOS, Load, clip_of_file, made_clip
 from framekiln.lab.clips.measure import ClipRow, ClipSettings, measure_clips
-from framekiln.lab.models.registry import RANDOM, find_model
+from framekiln.lab.models.factory import RANDOM
+from framekiln.lab.models.registry import find_model
 from framekiln.lab.samples import calls_needed, parse_targets
 from framekiln.lab.sav.layout import AnnotatedVideo, annotated_videos, write_made_video
 from framekiln.lab.sav.masks import check_model, load_tracker

@@ -14,11 +14,12 @@ from framekiln.cli.bench.options import NsightOptions
 from framekiln.cli.console import interruptible
 from framekiln.lab.measure.device_facts import bench_environment
 from framekiln.lab.models.registry import find_model, is_step
-from framekiln.lab.nsight.rules import compute_findings, systems_findings
+from framekiln.lab.nsight.reports import compute_findings, systems_findings
 from framekiln.lab.nsight.session import Mode, NsightRecorder, Target
 from framekiln.lab.output.results import STATS, Finding, new_report, write_report
-from framekiln.profiling.tools.nsight import NCU, NSYS, NsightTool, find_tool, named_command, require_tool
-from framekiln.reporting.bench.page import PAGE, render, write_page
+from framekiln.profiling.tools.profilers import NCU, NSYS, NsightTool, find_tool, named_command, require_tool
+from framekiln.reporting.bench.page import PAGE, render
+from framekiln.reporting.kit.pages import write_page
 from framekiln.reporting.terminal.console import print_line
 
 

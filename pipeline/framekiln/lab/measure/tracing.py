@@ -20,7 +20,7 @@ from framekiln.device import torch
 from framekiln.lab.measure.layers import around_modules
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
-from framekiln.profiling.tools.torch_profiler import profiler_of
+from framekiln.profiling.tools.torch_profiler import operator_tables, profiler_of
 
 _CALLS = 3  # recorded, after one that is not: enough to see what repeats, few enough to read
 _ROWS = 30  # of a table
@@ -76,9 +76,7 @@ def _write_trace(prepared: Prepared, start: str, options: DetailOptions) -> list
         prepared.wait()
     trace, table = f"{start}.json.gz", f"{start}-operators.txt"
     recorded.export_chrome_trace(trace)
-    where, averages = "cpu" if prepared.device == "cpu" else "device", recorded.key_averages()
-    keys = f"self_{where}_time_total", f"self_{where}_memory_usage"
-    Path(table).write_text("\n".join(averages.table(sort_by=key, row_limit=_ROWS) for key in keys))
+    Path(table).write_text(operator_tables(recorded.key_averages(), prepared.device))
     return [trace, table]
 
 

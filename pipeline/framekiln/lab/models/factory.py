@@ -25,6 +25,8 @@ from framekiln.device import is_broken_gpu, is_out_of_memory, release_memory, se
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.planning.sample import Outcome
 
+REAL, RANDOM = "real", "seeded random"
+"""Sources of weights."""
 AXES = ("batch", "size", "frames")
 IMAGE_SIDE = 224  # px, of images for a module without example inputs; what most encoders were trained on
 

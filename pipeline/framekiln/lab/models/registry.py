@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 from pydantic import Field, field_validator
@@ -15,43 +15,15 @@ from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.shipped_files import shipped
 from framekiln.device import flops_by_module, torch
 from framekiln.lab.measure.prepared import Prepared, example_inputs, moved, prepare, run
-from framekiln.lab.models.factory import Built, Factory
+from framekiln.lab.models.factory import RANDOM, REAL, Built, Factory
+from framekiln.lab.models.stage_model import StageModel, StageSource
 from framekiln.lab.output.cells import Cell
 from framekiln.planning.manifest import PipelineFile, ProfileFile
 from framekiln.planning.settings import Strict
 from framekiln.planning.stage_building import build_all
 from framekiln.weights.resolver import find_weights
 
-REAL, RANDOM = "real", "seeded random"
 _OF_FACTORY = "of its factory; random ones are seeded"
-
-
-class BenchModel(Protocol):
-    """A model that can be prepared for cells."""
-
-    def prepare(self, cell: Cell, device: str) -> Prepared:
-        """Return a call of the model in a cell. Raises UnsupportedError if the cell does not exist here."""
-
-    def flops(self, cell: Cell, prepared: Prepared) -> Mapping[str, float]:
-        """Return the operations of a call by module, as in fp32."""
-
-    def about(self) -> dict[str, Any]:
-        """Return `params`, `parts` (parameters by child) and `axes`."""
-
-
-class ModelRecipe(Protocol):
-    """A model that is built in another process."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def weights(self) -> str:
-        """Return the source of its weights."""
-
-    def build(self) -> BenchModel:
-        """Build it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +46,7 @@ class TorchModel:
         self.built = built
 
     def prepare(self, cell: Cell, device: str) -> Prepared:
-        """See `BenchModel`."""
+        """Return a call of the model in a cell. Raises UnsupportedError if the cell does not exist here."""
         return prepare(self.built, cell, device)
 
     def flops(self, cell: Cell, prepared: Prepared) -> Mapping[str, float]:
@@ -89,7 +61,7 @@ class TorchModel:
                 return flops_by_module(lambda: run(self.built.module, inputs))
 
     def about(self) -> dict[str, Any]:
-        """See `BenchModel`."""
+        """Return `params`, `parts` (parameters by child) and `axes`."""
         module = self.built.module
         parts = {name: _params(child) for name, child in module.named_children()}
         return {
@@ -97,6 +69,11 @@ class TorchModel:
             "parts": {name: count for name, count in parts.items() if count},
             "axes": dict(self.built.axes),
         }
+
+
+BenchModel = TorchModel | StageModel
+ModelRecipe = ModelSource | StageSource
+"""A model that is built in another process."""
 
 
 def _params(module: Any) -> int:

@@ -15,7 +15,7 @@ from framekiln.contract.placement import WEIGHT_TYPES
 from framekiln.device import flops_by_module, modules_of, recorded_calls, torch, wait
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
-from framekiln.lab.models.registry import RANDOM, REAL
+from framekiln.lab.models.factory import RANDOM, REAL
 from framekiln.lab.models.sample_rows import batch_of, open_rows, sample_rows, write_rows
 from framekiln.lab.output.cells import Cell
 from framekiln.planning.manifest import PipelineFile, read_pipeline, read_profile
@@ -94,7 +94,7 @@ class StageModel:
         return flops_by_module(prepared.call)
 
     def about(self) -> dict[str, Any]:
-        """See `BenchModel`; the stage is set up for it once."""
+        """Return `params`, `parts` (parameters by network) and `axes`; the stage is set up for it once."""
         if not self._about:
             roots = self.prepare(Cell(), self._step.placement.device).roots
             parts = {name: sum(tensor.numel() for tensor in net.parameters()) for name, net in roots.items()}

@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -44,17 +44,12 @@ class Target:
     weights_dir: Path | None = None
     pipeline: str | None = None  # path of the file with the step that the model may be; None for the shipped one
     inputs: Sequence[str] = ()  # media for a step; none: the sample collection
+    calls: int = 10  # enough to see what repeats, few enough to read
 
     def words(self, *, ranged: bool) -> list[str]:
         """Return the command that makes the calls; `ranged` marks them for the profiler."""
-        cell = {name: value for name, value in vars(self.cell).items() if name != "batch" or not self.own_batch}
-        words = [self.model, "--device", self.device, "--cell", json.dumps(cell)]
-        if self.weights_dir is not None:
-            words += ["--weights-dir", str(self.weights_dir)]
-        if self.pipeline is not None:
-            words += ["--pipeline", self.pipeline]
-        words += [word for source in self.inputs for word in ("--input", source)]
-        return [sys.executable, "-m", "framekiln.lab.nsight.target", *words, *["--range"] * ranged]
+        about = json.dumps(asdict(self), default=str)
+        return [sys.executable, "-m", "framekiln.lab.nsight.target", about, *["--range"] * ranged]
 
 
 def nsys_command(tool: Sequence[str], target: Target, mode: Mode, report: Path) -> list[str]:

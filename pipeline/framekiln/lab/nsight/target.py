@@ -1,4 +1,4 @@
-"""Calls of one model for Nsight's tools: `python -m framekiln.lab.nsight.target MODEL`.
+"""Calls of one model for Nsight's tools: `python -m framekiln.lab.nsight.target TARGET`, a `Target` as JSON.
 
 Each call is an NVTX range, named by its number. With --range only the calls after the warm-up are between the start
 and the stop of CUDA's profiler interface.
@@ -6,63 +6,50 @@ and the stop of CUDA's profiler interface.
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from framekiln.device import torch
+from framekiln.lab.bench import recipes
+from framekiln.lab.nsight.session import Target
+from framekiln.planning.manifest import read_pipeline
 
 _WARM_UP = 3  # calls: the first loads kernels and chooses algorithms
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str]) -> int:
     """Make the calls, and return how many."""
-    from framekiln.lab.bench import recipes
-    from framekiln.lab.output.cells import Cell
-    from framekiln.planning.manifest import read_pipeline
-
-    args = _parser().parse_args(arguments)
-    place = {"pipeline": read_pipeline(args.pipeline), "inputs": args.input, "weights_dir": args.weights_dir}
-    with recipes([args.model], device=args.device, **place) as (recipe,):
+    target = TypeAdapter(Target).validate_json(words[0])
+    profiler: Any = torch.cuda.profiler
+    pipeline, ranged = read_pipeline(target.pipeline), "--range" in words[1:] and target.device != "cpu"
+    with recipes([target.model], pipeline, target.device, inputs=target.inputs, weights_dir=target.weights_dir) as (
+        recipe,
+    ):
         model = recipe.build()
-        own = {"batch": model.about()["axes"].get("batch") or 1}
-        prepared = model.prepare(Cell(**own | args.cell), args.device)
+        batch = (model.about()["axes"].get("batch") or 1) if target.own_batch else target.cell.batch
+        prepared = model.prepare(replace(target.cell, batch=batch), target.device)
         for number in range(_WARM_UP):
-            _marked(args.device, f"warm-up {number + 1}", prepared.call)
+            _mark(target.device, f"warm-up {number + 1}", prepared.call)
         prepared.wait()
-        _profiler(args, "start")
-        for number in range(args.calls):
-            _marked(args.device, f"call {number + 1}", prepared.call)
+        if ranged:
+            profiler.start()
+        for number in range(target.calls):
+            _mark(target.device, f"call {number + 1}", prepared.call)
             prepared.wait()
-        _profiler(args, "stop")
-        return int(args.calls)
+        if ranged:
+            profiler.stop()
+        return target.calls
 
 
-def _marked(device: str, name: str, call: Any) -> None:
+def _mark(device: str, name: str, call: Callable[[], object]) -> None:
     with torch.cuda.nvtx.range(name) if device != "cpu" else nullcontext():
         call()
 
 
-def _profiler(args: argparse.Namespace, what: str) -> None:
-    if args.range and args.device != "cpu":
-        getattr(torch.cuda.profiler, what)()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("model")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--cell", type=json.loads, default={}, help="fields of a bench's cell, as JSON")
-    parser.add_argument("--calls", type=int, default=10)  # enough to see what repeats, few enough to read
-    parser.add_argument("--weights-dir", type=Path)
-    parser.add_argument("--pipeline", help="with the step that MODEL may be")
-    parser.add_argument("--input", action="append", default=[], help="media for a step")
-    parser.add_argument("--range", action="store_true")
-    return parser
-
-
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -110,24 +110,18 @@ def full_size(logits: object, size: tuple[int, ...]) -> Mask:
     return (interpolate(low, size, mode="bilinear")[0, 0] > 0).cpu().numpy()  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Overlays:
-    """A folder with a JPEG for each scored frame of an object."""
+def write_overlay(path: Path, image: Image, mask: Mask, truth: Mask) -> None:
+    """Write the picture of a frame: the mask filled, the true outline as a line.
 
-    folder: Path
-
-    def __call__(self, stem: str, image: Image, mask: Mask, truth: Mask) -> None:
-        """Write the picture of a frame: the mask filled, the true outline as a line.
-
-        Raises OutputError: the file cannot be written.
-        """
-        picture = draw(image, mask, truth)
-        longest = max(picture.shape[:2])
-        if longest > _LONGEST:
-            size = tuple(round(side * _LONGEST / longest) for side in picture.shape[1::-1])
-            picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
-        with writing(self.folder / f"{stem}.jpg") as path:
-            path.write_bytes(cv2.imencode(".jpg", picture[:, :, ::-1])[1].tobytes())
+    Raises OutputError: the file cannot be written.
+    """
+    picture = draw(image, mask, truth)
+    longest = max(picture.shape[:2])
+    if longest > _LONGEST:
+        size = tuple(round(side * _LONGEST / longest) for side in picture.shape[1::-1])
+        picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+    with writing(path):
+        path.write_bytes(cv2.imencode(".jpg", picture[:, :, ::-1])[1].tobytes())
 
 
 def preview(path: Path, width: int) -> bytes:

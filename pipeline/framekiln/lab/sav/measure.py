@@ -15,7 +15,15 @@ from framekiln.device import Meter, wait
 from framekiln.lab.models.factory import failure_of
 from framekiln.lab.output.results import write_table
 from framekiln.lab.sav.layout import AnnotatedVideo
-from framekiln.lab.sav.masks import ObjectScores, Overlays, PromptKind, VideoTracker, evaluated, full_size, prompt_of
+from framekiln.lab.sav.masks import (
+    ObjectScores,
+    PromptKind,
+    VideoTracker,
+    evaluated,
+    full_size,
+    prompt_of,
+    write_overlay,
+)
 from framekiln.planning.sample import Outcome, Statistics
 
 WARM_UP = 3  # frames: one with a prompt, one with its memory, one more; they load kernels and choose algorithms
@@ -48,7 +56,7 @@ class ObjectBench:
     clock: Callable[[], float] = field(default=time.perf_counter)
     warm_up: int = 0  # frames that are tracked before any is timed, once
 
-    def run(self, video: AnnotatedVideo, name: str, on_mask: Overlays | None = None) -> ObjectFigures | None:
+    def run(self, video: AnnotatedVideo, name: str, pictures: Path | None = None) -> ObjectFigures | None:
         """Track and score an object; None where no mask of it has a pixel.
 
         A latency is that of `track` with its wait for the device: preprocessing, upload and the network. Decoding the
@@ -76,8 +84,8 @@ class ObjectBench:
                 mask = full_size(logits[0], image.shape[:2])
                 truth = video.truth(name, stem)
                 scores.add(mask, truth)
-                if on_mask is not None:
-                    on_mask(stem, image, mask, truth)
+                if pictures is not None:
+                    write_overlay(pictures / f"{stem}.jpg", image, mask, truth)
         return self._figures(start, latency_s, scores)
 
     def _begin(self, prompt: object) -> None:
@@ -162,7 +170,7 @@ def measure_videos(model: VideoModel, videos: Sequence[AnnotatedVideo], settings
 
 
 def _measured(row: VideoRow, bench: ObjectBench, video: AnnotatedVideo, overlays: Path | None) -> VideoRow:
-    pictures = Overlays(folder=overlays / row.model / row.video / row.object) if overlays else None
+    pictures = overlays / row.model / row.video / row.object if overlays else None
     try:
         found = bench.run(video, row.object, pictures)
     except Exception as error:  # of any class: the model's own code runs

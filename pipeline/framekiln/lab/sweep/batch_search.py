@@ -4,7 +4,7 @@ The search knows neither stages nor devices. Its caller passes a function that t
 beyond which more latency brings no more throughput.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from framekiln.lab.output.cells import Cell, CellResult
@@ -94,7 +94,8 @@ def fastest(trials: Sequence[Sample]) -> int:
     seconds: dict[int, dict[float, float]] = {}
     for trial in trials:
         seconds.setdefault(trial.batch, {})[trial.megapixels] = 1 / trial.rows_per_s
-    return _near_best({n: 1 / sum(by_size.values()) for n, by_size in seconds.items() if by_size.keys() == sizes})
+    rates = {n: 1 / sum(by_size.values()) for n, by_size in seconds.items() if by_size.keys() == sizes}
+    return min(batch for batch, rate in rates.items() if rate >= (1 - FELL) * max(rates.values()))
 
 
 def curves(cells: Sequence[CellResult]) -> dict[tuple[str, Cell], list[CellResult]]:
@@ -107,11 +108,7 @@ def curves(cells: Sequence[CellResult]) -> dict[tuple[str, Cell], list[CellResul
 
 
 def knee(curve: Sequence[CellResult]) -> CellResult:
-    """Return the smallest batch with a rate within 3 % of the best of a curve."""
-    best = _near_best({cell.cell.batch: cell.items_per_s or 0.0 for cell in curve})
+    """Return the cell with the fastest batch of a curve."""
+    rates = {cell.cell.batch: cell.items_per_s or 1.0 for cell in curve}
+    best = fastest([Sample(batch=batch, seconds=batch / rate) for batch, rate in rates.items()])
     return next(cell for cell in curve if cell.cell.batch == best)
-
-
-def _near_best(rates: Mapping[int, float]) -> int:
-    best = max(rates.values())
-    return min(batch for batch, rate in rates.items() if rate >= (1 - FELL) * best)

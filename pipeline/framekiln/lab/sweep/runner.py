@@ -170,7 +170,7 @@ class ModelProcess:
         return record(prepared, f"{self._recipe.name}-{cell.title}", options, folder)
 
     def about(self) -> dict[str, Any]:
-        """Return the model's facts; see `BenchModel`."""
+        """Return the model's facts."""
         return self.model().about()
 
     def model(self) -> BenchModel:

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -89,7 +88,7 @@ def attach(path: Path) -> None:
     command = [tool, "record", *target, "--rate", str(_RATE), "--duration", str(SECONDS)]
     if limit := shutil.which("timeout"):
         command = [limit, "--signal=INT", f"--kill-after={_STUCK_S}", str(SECONDS + _STUCK_S), *command]
-    script = '"$@" >"$0.log" 2>&1 & echo $! >"$0.pid"'  # the shell ends at once and leaves py-spy without a parent
+    script = '"$@" >"$0.log" 2>&1 &'  # the shell ends at once and leaves py-spy without a parent
     subprocess.run(["sh", "-c", script, str(path), *command], start_new_session=True, check=False)
 
 
@@ -97,38 +96,24 @@ def finish(store: Store, folder: str) -> None:
     """Stop the run's py-spies on this machine so that they write, and write a reason for each missing graph."""
     mine = f"-{store.run}-{socket.gethostname()}-"
     place = Path(store.root.removeprefix("file://")) / folder
-    pids = [path for path in (place.glob("*.pid") if place.is_dir() else ()) if mine in path.name]
-    for path in pids:
-        _signal(int(path.read_text()), signal.SIGINT)
-    until = time.monotonic() + _WRITE_S
-    while time.monotonic() < until and any(_is_spy(int(path.read_text())) for path in pids):
-        time.sleep(0.1)
-    for path in pids:
-        _signal(int(path.read_text()), signal.SIGKILL)
-        log, graph = path.with_suffix(".log"), path.with_suffix(".svg")
+    logs = [path for path in (place.glob("*.log") if place.is_dir() else ()) if mine in path.name]
+    graphs = {str(log.with_suffix(".svg")) for log in logs}
+    every = psutil.process_iter(["name", "cmdline"])
+    spies = [one for one in every if one.info["name"] == "py-spy" and graphs.intersection(one.info["cmdline"] or ())]
+    for spy in spies:
+        with suppress(psutil.Error):
+            spy.send_signal(signal.SIGINT)
+    for spy in psutil.wait_procs(spies, timeout=_WRITE_S)[1]:
+        with suppress(psutil.Error):
+            spy.kill()
+    for log in logs:
+        graph = log.with_suffix(".svg")
         lines = [line for line in log.read_text().splitlines() if line.strip()] or ["-"]
         if _NO_SAMPLE in lines[-1]:
             graph.unlink(missing_ok=True)  # it shows an error in place of functions
         if not graph.exists():
-            Path(f"{path.with_suffix('')}{FAILED}").write_text(f"py-spy wrote nothing ({lines[-1].rstrip('.')}).")
-        for file in (path, log):
-            file.unlink(missing_ok=True)
-
-
-def _signal(pid: int, which: signal.Signals) -> None:
-    if _is_spy(pid):
-        with suppress(ProcessLookupError, psutil.Error):
-            children = psutil.Process(pid).children()  # where `timeout` runs py-spy
-            for target in (pid, *(child.pid for child in children)) if which is signal.SIGKILL else (pid,):
-                os.kill(target, which)
-
-
-def _is_spy(pid: int) -> bool:
-    """Return True while py-spy runs; its id may belong to another process by now."""
-    with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        return process.name() in ("py-spy", "timeout") and process.status() != psutil.STATUS_ZOMBIE
-    return False
+            Path(f"{log.with_suffix('')}{FAILED}").write_text(f"py-spy wrote nothing ({lines[-1].rstrip('.')}).")
+        log.unlink(missing_ok=True)
 
 
 def _find_tool() -> str | None:

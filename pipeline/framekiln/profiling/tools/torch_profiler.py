@@ -148,11 +148,8 @@ class TorchProfiler(CallRecorder):
             self._events = self._profile.events()
         else:
             self._events.extend(self._profile.events())
-        where, averages = "cpu" if self._device == "cpu" else "device", self._events.key_averages()
-        parts = [f"Step {self._step}: {number} calls, after {FIRST} that was not recorded.\n"]
-        for what, key in (("time", f"self_{where}_time_total"), ("memory", f"self_{where}_memory_usage")):
-            parts.append(f"By {what}\n\n{averages.table(sort_by=key, row_limit=_ROWS, max_name_column_width=60)}")
-        self.save("-operators.txt", "\n".join(parts).encode())
+        about = f"Step {self._step}: {number} calls, after {FIRST} that was not recorded.\n\n"
+        self.save("-operators.txt", (about + operator_tables(self._events.key_averages(), self._device)).encode())
 
 
 class MemoryTimeline(CallRecorder):
@@ -196,6 +193,14 @@ def profiler_of(device: str) -> Any:
 
     activities = [ProfilerActivity.CPU, *([] if device == "cpu" else [ProfilerActivity.CUDA])]
     return profile(activities=activities, profile_memory=True, record_shapes=True)
+
+
+def operator_tables(averages: Any, device: str) -> str:
+    """Return the operators by their own time and by their own memory on a device, most first."""
+    where = "cpu" if device == "cpu" else "device"
+    keys = {"time": f"self_{where}_time_total", "memory": f"self_{where}_memory_usage"}
+    table = partial(averages.table, row_limit=_ROWS, max_name_column_width=60)
+    return "\n".join(f"By {what}\n\n{table(sort_by=key)}" for what, key in keys.items())
 
 
 def _write_trace(profile: Any) -> bytes:

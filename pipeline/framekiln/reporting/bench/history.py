@@ -15,11 +15,11 @@ from framekiln.lab.output.results import BenchReport, writing
 from framekiln.lab.samples import FIGURES, samples
 from framekiln.planning.sample import Sample
 from framekiln.profiling.stats.speed import TimedCalls
-from framekiln.profiling.targets import Limit
+from framekiln.profiling.targets import Limit, Verdict
 from framekiln.reporting.compare.chance import Spread, spreads
 from framekiln.reporting.compare.comparison import FigurePair
 from framekiln.reporting.compare.facts import Figure
-from framekiln.reporting.compare.gate import Verdict, judge_figure, parse
+from framekiln.reporting.compare.gate import judge_figure, parse
 
 SHOWN = ("p50", "rate", "peak_gb")
 """Figures of a line; the rest is in the bench's own files."""

@@ -9,15 +9,15 @@ import numpy as np
 
 from framekiln.lab.measure.layers import slowest
 from framekiln.lab.output.cells import CellResult, MemoryPoint
-from framekiln.lab.output.results import BenchReport, writing
+from framekiln.lab.output.results import BenchReport
 from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.lab.sav.masks import preview
 from framekiln.lab.sav.measure import VideoRow
 from framekiln.lab.sweep.batch_search import curves, knee
+from framekiln.profiling.targets import Verdict
 from framekiln.reporting.bench import tables
 from framekiln.reporting.bench.history import SIDES, HistoryLine, steps
 from framekiln.reporting.compare.comparison import FigurePair
-from framekiln.reporting.compare.gate import Verdict
 from framekiln.reporting.compare.tables import figures_table
 from framekiln.reporting.kit.lines import POINTS, Chart, Curve, Dot, Scatter, draw_chart, draw_scatter
 from framekiln.reporting.kit.pages import image_uri, render_page
@@ -131,13 +131,6 @@ def _show_object(rows: Sequence[VideoRow], folder: Path, video: str, name: str) 
 PAGE = "index.html"
 
 
-def write_page(path: Path, page: str) -> Path:
-    """Write the page, and return its path. Raises OutputError if it cannot be written."""
-    with writing(path):
-        path.write_text(page, encoding="utf-8", errors="replace")
-    return path
-
-
 def render(
     report: BenchReport,
     changes: Sequence[FigurePair] = (),
@@ -146,9 +139,15 @@ def render(
     pictures: Sequence[PictureRow] = (),
 ) -> str:
     """Return the page; the same figures give the same page."""
+    rows = [*report.video, *report.extra.get("clips", [])]
+    named = [*(model.name for model in report.models), *(str(row["model"]) for row in rows)]
+    notes: dict[str, list[str]] = {}
+    for cell in report.cells:
+        for note in cell.notes:
+            notes.setdefault(note, []).append(f"{cell.model}, {cell.cell.title}")
     values = {
         "report": report,
-        "names": _name_models(report),
+        "names": ", ".join(dict.fromkeys([*named, *report.extra.get("nsight", {})])),
         "changes": changes and figures_table(changes, SIDES, "Cell"),
         "verdicts": verdicts,
         "entries": entries,
@@ -156,7 +155,7 @@ def render(
         "pictures": pictures,
         "facts": _list_facts(report),
         "cells": tables.cells_table(report),
-        "notes": _group_notes(report),
+        "notes": notes,
         "scatter": throughput(report.cells),
         "memory": memory_charts(report.cells),
         "layers": [(cell, slowest(cell.layers), tables.layers_table(cell)) for cell in report.cells if cell.layers],
@@ -166,12 +165,6 @@ def render(
         "clips": clip_rows(report),
     }
     return render_page("bench.html", values)
-
-
-def _name_models(report: BenchReport) -> str:
-    named = [model.name for model in report.models]
-    rows = [*report.video, *report.extra.get("clips", [])]
-    return ", ".join(dict.fromkeys([*named, *(str(row["model"]) for row in rows), *report.extra.get("nsight", {})]))
 
 
 def _list_facts(report: BenchReport) -> dict[str, str]:
@@ -188,11 +181,3 @@ def _list_facts(report: BenchReport) -> dict[str, str]:
         "Command": " ".join(report.argv),
     }
     return {name: str(value) for name, value in known.items() if value}
-
-
-def _group_notes(report: BenchReport) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for cell in report.cells:
-        for note in cell.notes:
-            found.setdefault(note, []).append(f"{cell.model}, {cell.cell.title}")
-    return found

@@ -55,7 +55,7 @@ def spreads(calls: TimedCalls) -> dict[str, Spread]:
     rows, seconds, cycles = (
         whole.sum() - np.bincount(block, whole, blocks) for whole in (calls.rows, calls.seconds, calls.cycles)
     )
-    figures = {"rate": rows / cycles, "ms_row": seconds / rows}
+    figures = {"rate": rows / np.maximum(cycles, 1e-12), "ms_row": seconds / rows}
     known = {name: share for name, share in QUANTILES.items() if count >= calls_for(share)}
     each = calls.seconds / calls.rows
     without = np.array([np.quantile(each[block != number], list(known.values())) for number in range(blocks)])

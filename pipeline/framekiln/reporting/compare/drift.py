@@ -7,12 +7,11 @@ hash of its keys is a multiple of n. Both sides take the same rows in this way, 
 import math
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from framekiln.contract.columns import KEYS
 from framekiln.contract.output_names import FRAMES
@@ -25,24 +24,26 @@ from framekiln.reporting.plan_facts import rebuild
 from framekiln.reporting.table_rows import TableFiles, batches, find_table, is_number, is_text
 
 MOST_BYTES = 256_000_000  # in memory, of the columns of one step on each side
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio: Knuth's multiplicative hashing
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutputRows:
-    """One output, without the media files that cannot be compared."""
-
-    store: Store
-    left_out: Collection[str] = field(default_factory=frozenset)
 
 
 def sample(
-    sides: tuple[OutputRows, OutputRows], name: str, keys: Sequence[str], columns: Sequence[str], most: int
+    stores: tuple[Store, Store],
+    name: str,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    most: int,
+    left_out: Collection[str] = (),
 ) -> tuple[tuple[pa.Table, pa.Table], int, int]:
-    """Return about `most` rows of a table on both sides, n where every n-th was read, and the rows of both tables."""
-    tables = [find_table(side.store, name) for side in sides]
-    every = max(_choose_every(side.store, table, columns, most) for side, table in zip(sides, tables, strict=True))
-    first, second = (_take_rows(side, table, keys, columns, every) for side, table in zip(sides, tables, strict=True))
+    """Return about `most` rows of a table on both sides, n where every n-th was read, and the rows of both tables.
+
+    Rows of the media files in `left_out` are none of them, as these cannot be compared.
+    """
+    tables = [find_table(store, name) for store in stores]
+    every = max(_choose_every(store, table, columns, most) for store, table in zip(stores, tables, strict=True))
+    unwanted = pa.array(sorted(left_out), pa.string())
+    first, second = (
+        _take_rows(store, table, keys, columns, every, unwanted) for store, table in zip(stores, tables, strict=True)
+    )
     return (first, second), every, sum(table.rows for table in tables)
 
 
@@ -59,34 +60,23 @@ def _choose_every(store: Store, table: TableFiles, columns: Sequence[str], most:
 
 
 def _take_rows(
-    side: OutputRows, table: TableFiles, keys: Sequence[str], columns: Sequence[str], every: int
+    store: Store, table: TableFiles, keys: Sequence[str], columns: Sequence[str], every: int, unwanted: pa.Array
 ) -> pa.Table:
-    left_out = pa.array(sorted(side.left_out), pa.string())
-    parts: list[pa.RecordBatch] = []
+    parts: list[pa.Table] = []
     for path in table.files:
-        with side.store.parquet(path) as file:
+        with store.parquet(path) as file:
             present = set(file.schema_arrow.names)
         if not set(keys) <= present:
             continue
-        for batch in batches(side.store, path, [*keys, *(name for name in columns if name in present)]):
-            mask = _choose_rows([batch[key] for key in keys], every)
-            if len(left_out) and "media_id" in keys:
-                mask &= ~pc.is_in(batch["media_id"], left_out).to_numpy(zero_copy_only=False)
-            if mask.any():
-                parts.append(batch.filter(pa.array(mask)))
-    if not parts:
-        return pa.table({})
-    return pa.concat_tables([pa.Table.from_batches([part]) for part in parts], promote_options="permissive")
-
-
-def _choose_rows(keys: Sequence[pa.Array], every: int) -> NDArray[np.bool_]:
-    mixed = np.zeros(len(keys[0]), np.uint64)
-    for column in keys:
-        coded = column.dictionary_encode()
-        names = np.array([zlib.crc32(str(value).encode()) for value in coded.dictionary.to_pylist()] or [0], np.uint64)
-        mixed = (mixed ^ names[pc.fill_null(coded.indices, 0).to_numpy(zero_copy_only=False)]) * _MIX
-        mixed ^= mixed >> np.uint64(32)
-    return mixed % np.uint64(every) == 0
+        for batch in batches(store, path, [*keys, *(name for name in columns if name in present)]):
+            rows = pa.Table.from_batches([batch])
+            if len(unwanted) and "media_id" in keys:
+                rows = rows.filter(pc.invert(pc.is_in(rows["media_id"], unwanted)))
+            if every > 1:
+                ids = zip(*(rows[key].to_pylist() for key in keys), strict=True)
+                rows = rows.filter(pa.array([zlib.crc32(str(one).encode()) % every == 0 for one in ids], pa.bool_()))
+            parts += [rows] if rows.num_rows else []
+    return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
 
 
 def common(sides: tuple[pa.Table, pa.Table], keys: Sequence[str]) -> tuple[pa.Table, pa.Table, tuple[int, int]]:
@@ -192,26 +182,29 @@ def find_drift(first: Run, second: Run, steps: Sequence[str], most: int) -> dict
         stages |= rebuild({step: record for step in steps if (record := run.part("steps", step))})
     if not stages:
         return {}
-    files = compare_files(first, second, ("", ""))
-    left_out = {*files.changed, *files.only_first, *files.only_second}
-    sides = OutputRows(store=first.store, left_out=left_out), OutputRows(store=second.store, left_out=left_out)
+    left_out = {name for files in compare_files(first, second, ("A", "B")).other.values() for name in files}
+    stores = first.store, second.store
     drift = {}
     for step in steps:
         uses = [run.part("steps", step).get("use") for run in (first, second)]
-        if step in stages and (tables := _compare_tables(stages[step], uses[0] == uses[1], sides, most)):
+        if step in stages and (tables := _compare_tables(stages[step], uses[0] == uses[1], stores, most, left_out)):
             drift[step] = StepDrift(step=step, tables=tables)
     return drift
 
 
-def _compare_tables(stage: Stage, same: bool, sides: tuple[OutputRows, OutputRows], most: int) -> list[TableDrift]:
+def _compare_tables(
+    stage: Stage, same: bool, stores: tuple[Store, Store], most: int, left_out: Collection[str]
+) -> list[TableDrift]:
     tables = {name: (table.keys, table.schema.names) for name, table in stage.tables.items()}
     if stage.scope.first_pass:
         names = [item.name for item in stage.outputs if not is_file_column(item)]
         tables = {FRAMES: (KEYS, names)} if names else {}
-    return [
-        _compare_table(stage, same, name, keys, [column for column in columns if column not in keys], sides, most)
-        for name, (keys, columns) in tables.items()
-    ]
+    found = []
+    for name, (keys, columns) in tables.items():
+        others = [column for column in columns if column not in keys]
+        rows = sample(stores, name, keys, others, most, left_out)
+        found.append(_compare_table(stage, same, name, keys, others, rows))
+    return found
 
 
 def _compare_table(
@@ -220,11 +213,10 @@ def _compare_table(
     name: str,
     keys: Sequence[str],
     columns: Sequence[str],
-    sides: tuple[OutputRows, OutputRows],
-    most: int,
+    sampled: tuple[tuple[pa.Table, pa.Table], int, int],
 ) -> TableDrift:
     """Compare one table; the stage compares its results only where both runs used one class."""
-    rows, every, total = sample(sides, name, keys, columns, most)
+    rows, every, total = sampled
     a, b, only = common(rows, keys)
     names = [column for column in columns if column in a.column_names and column in b.column_names]
     a, b = a.select(names), b.select(names)

@@ -6,7 +6,7 @@ no entry.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,15 +34,12 @@ class FileComparison:
     """The input files of two runs."""
 
     same: int  # in both, of equal size, and of equal content where both digests are known
-    changed: tuple[str, ...]
-    only_first: tuple[str, ...]
-    only_second: tuple[str, ...]
-    names: tuple[str, str]
+    other: Mapping[str, Sequence[str]]  # media_ids that have changed, or that are in one run only, by kind in words
 
     @property
     def differ(self) -> bool:
         """True where any file has changed or is in one run only."""
-        return bool(self.changed or self.only_first or self.only_second)
+        return any(self.other.values())
 
     @property
     def sentence(self) -> str:
@@ -50,20 +47,15 @@ class FileComparison:
         if not self.differ:
             return f"The same {count(self.same, 'file')}." if self.same else "The files of both runs are not known."
         parts = [f"{self.same:,} {'file is' if self.same == 1 else 'files are'} the same in both"]
-        for kind, files in self._by_kind():
+        for kind, files in self.other.items():
             one, several = ("has", "have") if kind == "changed" else ("is", "are")
-            if files:
-                parts.append(f"{len(files):,} {one if len(files) == 1 else several} {kind}")
+            parts += [f"{len(files):,} {one if len(files) == 1 else several} {kind}"] if files else []
         return f"{', '.join(parts)}."
 
     @property
-    def examples(self) -> tuple[tuple[str, str], ...]:
+    def examples(self) -> list[tuple[str, str]]:
         """The first differing files of each kind: the kind and the media_id."""
-        return tuple((kind, name) for kind, files in self._by_kind() for name in files[:_MOST_NAMED])
-
-    def _by_kind(self) -> list[tuple[str, tuple[str, ...]]]:
-        only = zip(self.names, (self.only_first, self.only_second), strict=True)
-        return [("changed", self.changed), *((f"only in {name}", files) for name, files in only)]
+        return [(kind, name) for kind, files in self.other.items() for name in files[:_MOST_NAMED]]
 
 
 def compare_work(first: Run, second: Run, names: tuple[str, str]) -> list[ComparedStep]:
@@ -97,13 +89,8 @@ def compare_files(first: Run, second: Run, names: tuple[str, str]) -> FileCompar
     common = [name for name in a if name in b]
     pairs = {name: tuple(zip(a[name], b[name], strict=True)) for name in common}  # of sizes and digests
     changed = sorted(n for n, (sizes, digests) in pairs.items() if sizes[0] != sizes[1] or len({*digests} - {""}) > 1)
-    return FileComparison(
-        same=len(common) - len(changed),
-        changed=tuple(changed),
-        only_first=tuple(sorted(a.keys() - b.keys())),
-        only_second=tuple(sorted(b.keys() - a.keys())),
-        names=names,
-    )
+    only = {f"only in {names[0]}": sorted(a.keys() - b.keys()), f"only in {names[1]}": sorted(b.keys() - a.keys())}
+    return FileComparison(same=len(common) - len(changed), other={"changed": changed, **only})
 
 
 _PROFILE = {"profile_name": "name", "waves": "waves"}
@@ -133,17 +120,16 @@ def changes(first: Run, second: Run) -> list[Change]:
     return [
         *_find_differing("profile", first.record, second.record, _PROFILE),
         *_find_differing("profile", first.part("choices"), second.part("choices"), {"vram_cap": "VRAM cap, GB"}),
-        *_compare_placements(first, second),
+        *_find_differing(DECODE, first.part("decode_workers"), second.part("decode_workers")),
+        *(
+            change
+            for step in first.part("steps")
+            for change in _find_differing(step, *(run.part("steps", step, "placement") for run in (first, second)))
+        ),
         *_find_differing("machine", first.record, second.record, _MACHINE),
         *_find_differing("machine", *({"nodes": _count_nodes(run.record.get("machines"))} for run in (first, second))),
         *_find_differing("version", first.part("versions"), second.part("versions")),
     ]
-
-
-def _compare_placements(first: Run, second: Run) -> Iterator[Change]:
-    yield from _find_differing(DECODE, *(run.part("decode_workers") for run in (first, second)))
-    for step in first.part("steps"):
-        yield from _find_differing(step, *(run.part("steps", step, "placement") for run in (first, second)))
 
 
 def _count_nodes(machines: Any) -> str:

@@ -10,11 +10,10 @@ A condition on a step's figure without a step applies to every step. A figure th
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from framekiln.contract.errors import ConfigError, did_you_mean
 from framekiln.contract.row_errors import DECODE
-from framekiln.profiling.targets import Limit, read_limit
+from framekiln.profiling.targets import Limit, Verdict, read_limit
 from framekiln.reporting.compare.comparison import FigurePair, Pair
 from framekiln.reporting.compare.facts import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES
 from framekiln.reporting.compare.tables import interval_text, value_text
@@ -22,20 +21,6 @@ from framekiln.reporting.kit.texts import number
 
 DRIFT = "drift"
 _EXAMPLE = "as in --fail-if 'rate<-5%, faces.p95>+10%, drift>0.01'"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The result of one condition on one step."""
-
-    failed: bool
-    sentence: str
-    unclear: bool = False  # beyond the threshold, but within chance: neither a failure nor a pass
-
-    @property
-    def outcome(self) -> str:
-        """The result in a word."""
-        return "Failed" if self.failed else "Inconclusive" if self.unclear else "Passed"
 
 
 def parse(text: str, known: Collection[str] = (*FIGURES, DRIFT)) -> list[Limit]:

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from framekiln.contract.user_files import expand
-from framekiln.lab.output.results import writing
+from framekiln.profiling.targets import Verdict
 from framekiln.reporting.compare import tables
-from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Comparison, Pair, Side
+from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Comparison, Pair
 from framekiln.reporting.compare.facts import DIFFERENT, SAME
-from framekiln.reporting.compare.gate import Verdict
-from framekiln.reporting.kit.pages import render_page
+from framekiln.reporting.kit import pages
 from framekiln.reporting.kit.texts import count, number
 from framekiln.reporting.terminal.console import print_line, show_table
 
@@ -29,22 +28,18 @@ def default_path(comparison: Comparison) -> str:
 
 def write_page(path: str, comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
     """Write the page and return its path. Raises OutputError if the file cannot be written."""
-    target = expand(path)
-    with writing(target, code="FK-PAGE-NOT-WRITABLE", fix="choose another file with --html"):
-        target.write_text(render(comparison, verdicts), encoding="utf-8", errors="replace")
-    return str(target)
+    told = {"code": "FK-PAGE-NOT-WRITABLE", "fix": "choose another file with --html"}
+    return str(pages.write_page(expand(path), render(comparison, verdicts), **told))
 
 
 def render(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
     """Return the page; the same runs give the same page."""
     values = {"comparison": comparison, "verdicts": verdicts, "tables": tables, "verdict": verdict}
-    return render_page("compare.html", values | {"sides": dict(map(_describe_side, comparison.sides))})
-
-
-def _describe_side(side: Side) -> tuple[str, str]:
-    base = ", the base" if side.name == "A" else ""
-    repeated = f", {count(len(side.runs), 'run')}" if len(side.runs) > 1 else ""
-    return f"{side.name}{base}{repeated}", side.paths
+    sides = {}
+    for side in comparison.sides:
+        repeated = f", {count(len(side.runs), 'run')}" if len(side.runs) > 1 else ""
+        sides[f"{side.name}{', the base' if side.name == 'A' else ''}{repeated}"] = side.paths
+    return pages.render_page("compare.html", values | {"sides": sides})
 
 
 def verdict(pair: Pair) -> str:

@@ -60,7 +60,7 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
     profile = timed.profile
     expected = {name: optional(schema, KEYS) for name, schema in expected_tables(stages).items()}
     frames = {name: find_table(store, name, schema).rows for name, schema in expected.items()}[FRAMES]
-    slowest, tables = throughput.bottleneck(timed.figures, profile), table_views(store, stages)
+    tables = table_views(store, stages)
     values = {
         "record": record,
         "profile": profile,
@@ -70,12 +70,12 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "fetching": summary.fetching_command(record),
         "differences": recorded_changes(record),
         "facts": summary.facts(record, store, frames, groups),
-        "recommendation": throughput.recommendation(profile, "" if slowest.idle else slowest.text),
+        "recommendation": throughput.recommendation(profile),
         "timed": timed,
         "requested": run is not None,
         "output": store.root,
         **_draw_images(store, record, groups, stages),
-        "bottleneck": slowest,
+        "bottleneck": throughput.bottleneck(timed.figures, profile),
         "phases": throughput.phase_shares(profile),
         "recorded": timeline.recorded_run(store, timed.name),
         "error_groups": groups[:MOST_GROUPS],

@@ -19,8 +19,6 @@ from framekiln.runtime.run.progress import FINISHED, unfinished
 from framekiln.runtime.run.request import recorded_inputs
 from framekiln.weights.resolver import default_lock
 
-_OPTIONS = ("-i", "--input", "-o", "--output", "-p", "--profile")
-
 
 def outcome(record: Mapping[str, Any], frames: int, groups: Sequence[ErrorGroup]) -> tuple[str, str]:
     """Return the numbers of frames and errors in a sentence, and its tone: good, mixed or bad."""
@@ -101,18 +99,13 @@ def continuation(store: Store, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def command(record: Mapping[str, Any]) -> str:
-    """Return the Python call or the shell command of the run, or for a run without one a command for the same work."""
+    """Return the Python call or the shell command of the run."""
     if call := record.get("call"):
         return str(call)
-    words = [str(word) for word in record["arguments"]]
     sources = [str(source) for source in recorded_inputs(record)]
-    if words and (words[0].startswith("-") or words[0] in sources):
+    words = [str(word) for word in record["arguments"]] or ["run", *sources, str(record["output"])]
+    if words[0].startswith("-") or words[0] in sources:
         words = ["run", *words]
-    if words[:1] != ["run"] or not any(word.split("=")[0] in _OPTIONS or word in sources for word in words):
-        words = ["run", "--profile", record["profile_name"]]
-        words += [word for source in sources for word in ("--input", source)]
-        words += ["--output", record["output"]]
-        words += _list_recorded_options(record)
     change = f"cd {shlex.quote(record['folder'])} && " if record.get("folder") else ""  # paths may be relative to it
     return change + shlex.join(["framekiln", *words])
 
@@ -122,28 +115,6 @@ def fetching_command(record: Mapping[str, Any]) -> tuple[str, str]:
     if not (record.get("skipped") and record.get("fetch")):
         return "", ""
     return f"{fetching(record.get('fetch_mb') or 0.0)}:", f"{record['fetch']} && {command(record)}"
-
-
-def _list_recorded_options(record: Mapping[str, Any]) -> list[str]:
-    """Return the choices in run.json as options; the name of a pipeline file is not recorded."""
-    choices = record.get("choices") or {}
-    shard = record.get("shard")
-    values = {
-        "stages": ",".join(choices.get("stages") or ()),
-        **{name: choices.get(name) for name in ("device", "weights_dir", "max_errors", "vram_cap", "calibration")},
-        "missing_weights": choices.get("missing_weights") if choices.get("missing_weights") != "fail" else None,
-        "accept_license": choices.get("accept_license"),
-        **(choices.get("decode") or {}),
-        "limit": record.get("limit"),
-        "preview": record.get("preview"),
-        "shard": f"{shard[0] + 1}/{shard[1]}" if shard else None,
-        "by_content": record.get("by_content"),
-    }
-    words = [word for setting in choices.get("settings") or () for word in ("--set", str(setting))]
-    for name, value in values.items():
-        if value:
-            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-    return words
 
 
 def one_liners(store: Store) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """The report's first lines, by run.json: the bottleneck, the change to try, targets, and the phases of each step."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -14,38 +13,17 @@ from framekiln.reporting.kit.texts import Column, TextTable, cell, count, durati
 _SPENT = ("busy", "starved", "held")  # shares of the time of a step's processes
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bottleneck:
-    """The step that limits a run."""
-
-    text: str  # a sentence or two
-    step: str = ""  # empty without a bottleneck
-    idle: bool = False  # no row came out of any step, so that there is nothing to try
-
-
-def bottleneck(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> Bottleneck:
-    """Return the bottleneck of a run, by `figures` and `throughput` of its run.json.
-
-    Without records it is the step with the most busy time for each of its workers, since no run is faster.
-    """
+def bottleneck(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> str:
+    """Return what held a run up, by `figures` and `throughput` of its run.json."""
     if profile:
-        verdict = profile["verdict"]
-        opening = f"The bottleneck is {verdict['step']}. " if verdict["rule"] == "busy" else ""
-        return Bottleneck(
-            text=f"{verdict['others']}{opening}{verdict['reason']}: {verdict['change']}.", step=verdict["step"]
-        )
-    loads = {name: step["busy_s"] / max(1, step["workers"]) for name, step in figures.items()}
-    slowest = max((name for name in loads if loads[name]), key=lambda name: loads[name], default=None)
-    if slowest is None:
-        return Bottleneck(text="No step had anything to do.", idle=True)
+        advice = profile["verdict"]
+        opening = f"The bottleneck is {advice['step']}. " if advice["rule"] == "busy" else ""
+        return f"{advice['others']}{opening}{advice['reason']}: {advice['change']}."
+    if not any(step["busy_s"] for step in figures.values()):
+        return "No step had anything to do."
     if not any(step["rows"] for step in figures.values()):  # time on unreadable files does not show what is slow
-        return Bottleneck(text="No row came out of any step: there is no bottleneck.", idle=True)
-    workers = figures[slowest]["workers"]
-    subject = "its worker was" if workers == 1 else f"each of its {workers:,} workers was"
-    text = (
-        f"The bottleneck is {slowest}: {subject} busy for {duration(loads[slowest])}, longer than for any other step."
-    )
-    return Bottleneck(text=text, step=slowest)
+        return "No row came out of any step: there is no bottleneck."
+    return "There are no records of this run, which alone tell what held it up."
 
 
 def phase_shares(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -63,13 +41,10 @@ def phase_names(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
     return [phase for phase in (*INSIDE, OTHER) if any(phase in by_phase for by_phase in shares.values())]
 
 
-def recommendation(throughput: Mapping[str, Any], fallback: str) -> tuple[str, str]:
-    """Return the reason and the change to try, a sentence each; either may be empty.
-
-    `throughput` is that of a run.json, empty where the run kept no records; then the reason is `fallback`.
-    """
-    if not (advice := throughput.get("verdict")):
-        return fallback, ""
+def recommendation(profile: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the reason and the change to try, a sentence each; both are empty where the run kept no records."""
+    if not (advice := profile.get("verdict")):
+        return "", ""
     change = str(advice["change"])
     return f"{advice['others']}{advice['reason']}.", f"{change[:1].upper()}{change[1:]}." if change else ""
 
@@ -92,10 +67,10 @@ def targets_table(targets: Sequence[Mapping[str, Any]]) -> TextTable:
     return TextTable(title="Targets of the profile", columns=columns, items=targets)
 
 
-def rates_table(figures: Mapping[str, Any], profile: Mapping[str, Any], slowest: str) -> TextTable:
+def rates_table(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> TextTable:
     """Return the work of each step by `figures` of a run.json, and how its processes spent their time."""
     busy = sum(step["busy_s"] for step in figures.values())
-    steps = profile.get("steps") or {}
+    steps, slowest = profile.get("steps") or {}, profile.get("verdict", {}).get("step")
     items = [
         {**step, "name": name, "own": steps.get(name), "part": step["busy_s"] / (busy or 1)}
         for name, step in figures.items()

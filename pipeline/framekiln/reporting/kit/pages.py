@@ -5,12 +5,14 @@ import json
 import re
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from framekiln.contract.errors import without_secrets
+from framekiln.lab.output.results import writing
 from framekiln.reporting.kit import histograms, lines
 from framekiln.reporting.kit.texts import coordinate, count, duration, elapsed, figure, number, share, shorten
 
@@ -43,6 +45,13 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # not allowed i
 def image_uri(data: bytes, kind: str = "jpeg") -> str:
     """Return an encoded image as a data URI."""
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def write_page(path: Path, html: str, **told: str) -> Path:
+    """Write a page, and return its path. Raises OutputError if it cannot be written; `told` are its code and fix."""
+    with writing(path, **told):
+        path.write_text(html, encoding="utf-8", errors="replace")
+    return path
 
 
 def render_page(template: str, values: Mapping[str, Any]) -> str:

@@ -150,16 +150,8 @@ def _explain_stall(kind: str, process: grid.ProcessActivity, steps: Sequence[str
     return "it was idle: its records show nothing between two packets"
 
 
-@dataclass(frozen=True, kw_only=True)
-class MachineCharts:
-    """Charts of all machines."""
-
-    charts: tuple[Chart, ...]
-    note: str  # what is not shown, and why
-
-
-def machine_charts(store: Store, run: str, activity: grid.Activity) -> MachineCharts:
-    """Return charts of a run's machines, on the time axis of its activity.
+def machine_charts(store: Store, run: str, activity: grid.Activity) -> tuple[list[Chart], str]:
+    """Return charts of a run's machines, on the time axis of its activity, and what is not shown of them.
 
     Raises GoneError: the run ended during the reading.
     """
@@ -220,7 +212,7 @@ class _SampleReader:
         return int((time - self._activity.began) / self._activity.seconds * POINTS)
 
 
-def _draw_charts(curves: Mapping[_Key, Curve], limits: Mapping[str, float], every: int) -> MachineCharts:
+def _draw_charts(curves: Mapping[_Key, Curve], limits: Mapping[str, float], every: int) -> tuple[list[Chart], str]:
     nodes = sorted({node for node, _, _ in curves})
     shown = nodes[:MOST_MACHINES]
     charts = []
@@ -235,7 +227,7 @@ def _draw_charts(curves: Mapping[_Key, Curve], limits: Mapping[str, float], ever
         notes.append(f"{len(nodes) - len(shown)} more machines are not drawn")
     if every > 1:
         notes.append(f"Every {every:,}th sample is in the curves")
-    return MachineCharts(charts=tuple(filter(None, charts)), note="; ".join(notes) + "." if notes else "")
+    return [chart for chart in charts if chart], "; ".join(notes) + "." if notes else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +235,8 @@ class RecordedRun:
     """The drawings, or a sentence in their place."""
 
     timeline: Timeline | None = None
-    machines: MachineCharts | None = None
+    charts: Sequence[Chart] = ()  # of machines
+    left_out: str = ""  # what of them is not shown, and why
     note: str = ""
 
 
@@ -256,7 +249,8 @@ def recorded_run(store: Store, own: str | None) -> RecordedRun:
         if activity is None:
             return missing
         note = "" if own else f"The last run kept no records; this is run {run}."
-        return RecordedRun(timeline=timeline(activity), machines=machine_charts(store, run, activity), note=note)
+        charts, left_out = machine_charts(store, run, activity)
+        return RecordedRun(timeline=timeline(activity), charts=charts, left_out=left_out, note=note)
     except DamagedError as error:
         return RecordedRun(note=f"No timeline: {error}")
     except (OutputError, OSError, ValueError, KeyError):  # gone, or of another version
