@@ -79,7 +79,13 @@ class Archive:
         head = stream.read(_BLOCK)
         if split_member(self.media.path)[1]:
             raise MediaError(Reason.PASSED_OVER, "passed over: an archive inside another one; unpack it")
-        (self._list_tar if is_tar(head) else self._list_zip)(stream)
+        if not is_tar(head):
+            self._list_zip(stream)
+            return
+        start: int | None = 0
+        while start is not None:  # several, where TARs were joined
+            stream.seek(start)
+            start = self._list_one_tar(stream)
 
     def _add(self, name: str, size: int, *place: str | int) -> None:
         name = name.removeprefix("./")
@@ -90,12 +96,6 @@ class Archive:
         path = member_path(self.media.path, name, *place)
         full = f"{self.media.media_id}/{media_id(name)}"
         self.members.append(MediaFile(media_id=full, path=path, size=size, mtime_ns=self.media.mtime_ns))
-
-    def _list_tar(self, stream: BinaryIO) -> None:
-        start: int | None = 0
-        while start is not None:  # several, where TARs were joined
-            stream.seek(start)
-            start = self._list_one_tar(stream)
 
     def _list_one_tar(self, stream: BinaryIO) -> int | None:
         """Add the members up to the end of a TAR; return where another one begins."""

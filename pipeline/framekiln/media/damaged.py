@@ -204,7 +204,12 @@ def _find_hole(stream: BinaryIO) -> int | None:
     try:
         while size - at >= LARGE_HOLE:
             hole = os.lseek(handle, at, os.SEEK_HOLE)
-            at = _find_data(handle, hole, size)
+            try:
+                at = os.lseek(handle, hole, os.SEEK_DATA)
+            except OSError as exc:
+                if exc.errno != errno.ENXIO:
+                    raise
+                at = size  # no data up to the end
             if at - hole >= LARGE_HOLE:
                 return hole
     except OSError:  # a file system without a map
@@ -212,12 +217,3 @@ def _find_hole(stream: BinaryIO) -> int | None:
     finally:
         os.lseek(handle, before, os.SEEK_SET)  # where the stream believes to be
     return None
-
-
-def _find_data(handle: int, at: int, size: int) -> int:
-    try:
-        return os.lseek(handle, at, os.SEEK_DATA)
-    except OSError as exc:
-        if exc.errno == errno.ENXIO:  # no data up to the end
-            return size
-        raise

@@ -250,14 +250,5 @@ def _open(path: str, mtime_ns: int) -> Any:
 
 def _check_regular(mode: int) -> None:
     if not stat.S_ISREG(mode):
-        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "special file")
-        raise OSError(f"it is a {kind}, not a regular file")
-
-
-_KINDS = (
-    (stat.S_ISDIR, "folder"),
-    (stat.S_ISFIFO, "named pipe"),
-    (stat.S_ISSOCK, "socket"),
-    (stat.S_ISBLK, "block device"),
-    (stat.S_ISCHR, "character device"),
-)
+        kinds = {"d": "folder", "p": "named pipe", "s": "socket", "b": "block device", "c": "character device"}
+        raise OSError(f"it is a {kinds.get(stat.filemode(mode)[0], 'special file')}, not a regular file")

@@ -38,7 +38,9 @@ def box_mask(boxes: Iterable[Mapping[str, float]], margin: float, height: int, w
     """
     result = np.zeros((height, width), bool)
     for box in boxes:
-        (x0, x1), (y0, y1) = (_widen(box[f"{axis}0"], box[f"{axis}1"], margin) for axis in "xy")
+        extra_x, extra_y = margin * (box["x1"] - box["x0"]), margin * (box["y1"] - box["y0"])
+        x0, x1 = max(0.0, box["x0"] - extra_x), min(1.0, box["x1"] + extra_x)
+        y0, y1 = max(0.0, box["y0"] - extra_y), min(1.0, box["y1"] + extra_y)
         result[int(y0 * height) : int(np.ceil(y1 * height)), int(x0 * width) : int(np.ceil(x1 * width))] = True
     return result
 
@@ -94,11 +96,6 @@ def grow_window(window: tuple[slice, slice], px: int, shape: tuple[int, ...]) ->
         slice(max(0, part.start - px), min(side, part.stop + px)) for part, side in zip(window, shape, strict=True)
     )
     return rows, columns
-
-
-def _widen(low: float, high: float, margin: float) -> tuple[float, float]:
-    extra = margin * (high - low)
-    return max(0.0, low - extra), min(1.0, high + extra)
 
 
 def _read_file(path: Path) -> Mask:

@@ -73,9 +73,6 @@ class Segment(PixelStage):
         def __post_init__(self) -> None:
             if self.model not in MODELS:
                 raise ValueError(f"there is no model {self.model!r}, only {', '.join(MODELS)}")
-            self._check_prompts()
-
-        def _check_prompts(self) -> None:
             sources = bool(self.prompt_column) + bool(self.prompt_file)
             if self.prompts == "grid" and sources:
                 raise ValueError("prompts must be points or boxes where prompt_column or prompt_file is given")

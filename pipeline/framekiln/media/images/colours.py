@@ -150,16 +150,13 @@ def _find_by_profile(profile: bytes, mode: str) -> Conversion | None:
         return None if fits and name else Conversion("ICC, not readable")
     if not fits:
         return Conversion(f"ICC {name}, of other channels")
-    return Conversion(f"ICC {name}", partial(_convert, transform, _MODES[channels]), partial(_convert_ink, transform))
+    of_rgb = partial(_convert, transform, _MODES[channels])
+    return Conversion(f"ICC {name}", of_rgb, lambda image: np.asarray(transform.apply(image)))
 
 
 def _convert(transform: ImageCms.ImageCmsTransform, mode: str, image: Image) -> Image:
     photo = Pil.fromarray(image if mode == "RGB" else np.ascontiguousarray(image[:, :, 0]))
     return np.asarray(transform.apply(photo))
-
-
-def _convert_ink(transform: ImageCms.ImageCmsTransform, image: Pil.Image) -> Image:
-    return np.asarray(transform.apply(image))
 
 
 @lru_cache(_KEPT)
