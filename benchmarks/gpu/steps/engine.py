@@ -175,7 +175,7 @@ def _calibrated(options: GpuOptions) -> Path:
 
 def _predict(options: GpuOptions, calibration: Path, device: str, record: Record) -> None:
     output = str(_run_to_predict(options))
-    choices, *_ = choose(output, [device, *TARGETS], calibration=calibration)
+    choices, *_ = choose(output, {"gpus": ",".join([device, *TARGETS]), "calibration": calibration})
     rate, measured = choices[0].rate, read_source(output).rows_per_s
     is_close = rate is not None and rate.low / (1 + _WITHIN) <= measured <= rate.high * (1 + _WITHIN)
     checks = {} if options.small else {"ok": is_close}  # a small run has no steady rate

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
-from typer import Argument, Option
+from typer import Argument
 
-from framekiln.cli.options import Json, names
-from framekiln.contract.errors import ConfigError
+from framekiln.api.options import PredictOptions
+from framekiln.cli.options import Json
 from framekiln.reporting.kit.texts import MISSING, duration, figure, number
 from framekiln.reporting.terminal.console import DENSE, print_line, print_table, print_wrapped
 
@@ -32,19 +31,7 @@ _DETAILED = 3  # GPUs whose steps are listed
 
 def predict(
     output: Annotated[str, Argument(help="Folder or URL of a run's output, on a CPU or a GPU.")],
-    for_: Annotated[str, Option("--for", metavar="GPU,GPU", help="GPUs of manifests/gpus.yaml. Default: all.")] = "",
-    input_: Annotated[
-        list[str] | None, Option("--input", "-i", help="The collection to estimate. Default: the run's.")
-    ] = None,
-    cores: Annotated[float | None, Option(help="Cores beside the GPU. Default: those of this machine.")] = None,
-    prices: Annotated[
-        str, Option(metavar="GPU=PRICE,...", help="Price of an hour of a machine with that GPU, in any currency.")
-    ] = "",
-    price_per_kwh: Annotated[float | None, Option(help="Price of electricity, in the same currency.")] = None,
-    calibration: Annotated[
-        Path | None, Option(metavar="FILE", help="A calibration of any GPU: its steps correct the estimates.")
-    ] = None,
-    gpus: Annotated[Path | None, Option(metavar="FILE", help="A file of GPUs instead of manifests/gpus.yaml.")] = None,
+    options: PredictOptions,
     json_: Json = False,
 ) -> None:
     """Tell for each GPU whether it holds a run, a bound of its rate that no run can exceed, and an estimate with costs.
@@ -53,41 +40,12 @@ def predict(
     """
     from framekiln.api.predict import choose
 
-    hourly = _read_prices(prices)
-    choices, rows, notes = choose(
-        output,
-        _read_names(for_),
-        inputs=input_,
-        cores=cores,
-        prices=hourly,
-        price_per_kwh=price_per_kwh,
-        calibration=calibration,
-        gpus=gpus,
-        say=(lambda _: None) if json_ else partial(print_line, Console()),
-    )
+    choices, rows, notes = choose(output, options, (lambda _: None) if json_ else partial(print_line, Console()))
     if json_:
         gpus_ = [asdict(choice) for choice in choices]
         print(json.dumps({"rows": asdict(rows), "gpus": gpus_, "notes": notes}, indent=2))
     else:
-        _print(Console(), choices, rows, notes, NO_PRICE if hourly else MISSING)
-
-
-def _read_names(text: str) -> tuple[str, ...]:
-    if text and not names(text):
-        raise ConfigError(f"--for {text!r} names no GPU; write --for rtx-5080,l4.", code="FK-UNKNOWN-GPU")
-    return names(text)
-
-
-def _read_prices(text: str) -> dict[str, float]:
-    try:
-        if text and not names(text):
-            raise ValueError(text)
-        return {name: float(price) for name, price in (part.split("=") for part in names(text))}
-    except ValueError as error:
-        raise ConfigError(
-            f"--prices {text!r} is not of the form GPU=PRICE,GPU=PRICE; write rtx-5080=0.4,h100=2.5.",
-            code="FK-PRICES-INVALID",
-        ) from error
+        _print(Console(), choices, rows, notes, NO_PRICE if options["prices"] else MISSING)
 
 
 def _print(console: Console, choices: Sequence[GpuChoice], rows: Interval, notes: Sequence[str], unpriced: str) -> None:
