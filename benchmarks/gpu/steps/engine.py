@@ -187,7 +187,7 @@ def _calibrated(options: GpuOptions) -> Path:
 
 def _predict(options: GpuOptions, run: Path, calibration: Path | None, record: Record) -> None:
     """Record a run's measured rate on this GPU and what is predicted from its records, here and for `TARGETS`."""
-    choices = choose(str(run), [gpu_names()[0], *TARGETS], calibration=calibration).gpus
+    choices = choose(str(run), {"gpus": ",".join([gpu_names()[0], *TARGETS]), "calibration": calibration}).gpus
     rate, measured = choices[0].rate, read_source(str(run)).rows_per_s
     is_close = rate is not None and rate.low / (1 + _WITHIN) <= measured <= rate.high * (1 + _WITHIN)
     is_bound = choices[0].bound is None or measured <= choices[0].bound

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import Field
@@ -185,6 +186,26 @@ class Instruments(TypedDict, total=False):
 
 class RunOptions(Options, Instruments, total=False):
     """Further options of a run."""
+
+
+class PredictOptions(TypedDict, total=False):
+    """The GPUs, the collection and the prices of a prediction."""
+
+    gpus: Annotated[str, option("GPUs of manifests/gpus.yaml. Default: all.", "", names=("--for",), metavar="GPU,GPU")]
+    input: Annotated[
+        Input, option("The collection to estimate. Default: the run's.", names=("--input", "-i"), several=True)
+    ]
+    cores: Annotated[float | None, option("Cores beside the GPU. Default: those of this machine.")]
+    prices: Annotated[
+        str, option("Price of an hour of a machine with that GPU, in any currency.", "", metavar="GPU=PRICE,...")
+    ]
+    price_per_kwh: Annotated[float | None, option("Price of electricity, in the same currency.")]
+    calibration: Annotated[
+        Path | None, option("A calibration of any GPU: its steps correct the estimates.", metavar="FILE")
+    ]
+    specs: Annotated[
+        Path | None, option("A file of GPUs instead of manifests/gpus.yaml.", names=("--gpus",), metavar="FILE")
+    ]
 
 
 def declarations(kind: type) -> dict[str, tuple[Any, FieldInfo]]:

@@ -255,4 +255,4 @@ def _doubt(store: Store, tables: Collection[str]) -> Iterator[str]:
     written = {FRAMES, ERRORS, *(name for stage in stages.values() for name in stage.tables)}
     left = sorted(set(tables) - written) if len(stages) == len(record["steps"]) else ()
     if left:
-        yield f"Of an earlier run, whose steps the last one lacks, so files may be missing: {', '.join(left)}."
+        yield f"Files may be missing, since the last run lacks the steps that write these tables: {', '.join(left)}."

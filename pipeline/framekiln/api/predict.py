@@ -1,17 +1,19 @@
 """A run on other GPUs, from a run on any machine."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from framekiln.api.options import PredictOptions, checked
+from framekiln.api.request import input_texts
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.row_errors import DECODE
 from framekiln.device.cores import usable_cores
 from framekiln.lab.predict.choose import Chooser, GpuChoice, Prediction, Prices
-from framekiln.lab.predict.gpu_specs import GpuSpecs, gpu_by_driver_name, gpu_by_name, read_gpus
+from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
 from framekiln.lab.predict.measured import DRAWS, ENDS, estimate_rows, few_note, read_measured
 from framekiln.lab.predict.pace import Interval
 from framekiln.lab.predict.reached import measured_steps
@@ -26,30 +28,24 @@ from framekiln.profiling.advice import OTHERS
 from framekiln.runtime.run.record import stored_request
 
 
-def choose(
-    output: str,
-    wanted: Sequence[str] = (),
-    *,
-    inputs: Sequence[str] | None = None,
-    cores: float | None = None,
-    prices: Mapping[str, float] | None = None,
-    price_per_kwh: float | None = None,
-    calibration: Path | None = None,
-    gpus: Path | None = None,
-    say: Callable[[str], None] = lambda _: None,
-) -> Prediction:
+def choose(output: str, options: PredictOptions, say: Callable[[str], None] = lambda _: None) -> Prediction:
     """Return the run on each wanted GPU, or on all that are known.
 
     `say` takes a sentence before what takes long. Raises UserError: there is no such output, GPU, input or calibration,
     or a number makes no sense.
     """
-    known = read_gpus(gpus)
-    targets = {name: gpu_by_name(name, known) for name in wanted} or dict(known)
-    _check_numbers(cores, prices or {}, price_per_kwh, targets)
-    source = read_source(output)
-    request = stored_request(store := Store(output))
+    given = checked(PredictOptions, options)
+    prices = Prices(per_hour=_read_prices(given["prices"]), per_kwh=given["price_per_kwh"])
+    cores, calibration = given["cores"], given["calibration"]
+    _check_numbers(cores, prices)
+    known = read_gpus(given["specs"])
+    targets = {name: gpu_by_name(name, known) for name in _read_names(given["gpus"])} or dict(known)
+    for name in prices.per_hour:
+        check_known(name, targets, f"--prices: {name!r} is none of the GPUs.", code="FK-UNKNOWN-GPU")
+    source, store = read_source(output), Store(output)
+    request = stored_request(store)
     figures = read_gpu_calibration(calibration) if calibration is not None else None
-    rows, notes = _count_rows(store, inputs)
+    rows, notes = _count_rows(store, input_texts(given["input"]))
     chooser = Chooser(
         source=source,
         pipeline=request.pipeline,
@@ -57,7 +53,7 @@ def choose(
         options=_of_all_steps(request.options, source, calibration),
         cores=cores or float(usable_cores()),
         rows=rows,
-        prices=Prices(per_hour=prices or {}, per_kwh=price_per_kwh),
+        prices=prices,
         counter=WorkCounter(_megapixels(source), {step.name: step.sample.items for step in source.steps}),
         measured=measured_steps(source, figures, lambda device: gpu_by_driver_name(device, known)),
     )
@@ -67,17 +63,36 @@ def choose(
     return Prediction(output=output, cores=chooser.cores, rows=rows, prices=chooser.prices, gpus=found, notes=notes)
 
 
-def _check_numbers(
-    cores: float | None, prices: Mapping[str, float], price_per_kwh: float | None, gpus: Mapping[str, GpuSpecs]
-) -> None:
+def _read_names(text: str) -> list[str]:
+    names = _split(text)
+    if text and not names:
+        raise ConfigError(f"--for {text!r} names no GPU; write --for rtx-5080,l4.", code="FK-UNKNOWN-GPU")
+    return names
+
+
+def _read_prices(text: str) -> dict[str, float]:
+    try:
+        if text and not _split(text):
+            raise ValueError(text)
+        return {name: float(price) for name, price in (part.split("=") for part in _split(text))}
+    except ValueError as error:
+        raise ConfigError(
+            f"--prices {text!r} is not of the form GPU=PRICE,GPU=PRICE; write rtx-5080=0.4,h100=2.5.",
+            code="FK-PRICES-INVALID",
+        ) from error
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _check_numbers(cores: float | None, prices: Prices) -> None:
     if cores is not None and not 0 < cores < math.inf:
         raise ConfigError(f"{cores:g} cores cannot run anything; give a number over 0.", code="FK-INVALID-VALUE")
-    named = {f"of {name}": price for name, price in prices.items()} | {"per kWh": price_per_kwh or 0.0}
+    named = {f"of {name}": price for name, price in prices.per_hour.items()} | {"per kWh": prices.per_kwh or 0.0}
     for what, price in named.items():
         if not 0 <= price < math.inf:
             raise ConfigError(f"The price {what} is {price:g}; give 0 or more.", code="FK-PRICES-INVALID")
-    for name in prices:
-        check_known(name, gpus, f"--prices: {name!r} is none of the GPUs.", code="FK-UNKNOWN-GPU")
 
 
 def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:
@@ -111,7 +126,7 @@ def _megapixels(source: SourceRun) -> float:
     return max(step.sample.megapixels for step in source.steps)
 
 
-def _count_rows(store: Store, inputs: Sequence[str] | None) -> tuple[Interval, list[str]]:
+def _count_rows(store: Store, inputs: Sequence[str]) -> tuple[Interval, list[str]]:
     """Return the rows of files, those of the output without any, and sentences on what their count lacks."""
     files = list_inputs(inputs) if inputs else [media for unit in read_units(store) for media in unit.media]
     by_kind, notes = estimate_rows(files, read_measured(store))

@@ -91,7 +91,7 @@ class Reason(StrEnum):
 
     EMPTY = "empty"  # zero bytes, or a container without an image
     UNSUPPORTED = "unsupported"  # content that is not a supported photo or video
-    CORRUPT = "corrupt"  # a known type whose content cannot be decoded
+    CORRUPT = "corrupt"  # a known type with content that cannot be decoded
     TRUNCATED = "truncated"  # the end is missing
     TOO_LARGE = "too_large"  # more pixels (by the header) or more frames than the limits
     CRASHED = "crashed"  # the decoder crashes or hangs

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from framekiln.contract.limits import Count, Limits, NonNegative, Positive
 
 Precision = Literal["fp32", "bf16", "fp16", "fp16-sums", "auto"]
-"""Arithmetic of a model; its weights are cast to that type. fp16-sums: fp16, of which matrix products are summed up in
-fp16 too, which GeForce GPUs do at twice the rate. auto: the 16-bit type that suits the model on a GPU, and fp32 on the
+"""Arithmetic of a model; its weights are cast to that type. fp16-sums: fp16, with sums of matrix products in fp16 too,
+which GeForce GPUs do at twice the rate. auto: the 16-bit type that suits the model on a GPU, and fp32 on the
 CPU."""
 WEIGHT_TYPES = ("fp32", "bf16", "fp16", "fp16-sums")
 """Precisions of a model but auto."""

@@ -127,8 +127,8 @@ class Stage(ABC):
     def optional_inputs(self) -> tuple[str, ...]:
         """Names of columns of other steps that it can do without.
 
-        A call receives those that its run has. A row on which such a step failed, or which it passed over, is computed
-        with null in them.
+        A call receives the ones that its run has. If such a step failed on a row, or passed over it, the row has
+        null in them and is computed.
         """
         return ()
 

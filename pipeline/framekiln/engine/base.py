@@ -43,7 +43,7 @@ class Engine(ABC):
 
     @abstractmethod
     def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
-        """Decode units and compute the columns of a wave's steps, except those that the ledger has.
+        """Decode units and compute the columns of a wave's steps that the ledger does not have.
 
         Raises:
             FramekilnError: the error that stops the run.

@@ -167,7 +167,7 @@ class Job:
         return self._drop_dataset_steps(plan)
 
     def _settle(self, plan: Plan, nodes: Sequence[Node], files: RunFiles, provide: Provide | None = None) -> Plan:
-        """Return the plan with the rows of each condition; `provide` runs steps whose tables decide some.
+        """Return the plan with the rows of each condition; `provide` runs the steps that write the tables for some.
 
         Without it nothing is computed and nothing written; conditions stay open if tables are missing.
         """
@@ -287,7 +287,7 @@ class Job:
         return work
 
     def _find_leaving(self, plan: Plan) -> list[str]:
-        """Return the steps whose columns are in `frames/` now, and will not be at the end of this run."""
+        """Return the steps with columns that are in `frames/` now, and will not be at the end of this run."""
         before, kept = read_earlier(self.store) or {}, {step.name for step in plan.first}
         return [name for wave in before.get("waves", ()) for name in wave if name not in kept]
 

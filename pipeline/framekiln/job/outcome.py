@@ -66,7 +66,7 @@ class TablesSoFar:
         self.files_done, self._open = 0, {unit.name: unit for unit in self._work.units}
 
     def due(self) -> list[UnitRows]:
-        """Return the units whose rows can be written now; each is `done` afterwards."""
+        """Return the units with rows that can be written now; each is `done` afterwards."""
         ledger = Ledger(self._store)
         finished = unit_rows(self._work.plan, ledger, list(self._open.values()), self._work.wanted)
         missing = {unit.unit for (unit,) in self.assembly.missing(finished)}

@@ -44,8 +44,8 @@ class RowSettling:
         Args:
             plan: without sets of rows.
             selection: of `--rows`; None for none.
-            provide: gets the steps whose rows tables decide, and the plan of the steps that write these; it returns
-                whether the tables are there then. Conditions stay open where they are not.
+            provide: gets steps with conditions on tables, and the plan of the steps that write these tables. It returns
+                whether the tables are there then; without them the conditions stay open.
 
         Raises:
             ConfigError: there is no such selection. Or a table is written over all files, and this run is a shard.

@@ -86,7 +86,7 @@ def list_leases(store: Store) -> set[str]:
 
 
 def leases_of(names: Iterable[str]) -> set[str]:
-    """Return the runs whose leases are among these names."""
+    """Return the runs that have a lease among these names."""
     return {match["run"] for name in names if (match := _NAME.fullmatch(name))}
 
 

@@ -244,7 +244,7 @@ class Store:
         return sorted(name for name in names if hidden or not name.startswith("."))
 
     def folders(self, folder: str = "") -> list[str]:
-        """Return the sorted names of the folders in a folder, without those that are not UTF-8: no run writes them."""
+        """Return the sorted names of a folder's folders. Names that are not UTF-8 are left out: no run writes them."""
         names = map(_read_name, (info for info in self._list_infos(folder) if info.type == pafs.FileType.Directory))
         text = (name for name in names if name.encode(errors="ignore").decode() == name)
         return sorted(name for name in text if not name.startswith(TEMPORARY))

@@ -84,7 +84,7 @@ class Plan:
 
     @property
     def open(self) -> tuple[Step, ...]:
-        """Steps whose rows are decided by tables that are not there yet."""
+        """Steps with a condition on tables that are not written yet."""
         return tuple(step for step in self.steps if step.condition.is_open)
 
     def groups(self) -> list[tuple[Step, ...]]:

@@ -82,7 +82,7 @@ class Sample(Strict):
     peak_gb: float | None = None  # most memory allocated; None if the device does not report it
     reserved_gb: float | None = None  # most memory held by torch
     latency: Statistics | None = None  # of a call, of a frame of a clip or a video
-    figures: Mapping[str, float] = Field(default_factory=dict)  # of `lab.samples.FIGURES`, those that were measured
+    figures: Mapping[str, float] = Field(default_factory=dict)  # measured ones of `lab.samples.FIGURES`
 
     @property
     def name(self) -> str:

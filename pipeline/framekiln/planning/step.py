@@ -37,12 +37,12 @@ class Step:
     placement: Placement
     fingerprint: str
     values: str = ""  # fingerprint of what decides a row's values, whichever rows are computed
-    alike: str = ""  # the same for a row of a ROW stage, and for a clip of which the same rows are computed
+    alike: str = ""  # for a ROW stage as `values`; for a clip, equal if the same rows of it are computed
     condition: Condition = EVERY_ROW
     narrowing: tuple[Condition, ...] = ()  # its own and those of all steps that it reads: a row must meet all
     others: tuple[str, ...] = ()  # folders of its parts by other conditions: the same values of other rows
     depends: frozenset[str] = frozenset()  # all producers behind it, direct or not
-    needs: frozenset[str] = frozenset()  # those without whose values a row is passed over
+    needs: frozenset[str] = frozenset()  # producers that a row needs: it is passed over without their values
     drops: tuple[str, ...] = ()  # columns of a packet that no later step reads
     weights: Mapping[str, Path] = field(default_factory=dict)
     entries: Mapping[str, WeightsEntry] = field(default_factory=dict)  # of the lockfile, by name of weights

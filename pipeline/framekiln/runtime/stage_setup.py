@@ -23,7 +23,7 @@ def set_up(step: Step) -> None:
         SetupError: it could not load what it needs.
         WeightsError: its weights are not on this node.
     """
-    step.stage.chunk_sizes = {**step.placement.chunks, **step.stage.chunk_sizes}  # those that earlier runs learned stay
+    step.stage.chunk_sizes = {**step.placement.chunks, **step.stage.chunk_sizes}  # sizes that earlier runs learned stay
     set_up_stage(step.stage, step.name, step.weights, step.placement, step.entries)
 
 

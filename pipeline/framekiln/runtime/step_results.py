@@ -45,7 +45,7 @@ class PacketCaller:
     def run(
         self, rows: pa.Table, left_out: NDArray[np.bool_], attempt: Attempt | None = None, work: StepWork | None = None
     ) -> Outcome:
-        """Call the stage on all rows except the ones that an earlier step failed on; their outputs are null.
+        """Call the stage on all rows that are not `left_out`; rows that are have null outputs.
 
         Raises:
             ContractError: the stage returned other rows or columns than it declared.

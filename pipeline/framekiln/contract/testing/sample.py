@@ -35,8 +35,8 @@ _TONE = 440.0  # Hz
 def sample_rows(columns: Sequence[str], count: int = 6) -> pa.Table:
     """Return the rows of one clip of a video, or of a photo where `count` is 1.
 
-    The columns are those that decoding provides: those of `SOURCE`, pixel columns, `sound` and `tags`.
-    Raises ValueError: a column is not one that decoding provides.
+    Decoding provides these columns: `SOURCE`, pixel columns, `sound`, `tags` and `digest`.
+    Raises ValueError: decoding does not provide a column.
     """
     return pa.table({name: _column(name, count) for name in columns})
 

@@ -204,7 +204,7 @@ class LocalEngine(Engine):
             self._sampler.stop()
 
     def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
-        """Decode units and compute the columns of a wave's steps, except those that the ledger has."""
+        """Decode units and compute the columns of a wave's steps that the ledger does not have."""
         wave, key = self._plan.waves[number], f"{self._run}-{number}"
         steps = tuple(step.placed(in_flight=1) for group in wave.groups() for step in group)
         group = StepGroup(

@@ -37,7 +37,7 @@ def _make_recorder(metric: Metric) -> Any:
 
 
 class NodeSampler(Sampler):
-    """The sampler of a machine of the cluster, whose raylet starts this process and the workers."""
+    """The sampler of a machine of the cluster. The machine's raylet starts this process and the workers."""
 
     def __init__(self, store: Store, send: Callable[[Reading], None]) -> None:
         here = ray.get_runtime_context().get_node_id()

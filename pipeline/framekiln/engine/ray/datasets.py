@@ -78,7 +78,7 @@ class RayEngine(Engine):
         ray.kill(self._coordinator)
 
     def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
-        """Decode units and compute the columns of a wave's steps, except those that the ledger has."""
+        """Decode units and compute the columns of a wave's steps that the ledger does not have."""
         wave = self._plan.waves[number]
         groups = wave.groups()
         with DataContext.current(_make_context(hold_back=len(groups) > 1)):

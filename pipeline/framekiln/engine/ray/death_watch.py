@@ -1,4 +1,4 @@
-"""The end of a dataset, also by Ctrl-C, and of a run whose processes die or stand still while no work ends.
+"""The end of a dataset, also by Ctrl-C, and of a run with processes that die or stand still while no work ends.
 
 No thread is left in Ray's core when it is shut down. Ray's scheduler waits two seconds at most for its threads, and for
 some not at all. A thread that is still inside the core while `ray.shutdown()` destroys it crashes the process, after
@@ -73,7 +73,7 @@ _TITLE = "ray::MapBatches("  # of a task with steps; a model's process has "ray:
 
 
 class DeathWatch:
-    """A thread that stops a run whose processes keep dying, or stand still for want of memory, without any progress."""
+    """A thread that stops a run without progress: its processes keep dying, or stand still for want of memory."""
 
     def __init__(self, stop: Callable[[FramekilnError], None], advances: Callable[[], int]) -> None:
         """Start it; `stop` ends the run from another thread, `advances` raises if the coordinator does not answer."""

@@ -92,7 +92,7 @@ def _count_room(demand: Demand, node: Node) -> int:
 def _explain_refusal(
     demand: Demand, copies: int, free: Sequence[Node], placed: Sequence[Demand], nodes: Sequence[Node]
 ) -> ResourceError:
-    """Return the error of a demand of which so many copies fit, after other demands were placed.
+    """Return the error of a demand: this number of `copies` fits after the `placed` demands, and no more.
 
     Fewer workers are no fix: their numbers were lowered as far as that helps (`core_limits`).
     """

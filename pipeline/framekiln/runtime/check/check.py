@@ -33,7 +33,7 @@ def parts_without_images(store: Store, folders: Iterable[str], *, read: bool = F
     """Yield the paths of parts that name missing or empty images, with the number of these.
 
     It costs one reading of the columns of paths, and one listing of their images. With `read` all images are read, and
-    those that cannot be or lack their end count as missing.
+    an image that is unreadable or cut counts as missing.
 
     Raises:
         OutputError: the disk or the bucket refuses.

@@ -36,7 +36,7 @@ _MOST_DEATHS = 6  # of work without a suspect: it is killed from outside, or die
 class PastAttempts:
     """Earlier attempts at some work."""
 
-    workers: tuple[str, ...] = ()  # host:pid of those that died
+    workers: tuple[str, ...] = ()  # host:pid of dead processes
     suspects: frozenset[str] = frozenset()  # calls that were being made when they died
 
     @property

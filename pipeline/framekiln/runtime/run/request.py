@@ -134,7 +134,7 @@ class RunFiles:
 
     @property
     def selected(self) -> Sequence[MediaFile]:
-        """The files of the request's shard, up to its limit; of a preview those that are spread over them."""
+        """The files of the request's shard, up to its limit. For a preview, files spread over these."""
         request = self.request
         files = self.listing if request.shard is None else shard(self.listing, *request.shard)
         files = files[: request.limit]
@@ -168,7 +168,7 @@ class RunFiles:
         return replace(self, listing=list(listing.values()))
 
     def units(self, store: Store, slots: int) -> RunUnits:
-        """Return the selected files as units, of which `slots` are decoded at the same time."""
+        """Return the selected files as units; `slots` units are decoded at the same time."""
         media, sharded = list(self.selected), self.request.shard is not None
         known, fresh = divide_into_units(store, list(self.listing), media, slots=slots, sharded=sharded)
         # a unit of this shard may hold files of others
