@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from framekiln.contract.output_names import COLUMNS, FRAMES
 from framekiln.engine.base import RunContext
-from framekiln.engine.choice import opened
+from framekiln.engine.choice import make_engine
 from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.media_ids import media_id
@@ -63,7 +64,7 @@ def test_random_collections_arrive_whole(tmp_path, machines, engine, collections
         media = list_media(str(tmp_path / "in" / str(share)))
         units = ensure_units(store, media, media, slots=4)
         context = RunContext(plan=made, store=store, on_events=lambda _: None)
-        with opened(engine, context, ahead=[], stop=pytest.fail) as running:
+        with closing(make_engine(engine, context, [], pytest.fail)) as running:
             running.first_pass(0, units, Ledger(store))
         check_collections(Ledger(store), store, made, units, truth, seeds, clip_frames)
 
@@ -81,7 +82,7 @@ def test_a_task_that_dies_costs_no_packet(tmp_path, machines, engine):
     media = list_media(str(tmp_path / "in"))
     units = ensure_units(store, media, media, slots=1)
     context = RunContext(plan=made, store=store, on_events=lambda _: None)
-    with opened(engine, context, ahead=[], stop=pytest.fail) as running:
+    with closing(make_engine(engine, context, [], pytest.fail)) as running:
         running.first_pass(0, units, Ledger(store))
     assert (tmp_path / "died").exists()
     check_collections(Ledger(store), store, made, units, {"clip.png": 30}, {"clip.png": 5}, 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 from framekiln.contract.output_names import COLUMNS
 from framekiln.engine.base import RunContext
-from framekiln.engine.choice import opened
+from framekiln.engine.choice import make_engine
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.units import Unit
@@ -56,7 +57,7 @@ def run(plan) -> Callable[[Path, Path], list[Unit]]:
         pending = [unit for unit in units if unit.name not in done]
         context = RunContext(plan=plan, store=store, on_events=lambda _: None)
         if pending:  # a run calls no engine for nothing
-            with opened(os.environ["FRAMEKILN_ENGINE"], context, ahead=[], stop=pytest.fail) as running:
+            with closing(make_engine(os.environ["FRAMEKILN_ENGINE"], context, [], pytest.fail)) as running:
                 running.first_pass(0, pending, Ledger(store))
         return pending
 

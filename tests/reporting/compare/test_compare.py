@@ -123,7 +123,8 @@ def test_costs_are_of_1000_images(make):
 
 
 @pytest.mark.parametrize(
-    ("word", "value"), [*((word, word) for word in ("A", "A=", "A=x", "A=-1", "A=inf")), ("C=1", "C")]
+    ("word", "value"),
+    [*((word, word) for word in ("A", "A=", "A=x")), ("A=-1", -1.0), ("A=inf", float("inf")), ("C=1", "C")],
 )
 def test_a_price_is_a_side_and_a_number(make, word, value):
     done = invoke(make("a"), make("b"), "--price", word)
