@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
-from itertools import takewhile
 from urllib.parse import quote, unquote, urlsplit
 
 # Unicode categories Cc, Cf, Zl and Zp as of version 15, and lone surrogates (undecodable bytes). Listed here, since
@@ -86,9 +85,9 @@ def relative_to_common(paths: Sequence[str]) -> list[str]:
     split = [_split(path) for path in paths]
     if len({scheme for scheme, _ in split}) > 1:
         return [f"{scheme}/{place.lstrip('/')}" for scheme, place in split]
-    least, most = min((place for _, place in split), default=""), max((place for _, place in split), default="")
-    same = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False)))
-    return [place[same.rfind("/") + 1 :] for _, place in split]
+    same = os.path.commonprefix([place for _, place in split])  # noqa: RUF071 - up to its last "/"
+    folder = same.rfind("/") + 1
+    return [place[folder:] for _, place in split]
 
 
 def _split(path: str) -> tuple[str, str]:

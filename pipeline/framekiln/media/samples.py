@@ -5,7 +5,6 @@ python -m framekiln.media.samples FOLDER
 
 import shutil
 import sys
-from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -74,12 +73,9 @@ def write_clip(path: Path, frames: list[Image], sound: NDArray[np.int16]) -> Non
         for image in frames:
             container.mux(video.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(video.encode(None))
-        for start in range(0, sound.shape[1], 1024):
-            block = av.AudioFrame.from_ndarray(
-                np.ascontiguousarray(sound[:, start : start + 1024]), format="s16", layout="mono"
-            )
-            block.sample_rate, block.pts, block.time_base = RATE, start, Fraction(1, RATE)
-            container.mux(audio.encode(block))
+        block = av.AudioFrame.from_ndarray(np.ascontiguousarray(sound), format="s16", layout="mono")
+        block.sample_rate, block.pts = RATE, 0
+        container.mux(audio.encode(block))
         container.mux(audio.encode(None))
 
 
