@@ -46,8 +46,8 @@ def measure() -> list[AccuracyFigure]:
     pictures = [_shrink(picture(f"categories/{name}")) for name in STRANGERS]
     for what, looks in (("photos", pictures), ("tiles of three photos", [_shrink(part) for part in parts])):
         pairs = list(combinations(looks, 2))
-        sides = [f"{number}/{side}" for number in range(len(pairs)) for side in "ab"]
-        linked = len(find_neighbours(pa.table({"media_id": sides}), np.array(pairs).reshape(-1, 32, 32))[0])
+        rows = pa.table({"media_id": [f"{number}/{side}" for number in range(len(pairs)) for side in "ab"]})
+        linked = len(find_neighbours(rows, np.array(pairs).reshape(-1, 32, 32))[0])
         data = f"{len(pairs):,} pairs of {len(looks)} {what}"
         figures.append(_figure(data, "strangers taken for one scene", float(linked), better="lower"))
     return figures

@@ -163,11 +163,10 @@ def write_clips(
 
 def _describe(clip: PlannedClip, error: MediaError | InputError) -> Failure:
     reason = error.reason if isinstance(error, MediaError) else Reason.UNREADABLE
-    where = f"{clip.name.rpartition('/')[2]}: {error}"
     return Failure(
         media_id=clip.span.media_id,
         frame_index=clip.span.first_frame,
         step="export",
         kind=reason.value,
-        message=where,
+        message=str(error),
     )
