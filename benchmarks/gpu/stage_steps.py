@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.made_rows import Size
+from framekiln.device import take_failures
 from framekiln.lab.sweep.runner import CellChild, reason_of
 from framekiln.planning.manifest import read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
@@ -45,7 +46,8 @@ SMALL: Mapping[str, Sequence[str]] = {  # with which two cores run each stage wi
     "segment": ("segment.model=sam2.1-hiera-tiny", "segment.points_per_side=2", "segment.max_masks=4"),
     "inpaint": ("inpaint.implementation=eager",),
 }
-_TIMEOUT_S = 250.0  # of one call, below the limit of the longest steps; LaMa is compiled for ten shapes
+_TIMEOUT_S = 200.0  # of one call, below the limit of a step: others of its group wait for it
+_SLOW = 3  # multiple of it where processes have the machine one after the other: 16 GB, two cores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +77,7 @@ class MeasureError(Exception):
     """The reason why a child process gave no figures."""
 
 
-def call(child: CellChild, method: str, *arguments: object) -> Any:
+def call(child: CellChild, method: str, *arguments: object, timeout_s: float = _TIMEOUT_S) -> Any:
     """Return the result of a method of the object that a child process holds.
 
     Raises:
@@ -83,9 +85,9 @@ def call(child: CellChild, method: str, *arguments: object) -> Any:
     """
     if not child.is_there:
         raise MeasureError("its process had ended before")
-    answer = child.call(method, *arguments, timeout_s=_TIMEOUT_S)
+    answer = child.call(method, *arguments, timeout_s=timeout_s)
     if isinstance(answer, ChildDied) and answer.how == HUNG:
-        raise MeasureError(f"it took longer than {_TIMEOUT_S:.0f} s")
+        raise MeasureError(f"it took longer than {timeout_s:.0f} s")
     if isinstance(answer, ChildDied | CapturedError):
         raise MeasureError(reason_of(answer))
     return answer
@@ -106,36 +108,41 @@ class Held(Protocol):
 
 
 def measured(
-    held: Mapping[str, Held], at_once: int, *, alone: bool = True, environment: Mapping[str, str] | None = None
+    held: Mapping[str, Held], at_once: int, *, alone: bool = True
 ) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield name, part and figures, or why there are none, as soon as they are there.
 
     Objects are prepared in `at_once` processes side by side, which compiles on the CPU. With `alone` parts are measured
     while no other process uses the device.
     """
-    waiting = iter(held.items())
+    waiting, timeout_s = iter(held.items()), _TIMEOUT_S * (1 if at_once > 1 else _SLOW)
     while group := dict(islice(waiting, at_once)):
         answers = SimpleQueue[tuple[str, str, Mapping[str, Any]]]()
         ready, turn = Barrier(len(group) if alone else 1), Semaphore(1 if alone else at_once)
 
         def work(name: str, child: CellChild) -> None:
-            failure = _figures(child, "prepare")
+            failure = _figures(child, timeout_s, "prepare")
             ready.wait()  # noqa: B023 - its own group's
             with turn:  # noqa: B023
                 for part in held[name].parts:
-                    answers.put((name, part, failure or _figures(child, "measure", part)))  # noqa: B023
+                    answers.put((name, part, failure or _figures(child, timeout_s, "measure", part)))  # noqa: B023
                 child.end()  # its memory is the next one's
 
         with ExitStack() as stack, ThreadPoolExecutor(len(group)) as pool:
-            children = {name: stack.enter_context(CellChild.of(one, environment)) for name, one in group.items()}
+            children = {name: stack.enter_context(CellChild.of(one)) for name, one in group.items()}
             for name, child in children.items():
                 pool.submit(work, name, child)
             for _ in range(sum(len(one.parts) for one in group.values())):
                 yield answers.get()
 
 
-def _figures(child: CellChild, method: str, *arguments: object) -> Mapping[str, Any]:
+def uncompiled() -> Mapping[str, Any]:
+    """Return a failed check where a model of this process was to be compiled and runs uncompiled."""
+    return {"ok": False, "why": f"uncompiled: {reasons[0]}"} if (reasons := take_failures()) else {}
+
+
+def _figures(child: CellChild, timeout_s: float, method: str, *arguments: object) -> Mapping[str, Any]:
     try:
-        return call(child, method, *arguments) or {}
+        return call(child, method, *arguments, timeout_s=timeout_s) or {}
     except MeasureError as error:
         return {"ok": False, "why": str(error)}

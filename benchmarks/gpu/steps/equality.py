@@ -86,7 +86,7 @@ def measure(options: GpuOptions, record: Record) -> None:
     _tree(options, record)
     held = {}
     for stage in STAGES:
-        case, titles = _case(stage, options), options.wanted({f"{stage}, {way}": way for way in _ways(options)})
+        case, titles = _case(stage, options), options.wanted({f"{stage} {way}": way for way in _ways(options)})
         if titles:
             ways = tuple(titles.values())
             held[stage] = EqualityCase(step_of(case, options), case, options.device, ways, options.threads)

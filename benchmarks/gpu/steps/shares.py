@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.options import GpuOptions, Record
-from benchmarks.gpu.stage_steps import Case, call, measured, step_of
+from benchmarks.gpu.stage_steps import Case, call, measured, step_of, uncompiled
 from benchmarks.gpu.steps.ceilings import AREA, ceilings
 from benchmarks.made_rows import Size, rows_for
 from framekiln.device import Batches, CallScheduler, DeviceMemory, Meter, memory_gb, recorded_calls, wait
@@ -54,7 +54,7 @@ class StageWork:
         torch.set_num_threads(max(1, int(self.step.placement.cpus)))  # as in a worker's process under Ray
         began = time.perf_counter()
         set_up(self.step)
-        self._set_up_s = time.perf_counter() - began
+        self._set_up_s, self._uncompiled = time.perf_counter() - began, uncompiled()
         self._caller = PacketCaller(self.step)
         self._begin(self.parts[0])
 
@@ -95,6 +95,7 @@ class StageWork:
             "batch": place.batch,
             "in_flight": place.in_flight,
             "compiled": place.compile,
+            **self._uncompiled,
         }
 
     def rate(self) -> float:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from benchmarks.gpu.options import GpuOptions, Record
-from benchmarks.gpu.stage_steps import STAGES, Case, measured, step_of
+from benchmarks.gpu.stage_steps import STAGES, Case, measured, step_of, uncompiled
 from benchmarks.made_rows import Size, rows_for
 from framekiln.device import wait
 from framekiln.planning.step import Step
@@ -33,7 +34,7 @@ class WarmUp:
     def prepare(self) -> None:
         """Do nothing: what is prepared side by side is measured here."""
 
-    def measure(self, _part: str) -> Mapping[str, float]:
+    def measure(self, _part: str) -> Mapping[str, Any]:
         """Return the seconds of imports and set-up, of the first call, and of a second one."""
         rows = rows_for(self.step, [self.photo])
         seconds = [time.perf_counter()]
@@ -45,7 +46,8 @@ class WarmUp:
                 raise RuntimeError(failures[0].message)
             wait(self.step.placement.device)
             seconds.append(time.perf_counter())
-        return dict(zip(("set_up_s", "first_call_s", "next_call_s"), np.diff(seconds).tolist(), strict=True))
+        names = ("set_up_s", "first_call_s", "next_call_s")
+        return {**dict(zip(names, np.diff(seconds).tolist(), strict=True)), **uncompiled()}
 
 
 def measure(options: GpuOptions, record: Record) -> None:
