@@ -9,7 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from framekiln.cli.app import app
+from framekiln.lab.nsight.session import Target
 from framekiln.lab.nsight.target import main as record_calls
+from framekiln.lab.output.cells import Cell
 from framekiln.lab.output.results import write_report
 from tests.lab.report.results import noisy, report, result
 
@@ -171,10 +173,10 @@ def test_a_step_of_a_users_pipeline_is_called_on_what_its_steps_before_made(tmp_
         ("sharpness", "ok"),
         ("blunt", "error"),
     ]
-    recorded = ["sharpness", "--pipeline", "mine.yaml", "--device", "cpu", "--calls", "2"]
-    assert record_calls([*recorded, "--cell", '{"batch": 2}']) == 2, "as nsys and ncu call it"
-    dry = CliRunner().invoke(app, ["bench", "sharpness", "--nsys", "inline", "--dry-run", *recorded[1:5]])
-    assert "--pipeline mine.yaml" in dry.output
+    target = Target(model="sharpness", cell=Cell(batch=2), device="cpu", pipeline="mine.yaml", calls=2)
+    assert record_calls(target.words(ranged=False)[3:]) == 2, "as nsys and ncu call it"
+    asked = "bench sharpness --nsys inline --dry-run --pipeline mine.yaml --device cpu"
+    assert '"pipeline": "mine.yaml"' in CliRunner().invoke(app, asked.split()).output
     listed = CliRunner().invoke(app, ["bench", "--list", "--pipeline", "mine.yaml"]).output
     assert "Steps: grey, sharpness, blunt" in listed
 

@@ -113,5 +113,5 @@ def test_processes_of_others_on_the_gpu_are_found(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", driver)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     used = load_of_others("cuda")
-    assert (used["gpu_percent"], used["gpu_processes_gb"]) == (40, {"7": 3.0})
+    assert (used["gpu_percent"], used["gpu_processes_gb"]) == (40, {"7": 6.0})  # of both GPUs
     assert "gpu_percent" not in load_of_others("cpu")

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -183,18 +183,26 @@ class GpuMetrics:
         return {"gpus": [self._gpu(handle) for handle in self._handles], "gpu_processes_gb": processes}
 
     def _gpu(self, handle: Any) -> dict[str, float | None]:
-        figures: dict[str, float | None] = dict.fromkeys(item.name for item in GPU)
-        nvml = self._nvml
+        return {**dict.fromkeys(item.name for item in GPU), **read_gpu(self._nvml, handle, GPU_FIGURES)}
+
+
+GPU_FIGURES: Mapping[str, Callable[[Any, Any], Any]] = {
+    "use_percent": lambda nvml, gpu: float(nvml.nvmlDeviceGetUtilizationRates(gpu).gpu),
+    "memory_gb": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used / 1e9,
+    "total_gb": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total / 1e9,
+    "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
+    "temperature_c": lambda nvml, gpu: float(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
+}
+"""Figures of a GPU, of NVML and the GPU's handle."""
+
+
+def read_gpu(nvml: Any, handle: Any, figures: Mapping[str, Callable[[Any, Any], Any]]) -> dict[str, Any]:
+    """Return the figures that this GPU and this driver give."""
+    found = {}
+    for name, read in figures.items():
         with suppress(Exception):
-            figures["use_percent"] = float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-        with suppress(Exception):
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-            figures["memory_gb"], figures["total_gb"] = memory.used / 1e9, memory.total / 1e9
-        with suppress(Exception):
-            figures["power_w"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1e3
-        with suppress(Exception):
-            figures["temperature_c"] = float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
-        return figures
+            found[name] = read(nvml, handle)
+    return found
 
 
 def to_table(lines: Iterable[Mapping[str, Any]]) -> pa.Table:

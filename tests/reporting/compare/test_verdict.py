@@ -58,7 +58,8 @@ def test_a_slower_run_of_other_work(make):
     steps = {"marked": step(word="x") | {"fingerprint": "g"}, "added": step()}
     a = make("a", calls(400), **DECODE)
     photo(make.folder / "c.png", 3)
-    figures = {"decode": {"rows": 12, "busy_s": 1.0}, "marked": {"rows": 12, "busy_s": 2.0, "rows_per_s": 10.0}}
+    figures = {"decode": {"busy_s": 1.0}, "marked": {"busy_s": 2.0, "rows_per_s": 10.0}}
+    figures = {name: {"rows": 12, "workers": 1, **known} for name, known in figures.items()}
     sentence = judged(a, make("b", calls(400, ms=40.0, seed=1), steps=steps, figures=figures, **DECODE))
     assert "other work in marked and added on one side only and other files;" in sentence
     assert "marked 50% slower." in sentence

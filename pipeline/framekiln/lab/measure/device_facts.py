@@ -19,6 +19,7 @@ from framekiln.device.cores import usable_cores
 from framekiln.device.nvml import library, text, visible_handles
 from framekiln.lab.measure.precision import arithmetic, dtype_of
 from framekiln.lab.measure.timed import TimeLimits, timed
+from framekiln.profiling.node_metrics import GPU_FIGURES, GpuMetrics, read_gpu
 from framekiln.runtime.run.environment import environment, package_version
 
 _MORE = ("transformers", "timm", "torchao", "onnxruntime", "tensorrt", "torch-tensorrt", "line-profiler")
@@ -65,15 +66,10 @@ def load_of_others(device: str) -> dict[str, Any]:
     used: dict[str, Any] = {"cores": psutil.cpu_percent(_LISTEN_S) / 100 * cores, "machine_cores": cores}
     if device == "cpu":
         return used
-    used |= {"gpu_percent": 0, "gpu_processes_gb": {}}
-    with suppress(Exception):  # no driver, or no permission
-        nvml = library()
-        for gpu in visible_handles(nvml):
-            used["gpu_percent"] = max(used["gpu_percent"], nvml.nvmlDeviceGetUtilizationRates(gpu).gpu)
-            for one in nvml.nvmlDeviceGetComputeRunningProcesses(gpu):
-                if one.pid != os.getpid():
-                    used["gpu_processes_gb"][str(one.pid)] = (one.usedGpuMemory or 0) / 1e9
-    return used
+    gpus = GpuMetrics(library(), os.environ.get("CUDA_VISIBLE_DEVICES")).read()
+    processes = {str(pid): gb for pid, gb in gpus["gpu_processes_gb"].items() if pid != os.getpid()}
+    percents = [round(gpu["use_percent"]) for gpu in gpus["gpus"] if gpu["use_percent"] is not None]
+    return used | {"gpu_percent": max(percents, default=0), "gpu_processes_gb": processes}
 
 
 def _driver() -> str | None:
@@ -87,22 +83,14 @@ def _driver() -> str | None:
 def gpu_states() -> list[dict[str, Any]]:
     """Return a sample of each GPU that this process may use; a figure that NVML does not give is left out."""
     nvml = library()
-    figures: dict[str, Callable[[Any], Any]] = {
-        "sm_mhz": lambda gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
-        "memory_mhz": lambda gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
-        "most_sm_mhz": lambda gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
-        "temperature_c": lambda gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
-        "power_w": lambda gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
-        "use_percent": lambda gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
-        "throttled": lambda gpu: throttling(_reasons(nvml, gpu)),
+    figures: dict[str, Callable[[Any, Any], Any]] = {
+        "sm_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+        "memory_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+        "most_sm_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
+        **{name: GPU_FIGURES[name] for name in ("temperature_c", "power_w", "use_percent")},
+        "throttled": lambda nvml, gpu: throttling(_reasons(nvml, gpu)),
     }
-    states: list[dict[str, Any]] = []
-    for gpu in visible_handles(nvml):
-        states.append({})
-        for name, read in figures.items():
-            with suppress(Exception):  # this GPU or this driver does not give it
-                states[-1][name] = read(gpu)
-    return states
+    return [read_gpu(nvml, gpu, figures) for gpu in visible_handles(nvml)]
 
 
 def throttling(bits: int) -> list[str]:

@@ -110,8 +110,8 @@ def full_size(logits: object, size: tuple[int, ...]) -> Mask:
     return (interpolate(low, size, mode="bilinear")[0, 0] > 0).cpu().numpy()  # type: ignore[arg-type]
 
 
-def write_overlay(path: Path, image: Image, mask: Mask, truth: Mask) -> None:
-    """Write the picture of a frame: the mask filled, the true outline as a line.
+def write_overlay(folder: Path, stem: str, image: Image, mask: Mask, truth: Mask) -> None:
+    """Write the picture of a frame into a folder: the mask filled, the true outline as a line.
 
     Raises OutputError: the file cannot be written.
     """
@@ -120,7 +120,7 @@ def write_overlay(path: Path, image: Image, mask: Mask, truth: Mask) -> None:
     if longest > _LONGEST:
         size = tuple(round(side * _LONGEST / longest) for side in picture.shape[1::-1])
         picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
-    with writing(path):
+    with writing(folder / f"{stem}.jpg") as path:
         path.write_bytes(cv2.imencode(".jpg", picture[:, :, ::-1])[1].tobytes())
 
 

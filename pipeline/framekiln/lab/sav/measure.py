@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -10,12 +11,14 @@ from typing import Any
 
 import psutil
 
+from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError
 from framekiln.device import Meter, wait
 from framekiln.lab.models.factory import failure_of
 from framekiln.lab.output.results import write_table
 from framekiln.lab.sav.layout import AnnotatedVideo
 from framekiln.lab.sav.masks import (
+    Mask,
     ObjectScores,
     PromptKind,
     VideoTracker,
@@ -26,6 +29,8 @@ from framekiln.lab.sav.masks import (
 )
 from framekiln.planning.sample import Outcome, Statistics
 
+OnMask = Callable[[str, Image, Mask, Mask], None]
+"""Takes the stem of a scored frame, its image, its mask and the true one."""
 WARM_UP = 3  # frames: one with a prompt, one with its memory, one more; they load kernels and choose algorithms
 
 
@@ -56,7 +61,7 @@ class ObjectBench:
     clock: Callable[[], float] = field(default=time.perf_counter)
     warm_up: int = 0  # frames that are tracked before any is timed, once
 
-    def run(self, video: AnnotatedVideo, name: str, pictures: Path | None = None) -> ObjectFigures | None:
+    def run(self, video: AnnotatedVideo, name: str, on_mask: OnMask | None = None) -> ObjectFigures | None:
         """Track and score an object; None where no mask of it has a pixel.
 
         A latency is that of `track` with its wait for the device: preprocessing, upload and the network. Decoding the
@@ -84,8 +89,8 @@ class ObjectBench:
                 mask = full_size(logits[0], image.shape[:2])
                 truth = video.truth(name, stem)
                 scores.add(mask, truth)
-                if pictures is not None:
-                    write_overlay(pictures / f"{stem}.jpg", image, mask, truth)
+                if on_mask is not None:
+                    on_mask(stem, image, mask, truth)
         return self._figures(start, latency_s, scores)
 
     def _begin(self, prompt: object) -> None:
@@ -170,7 +175,7 @@ def measure_videos(model: VideoModel, videos: Sequence[AnnotatedVideo], settings
 
 
 def _measured(row: VideoRow, bench: ObjectBench, video: AnnotatedVideo, overlays: Path | None) -> VideoRow:
-    pictures = overlays / row.model / row.video / row.object if overlays else None
+    pictures = partial(write_overlay, overlays / row.model / row.video / row.object) if overlays else None
     try:
         found = bench.run(video, row.object, pictures)
     except Exception as error:  # of any class: the model's own code runs
