@@ -128,5 +128,5 @@ int nvmlDeviceGetComputeRunningProcesses(void *handle, unsigned *count, void *fo
 }
 int nvmlDeviceGetNvLinkRemoteDeviceType(void) { return NOT_SUPPORTED; }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(void) { return NOT_SUPPORTED; }
-int nvmlDeviceGetGpuFabricInfoV(void) { return NOT_SUPPORTED; }
+int nvmlDeviceGetGpuFabricInfoV(void) { return SUCCESS; } /* the state stays as torch sets it: not supported */
 int nvmlDeviceGetGpuFabricInfo(void) { return NOT_SUPPORTED; }
