@@ -30,7 +30,7 @@ def share_calibration(source: Path, target: Path) -> Sequence[str]:
     shared = to_shared(known)
     if reasons := [*find_implausible(shared, read_gpus())]:
         raise ConfigError(
-            f"'{source}' is not shared, since {'; '.join(reasons)}; measure the shipped steps again on an idle GPU.",
+            f"'{source}' is not shared, since {'; '.join(reasons)}; measure steps with their weights, on an idle GPU.",
             code="FK-CALIBRATION-IMPLAUSIBLE",
         )
     with atomic_file(expand(target)) as partial:

@@ -166,7 +166,6 @@ def _from_trial(step: Step, figures: StepFigures) -> SourceStep:
         workers=step.placement.workers,
         in_flight=step.placement.in_flight,
         settings=figures.settings,
-        precision=figures.precision,
         compile=figures.compile,
         process=step.name,
         gpus=step.placement.gpus,

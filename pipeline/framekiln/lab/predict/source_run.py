@@ -48,7 +48,6 @@ class SourceStep:
     workers: int
     in_flight: int  # packets that a process works on at a time
     settings: str  # as `framekiln.planning.gpu.calibration_file.settings_of`; empty for decoding
-    precision: str
     compile: bool
     process: str  # the same name for all steps of a process
     gpus: float  # GPUs that all its processes reserve together
@@ -73,7 +72,6 @@ class SourceRun:
     devices: tuple[str, ...]  # GPUs of its machine, by their drivers' names
     steps: tuple[SourceStep, ...]  # of the first pass, decoding first
     later: tuple[SourceStep, ...]  # of the second pass, which is not predicted on other GPUs
-    waves: int = 1  # in which it processed the media
     others: float = 0.0  # share of all cores that other programs took meanwhile; 0 where no record tells
     shared: float = 1.0  # factor of processes waiting for each other on the GPU; the steps' times are divided by it
 
@@ -118,7 +116,7 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
     gpus, waves = tuple(map(str, record.get("gpu_names") or ())), max(1, len(record.get("waves") or ()))
     ordered = tuple(sorted(steps.values(), key=lambda step: step.name != DECODE))
     others = (others_use(calls[last], read(store, NODES, last)) if last else None) or 0.0
-    source = SourceRun(devices=gpus, steps=ordered, later=tuple(later.values()), waves=waves, others=others)
+    source = SourceRun(devices=gpus, steps=ordered, later=tuple(later.values()), others=others)
     return _unshared(source) if waves == 1 else source
 
 
@@ -217,7 +215,6 @@ def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, proc
         workers=len(step.workers),
         in_flight=int(place.get("in_flight", 1)),
         settings=next(filter(None, set_ups["unit"].to_pylist()), "") or _read_settings(stored),
-        precision=str(place.get("precision", "fp32")),
         compile=bool(place.get("compile", False)) and step.step not in (record.get("notes") or {}),  # see `RunTotals`
         process=process,
         gpus=len(step.workers) * float(place.get("gpus", 0.0)),
