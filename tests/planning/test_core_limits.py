@@ -66,11 +66,11 @@ def test_workers_of_the_second_pass_are_lowered_too():
     assert "shares 4 workers instead of 9" in result.limits
 
 
-@pytest.mark.parametrize("cpus", [2, 4, 16])
+@pytest.mark.parametrize(("cpus", "gpus"), [(2, 0), (4, 0), (16, 0), (2, 1)])
 @pytest.mark.parametrize("profile", profile_names())
-def test_every_shipped_profile_fits_any_machine_without_a_gpu(profile, cpus):
-    nodes = [Node(name="box", cpus=cpus)]
-    options = PlanOptions(device="cpu", missing_weights="dummy")
+def test_every_shipped_profile_fits_any_machine(profile, cpus, gpus):
+    nodes = [Node(name="box", cpus=cpus, gpus=gpus)]
+    options = PlanOptions(device=None if gpus else "cpu", missing_weights="dummy")
     result = make_plan(read_pipeline(None), read_profile(profile), options, nodes, check_weights=False)
     check_capacity(result.waves, result.second, nodes)
     assert bool(result.limits) == any(_lowered(result, read_profile(profile)))

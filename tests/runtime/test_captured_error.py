@@ -20,6 +20,11 @@ class MuteError(RuntimeError):
         raise KeyError("no message")
 
 
+class QuittingError(Exception):
+    def __str__(self):
+        raise SystemExit(0)
+
+
 class UndecodableError(ValueError):
     """Its message has a byte of a path that is not UTF-8."""
 
@@ -29,7 +34,12 @@ class UndecodableError(ValueError):
 
 @pytest.mark.parametrize(
     ("raised", "message"),
-    [(MuteError, "its message raised KeyError"), (UndecodableError, "cannot read caf\\udce9.jpg"), (SystemExit, "")],
+    [
+        (MuteError, "its message raised KeyError"),
+        (QuittingError, "its message raised SystemExit"),
+        (UndecodableError, "cannot read caf\\udce9.jpg"),
+        (SystemExit, ""),
+    ],
 )
 def test_whatever_a_call_raises_is_the_failure_of_its_row(raised, message, monkeypatch):
     step = plan({"toy": toy("Seeded")}, missing_weights="dummy").first[0]

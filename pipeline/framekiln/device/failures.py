@@ -24,7 +24,7 @@ def message_of(error: BaseException) -> str:
     """Return an exception's message as text that UTF-8 can encode, also where its class cannot make it."""
     try:
         return str(error).encode(errors="backslashreplace").decode()
-    except Exception as other:
+    except (Exception, SystemExit, GeneratorExit) as other:
         return f"its message raised {type(other).__name__}"
 
 

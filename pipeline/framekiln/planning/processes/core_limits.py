@@ -17,17 +17,18 @@ from framekiln.planning.step import Step
 
 SHARED = "shared-"
 """Start of the group, before the device's name, of models that share a process for want of cores."""
-LEAST_CPUS = 1.0  # a process that books less shares its core with another
+LEAST_CPUS = 0.5  # of a process: two that share a core are slower, but a cloud machine with a GPU may have two cores
 
 
 def fit_wave(wave: Wave, nodes: Sequence[Node]) -> Wave:
     """Return a wave with numbers that fit the nodes; unchanged if none do, or if they all fit."""
-    for candidate in (wave, _share_processes(wave)):
-        smaller = _take_workers(candidate, nodes)
-        if _fits(smaller, nodes):
-            return smaller
-    smaller = _halve_cpus(_take_workers(wave, nodes), nodes)
-    return smaller if _fits(smaller, nodes) else wave
+    fewer = [_take_workers(candidate, nodes) for candidate in (wave, _share_processes(wave))]
+    for least in (None, 1.0, LEAST_CPUS):
+        for candidate in fewer:
+            smaller = candidate if least is None else _halve_cpus(candidate, nodes, least)
+            if _fits(smaller, nodes):
+                return smaller
+    return wave
 
 
 def fit_later(step: Step, nodes: Sequence[Node]) -> Step:
@@ -79,13 +80,13 @@ def _take_workers(wave: Wave, nodes: Sequence[Node]) -> Wave:
     return wave
 
 
-def _halve_cpus(wave: Wave, nodes: Sequence[Node]) -> Wave:
-    """Halve the cores of a wave's largest processes until it fits, or until all have one; return the wave."""
+def _halve_cpus(wave: Wave, nodes: Sequence[Node], least: float) -> Wave:
+    """Halve the cores of a wave's largest processes until it fits, or until all have the least; return the wave."""
     while not _fits(wave, nodes):
         largest = max([wave.decode.cpus, *(step.placement.cpus for step in wave.own)])
-        if largest <= LEAST_CPUS:
+        if largest <= least:
             break
-        half = max(LEAST_CPUS, largest / 2)
+        half = max(least, largest / 2)
         steps = tuple(step.placed(cpus=min(step.placement.cpus, half)) for step in wave.steps)
         wave = replace(wave, steps=steps, decode=replace(wave.decode, cpus=min(wave.decode.cpus, half)))
     return wave
