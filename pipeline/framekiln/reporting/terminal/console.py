@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from framekiln.contract.errors import without_secrets
 from framekiln.reporting.kit.texts import TextTable
 
 Terminal = Console
@@ -21,11 +22,12 @@ WIDE = 160  # characters of a line where nobody's terminal sets the width
 
 
 def printable(text: str) -> str:
-    """Return the text with control characters written out.
+    """Return the text with control characters written out, and without the secrets of URLs.
 
     An escape sequence in a file name could recolour, hide or rewrite what the terminal shows.
     """
-    return "".join(sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text)
+    signs = without_secrets(text)
+    return "".join(sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in signs)
 
 
 def print_line(console: Console, text: str, style: str | None = None) -> None:
