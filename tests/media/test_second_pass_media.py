@@ -13,6 +13,7 @@ from framekiln.media.packets.decode import Reader
 from framekiln.planning.manifest import PipelineFile, ProfileFile
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.placement import check_capacity
 from framekiln.planning.processes.resources import Node
 from tests.support.errors import fails
 from tests.support.media.media_factory import decoded, film, numbered
@@ -70,7 +71,8 @@ def test_a_second_pass_model_needs_its_own_resources_but_not_beside_the_first_pa
     assert make_plan(WATCHES, profile, PlanOptions(), [large]).second[0].keeps_model_later
     assert make_plan(WATCHES, profile, PlanOptions(), [small]).second[0].placement.workers == 1
     with fails("FK-NO-GPU", "'watch'"):
-        make_plan(WATCHES, profile, PlanOptions(), [none])
+        plan = make_plan(WATCHES, profile, PlanOptions(), [none])
+        check_capacity(plan.waves, plan.second, [none])
     assert not make_plan(WATCHES, ProfileFile(), PlanOptions(), [small]).second[0].keeps_model_later
 
 

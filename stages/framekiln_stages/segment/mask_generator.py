@@ -161,14 +161,17 @@ class MaskGenerator:
                 chunks = list(self._stage.chunks(numbers, "prompts", default=PROMPTS))
                 parts += [Decoding(row=row, prompts=prompts, start=chunk[0], count=len(chunk)) for chunk in chunks]
         most = self._stage.chunk_sizes.get("prompts", PROMPTS)
-        # on a CPU a call has no more prompts than one view asks for
-        alone = self._placement.device == "cpu" and not self._placement.compile
-        for call in Decoding.calls(parts, most, alone=alone):
+        for call in Decoding.calls(parts, most, alone=self.alone):
             with self._stage.phase("infer"):
                 inputs, several = call.inputs(features), self._rules.multimask_output
                 logits, iou = self._net.decode(*inputs, several=several, rows=call.shape[1])
             for i, part in enumerate(call.parts):
                 yield part, logits[i, : part.count], iou[i, : part.count]
+
+    @property
+    def alone(self) -> bool:
+        """True on a CPU, where a call has no more prompts than one view asks for."""
+        return self._placement.device == "cpu" and not self._placement.compile
 
     def _select_good(
         self, frame: PromptedFrame, crop: int, numbers: torch.Tensor, logits: torch.Tensor, iou: torch.Tensor
