@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from framekiln.contract.errors import OutputError
 from framekiln.lab.predict.choose import GpuChoice, Prediction, Prices, StepChoice
 from framekiln.lab.predict.pace import Interval
-from framekiln.reporting.predict import gpus_table, render, write_page
+from framekiln.reporting.predict import gpus_table, ranked, render, write_page
 from tests.support.runs.report_reader import LOADS, Tags
 
 HOSTILE = "<script>alert(1)</script>'\"&"
@@ -43,6 +45,14 @@ def test_a_page_has_all_gpus_the_fastest_first_and_loads_nothing():
     order = [page.index(f"<bdi>{name}</bdi></th>") for name in ("fast", "slow", "tiny")]
     assert order == sorted(order)
     assert all(text in page for text in ("1.50x", "10 (5 to 20)", "2.5", "a doubt", "width:50.0%", "5 to 20 *"))
+
+
+def test_of_equally_fast_gpus_the_cheapest_is_first_and_none_the_fastest():
+    costs = {"dear": 3.0, "cheap": 1.0}
+    gpus = [replace(choice(name, 10.0), money=around(cost)) for name, cost in costs.items()]
+    found = replace(FOUND, gpus=[*gpus, choice("slow", 5.0)])
+    assert [one.gpu for one in ranked(found)] == ["cheap", "dear", "slow"]
+    assert '<p class="verdict"><bdi>cheap, dear</bdi>' in render(found)
 
 
 def test_the_table_has_a_dash_for_what_is_not_known():

@@ -1,5 +1,6 @@
 """A run on GPUs that nobody has to own, on the terminal and as one page to pass on before a purchase."""
 
+import math
 from typing import Any
 
 from framekiln.contract.user_files import expand
@@ -15,13 +16,19 @@ MEANING = (
     "(docs/hardware/predicting.md). kWh: at the board's most power, without the host."
 )
 GUESSED = "* by what other models reach: no GPU has measured this step."
+_AS_FAST = 0.99  # of the fastest: intervals are far wider than this difference
 _DETAILED = 3  # GPUs whose steps are listed on a terminal
 _WHOLE = ("GPU", "bound", "kWh", "step", "batch", "GB")  # columns that are never wrapped
 
 
 def ranked(found: Prediction) -> list[GpuChoice]:
-    """Return the GPUs with the highest rate first; of equal ones that with the highest bound."""
-    return sorted(found.gpus, key=lambda one: (-(one.rate.central if one.rate else 0.0), -(one.bound or 0.0)))
+    """Return the GPUs with the highest rate first; of equal ones the cheapest, then that with the highest bound."""
+
+    def key(one: GpuChoice) -> tuple[float, float, float]:
+        cost = one.money.central if one.money else math.inf
+        return -(one.rate.central if one.rate else 0.0), cost, -(one.bound or 0.0)
+
+    return sorted(found.gpus, key=key)
 
 
 def gpus_table(found: Prediction) -> TextTable:
@@ -106,7 +113,7 @@ def render(found: Prediction) -> str:
     sections = [(choice, steps_table(choice), helps(choice)) for choice in ranked(found) if choice.steps]
     values = {
         "table": TextTable(title=table.title, columns=[*table.columns, estimate], items=table.items),
-        "best": next(iter(ranked(found)), None),
+        "fastest": [one for one in ranked(found) if one.rate and one.rate.central > _AS_FAST * best],
         "facts": facts,
         "limits": limits(found),
         "meaning": MEANING,
