@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from framekiln.reporting.terminal.console import fitting_widths, print_table, print_wrapped
+from framekiln.reporting.terminal.console import fitting_widths, print_line, print_table, print_wrapped
 from tests.support.machine.command_line import command
 
 TERMINAL = {"COLUMNS": "80", "FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}
@@ -76,3 +76,9 @@ def test_the_plan_breaks_no_name_in_80_columns(profile):
     assert names <= set(re.split(r"[\s,]+", shown))
     lines = [line for line in shown.splitlines() if not line.startswith("To fetch what is missing: framekiln fetch ")]
     assert max(map(len, lines)) <= 80, "only a command stays in one line, to be copied"
+
+
+def test_a_line_has_no_keys_of_urls_and_no_escape_sequences():
+    console = Console(file=io.StringIO(), width=160)
+    print_line(console, "Report: s3://id:secret@bucket/out/\x1b[31m.html")
+    assert console.file.getvalue() == "Report: s3://bucket/out/\\x1b[31m.html\n"
