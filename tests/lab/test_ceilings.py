@@ -44,7 +44,7 @@ FP32 = {"clip": 268, "clip_b32": 4746, "arcface": 4750, "sam_encoder": 15, "sam_
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", FP32)
 def test_a_measured_rate_is_under_its_bound_and_reaches_the_stated_share(name):
     known = work(name)
     for ceiling in (each for each in read_ceilings() if each.model == name):
