@@ -43,6 +43,7 @@ def test_a_stage_of_ones_own_is_measured():
     assert [(cell.model, cell.outcome, cell.items) for cell in made.cells] == [("level", "ok", 2)]
 
 
+@pytest.mark.heavy
 def test_files_are_those_of_the_command(tmp_path):
     made = framekiln.bench("tests.lab.models:plain", out=tmp_path / "out", save=tmp_path / "base.json", **QUICK)
     names = {"profile_stats.json", "profile_summary.csv", "index.html"}

@@ -126,6 +126,7 @@ def test_another_output_tells_too_and_none_is_said(media, previewed, tmp_path):
     assert like.costs.hours.central > 0 and not (tmp_path / "new").exists()
 
 
+@pytest.mark.heavy
 def test_a_run_that_added_little_leaves_the_estimate_to_the_ones_that_did_more(media, tmp_path):
     few, out = tmp_path / "few", tmp_path / "out"
     few.mkdir()
