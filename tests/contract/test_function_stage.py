@@ -54,6 +54,17 @@ def test_a_result_with_other_outputs_ends_the_run(result):
     assert error.value.code == "FK-UNDECLARED-COLUMNS"
 
 
+def test_one_output_may_come_in_a_dict_of_its_name_and_of_no_other():
+    one = stage(inputs="time_s", outputs={"a": pa.float32()})
+    rows = sample_rows(["time_s"], 2)
+    assert one(named("right", "time_s", {"a": 1.0}))()(rows)["a"].to_pylist() == [1.0, 1.0]
+    with pytest.raises(ContractError) as error:
+        one(named("wrong", "time_s", {"b": 1.0}))()(rows)
+    assert error.value.code == "FK-UNDECLARED-COLUMNS"
+    whole = stage(inputs="time_s", outputs={"a": pa.struct({"b": pa.float32()})})
+    assert whole(named("whole", "time_s", {"b": 1.0}))()(rows)["a"].to_pylist() == [{"b": 1.0}] * 2
+
+
 def named(name, parameters, result):
     space = {"result": result}
     exec(f"def {name}({parameters}): return result", space)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from framekiln.contract.errors import ConfigError
 from framekiln.export.request import ExportRequest
 from framekiln.export.splits import Links, _join, count_leaks, make_splits, place_groups
 from framekiln.output.object_store import Store
@@ -176,3 +178,13 @@ def test_groups_are_what_names_join_and_nothing_else(count, lists):
 def test_a_leak_is_counted():
     link = Links(kind="file", places=np.array([0, 1, 2, 3]), names=pa.array(["a", "a", "b", "c"]))
     assert count_leaks(link, np.array([0, 1, 1, 1])) == 1
+
+
+def test_splits_are_of_the_frames_that_are_exported(out, tmp_path):
+    """Nobody looked for poses on the film's last frame."""
+    summary = out.export("coco", tmp_path / "all", images="none", include="poses", split="60/40")
+    told = {name: int(size) for name, size in re.findall(r"(\w+) (\d+) frames", summary.notes[0])}
+    assert told == summary.images and sum(told.values()) == 5
+    with pytest.raises(ConfigError) as error:
+        out.export("coco", tmp_path / "none", images="none", include="poses", where="frame_index = 3")
+    assert error.value.code == "FK-EXPORT-EMPTY"

@@ -208,6 +208,11 @@ def test_a_target_of_another_form_is_a_mistake(store, target):
     assert "[FK-PROFILE-TARGET]" in refused(store.root, "--target", target)
 
 
+def test_a_target_of_a_step_that_the_run_does_not_have_is_a_mistake(store):
+    kept(store, Made().step("faces", 4.0))
+    assert "Did you mean 'faces'? [FK-UNKNOWN-STEP]" in refused(store.root, "--target", "face.call_p95_ms<5")
+
+
 def test_a_step_without_records_of_calls_has_no_percentiles(store):
     made = Made().step("decode", 9.0).step("faces", 3.0)
     made.lines = [line for line in made.lines if (line["step"], line["kind"]) != ("faces", "call")]

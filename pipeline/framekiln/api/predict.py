@@ -1,7 +1,7 @@
 """A run on other GPUs, from a run on any machine."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,9 @@ from framekiln.output.unit_table import read_units
 from framekiln.planning.gpu.calibration_file import read_gpu_calibration
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.profiling.advice import OTHERS
-from framekiln.runtime.run.record import stored_request
+from framekiln.profiling.run_profile import read_work, run_of
+from framekiln.reporting.plan_facts import left_out
+from framekiln.runtime.run.record import read_run_record, stored_request
 
 
 def choose(output: str, options: PredictOptions, say: Callable[[str], None] = lambda _: None) -> Prediction:
@@ -59,7 +61,7 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
     )
     say("Counting the work of each model; this takes up to a minute.")
     found = [chooser.judge(name, gpu) for name, gpu in targets.items()]
-    notes += _list_doubts(source, found)
+    notes += [*_list_absent(store, source), *_list_doubts(source, found)]
     return Prediction(output=output, cores=chooser.cores, rows=rows, prices=chooser.prices, gpus=found, notes=notes)
 
 
@@ -93,6 +95,17 @@ def _check_numbers(cores: float | None, prices: Prices) -> None:
     for what, price in named.items():
         if not 0 <= price < math.inf:
             raise ConfigError(f"The price {what} is {price:g}; give 0 or more.", code="FK-PRICES-INVALID")
+
+
+def _list_absent(store: Store, source: SourceRun) -> Iterator[str]:
+    """Yield sentences on steps that the last run did not compute, so that no figure contains them."""
+    record = read_run_record(store)
+    if skipped := record.get("skipped"):
+        yield f"{left_out(skipped, len(record['steps']))} No figure contains them"
+    others = [work for name, work in read_work(store).items() if name != run_of(store, record)]
+    known = {step.name for step in (*source.steps, *source.later)}
+    if earlier := sorted({step for work in others for step in work.steps} - known):
+        yield f"Earlier runs computed {', '.join(earlier)}: no figure contains them; predict from a run of all steps"
 
 
 def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:

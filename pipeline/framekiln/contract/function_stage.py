@@ -49,7 +49,7 @@ class FunctionStage(Stage):
 
     def _as_row(self, result: Any) -> Sequence[Any]:
         names = self.outputs.names
-        if len(names) == 1:
+        if len(names) == 1 and (not isinstance(result, Mapping) or pa.types.is_nested(self.outputs.field(0).type)):
             return (result,)
         if isinstance(result, Mapping) and result.keys() == set(names):
             return [result[name] for name in names]

@@ -47,12 +47,18 @@ def _export_frames(
     ways = choose_images(kind, destination, request, kinds)
     request = replace(request, include=kinds, images=ways)
     writer = kind(destination, request)
-    chosen = read_chosen(store, request)
+    rows = Rows(
+        store=store,
+        declared=declared,
+        kinds=kinds,
+        keypoints=request.keypoints,
+        chosen=read_chosen(store, request),
+    )
+    chosen = rows.chosen
     reader = open_pictures(store, chosen, ways)
     splits = make_splits(store, request, chosen)
     writer.bind(reader, _list_types(store, declared, kinds))
     record = prepare(destination, request, store, chosen)
-    rows = Rows(store=store, declared=declared, kinds=kinds, keypoints=request.keypoints, chosen=chosen)
     pictures = None if kind.holds_pictures else Pictures(reader, writer, ways)
     tally = Tally(splits.names)
     total = sum(map(len, chosen.values()))

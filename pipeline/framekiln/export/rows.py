@@ -4,7 +4,7 @@ The order is that of the files of `frames/`, sorted by their first row, so frame
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +12,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from framekiln.contract.columns import KEYS, PLACES
+from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import FRAMES
 from framekiln.export.annotation import Annotation, ExportedImage
+from framekiln.export.chosen import by_file
 from framekiln.export.declared import Declared
 from framekiln.export.making import Item, Maker, read_lists, wanted_members
+from framekiln.export.splits import Chosen
 from framekiln.output.object_store import Store
 
 BATCH = 256
@@ -42,12 +45,17 @@ class Reader:
         self._data = {name: store.dataset(name, pa.schema([])) for name in sorted(tables)}
 
     @property
+    def needed(self) -> list[str]:
+        """Columns of `frames/` without which nobody knows what is on a frame."""
+        return [source.name for source in self._main]
+
+    @property
     def columns(self) -> list[str]:
         """Columns of `frames/` to be read."""
-        return [source.name for source in (*self._main, *self._beside.values())]
+        return [*self.needed, *(source.name for source in self._beside.values())]
 
-    def read(self, rows: pa.Table) -> Iterator[list[Annotation] | str]:
-        """Yield the annotations of each row, or the name of a column that is null there."""
+    def read(self, rows: pa.Table) -> Iterator[list[Annotation]]:
+        """Yield the annotations of each row; its `needed` columns are not null."""
         keys: list[Key] = list(zip(*(rows[key].to_pylist() for key in KEYS), strict=True))
         sizes = zip(rows["width"].to_pylist(), rows["height"].to_pylist(), strict=True)
         sources = [*self._main, *self._beside.values()]
@@ -58,10 +66,6 @@ class Reader:
         tables = {name: self._read_table(name, keys) for name in self._data}
         for place, (key, size) in enumerate(zip(keys, sizes, strict=True)):
             own = {name: values[place] for name, values in items.items()}
-            unknown = next((source.name for source in self._main if own[source.name] is None), None)
-            if unknown is not None:
-                yield unknown
-                continue
             things = {name: found.get(key, []) for name, found in tables.items()}
             yield [*self._read_columns(own, things, size), *self._read_tables(things, size)]
 
@@ -114,13 +118,33 @@ class Rows:
     declared: Declared
     kinds: frozenset[str]  # that are exported
     keypoints: str  # coco17 or all
-    chosen: Mapping[str, frozenset[int]] | None  # frames of each file; None for all
+    chosen: Chosen
     unknown: Counter[str] = field(default_factory=Counter)
     """Rows left out, by the column that is null there: nobody knows what is on these frames."""
 
+    def __post_init__(self) -> None:
+        self._reader = Reader(self.store, self.declared, self.kinds, self.keypoints)
+        self._drop_unknown()
+
+    def _drop_unknown(self) -> None:
+        """Drop frames of which nobody knows what is on them. Raises ConfigError: no other is chosen."""
+        frames = self.store.dataset(FRAMES, pa.schema([]))
+        for name in self._reader.needed:
+            nulls = by_file(frames.to_table(columns=list(KEYS), filter=ds.field(name).is_null()))
+            kept = {media_id: indices - nulls.get(media_id, frozenset()) for media_id, indices in self.chosen.items()}
+            if dropped := sum(map(len, self.chosen.values())) - sum(map(len, kept.values())):
+                self.unknown[name] = dropped
+                self.chosen = {media_id: indices for media_id, indices in kept.items() if indices}
+        if not self.chosen:
+            raise ConfigError(
+                f"{' and '.join(self.unknown)} is null on all chosen frames, so nobody knows what is on them; compute "
+                "it there, or choose other frames.",
+                code="FK-EXPORT-EMPTY",
+            )
+
     def read(self) -> Iterator[list[ExportedImage]]:
         """Yield images in the size of their frame."""
-        reader = Reader(self.store, self.declared, self.kinds, self.keypoints)
+        reader = self._reader
         vectors = self.declared.vectors if "embeddings" in self.kinds else ()
         columns = list(dict.fromkeys([*NEEDED, *reader.columns, *vectors, *self.declared.values]))
         for name in self._list_files():
@@ -149,8 +173,6 @@ class Rows:
         return [name for *_, name in sorted(found)]
 
     def _choose(self, rows: pa.Table) -> pa.Table:
-        if self.chosen is None:
-            return rows
         pairs = zip(*(rows[key].to_pylist() for key in KEYS), strict=True)
         return rows.filter(pa.array([index in self.chosen.get(name, ()) for name, index in pairs], pa.bool_()))
 
@@ -160,9 +182,6 @@ class Rows:
         values = rows.select([name for name in self.declared.values if name in rows.column_names]).to_pylist()
         embeddings = rows.select(list(vectors)).to_pylist() if vectors else [{}] * len(needed)
         for row, annotations, value, vector in zip(needed, found, values, embeddings, strict=True):
-            if isinstance(annotations, str):
-                self.unknown[annotations] += 1
-                continue
             yield ExportedImage(
                 **row,
                 annotations=annotations,

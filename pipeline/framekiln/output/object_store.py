@@ -99,7 +99,7 @@ class Store:
             self.remove(probe)
         except OSError as error:
             raise OutputError(
-                f"The output {self.root!r} is not writable ({error_text(error)}); choose another with --output.",
+                f"The output {self.root!r} is not writable ({error_text(error)}); choose another folder.",
                 code="FK-OUTPUT-NOT-WRITABLE",
             ) from error
 

@@ -159,6 +159,7 @@ class RunWork:
     ended: float = 0.0
     busy: float = 0.0  # seconds inside packets, over all processes
     frames: int = 0  # decoded
+    steps: set[str] = field(default_factory=set)
 
 
 def read_work(store: Store) -> dict[str, RunWork]:
@@ -170,6 +171,7 @@ def read_work(store: Store) -> dict[str, RunWork]:
             for table in batches(store, CALLS, name, columns=("kind", "step", "rows", "started", "seconds")):
                 packets = table.filter(pc.and_(pc.equal(table["kind"], PACKET), pc.greater(table["rows"], 0)))
                 if packets.num_rows:
+                    run.steps |= set(pc.unique(packets["step"]).to_pylist())
                     run.busy += pc.sum(packets["seconds"]).as_py()
                     run.began = min(run.began, pc.min(packets["started"]).as_py())
                     run.ended = max(run.ended, pc.max(pc.add(packets["started"], packets["seconds"])).as_py())

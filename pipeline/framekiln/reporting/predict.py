@@ -13,7 +13,7 @@ from framekiln.reporting.terminal.console import DENSE, Terminal, print_wrapped,
 
 MEANING = (
     "bound: rows/s that no run on this GPU can exceed, by arithmetic. rows/s: an estimate with its interval "
-    "(docs/hardware/predicting.md). kWh: at the board's most power, without the host."
+    "(docs/hardware/predicting.md). kWh: at the board's most power for the longest time, without the host."
 )
 GUESSED = "* by what other models reach: no GPU has measured this step."
 _AS_FAST = 0.99  # of the fastest: intervals are far wider than this difference

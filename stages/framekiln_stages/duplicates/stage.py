@@ -68,7 +68,7 @@ class Duplicates(Stage):
         ("duplicates", "photo with copies", "photos with copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 4  # 4: scenes, the shortest name
+    version = 5  # 5: originals are no enlarged copies
     optional_inputs = (*TAGS, EMBEDDING)
     scope = Scope.DATASET
     inputs = (

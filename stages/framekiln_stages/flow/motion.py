@@ -22,7 +22,8 @@ def motion(flow: Field, height: int, width: int, still: float) -> dict[str, floa
     computed size.
     """
     scale = np.array([width / flow.shape[1], height / flow.shape[0]], np.float32)
-    length = cv2.magnitude(*cv2.split(flow[::2, ::2] * scale))
+    across, down = cv2.split(flow[::2, ::2] * scale)
+    length = np.sqrt(np.square(across) + np.square(down))  # cv2.magnitude's last bits depend on where the array lies
     x, y = cv2.mean(flow)[:2]
     angle = np.float32(math.degrees(math.atan2(-y * scale[1], x * scale[0])) % 360.0)
     return {

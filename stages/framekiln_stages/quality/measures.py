@@ -65,7 +65,7 @@ def _measure_edges(luma: Luma, least: float) -> NDArray[np.float32]:
     window, neighbours = np.ones((STEP, STEP), np.uint8), np.ones((3, 3), np.uint8)
     contrast = cv2.subtract(cv2.dilate(luma, window), cv2.erode(luma, window))
     across, down = (cv2.Sobel(luma, cv2.CV_32F, *order, ksize=1, scale=0.5) for order in ((1, 0), (0, 1)))
-    slope = cv2.magnitude(across, down)
+    slope = np.sqrt(np.square(across) + np.square(down))  # cv2.magnitude's last bits depend on where the array lies
     middle = (contrast >= least) & (slope >= cv2.dilate(slope, neighbours))
     return contrast[middle] / (math.sqrt(2 * math.pi) * np.maximum(slope[middle], 1e-3))
 

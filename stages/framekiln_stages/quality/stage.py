@@ -59,6 +59,7 @@ BLURRED = 0.25
 class Quality(Stage):
     """Sharpness, noise, blockiness, bars, and black, uniform and repeated frames."""
 
+    version = 2  # 2: slopes are the same wherever an array lies
     scope = Scope.CLIP
     halo = 1
     thread_safe = True

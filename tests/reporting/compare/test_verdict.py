@@ -54,6 +54,12 @@ def test_rows_that_one_side_lacks_are_no_equal_results(make, alone, every, words
     assert words in verdict(replace(compared, drift={"marked": StepDrift(step="marked", tables=[table])}))
 
 
+def test_tables_that_are_empty_on_both_sides_are_no_equal_results(make):
+    table = TableDrift(name="frozen", rows=0, only_first=0, only_second=0, every=1, value=0.0, figures={}, columns=())
+    compared = replace(pair(make("a"), make("b")), drift={"frozen": StepDrift(step="frozen", tables=[table])})
+    assert "; results not compared;" in verdict(compared)
+
+
 def test_a_slower_run_of_other_work(make):
     steps = {"marked": step(word="x") | {"fingerprint": "g"}, "added": step()}
     a = make("a", calls(400), **DECODE)

@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as hnp
 from framekiln.contract.columns import pack
 from framekiln.contract.placement import Placement
 from framekiln_stages.quality.frozen import Frozen
+from framekiln_stages.quality.measures import edge_blur
 from framekiln_stages.quality.stage import Quality
 from tests.support.media.photos import PHOTOS, photo
 
@@ -59,6 +60,16 @@ def test_sharpness_compares_across_sizes(name):
     image = photo(name)
     double = cv2.resize(image, None, fx=3, fy=3, interpolation=cv2.INTER_CUBIC)
     assert measure_photo(double)["sharpness"] == pytest.approx(min(image.shape[:2]), rel=0.45)
+
+
+def test_sharpness_is_the_same_wherever_its_arrays_lie_in_memory():
+    luma, random, kept = cv2.cvtColor(photo("china.jpg"), cv2.COLOR_RGB2GRAY), np.random.default_rng(0), []
+    for side in range(150, 420, 14):
+        part, found = np.ascontiguousarray(luma[:side, : side + 13]), set()
+        for _ in range(12):
+            kept.append(np.empty(8 * random.integers(1, 3000), np.uint8))  # moves the arrays that are made after it
+            found.add(edge_blur(part, 1.0))
+        assert len(found) == 1
 
 
 @pytest.mark.parametrize("name", PHOTOS)

@@ -15,7 +15,7 @@ from typer import Option
 from framekiln.api.summary import last_record, read_profile
 from framekiln.cli.console import print_note
 from framekiln.cli.options import Json
-from framekiln.contract.errors import OutputError
+from framekiln.contract.errors import OutputError, check_known
 from framekiln.output.object_store import Store
 from framekiln.profiling.export.trace_events import events
 from framekiln.profiling.run_profile import RunProfile, choose_run, missing_note, read_work
@@ -67,6 +67,9 @@ def profile(output: Out, run: Run = None, target: Target = "", workers: Workers 
     store, targets = Store(output), parse_targets(target) if target else None
     run_profile = read_profile(store, run, warn=print_note, targets=targets)
     record = last_record(store)
+    known = {*record.get("steps", ()), *(step.step for step in run_profile.steps)}
+    for name in targets.steps if targets else ():
+        check_known(name, known, f"--target: the run has no step {name!r}.", code="FK-UNKNOWN-STEP")
     if (cut := unfinished(store, record)) is not None:
         print_note(f"Unfinished: {cut.sentence}")
     if json_:

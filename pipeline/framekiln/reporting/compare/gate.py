@@ -148,9 +148,10 @@ def _not_measured(condition: Limit, step: str, pair: Pair) -> ConfigError:
     missing = [side.name for side in sides if condition.figure not in side.values.get(step, {})]
     where = "as no rows of both were compared" if condition.figure not in FIGURES else f"in {' and '.join(missing)}"
     problem = f"{condition.figure} of {step} was not measured {where}"
-    partial = [run.path for side in sides if side.name in missing for run in side.runs if run.partial_steps]
+    absent = sides if condition.figure in FIGURES else ()
+    partial = [run.path for side in absent if side.name in missing for run in side.runs if run.partial_steps]
     problem += f", as other runs made part of {', '.join(partial)}" if partial else ""
-    cut = [run.path for side in sides if side.name in missing for run in side.runs if run.cut]
+    cut = [run.path for side in absent if side.name in missing for run in side.runs if run.cut]
     problem += f", as {', '.join(cut)} is not finished" if cut else ""
     if not condition.step and step != OF_THE_RUN:
         problem += f"; name the steps it applies to, as in STEP.{condition.text}"

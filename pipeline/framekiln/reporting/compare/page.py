@@ -63,7 +63,7 @@ def _tell_work(pair: Pair) -> str:
 
 def _tell_results(pair: Pair) -> str:
     known = {name: drift.value for name, drift in pair.drift.items() if drift.value is not None}
-    if not known:
+    if not any(pair.drift[name].rows for name in known):  # tables that are empty on both sides say nothing
         return "results not compared"
     most = max(known, key=lambda name: known[name])
     tables = [table for drift in pair.drift.values() for table in drift.tables]
