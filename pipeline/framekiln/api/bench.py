@@ -10,7 +10,7 @@ from typing_extensions import Unpack
 
 from framekiln.api import html
 from framekiln.api.bench_options import BenchOptions, FileOptions, bench_plan
-from framekiln.api.options import Given, Manifest, Place, checked, shows
+from framekiln.api.options import Given, Manifest, Place, checked, shows, split_names
 from framekiln.api.request import pipeline_of, with_steps
 from framekiln.api.writable import check_file, check_folder
 from framekiln.contract.errors import ConfigError
@@ -232,7 +232,7 @@ def _list_models(model: Any, pipeline: PipelineFile) -> tuple[list[Model], Pipel
     models: list[Model] = []
     for each in given:
         if isinstance(each, str):
-            models += [part.strip() for part in each.split(",") if part.strip()]
+            models += split_names(each)
         elif isinstance(each, Stage) or (isinstance(each, type) and issubclass(each, Stage)):
             pipeline, names = with_steps(pipeline, each)
             models += names

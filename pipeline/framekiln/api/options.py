@@ -208,6 +208,11 @@ class PredictOptions(TypedDict, total=False):
     ]
 
 
+def split_names(text: str | None) -> tuple[str, ...]:
+    """Return the names in `a,b,c`."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
 def declarations(kind: type) -> dict[str, tuple[Any, FieldInfo]]:
     """Return the type and the declaration of each option of a kind, by name."""
     hints = get_type_hints(kind, include_extras=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from framekiln.api.options import PredictOptions, checked
+from framekiln.api.options import PredictOptions, checked, split_names
 from framekiln.api.request import input_texts
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.row_errors import DECODE
@@ -65,8 +65,8 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
     return Prediction(output=output, cores=chooser.cores, rows=rows, prices=chooser.prices, gpus=found, notes=notes)
 
 
-def _read_names(text: str) -> list[str]:
-    names = _split(text)
+def _read_names(text: str) -> tuple[str, ...]:
+    names = split_names(text)
     if text and not names:
         raise ConfigError(f"--for {text!r} names no GPU; write --for rtx-5080,l4.", code="FK-UNKNOWN-GPU")
     return names
@@ -74,18 +74,14 @@ def _read_names(text: str) -> list[str]:
 
 def _read_prices(text: str) -> dict[str, float]:
     try:
-        if text and not _split(text):
+        if text and not split_names(text):
             raise ValueError(text)
-        return {name: float(price) for name, price in (part.split("=") for part in _split(text))}
+        return {name: float(price) for name, price in (part.split("=") for part in split_names(text))}
     except ValueError as error:
         raise ConfigError(
             f"--prices {text!r} is not of the form GPU=PRICE,GPU=PRICE; write rtx-5080=0.4,h100=2.5.",
             code="FK-PRICES-INVALID",
         ) from error
-
-
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _check_numbers(cores: float | None, prices: Prices) -> None:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from framekiln.api.options import Given, Input, Manifest, Options, Place, Settings, Steps, checked
+from framekiln.api.options import Given, Input, Manifest, Options, Place, Settings, Steps, checked, split_names
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Stage
 from framekiln.planning.manifest import (
@@ -180,7 +180,7 @@ def with_steps(pipeline: PipelineFile, steps: Steps) -> tuple[PipelineFile, tupl
     entries, names = dict(pipeline.steps), list[str]()
     for item in _list_items(steps):
         if isinstance(item, str):
-            names += [name.strip() for name in item.split(",") if name.strip()]
+            names += split_names(item)
             continue
         pairs = item.items() if isinstance(item, Mapping) else [(step_name(item), item)]
         for name, stage in pairs:

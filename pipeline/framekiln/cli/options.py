@@ -36,11 +36,6 @@ Json = Annotated[bool, Option("--json", help="Print everything as JSON.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 
 
-def names(text: str | None) -> tuple[str, ...]:
-    """Return the names in `a,b,c`."""
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
-
-
 def spread(command: Callable[..., T]) -> Callable[..., T]:
     """Return a command as Typer takes it.
 

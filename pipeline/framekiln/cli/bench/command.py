@@ -8,9 +8,9 @@ from rich.console import Console
 from typer import Argument, Option
 
 from framekiln.api.bench_options import CellOptions, FileOptions
-from framekiln.api.options import defaults
+from framekiln.api.options import defaults, split_names
 from framekiln.cli.bench.options import ClipOptions, NsightOptions, SavOptions, check_options, check_unread, list_given
-from framekiln.cli.options import Quiet, names
+from framekiln.cli.options import Quiet
 from framekiln.contract.errors import ConfigError
 from framekiln.reporting.terminal.console import print_line
 
@@ -57,16 +57,16 @@ def bench(
     if list_ or model is None:
         _print_models(console, options["pipeline"])
         return
-    if not names(model):
+    if not split_names(model):
         raise ConfigError("MODEL is empty; `framekiln bench --list` names models.", code="FK-BENCH-MODEL")
     check_options(options, videos, clips, nsight, files)
     kept = BenchFiles.of({**files, "out": files["out"] or "bench"}).check()
     if videos.is_asked:
-        bench_videos(console, names(model), options, videos, kept)
+        bench_videos(console, split_names(model), options, videos, kept)
     elif clips.clip:
-        bench_clips(console, names(model), options, clips, kept)
+        bench_clips(console, split_names(model), options, clips, kept)
     elif nsight.is_asked:
-        bench_nsight(console, names(model), options, nsight, kept.out or Path())
+        bench_nsight(console, split_names(model), options, nsight, kept.out or Path())
     else:
         _measure_or_compare(console, model, options, files, kept)
 

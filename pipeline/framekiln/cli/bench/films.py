@@ -11,9 +11,9 @@ from rich.console import Console
 
 from framekiln.api.bench import BenchFiles
 from framekiln.api.bench_options import CellOptions, bench_plan
+from framekiln.api.options import split_names
 from framekiln.cli.bench.measure import measuring
 from framekiln.cli.bench.options import ClipOptions, SavOptions
-from framekiln.cli.options import names
 from framekiln.contract.errors import MediaError, check_known
 from framekiln.contract.placement import WEIGHT_TYPES, Placement
 from framekiln.lab.clips.formats import FORMATS, SCENARIOS, Load, clip_of_file, made_clip
@@ -32,7 +32,7 @@ from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 
 def clip_settings(options: ClipOptions, cells: CellOptions, target: str = "") -> ClipSettings:
     """Return what is measured. Raises ConfigError if a scenario or a target is unknown."""
-    asked, plan = names(options.scenario), bench_plan(cells)
+    asked, plan = split_names(options.scenario), bench_plan(cells)
     for name in asked:
         check_known(name, SCENARIOS, f"--scenario: there is no {name!r}.", code="FK-BENCH-SCENARIO")
     needed = calls_needed(parse_targets(target), options.clip_frames, "--clip-frames")
@@ -70,7 +70,7 @@ def bench_clips(
     with measuring(console, settings.device, files, rows, figures) as folder:
         made = [
             made_clip(FORMATS[name], folder) if name in FORMATS else clip_of_file(Path(name), 1 + clips.stereo)
-            for name in names(clips.clip)
+            for name in split_names(clips.clip)
         ]
         for recipe in recipes:
             print_line(console, f"\n{recipe.name}, weights {recipe.weights}")

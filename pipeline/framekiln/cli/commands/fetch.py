@@ -11,8 +11,9 @@ from rich import progress as bars
 from rich.console import Console
 from typer import Argument, Option
 
+from framekiln.api.options import split_names
 from framekiln.cli.console import interruptible
-from framekiln.cli.options import PipelinePath, Profile, Settings, Stages, WeightsDir, names
+from framekiln.cli.options import PipelinePath, Profile, Settings, Stages, WeightsDir
 from framekiln.contract.errors import WeightsError, check_known
 from framekiln.planning.manifest import read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
@@ -51,7 +52,7 @@ def fetch(
 ) -> None:
     """Download the weights that a run needs. A download that was cut short continues where it stopped."""
     console = Console()
-    users = _find_users(pipeline, profile, PlanOptions(stages=names(stages), settings=tuple(settings or ())))
+    users = _find_users(pipeline, profile, PlanOptions(stages=split_names(stages), settings=tuple(settings or ())))
     everything = all_ or ((list_ or verify) and not stages)
     lock = merged_lock(read_pipeline(pipeline).models)
     wanted = wanted or list(lock if everything else users)
