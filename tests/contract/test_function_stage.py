@@ -32,6 +32,12 @@ def test_a_function_gets_pixels_sound_and_values_and_gives_a_value_for_each_outp
     assert loudest()(rows.select(["sound"]))["loudest"].to_pylist() == [8000, 8000]
     assert loudest()(sample_rows(["sound"], 1))["loudest"].to_pylist() == [None]
     assert brightness.function(np.full((2, 2, 3), 7)) == 7
+    taken = stage(inputs="tags", outputs={"taken": pa.string()})(taken_at)()
+    assert taken(sample_rows(["tags"], 1))["taken"].to_pylist() == ["2024:02:29 12:30:00"]
+
+
+def taken_at(tags):
+    return tags["exif:DateTimeOriginal"]
 
 
 def test_columns_are_described_by_their_fields_or_by_the_function():

@@ -13,6 +13,7 @@ COUNT = {**CRC, "a": toy("Count")}
 MISTAKES = {
     "two producers": ({**CRC, "b": toy("Picky")}, "FK-COLUMN-TWICE", "'crc'"),
     "no producer": ({"a": toy("Double")}, "FK-UNKNOWN-COLUMN", "'crc'"),
+    "no pixels of that name": ({"a": toy("Checksum", column="frme")}, "FK-UNKNOWN-COLUMN", "Did you mean 'frame'"),
     "unknown setting": ({"a": toy("Checksum", colum="frame")}, "FK-UNKNOWN-SETTING", "Did you mean 'column'"),
     "wrong type": ({"a": toy("Picky", refuse="x")}, "FK-INVALID-SETTING", "'refuse'"),
     "no steps": ({}, "FK-NO-STEPS", ""),

@@ -150,7 +150,7 @@ def _read_values(name: str, column: pa.ChunkedArray) -> Sequence[Any]:
         return views(column)
     if column.type == SOUND:
         return [value.values.to_numpy() if value.is_valid else None for value in column]
-    values: list[Any] = column.to_pylist()
+    values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")  # names of `tags` are different
     return values
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from framekiln.contract.columns import MEDIA_ID, ON_REQUEST, PLACES, SOURCE, is_pixel_column
+from framekiln.contract.columns import MEDIA_ID, ON_REQUEST, PLACES, SOURCE, is_pixel_column, pixel_column
 from framekiln.contract.errors import ConfigError, WeightsError, check_known
 from framekiln.contract.stage import Scope, Stage
 from framekiln.planning.condition import Condition
@@ -137,8 +137,9 @@ def _check_table(name: str, table: str, stages: Stages, producers: Producers) ->
 
 def _check_column(name: str, stage: Stage, column: str, producers: Producers) -> None:
     if not is_decoded(column):
-        problem = f"Step {name!r} reads a column {column!r} that no step adds."
-        check_known(column, [*SOURCE.names, *producers], problem, code="FK-UNKNOWN-COLUMN")
+        problem = f"Step {name!r} reads a column {column!r} that neither decoding nor a step adds."
+        decoded = [*SOURCE.names, pixel_column(0), pixel_column(224), *ON_REQUEST]
+        check_known(column, [*decoded, *producers], problem, code="FK-UNKNOWN-COLUMN")
     elif not stage.scope.first_pass:
         raise ConfigError(
             f"Step {name!r} reads {column!r}, but a second-pass step is given no pixels and no sound; read a column "
