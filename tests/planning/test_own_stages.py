@@ -60,6 +60,14 @@ MISTAKES = {
         "FK-STAGE-IMPORT",
         "keys of a table must name some of its columns",
     ),
+    "inputs that are a text": (HEAD + "    inputs = 'frame'\n", "FK-STAGE-DECLARATION", "`inputs` is 'frame'"),
+    "outputs that are a dict": (HEAD + "    outputs = {'a': int}\n", "FK-STAGE-DECLARATION", "`outputs` are a dict"),
+    "a scope that is a text": (HEAD + "    scope = 'clip'\n", "FK-STAGE-DECLARATION", "`scope` is 'clip'"),
+    "a table that is a schema": (
+        "from framekiln.contract import Scope\n" + HEAD + "    scope, tables = Scope.MEDIA, {'best': pa.schema([])}\n",
+        "FK-STAGE-DECLARATION",
+        "'best' is a Schema",
+    ),
     "no outputs": (HEAD.replace("    outputs = ", "    other = "), "FK-STAGE-NO-OUTPUTS", "`outputs`"),
 }
 

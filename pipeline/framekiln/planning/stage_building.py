@@ -9,10 +9,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 from pydantic import TypeAdapter
 
 from framekiln.contract.errors import OWN_CODE, ConfigError, FramekilnError, check_known, did_you_mean
-from framekiln.contract.stage import Stage
+from framekiln.contract.stage import Scope, Stage, Table
 from framekiln.device.failures import message_of
 from framekiln.planning.manifest import CONDITION_KEYS, PLACEMENT_KEYS, PipelineFile, ProfileFile, StepEntry
 from framekiln.planning.settings import Overrides, validated
@@ -130,10 +131,27 @@ def _construct(stage_class: type[Stage], config: Any, refused: Callable[..., Con
     if not {"config", "clock"} <= vars(stage).keys():
         problem = "and its constructor does not call super().__init__(config); add the call."
         raise refused(problem, code="FK-STAGE-CONSTRUCTOR")
+    if wrong := _find_misdeclared(stage):
+        raise refused(f"whose {wrong}; correct the class.", code="FK-STAGE-DECLARATION")
     if stage.scope.first_pass and not len(stage.outputs):
         problem = "a stage of the first pass that declares no outputs; return the columns that it adds from `outputs`."
         raise refused(problem, code="FK-STAGE-NO-OUTPUTS")
     return stage
+
+
+def _find_misdeclared(stage: Stage) -> str:
+    """Return what is wrong with the first declaration of another type than `Stage` names; empty if none is."""
+    for name in ("inputs", "optional_inputs", "input_tables", "keeps", "weights", "files", "devices"):
+        value = getattr(stage, name)
+        if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+            return f"`{name}` is {value!r} and no tuple of names, such as ('frame_224',)"
+    if not isinstance(stage.scope, Scope):
+        return f"`scope` is {stage.scope!r} and none of Scope.ROW, CLIP, MEDIA and DATASET"
+    if not isinstance(stage.outputs, pa.Schema):
+        return f"`outputs` are a {type(stage.outputs).__name__} and no pyarrow.Schema"
+    if wrong := [name for name, table in stage.tables.items() if not isinstance(table, Table)]:
+        return f"table {wrong[0]!r} is a {type(stage.tables[wrong[0]]).__name__} and no framekiln.contract.Table"
+    return ""
 
 
 def _describe(error: BaseException) -> str:
