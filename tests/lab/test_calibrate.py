@@ -223,6 +223,7 @@ def test_the_command_writes_a_file_that_is_read_again(collection, tmp_path):
     assert json.loads(path.read_text())["format"] == 1
 
 
+@pytest.mark.heavy
 def test_weights_outside_torch_are_not_reported_as_zero(collection, tmp_path):
     (tmp_path / "p.yaml").write_text('steps:\n  byte: {use: "tests.toys:Seeded"}\n')  # torch holds nothing of it
     where = ("--pipeline", tmp_path / "p.yaml", "--save", tmp_path / "c", "--missing-weights", "dummy")

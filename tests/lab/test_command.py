@@ -110,6 +110,7 @@ def test_cells_before_a_model_that_cannot_be_built_are_kept(tmp_path):
     assert [cell["outcome"] for cell in figures["cells"]] == ["ok"]
 
 
+@pytest.mark.heavy
 def test_a_bench_that_measured_nothing_is_no_success(tmp_path):
     words = "bench tests.lab.models:plain --device cpu --size 5 -n 1 --warmup 0 --warmup-s 0 --quiet"
     done = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path)])

@@ -50,6 +50,7 @@ def test_segments_begin_at_the_first_key_frames_of_a_grid(name: str) -> None:
     assert all(start % step == 0 for start in starts)
 
 
+@pytest.mark.heavy
 @settings(max_examples=8, deadline=None)
 @given(
     name=st.sampled_from(sorted(FILMS)),

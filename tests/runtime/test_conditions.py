@@ -133,6 +133,7 @@ def test_whatever_was_computed_before_a_run_gives_what_it_gives_alone(tmp_path_f
         seen |= alone.keys()
 
 
+@pytest.mark.heavy
 def test_a_clip_is_computed_again_only_where_other_rows_of_it_are_chosen(source, tmp_path):
     out, photo = tmp_path / "out", "media_type = 'photo'"
     for condition, number in {

@@ -223,6 +223,7 @@ def test_masks_of_the_first_frame_are_tracked_the_largest_first(small):
     assert ready(max_objects=1)(batch, Film(frames))["objects"]["object"].to_pylist() == [0] * 4
 
 
+@pytest.mark.heavy
 def test_points_from_a_file_start_in_their_frame(small, tmp_path):
     path = tmp_path / "points.jsonl"
     lines = [{"media_id": "a.mp4", "x": 0.4, "y": 0.5}, {"media_id": "a.mp4", "frame_index": 4, "x": 0.7, "y": 0.2}]

@@ -38,6 +38,7 @@ def results_of(tmp_path, *steps, limit_s=500.0):
     return result
 
 
+@pytest.mark.heavy
 def test_a_step_that_fails_is_followed_by_the_next(tmp_path):
     result = results_of(tmp_path, step("raises"), step("fails_a_check"), step("has_nothing_to_do"), step("measures"))
     assert {name: each["outcome"] for name, each in result.items()} == {

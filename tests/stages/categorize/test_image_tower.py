@@ -49,6 +49,7 @@ def test_missing_weights_are_named(name):
         load_image_tower(TINY["clip-vit-b32"], state, "file")
 
 
+@pytest.mark.heavy
 def test_images_need_no_transformers(tiny):
     done = subprocess.run([sys.executable, "-c", LOADED, str(tiny)], check=True, capture_output=True, text=True)
     assert done.stdout.split() == []

@@ -108,6 +108,7 @@ def test_a_known_shift_is_found(trained, dx, dy):
     assert_follows(row, dx, dy)
 
 
+@pytest.mark.heavy
 def test_between_two_scenes_there_is_no_motion(trained):
     found = trained(table([*take("china.jpg", 2), *take("flower.jpg", 1)]))["motion_mean"].to_pylist()[:-1]
     assert [value is None for value in found] == [False, True]

@@ -85,6 +85,7 @@ def test_segment(toy, prompts):
     assert_calls_are_independent(lambda image: rows(stage, image, **columns), PICTURES)
 
 
+@pytest.mark.heavy
 def test_inpaint():
     stage = inpaint_factory.network()
 
@@ -119,6 +120,7 @@ def test_objects():
     assert_calls_are_independent(track, films)
 
 
+@pytest.mark.heavy
 def test_pose():
     stage = Pose(Pose.Config(model="pose_landmarker_full_bundled", tile=0))
     stage.setup({stage.config.model: model_file(stage.config.model)}, Placement())
