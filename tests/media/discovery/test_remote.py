@@ -74,7 +74,7 @@ def test_keys_with_empty_parts_are_files_of_their_own(bucket):
 
 def test_entries_of_a_list_are_looked_up_many_at_a_time(bucket, tmp_path, monkeypatch):
     together, first = threading.Barrier(4), iter(range(4))
-    bucket.before = lambda *_: None if next(first, None) is None else together.wait(timeout=8)
+    bucket.before = lambda *_: None if next(first, None) is None else together.wait(timeout=60)
     urls = [bucket.url.format(f"in/{key}") for key in KEYS[:8]]
     (tmp_path / "list.txt").write_text("\n".join(urls))
     monkeypatch.setattr(remote, "_WORD_S", 0.0)
