@@ -229,8 +229,7 @@ def checked(kind: type, options: Mapping[str, Any], also: Sequence[str] = ()) ->
 
     The message on an unknown name proposes the names in `also` too.
 
-    Raises:
-        ConfigError: a name is unknown, or a value is invalid.
+    Raises ConfigError: a name is unknown, or a value is invalid.
     """
     known = defaults(kind)
     for name in options:

@@ -18,7 +18,7 @@ from framekiln.media.files import MediaFile
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import find_calibration
 from framekiln.planning.gpu.machine import examine
-from framekiln.planning.plan import Plan, idle_cap, make_plan
+from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.processes.resources import Node, this_machine
 from framekiln.reporting.plan_facts import plan_facts
 from framekiln.reporting.terminal.console import Terminal, printed
@@ -143,8 +143,7 @@ def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None, *
 
     Its costs are those of the last run into the output, or into the one that is `like` it.
 
-    Raises:
-        UserError: see `plan`.
+    Raises UserError: see `plan`.
     """
     if request.address is None:
         return _plan_on(request, [this_machine()], on_wait, like)
@@ -167,7 +166,7 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         planned = replace(planned, limits="")
     return RunPlan(
         planned=planned,
-        notes=tuple(filter(None, (*verdict.notes, idle_cap(planned, request.options), why))),
+        notes=tuple(filter(None, (*verdict.notes, why))),
         work=work,
         refusal=verdict.refusal or _lacking_weights(planned, request),
         costs=costs,

@@ -150,8 +150,7 @@ class CallScheduler:
 
         The stage's clock counts the wait as `queue`, but for the device's own seconds.
 
-        Raises:
-            OwnerEndedError: the owner thread has ended.
+        Raises OwnerEndedError: the owner thread has ended.
         """
         is_elsewhere = tensors[0].device.type != self._device
         if is_elsewhere or self._owner in (None, threading.current_thread()):

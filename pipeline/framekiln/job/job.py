@@ -25,7 +25,7 @@ from framekiln.output.recognise import check_may_become_output
 from framekiln.output.unit_table import write_units
 from framekiln.planning.condition import RowSets
 from framekiln.planning.gpu.machine import examine
-from framekiln.planning.plan import NO_SETS, Plan, idle_cap, make_plan
+from framekiln.planning.plan import NO_SETS, Plan, make_plan
 from framekiln.planning.processes.resources import ROOMY, Node, this_machine
 from framekiln.planning.processes.waves import leave_finished
 from framekiln.planning.step import Step
@@ -69,8 +69,7 @@ class Job:
         `watch` gets the totals while steps run, `on_plan` the work before it starts, and `on_wait` sentences about
         the start.
 
-        Raises:
-            ConfigError: the request has no input or no output.
+        Raises ConfigError: the request has no input or no output.
         """
         request.require("input", "output")
         request.profile.network.use()
@@ -123,9 +122,7 @@ class Job:
     def preview(self, plan: Plan) -> tuple[Changes, Sequence[Outlook], tuple[str, str]]:
         """Return what a run by a plan would do and why, its engine and why that one; nothing is written.
 
-        Raises:
-            InputError: there is no input.
-            OutputError: the output is a file, or a folder of other things.
+        Raises InputError: there is no input; OutputError: the output is a file, or a folder of other things.
         """
         check_may_become_output(self.store)
         plan, request = self._drop_dataset_steps(plan), self._request
@@ -148,7 +145,7 @@ class Job:
         request, plan, here = self._request, self._make_plan(nodes, True), self._request.address is None
         notes = examine(plan, request.options, nodes, here=here).accepted()
         profilers = request.profilers.check(plan, self.store, here=here)
-        for note in filter(None, (*notes, idle_cap(plan, request.options), profilers)):
+        for note in filter(None, (*notes, profilers)):
             self._on_wait(note)
         self.store.prepare()
         refuse_foreign(self.store, self._list_owners(plan))

@@ -203,8 +203,7 @@ def contents(path: str, *, urls: bool = False) -> str:
 
     `urls` allows URLs of file systems that Arrow knows.
 
-    Raises:
-        ConfigError: the path does not exist or cannot be read.
+    Raises ConfigError: the path does not exist or cannot be read.
     """
     if urls and "://" in path:
         return _hash_url(path)

@@ -47,8 +47,7 @@ class PacketCaller:
     ) -> Outcome:
         """Call the stage on all rows that are not `left_out`; rows that are have null outputs.
 
-        Raises:
-            ContractError: the stage returned other rows or columns than it declared.
+        Raises ContractError: the stage returned other rows or columns than it declared.
         """
         bucket = bucket_of(int(pixels(rows).max(initial=0)))
         data = CallData(rows=rows, bucket=bucket, attempt=attempt or Attempt(), work=work or StepWork())

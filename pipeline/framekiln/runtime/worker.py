@@ -90,8 +90,7 @@ class Worker:
         `waited`: seconds without any packet before this one was opened; None if this process made it.
         `fetched`: seconds that opening it took.
 
-        Raises:
-            FramekilnError: processes keep dying at it, and no single call explains it.
+        Raises FramekilnError: processes keep dying at it, and no single call explains it.
         """
         if not self._callers:
             return packet

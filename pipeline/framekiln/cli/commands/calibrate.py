@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 from typer import Option
 
-from framekiln.api.writable import check_file, check_folder
 from framekiln.cli.console import RunConsole, interruptible
 from framekiln.cli.options import Quiet, StepArguments, read_request
 from framekiln.contract.errors import ConfigError
+from framekiln.contract.user_files import check_file, check_folder
 from framekiln.planning.gpu import calibration_file
 from framekiln.planning.gpu.calibration_file import StepFigures
 from framekiln.planning.gpu.machine import examine

@@ -7,10 +7,10 @@ from typing import Annotated
 from rich.console import Console
 from typer import Argument, Exit, Option
 
-from framekiln.api.writable import check_file
 from framekiln.cli.console import ERRORS
 from framekiln.cli.options import Quiet
 from framekiln.contract.errors import ConfigError
+from framekiln.contract.user_files import check_file
 from framekiln.reporting.compare import DRIFT_ROWS
 from framekiln.reporting.terminal.console import print_line
 

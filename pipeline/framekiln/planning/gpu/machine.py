@@ -67,13 +67,15 @@ def examine(plan: Plan, options: PlanOptions, nodes: Sequence[Node], *, here: bo
     """Judge the machines of a plan: this one's GPUs where it runs `here`, and whether all workers find a place."""
     findings = _find_problems(plan, options) if here else []
     refusals = [ResourceError(one.text, code=one.code) for one in findings if one.code]
-    notes = tuple(one.text for one in findings if not one.code)
+    notes = [one.text for one in findings if not one.code]
+    if options.vram_cap is not None and needs_of(plan) is None:
+        notes.append("--vram-cap does nothing: no step runs on a GPU.")
     if not refusals:
         try:
             check_capacity(plan.waves, plan.second, nodes)
         except ResourceError as error:
             refusals.append(error)
-    return Verdict(refusal=next(iter(refusals), None), notes=notes)
+    return Verdict(refusal=next(iter(refusals), None), notes=tuple(notes))
 
 
 def _find_problems(plan: Plan, options: PlanOptions) -> list[Finding]:

@@ -50,9 +50,8 @@ def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], s
 
     Workers are spread evenly over the GPUs of all nodes.
 
-    Raises:
-        ResourceError: a wave that the profile names does not fit, or the GPU has no room for any process.
-        ConfigError: waves are wrong; see `framekiln.planning.processes.waves`.
+    Raises ResourceError: a wave that the profile names does not fit, or the GPU has no room for any process;
+    ConfigError: waves are wrong; see `framekiln.planning.processes.waves`.
     """
     waves, limit = settings.waves or (), settings.limit_gb
     on_gpu = [step for step in steps if step.placement.device == "cuda"]
@@ -145,7 +144,7 @@ def _explain_refusal(
 
 def _place(member: Requirement, wave: WaveLayout, gpus: int) -> Step:
     step, place, gb = member.step, member.step.placement, wave.budgets()[member.name]
-    together = any(len(names) > 1 for names in wave.processes if member.name in names)
+    together = any(len(sharing) > 1 for sharing in wave.processes if member in sharing)
     changes: dict[str, Any] = {
         "group": (place.group or _GROUP) if together else "",
         "vram_gb": math.ceil(1000 * gb) / 1000 if gb else 0.0,

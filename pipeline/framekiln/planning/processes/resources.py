@@ -68,8 +68,7 @@ def fits(demands: Sequence[Demand], nodes: Sequence[Node]) -> bool:
 def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:
     """Check that all processes fit the nodes: first fit, GPU processes first.
 
-    Raises:
-        ResourceError: a process does not fit. The message names its step, what it needs and what was free.
+    Raises ResourceError: a process does not fit. The message names its step, what it needs and what was free.
     """
     free = [replace(node) for node in nodes]
     placed: list[Demand] = []
@@ -94,7 +93,7 @@ def _explain_refusal(
 ) -> ResourceError:
     """Return the error of a demand: this number of `copies` fits after the `placed` demands, and no more.
 
-    Fewer workers are no fix: their numbers were lowered as far as that helps (`core_limits`).
+    Fewer workers are no fix: their numbers were lowered as far as that helps (`placement`).
     """
     need = f"{demand.cpus:g} CPU" + (f" and {demand.gpus:g} GPU" if demand.gpus else "")
     have = "; ".join(f"{node.name} has {node.cpus:g} CPU, {node.gpus:g} GPU" for node in nodes[:4])

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from framekiln.contract.errors import ConfigError, DamagedError
 from framekiln.contract.output_names import RUN_RECORD
@@ -14,7 +16,6 @@ from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step
 from framekiln.runtime.run.environment import environment
 from framekiln.runtime.run.progress import FINISHED, LATER, RunProgress
-from framekiln.runtime.run.record_types import wrong_type
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult
 
@@ -64,8 +65,7 @@ def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
 
     The run may be unfinished: see `framekiln.runtime.run.progress`.
 
-    Raises:
-        ConfigError: there is none, or it is damaged, another program's, or another version's without such keys.
+    Raises ConfigError: there is none, or it is damaged, another program's, or another version's without such keys.
     """
     try:
         record: Any = store.read_json(RUN_RECORD)
@@ -92,8 +92,7 @@ def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
 def stored_request(store: Store) -> RunRequest:
     """Return the request of an output's last run, finished or not, as far as it decides results.
 
-    Raises:
-        ConfigError: there is no run.json, it is damaged, or another version of Framekiln wrote it.
+    Raises ConfigError: there is no run.json, it is damaged, or another version of Framekiln wrote it.
     """
     record = read_run_record(store)
     try:
@@ -182,3 +181,68 @@ def _describe_step(step: Step) -> dict[str, Any]:
         "fingerprint": step.fingerprint,
         "weights": list(step.stage.weights),
     }
+
+
+# Types of the values in run.json, as far as readers go into them.
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+def _part(needed: str = "", **types: Any) -> Any:
+    """Return the model of an object by the types of its keys; all but the needed ones may be absent."""
+    keys = {name: (kind, ... if name in needed.split() else None) for name, kind in types.items()}
+    return create_model("_Part", __base__=_Part, **keys)  # type: ignore[call-overload]
+
+
+def _check_date(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+_Names, _Words, _Seconds = list[str], dict[str, Any], dict[str, float]
+_Percentiles = Annotated[list[float], Field(min_length=3, max_length=3)]
+_RATES = {"rows_per_s": float | None, "steady_rows_per_s": float | None, "seconds": float, "busy": float}
+_PROCESS = {"rows": int, **_RATES, "process_busy": float, "starved": float, "held": float, "parts": _Seconds}
+_STEP = {"workers": dict[str, _part(" ".join(_PROCESS), **_PROCESS)], "calls": int, "call_ms": _Percentiles}
+_STEP |= {"row_ms": _Percentiles, "phases": _Seconds, "vram_peak_gb": float | None, "gpu_use": float | None, **_PROCESS}
+_TOTALS = {"rows": int, "workers": int, "busy_s": float, "errors": int, "rows_per_s": float | None, "set_up_s": float}
+_TOTALS |= {"ms_per_row": float | None, "phases_s": _Seconds}
+_PLACE = _part("device", device=str, gpus=float, in_flight=int)
+_KEYS: dict[Any, str] = {
+    str: "run reason input output profile_name call folder fetch limits engine python system processor",
+    int: "files_done files frames passed_over",
+    float: "seconds fetch_mb",
+    Annotated[str, AfterValidator(_check_date)]: "written started",
+    _Names: "more_inputs arguments dummies void reasons stand_ins gpu_names",
+    _Words: "profile pipeline decode skipped notes",
+    int | None: "limit",
+    float | None: "memory_gb",
+    list[_Names]: "waves",
+    dict[str, int]: "errors",
+    dict[str, list[int]]: "chosen",
+    Literal["running", "stopped", "finished"]: "state",
+    Annotated[list[int], Field(min_length=2, max_length=2)] | None: "shard",  # number from 0, and number of shards
+    list[_part(name=str, cpus=float, gpus=float)]: "machines",
+    _part(stages=_Names, settings=_Names, decode=_Words): "choices",
+    _part("framekiln", framekiln=str | None): "versions",
+    dict[str, _part("placement", weights=_Names, settings=_Words, placement=_PLACE)]: "steps",
+    dict[str, _part("rows workers busy_s", **_TOTALS)]: "figures",
+    _part(steps=dict[str, _part(" ".join(_STEP), **_STEP)], full=_Names): "throughput",
+}
+_RECORD = _part(**{name: kind for kind, names in _KEYS.items() for name in names.split()})
+
+
+def wrong_type(record: Mapping[str, Any]) -> str | None:
+    """Return the first value of a run.json that has another type than was written, in words; None if all are right.
+
+    Keys may be absent, and there may be others.
+    """
+    try:
+        _RECORD.model_validate(record)
+        _RECORD.model_validate(record.get(LATER) or {})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return None

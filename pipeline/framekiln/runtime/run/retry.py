@@ -16,8 +16,7 @@ from framekiln.contract.output_names import COLUMNS, ERRORS
 from framekiln.contract.row_errors import DECODE, PASSED_OVER
 from framekiln.contract.row_errors import SCHEMA as FAILURES
 from framekiln.media.units import Unit, retry_unit
-from framekiln.output.damage import MARKS
-from framekiln.output.ledger import Part
+from framekiln.output.ledger import MARKS, Part
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import write_units
 from framekiln.planning.plan import Plan

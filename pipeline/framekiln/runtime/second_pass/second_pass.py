@@ -242,8 +242,7 @@ def sweep(
 def refuse_foreign(store: Store, owners: Sequence[SecondPass]) -> None:
     """Check that every file in the tables' folders was written by a run: a folder of photos may be called frames, too.
 
-    Raises:
-        OutputError: a file was not.
+    Raises OutputError: a file was not.
     """
     for folder in sorted({folder for owner in owners for folder in owner.live([])}):
         names = [name for name in store.names(folder) if not name.startswith(".")]  # file managers write hidden ones

@@ -37,8 +37,7 @@ def kept_tables(store: Store, stage: Stage) -> dict[str, pa.Table]:
 
     Columns that an earlier version did not write are null, and columns that a later one wrote are left out.
 
-    Raises:
-        OutputError: the disk or the bucket refuses.
+    Raises OutputError: the disk or the bucket refuses.
     """
     return {name: _read(store, name, stage.tables[name]) for name in stage.keeps}
 
