@@ -155,7 +155,7 @@ def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None, *
 
 def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str], None], like: str | None) -> RunPlan:
     planned = make_plan(request.pipeline, request.profile, request.options, nodes, check_weights=False)
-    verdict = examine(planned, request.options, nodes, here=request.address is None)
+    refusal, notes = examine(planned, request.options, nodes, here=request.address is None)
     engine, why, work, costs = "ray", "", None, None
     if request.input and request.output:
         job = Job(request, on_wait=on_wait)
@@ -166,9 +166,9 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         planned = replace(planned, limits="")
     return RunPlan(
         planned=planned,
-        notes=tuple(filter(None, (*verdict.notes, why))),
+        notes=tuple(filter(None, (*notes, why))),
         work=work,
-        refusal=verdict.refusal or _lacking_weights(planned, request),
+        refusal=refusal or _lacking_weights(planned, request),
         costs=costs,
     )
 

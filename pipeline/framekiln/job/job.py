@@ -143,7 +143,9 @@ class Job:
     def _prepare(self, nodes: Sequence[Node], stack: ExitStack) -> tuple[Plan, Lease]:
         """Return the plan, which fits the machines, and the lease of the output, which opens `store` for this run."""
         request, plan, here = self._request, self._make_plan(nodes, True), self._request.address is None
-        notes = examine(plan, request.options, nodes, here=here).accepted()
+        refusal, notes = examine(plan, request.options, nodes, here=here)
+        if refusal is not None:
+            raise refusal
         profilers = request.profilers.check(plan, self.store, here=here)
         for note in filter(None, (*notes, profilers)):
             self._on_wait(note)

@@ -86,7 +86,10 @@ def _measure(request: "RunRequest", rows: int, most_batch: int, save: Path, cons
     request.require("input")
     here = [this_machine()]
     plan = make_plan(request.pipeline, request.profile, request.options, here, calibrated=False)
-    for note in examine(plan, request.options, [ROOMY], here=True).accepted():
+    refusal, notes = examine(plan, request.options, [ROOMY], here=True)
+    if refusal is not None:
+        raise refusal
+    for note in notes:
         print_line(console, note)
     steps = measurable(plan, request.options.stages)
     print_absent(console, plan)

@@ -8,7 +8,7 @@ from typing import Any
 from framekiln.contract.errors import ResourceError
 from framekiln.planning.gpu.calibration_file import Calibration
 from framekiln.planning.gpu.co_location import GpuCapacity, Requirement, WaveLayout, measured, stated
-from framekiln.planning.gpu.packing import Layout, layout, layouts, reasons, too_large
+from framekiln.planning.gpu.packing import layout, layouts, reasons, too_large
 from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import wave_numbers
 from framekiln.planning.step import DecodeStep, Step
@@ -64,7 +64,9 @@ def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], s
     if settings.waves is None:
         candidates = layouts(limited, steps, capacity)
     else:
-        candidates = _lay_out_named(limited, steps, capacity, waves)
+        numbers = wave_numbers(steps, waves)
+        blocks = [[each for each in limited if numbers[each.name] == i] for i in sorted(set(numbers.values()))]
+        candidates = [*filter(None, [layout([block for block in blocks if block], steps, capacity)])]
     if not candidates:
         raise _explain_refusal(limited, capacity, waves)
     best = candidates[0]
@@ -114,15 +116,6 @@ def _limit(requirement: Requirement, capacity: GpuCapacity) -> Requirement:
     most = max(0.0, capacity.limit_gb - capacity.context_gb)
     option = replace(requirement.options[-1], gb=most)
     return replace(requirement, options=(option,), workers=1, held_gb=min(requirement.held_gb, most))
-
-
-def _lay_out_named(
-    requirements: Sequence[Requirement], steps: Sequence[Step], capacity: GpuCapacity, waves: Sequence[Sequence[str]]
-) -> list[Layout]:
-    numbers = wave_numbers(steps, waves)
-    blocks = [[each for each in requirements if numbers[each.name] == i] for i in sorted(set(numbers.values()))]
-    named = layout([block for block in blocks if block], steps, capacity)
-    return [named] if named is not None else []
 
 
 def _explain_refusal(

@@ -75,17 +75,14 @@ def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:
     for demand in sorted(demands, key=lambda d: (-d.gpus, -d.cpus)):
         left = demand.copies
         for i, node in enumerate(free):
-            count = min(left, _count_room(demand, node))
+            pairs = ((node.cpus, demand.cpus), (node.gpus, demand.gpus))
+            count = min((int((room + SLACK) / need) for room, need in pairs if need), default=left)
+            count = min(count, left)
             free[i] = replace(node, cpus=node.cpus - count * demand.cpus, gpus=node.gpus - count * demand.gpus)
             left -= count
         if left:
             raise _explain_refusal(demand, demand.copies - left, free, placed, nodes)
         placed.append(demand)
-
-
-def _count_room(demand: Demand, node: Node) -> int:
-    pairs = ((node.cpus, demand.cpus), (node.gpus, demand.gpus))
-    return min((int((free + SLACK) / need) for free, need in pairs if need), default=demand.copies)
 
 
 def _explain_refusal(

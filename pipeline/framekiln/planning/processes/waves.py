@@ -167,7 +167,13 @@ def order_by_process(steps: Sequence[Step]) -> list[Step]:
     )
     done = [step for name in order for step in members[name]]
     if waiting:
-        raise _split_group({name: members[name] for name in waiting}, {step.name for step in done})
+        group = next(name for name in waiting if len(members[name]) > 1)
+        between = sorted(_collect_needs(members[group]) - {step.name for step in done})
+        raise ConfigError(
+            f"The steps of {group} cannot share a process: {', '.join(map(repr, between))} must run between its "
+            "members; put it into the group too, or split the group.",
+            code="FK-GROUP-SPLIT",
+        )
     return done
 
 
@@ -185,13 +191,3 @@ def _check_same(processes: dict[str, list[Step]]) -> None:
                     f"The steps of {process} share a process but differ in {key!r} ({differing}); set one value.",
                     code="FK-GROUP-DIFFERS",
                 )
-
-
-def _split_group(processes: dict[str, list[Step]], done: set[str]) -> ConfigError:
-    group = next(name for name, members in processes.items() if len(members) > 1)
-    between = ", ".join(map(repr, sorted(_collect_needs(processes[group]) - done)))
-    return ConfigError(
-        f"The steps of {group} cannot share a process: {between} must run between its members; put it into the group "
-        "too, or split the group.",
-        code="FK-GROUP-SPLIT",
-    )

@@ -186,14 +186,14 @@ def _describe_step(step: Step) -> dict[str, Any]:
 # Types of the values in run.json, as far as readers go into them.
 
 
-class _Part(BaseModel):
+class _Object(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
 
-def _part(needed: str = "", **types: Any) -> Any:
+def _object(needed: str = "", **types: Any) -> Any:
     """Return the model of an object by the types of its keys; all but the needed ones may be absent."""
     keys = {name: (kind, ... if name in needed.split() else None) for name, kind in types.items()}
-    return create_model("_Part", __base__=_Part, **keys)  # type: ignore[call-overload]
+    return create_model("_Object", __base__=_Object, **keys)  # type: ignore[call-overload]
 
 
 def _check_date(text: str) -> str:
@@ -205,11 +205,11 @@ _Names, _Words, _Seconds = list[str], dict[str, Any], dict[str, float]
 _Percentiles = Annotated[list[float], Field(min_length=3, max_length=3)]
 _RATES = {"rows_per_s": float | None, "steady_rows_per_s": float | None, "seconds": float, "busy": float}
 _PROCESS = {"rows": int, **_RATES, "process_busy": float, "starved": float, "held": float, "parts": _Seconds}
-_STEP = {"workers": dict[str, _part(" ".join(_PROCESS), **_PROCESS)], "calls": int, "call_ms": _Percentiles}
+_STEP = {"workers": dict[str, _object(" ".join(_PROCESS), **_PROCESS)], "calls": int, "call_ms": _Percentiles}
 _STEP |= {"row_ms": _Percentiles, "phases": _Seconds, "vram_peak_gb": float | None, "gpu_use": float | None, **_PROCESS}
 _TOTALS = {"rows": int, "workers": int, "busy_s": float, "errors": int, "rows_per_s": float | None, "set_up_s": float}
 _TOTALS |= {"ms_per_row": float | None, "phases_s": _Seconds}
-_PLACE = _part("device", device=str, gpus=float, in_flight=int)
+_PLACE = _object("device", device=str, gpus=float, in_flight=int)
 _KEYS: dict[Any, str] = {
     str: "run reason input output profile_name call folder fetch limits engine python system processor",
     int: "files_done files frames passed_over",
@@ -224,14 +224,14 @@ _KEYS: dict[Any, str] = {
     dict[str, list[int]]: "chosen",
     Literal["running", "stopped", "finished"]: "state",
     Annotated[list[int], Field(min_length=2, max_length=2)] | None: "shard",  # number from 0, and number of shards
-    list[_part(name=str, cpus=float, gpus=float)]: "machines",
-    _part(stages=_Names, settings=_Names, decode=_Words): "choices",
-    _part("framekiln", framekiln=str | None): "versions",
-    dict[str, _part("placement", weights=_Names, settings=_Words, placement=_PLACE)]: "steps",
-    dict[str, _part("rows workers busy_s", **_TOTALS)]: "figures",
-    _part(steps=dict[str, _part(" ".join(_STEP), **_STEP)], full=_Names): "throughput",
+    list[_object(name=str, cpus=float, gpus=float)]: "machines",
+    _object(stages=_Names, settings=_Names, decode=_Words): "choices",
+    _object("framekiln", framekiln=str | None): "versions",
+    dict[str, _object("placement", weights=_Names, settings=_Words, placement=_PLACE)]: "steps",
+    dict[str, _object("rows workers busy_s", **_TOTALS)]: "figures",
+    _object(steps=dict[str, _object(" ".join(_STEP), **_STEP)], full=_Names): "throughput",
 }
-_RECORD = _part(**{name: kind for kind, names in _KEYS.items() for name in names.split()})
+_RECORD = _object(**{name: kind for kind, names in _KEYS.items() for name in names.split()})
 
 
 def wrong_type(record: Mapping[str, Any]) -> str | None:
