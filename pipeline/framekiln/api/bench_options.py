@@ -32,8 +32,7 @@ class FileOptions(TypedDict, total=False):
         option("Compare with these figures. Instead of MODEL, give figures measured before.", metavar="BASE"),
     ]
     fail_if: Annotated[
-        str,
-        option("With --against: exit with 1 if one is met, as 'p50>+5%,peak_gb>+2%'.", "", metavar="CONDITIONS"),
+        str, option("With --against: exit with 1 if one is met, as 'p50>+5%,peak_gb>+2%'.", "", metavar="CONDITIONS")
     ]
     target: Annotated[
         str,

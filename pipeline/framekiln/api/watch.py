@@ -134,10 +134,7 @@ class NotebookView(ProgressView):
     """A bar for all files and one for each step; the last state stays."""
 
     def __init__(
-        self,
-        show: Callable[[str], None],
-        steps: Sequence[str],
-        clock: Callable[[], float] = time.monotonic,
+        self, show: Callable[[str], None], steps: Sequence[str], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._show, self._steps, self._clock = show, steps, clock
         self._next, self._last, self._sentences = 0.0, RunTotals(), list[str]()

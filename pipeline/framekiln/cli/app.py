@@ -66,23 +66,8 @@ def options(
 
 
 app.command(epilog=EXAMPLES)(spread(run))
-for command in (
-    plan,
-    check,
-    fetch,
-    profile,
-    trace,
-    retry,
-    compare,
-    select,
-    export,
-    calibrate,
-    bench,
-    predict,
-    steps,
-    columns,
-    schema,
-):
+_COMMANDS = plan, check, fetch, profile, trace, retry, compare, select, export, calibrate, bench, predict
+for command in (*_COMMANDS, steps, columns, schema):
     app.command()(spread(command))
 
 

@@ -133,12 +133,7 @@ class _Planner:
     """The checked choices of the two files and the command line, and the steps that follow from them."""
 
     def __init__(
-        self,
-        pipeline: PipelineFile,
-        profile: ProfileFile,
-        options: PlanOptions,
-        nodes: Sequence[Node],
-        sets: RowSets,
+        self, pipeline: PipelineFile, profile: ProfileFile, options: PlanOptions, nodes: Sequence[Node], sets: RowSets
     ) -> None:
         _check_names(pipeline, profile, options)
         self._pipeline, self._profile, self._options, self._nodes = pipeline, profile, options, nodes

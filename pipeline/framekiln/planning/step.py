@@ -164,12 +164,7 @@ def fingerprint(facts: Mapping[str, Any]) -> str:
 
 
 def identify(
-    facts: Mapping[str, Any],
-    condition: Condition,
-    producers: Iterable[Step],
-    inputs: Collection[str],
-    *,
-    by_row: bool,
+    facts: Mapping[str, Any], condition: Condition, producers: Iterable[Step], inputs: Collection[str], *, by_row: bool
 ) -> dict[str, Any]:
     """Return what identifies a step's results: `fingerprint`, `values`, `alike`, `facts`, and what narrows its rows.
 

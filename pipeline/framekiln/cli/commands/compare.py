@@ -19,8 +19,7 @@ Outputs = Annotated[
     Argument(metavar="OUT_A OUT_B ...", help="Outputs of runs. Repeated runs of one side: OUT_1,OUT_2,OUT_3."),
 ]
 Baseline = Annotated[
-    str | None,
-    Option("--baseline", metavar="BASE", help="The run to compare with. [dim]Default: the first one.[/dim]"),
+    str | None, Option("--baseline", metavar="BASE", help="The run to compare with. [dim]Default: the first one.[/dim]")
 ]
 Prices = Annotated[
     list[str] | None,

@@ -9,14 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from framekiln.contract.errors import ResourceError
-from framekiln.device.machine_facts import (
-    Gpu,
-    MachineFacts,
-    TorchBuild,
-    missing_build_tools,
-    read_machine,
-    read_torch,
-)
+from framekiln.device.machine_facts import Gpu, MachineFacts, TorchBuild, missing_build_tools, read_machine, read_torch
 from framekiln.device.model import BF16_CAPABILITY
 from framekiln.planning.manifest import profile_names, read_profile
 from framekiln.planning.plan import Plan

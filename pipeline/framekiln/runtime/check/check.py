@@ -17,17 +17,7 @@ import pyarrow.compute as pc
 
 from framekiln.contract.columns import KEYS, MEDIA_ID
 from framekiln.contract.errors import DamagedError, GoneError
-from framekiln.contract.output_names import (
-    COLUMNS,
-    DAMAGED,
-    DIGESTS,
-    ERRORS,
-    FACTS,
-    FRAMES,
-    IMAGES,
-    PROFILE,
-    UNITS,
-)
+from framekiln.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, FACTS, FRAMES, IMAGES, PROFILE, UNITS
 from framekiln.contract.row_errors import ERRORS_SCHEMA
 from framekiln.contract.row_errors import SCHEMA as FAILURES
 from framekiln.output.content_hash import DIGEST_SCHEMA

@@ -190,10 +190,19 @@ class _Object(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
 
-def _object(needed: str = "", **types: Any) -> Any:
-    """Return the model of an object by the types of its keys; all but the needed ones may be absent."""
-    keys = {name: (kind, ... if name in needed.split() else None) for name, kind in types.items()}
-    return create_model("_Object", __base__=_Object, **keys)  # type: ignore[call-overload]
+def _object(keys: Mapping[Any, str], needed: str = "") -> Any:
+    """Return the model of an object by its keys of each type; all but the needed ones may be absent."""
+    types = {name: kind for kind, names in keys.items() for name in names.split()}
+    fields: dict[str, Any] = {name: (kind, ... if name in needed.split() else None) for name, kind in types.items()}
+    return create_model("_Object", __base__=_Object, **fields)
+
+
+def _by_name(kind: Any) -> Any:
+    return dict[str, kind]
+
+
+def _list(kind: Any, count: int | None = None) -> Any:
+    return Annotated[list[kind], Field(min_length=count, max_length=count)]
 
 
 def _check_date(text: str) -> str:
@@ -201,37 +210,49 @@ def _check_date(text: str) -> str:
     return text
 
 
-_Names, _Words, _Seconds = list[str], dict[str, Any], dict[str, float]
-_Percentiles = Annotated[list[float], Field(min_length=3, max_length=3)]
-_RATES = {"rows_per_s": float | None, "steady_rows_per_s": float | None, "seconds": float, "busy": float}
-_PROCESS = {"rows": int, **_RATES, "process_busy": float, "starved": float, "held": float, "parts": _Seconds}
-_STEP = {"workers": dict[str, _object(" ".join(_PROCESS), **_PROCESS)], "calls": int, "call_ms": _Percentiles}
-_STEP |= {"row_ms": _Percentiles, "phases": _Seconds, "vram_peak_gb": float | None, "gpu_use": float | None, **_PROCESS}
-_TOTALS = {"rows": int, "workers": int, "busy_s": float, "errors": int, "rows_per_s": float | None, "set_up_s": float}
-_TOTALS |= {"ms_per_row": float | None, "phases_s": _Seconds}
-_PLACE = _object("device", device=str, gpus=float, in_flight=int)
-_KEYS: dict[Any, str] = {
-    str: "run reason input output profile_name call folder fetch limits engine python system processor",
-    int: "files_done files frames passed_over",
-    float: "seconds fetch_mb",
-    Annotated[str, AfterValidator(_check_date)]: "written started",
-    _Names: "more_inputs arguments dummies void reasons stand_ins gpu_names",
-    _Words: "profile pipeline decode skipped notes",
-    int | None: "limit",
-    float | None: "memory_gb",
-    list[_Names]: "waves",
-    dict[str, int]: "errors",
-    dict[str, list[int]]: "chosen",
-    Literal["running", "stopped", "finished"]: "state",
-    Annotated[list[int], Field(min_length=2, max_length=2)] | None: "shard",  # number from 0, and number of shards
-    list[_object(name=str, cpus=float, gpus=float)]: "machines",
-    _object(stages=_Names, settings=_Names, decode=_Words): "choices",
-    _object("framekiln", framekiln=str | None): "versions",
-    dict[str, _object("placement", weights=_Names, settings=_Words, placement=_PLACE)]: "steps",
-    dict[str, _object("rows workers busy_s", **_TOTALS)]: "figures",
-    _object(steps=dict[str, _object(" ".join(_STEP), **_STEP)], full=_Names): "throughput",
+_NAMES, _WORDS, _NUMBERS = _list(str), _by_name(Any), _by_name(float)
+_RATES, _SECONDS = "rows_per_s steady_rows_per_s", "seconds busy process_busy starved held"
+_PROCESS = _object(
+    {int: "rows", float | None: _RATES, float: _SECONDS, _NUMBERS: "parts"}, f"rows {_RATES} {_SECONDS} parts"
+)
+_STEP = {
+    int: "rows calls",
+    float: _SECONDS,
+    float | None: f"{_RATES} vram_peak_gb gpu_use",
+    _NUMBERS: "parts phases",
+    _list(float, 3): "call_ms row_ms",
+    _by_name(_PROCESS): "workers",
 }
-_RECORD = _object(**{name: kind for kind, names in _KEYS.items() for name in names.split()})
+_TOTALS = {
+    int: "rows errors workers",
+    float: "busy_s set_up_s",
+    float | None: "rows_per_s ms_per_row",
+    _NUMBERS: "phases_s",
+}
+_PLACE = _object({str: "device", float: "gpus", int: "in_flight"}, "device")
+_RECORD = _object(
+    {
+        str: "run reason input output profile_name call folder fetch limits engine python system processor",
+        int: "files_done files frames passed_over",
+        float: "seconds fetch_mb",
+        Annotated[str, AfterValidator(_check_date)]: "written started",
+        _NAMES: "more_inputs arguments dummies void reasons stand_ins gpu_names",
+        _WORDS: "profile pipeline decode skipped notes",
+        int | None: "limit",
+        float | None: "memory_gb",
+        _list(_NAMES): "waves",
+        _by_name(int): "errors",
+        _by_name(_list(int)): "chosen",
+        Literal["running", "stopped", "finished"]: "state",
+        _list(int, 2) | None: "shard",  # number from 0, and number of shards
+        _list(_object({str: "name", float: "cpus gpus"})): "machines",
+        _object({_NAMES: "stages settings", _WORDS: "decode"}): "choices",
+        _object({str | None: "framekiln"}, "framekiln"): "versions",
+        _by_name(_object({_NAMES: "weights", _WORDS: "settings", _PLACE: "placement"}, "placement")): "steps",
+        _by_name(_object(_TOTALS, "rows workers busy_s")): "figures",
+        _object({_by_name(_object(_STEP, " ".join(_STEP.values()))): "steps", _NAMES: "full"}): "throughput",
+    }
+)
 
 
 def wrong_type(record: Mapping[str, Any]) -> str | None:
