@@ -14,7 +14,7 @@ from framekiln.contract.stage import Scope
 from framekiln.engine.base import RunContext
 from framekiln.engine.choice import choose, make_engine, started_ahead
 from framekiln.job.interim import Interim
-from framekiln.job.outcome import conclude
+from framekiln.job.outcome import RunSoFar
 from framekiln.job.passes import Passes
 from framekiln.media.discovery.listing import list_inputs
 from framekiln.media.files import MediaFile
@@ -46,7 +46,7 @@ from framekiln.runtime.run.change_report import (
 from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.run.request import RunFiles, RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
-from framekiln.runtime.run.retry import FailureFilter, mark_for_retry
+from framekiln.runtime.run.retry import FailureFilter, Retry
 from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, refuse_foreign, sweep, unit_rows
 from framekiln.runtime.second_pass.table_steps import Tables
 
@@ -108,13 +108,12 @@ class Job:
                     if request.retry is not None:
                         self._mark_failures(plan, files, request.retry)
                     work = self._look(plan, nodes, files, owners)
+                    run = RunSoFar(store=self.store, request=request, work=work, figures=self._totals, started=started)
                     if work.left:
-                        self._interim = Interim(
-                            self.store, request, work, owners, lease, figures=self._totals, started=started
-                        )
+                        self._interim = Interim(run, owners, lease)
                         with self._interim as interim, self._open(work, lease, stack) as passes:
                             passes.both(owners, files.deletable(self.store), interim)
-                    return conclude(self.store, request, work, self._totals, started)
+                    return run.conclude()
                 except DamagedError:
                     if attempt == _ATTEMPTS or not mending.remove_damaged():
                         raise
@@ -243,8 +242,9 @@ class Job:
         refuse_changed(self.store, plan)
         units = files.units(self.store, plan.decode.workers)
         rows = unit_rows(plan, Ledger(self.store), units.known, units.wanted)
-        marked = mark_for_retry(self.store, plan, units.known, rows, self._list_owners(plan), which)
-        self._on_wait(marked.summary())
+        retry = Retry(self.store, plan, rows, which)
+        retry.mark(units.known, self._list_owners(plan))
+        self._on_wait(retry.summary())
 
     def _look(
         self, plan: Plan, nodes: Sequence[Node], files: RunFiles, owners: Sequence[SecondPass], *, first: str = ""
