@@ -30,7 +30,7 @@ from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
 from framekiln.profiling.records import StepEvent
 from framekiln.profiling.stats.live import LiveWindow
-from framekiln.runtime.adoption import FAILED
+from framekiln.runtime.step_results import FAILED
 from framekiln.runtime.worker import Worker
 
 ROWS = 16

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from framekiln.contract.placement import Placement
-from framekiln.device import Batches, call_queue, call_scheduler
+from framekiln.device import Batches, call_scheduler
 from framekiln.device.call_scheduler import SchedulerState
 from framekiln.device.failures import OwnerEndedError
 from framekiln.device.watchdog import TIMEOUT_MARK
@@ -34,7 +34,7 @@ def test_what_ends_the_owner_reaches_all_that_wait_and_all_that_come_later(cause
     with opened(FOREVER) as calls:
         batches = Batches(ends(full if isinstance(cause, str) else cause()), Placement(batch=8))
         if cause == "release_memory":
-            monkeypatch.setattr(call_queue, "release_memory", refused)
+            monkeypatch.setattr(call_scheduler, "release_memory", refused)
         if cause == "most":
             batches.most = refused
         waiting = together(calls, batches, numbers(3, 2))

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from framekiln.cli.app import main
 from framekiln.planning.gpu.calibration_file import Calibration, Line, StepFigures, settings_of
-from framekiln.planning.gpu.co_location import IN_FLIGHT_GB, GpuCapacity, measured, stated
-from framekiln.planning.gpu.memory_needs import MemoryNeeds
+from framekiln.planning.gpu.co_location import IN_FLIGHT_GB, GpuCapacity, MemoryNeeds, measured, stated
 from framekiln.planning.gpu.packing import layout, layouts
 from framekiln.planning.manifest import ProfileFile, profile_names, read_pipeline, read_profile
 from framekiln.planning.plan import make_plan

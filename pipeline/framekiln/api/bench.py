@@ -12,9 +12,9 @@ from framekiln.api import html
 from framekiln.api.bench_options import BenchOptions, FileOptions, bench_plan
 from framekiln.api.options import Given, Manifest, Place, checked, shows, split_names
 from framekiln.api.request import pipeline_of, with_steps
-from framekiln.api.writable import check_file, check_folder
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Stage
+from framekiln.contract.user_files import check_file, check_folder
 from framekiln.lab.bench import Bench, BenchWatch, Model
 from framekiln.lab.findings import LOAD
 from framekiln.lab.measure.timed import check_device
@@ -63,8 +63,7 @@ class BenchFiles:
     def check(self) -> Self:
         """Check that all files can be written, and that there is a base for conditions; return the same.
 
-        Raises:
-            ConfigError: one of these is not so.
+        Raises ConfigError: one of these is not so.
         """
         if self.out:
             check_folder("--out", self.out)
@@ -173,9 +172,8 @@ def bench(model: Model | Given | Sequence[Model | Given] | Place, **options: Unp
 def measured(model: Any, cells: Mapping[str, Any], files: BenchFiles, watch: BenchWatch) -> BenchResult:
     """Measure all cells of all models; the figures before an error or Ctrl-C are written, too.
 
-    Raises:
-        ConfigError: a model or an option is unknown, or a model cannot be built.
-        OutputError: a file cannot be written.
+    Raises ConfigError: a model or an option is unknown, or a model cannot be built; OutputError: a file cannot be
+    written.
     """
     base, plan = files.base(), bench_plan(cells, files.target)
     models, pipeline = _list_models(model, plan.pipeline)
@@ -199,9 +197,8 @@ def concluded(
 ) -> BenchResult:
     """Write the files of a bench, compare it with its base and its targets, and return all of it.
 
-    Raises:
-        ConfigError: the bench and its base have no cell in common, or a condition names a figure that no cell has.
-        OutputError: a file cannot be written.
+    Raises ConfigError: the bench and its base have no cell in common, or a condition names a figure that no cell has;
+    OutputError: a file cannot be written.
     """
     aims = verdicts(samples(report), parse_targets(files.target))
     report = replace(report, targets=tuple(row for row, _ in aims)) if aims else report

@@ -32,8 +32,7 @@ class FileOptions(TypedDict, total=False):
         option("Compare with these figures. Instead of MODEL, give figures measured before.", metavar="BASE"),
     ]
     fail_if: Annotated[
-        str,
-        option("With --against: exit with 1 if one is met, as 'p50>+5%,peak_gb>+2%'.", "", metavar="CONDITIONS"),
+        str, option("With --against: exit with 1 if one is met, as 'p50>+5%,peak_gb>+2%'.", "", metavar="CONDITIONS")
     ]
     target: Annotated[
         str,
@@ -102,8 +101,7 @@ _LAST = {"no": (False,), "yes": (True,), "both": (False, True)}
 def bench_plan(options: Mapping[str, Any], target: str = "") -> "BenchPlan":
     """Return the plan of these options, with enough calls for the targets.
 
-    Raises:
-        ConfigError: a name is unknown, or a value is invalid.
+    Raises ConfigError: a name is unknown, or a value is invalid.
     """
     from framekiln.lab.bench import Axes, BenchPlan
     from framekiln.lab.measure.timed import MeasureOptions, default_device

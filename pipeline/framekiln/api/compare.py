@@ -78,10 +78,7 @@ class RunComparison:
 
 
 def compare(
-    *sides: Side,
-    fail_if: str | None = None,
-    price: Mapping[str, float] | None = None,
-    drift_rows: int = DRIFT_ROWS,
+    *sides: Side, fail_if: str | None = None, price: Mapping[str, float] | None = None, drift_rows: int = DRIFT_ROWS
 ) -> RunComparison:
     """Compare runs: their work, their speed and their results. Each side is compared with the first.
 

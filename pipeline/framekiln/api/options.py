@@ -132,8 +132,7 @@ class Options(StepOptions, total=False):
         ),
     ]
     shard: Annotated[
-        str | tuple[int, int] | None,
-        _files("Only the I-th of N shares of the files, from 1.", metavar="I/N"),
+        str | tuple[int, int] | None, _files("Only the I-th of N shares of the files, from 1.", metavar="I/N")
     ]
     fast_mode: Annotated[
         bool, _files("Previews: every frame reduced to a short side of 360 px or a little more.", False)
@@ -175,12 +174,10 @@ class Instruments(TypedDict, total=False):
     ]
     nvtx: Annotated[bool, _instrument("Mark calls and phases on GPUs for NVIDIA's Nsight Systems.", False)]
     nsight: Annotated[
-        str | Sequence[str],
-        _instrument("Start the processes of these steps under nsys.", "", metavar="STEP[,STEP]"),
+        str | Sequence[str], _instrument("Start the processes of these steps under nsys.", "", metavar="STEP[,STEP]")
     ]
     py_spy: Annotated[
-        str,
-        _instrument("Draw a flame graph of the Python code in a step's processes.", "", metavar="STEP"),
+        str, _instrument("Draw a flame graph of the Python code in a step's processes.", "", metavar="STEP")
     ]
 
 
@@ -229,8 +226,7 @@ def checked(kind: type, options: Mapping[str, Any], also: Sequence[str] = ()) ->
 
     The message on an unknown name proposes the names in `also` too.
 
-    Raises:
-        ConfigError: a name is unknown, or a value is invalid.
+    Raises ConfigError: a name is unknown, or a value is invalid.
     """
     known = defaults(kind)
     for name in options:

@@ -57,8 +57,7 @@ class Output:
     def record(self) -> Mapping[str, Any]:
         """The run.json of the run that wrote the tables: all that is needed to repeat it, and its figures.
 
-        Raises:
-            ConfigError: there is none, it cannot be read, or another version wrote it.
+        Raises ConfigError: there is none, it cannot be read, or another version wrote it.
         """
         return read_run_record(self._store)
 
@@ -83,8 +82,7 @@ class Output:
         `.to_table(columns=..., filter=...)` reads it into Arrow, from there `.to_pandas()`; DuckDB and Polars
         (`polars.scan_pyarrow_dataset`) take it as it is.
 
-        Raises:
-            ConfigError: there is no such table.
+        Raises ConfigError: there is no such table.
         """
         problem = f"There is no table {name!r} in {self.path!r}."
         check_known(name, self.tables, problem, code="FK-UNKNOWN-TABLE")
@@ -205,8 +203,7 @@ class Output:
     def profile(self, run: str | None = None) -> "RunProfile":
         """Return rates, calls, waits and the bottleneck of a run, of the one that did most where none is named.
 
-        Raises:
-            OutputError: there are no records of that run, or none of its rows has passed a step.
+        Raises OutputError: there are no records of that run, or none of its rows has passed a step.
         """
         return read_profile(self._store, run)
 

@@ -18,7 +18,7 @@ from framekiln.media.files import MediaFile
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import find_calibration
 from framekiln.planning.gpu.machine import examine
-from framekiln.planning.plan import Plan, idle_cap, make_plan
+from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.processes.resources import Node, this_machine
 from framekiln.reporting.plan_facts import plan_facts
 from framekiln.reporting.terminal.console import Terminal, printed
@@ -143,8 +143,7 @@ def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None, *
 
     Its costs are those of the last run into the output, or into the one that is `like` it.
 
-    Raises:
-        UserError: see `plan`.
+    Raises UserError: see `plan`.
     """
     if request.address is None:
         return _plan_on(request, [this_machine()], on_wait, like)
@@ -156,7 +155,7 @@ def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None, *
 
 def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str], None], like: str | None) -> RunPlan:
     planned = make_plan(request.pipeline, request.profile, request.options, nodes, check_weights=False)
-    verdict = examine(planned, request.options, nodes, here=request.address is None)
+    refusal, notes = examine(planned, request.options, nodes, here=request.address is None)
     engine, why, work, costs = "ray", "", None, None
     if request.input and request.output:
         job = Job(request, on_wait=on_wait)
@@ -167,9 +166,9 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         planned = replace(planned, limits="")
     return RunPlan(
         planned=planned,
-        notes=tuple(filter(None, (*verdict.notes, idle_cap(planned, request.options), why))),
+        notes=tuple(filter(None, (*notes, why))),
         work=work,
-        refusal=verdict.refusal or _lacking_weights(planned, request),
+        refusal=refusal or _lacking_weights(planned, request),
         costs=costs,
     )
 

@@ -43,8 +43,7 @@ def make_request(
 ) -> RunRequest:
     """Return the request for these arguments; `kind` names the options that there are.
 
-    Raises:
-        ConfigError: a name, a file or a value is wrong.
+    Raises ConfigError: a name, a file or a value is wrong.
     """
     given = checked(kind, {**options, "engine": options.get("engine") or os.environ.get(ENGINE)}, also=_NAMED)
     pipeline_file, steps = with_steps(pipeline_of(pipeline), stages)
@@ -172,8 +171,7 @@ def _read_shard(shard: str | tuple[int, int] | None) -> tuple[int, int] | None:
 def with_steps(pipeline: PipelineFile, steps: Steps) -> tuple[PipelineFile, tuple[str, ...]]:
     """Return the pipeline with the stages that are given, and the names of all chosen steps; none for all.
 
-    Raises:
-        ConfigError: something else is given, or a step's name is taken by another stage.
+    Raises ConfigError: something else is given, or a step's name is taken by another stage.
     """
     if isinstance(steps, Sequence | Mapping) and not (steps or isinstance(steps, str)):
         raise ConfigError("stages is empty: name a step, or leave it out for all.", code="FK-UNKNOWN-STEP")

@@ -45,8 +45,7 @@ class Watch:
 def scalars_folder(place: str | os.PathLike[str] | None) -> str | None:
     """Return the folder for TensorBoard, None for none.
 
-    Raises:
-        ConfigError: the package is missing, or the folder cannot be written to.
+    Raises ConfigError: the package is missing, or the folder cannot be written to.
     """
     if place is None:
         return None
@@ -60,19 +59,14 @@ class WatchedRun:
     def __init__(self, request: RunRequest, watch: Watch, tensorboard: str | None = None) -> None:
         """Prepare it; `tensorboard` is a folder for scalars.
 
-        Raises:
-            ConfigError: the request has no input or no output.
+        Raises ConfigError: the request has no input or no output.
         """
         self._request, self._watch, self._tensorboard = request, watch, tensorboard
         self._view, self._stack = ProgressView(), ExitStack()
         self.job = Job(request, watch=self._show, on_plan=self._on_plan, on_wait=watch.say)
 
     def result(self) -> RunResult:
-        """Run it, and return its result.
-
-        Raises:
-            FramekilnError: see `Job.run`.
-        """
+        """Run it, and return its result. Raises FramekilnError: see `Job.run`."""
         with self._stack:
             return self.job.run()
 
@@ -140,10 +134,7 @@ class NotebookView(ProgressView):
     """A bar for all files and one for each step; the last state stays."""
 
     def __init__(
-        self,
-        show: Callable[[str], None],
-        steps: Sequence[str],
-        clock: Callable[[], float] = time.monotonic,
+        self, show: Callable[[str], None], steps: Sequence[str], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._show, self._steps, self._clock = show, steps, clock
         self._next, self._last, self._sentences = 0.0, RunTotals(), list[str]()

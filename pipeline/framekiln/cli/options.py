@@ -113,8 +113,7 @@ def named_paths(
     >>> named_paths(["photos", "more", "out"], None, None)
     (['photos', 'more'], 'out')
 
-    Raises:
-        ConfigError: inputs are named both ways.
+    Raises ConfigError: inputs are named both ways.
     """
     if not words:
         return list(inputs) if inputs is not None else None, output

@@ -58,8 +58,7 @@ class Media(Protocol):
 class Table:
     """A table that a second-pass stage writes.
 
-    Raises:
-        ValueError: no column is a key, or a key is no column; rows of two runs could not be told apart.
+    Raises ValueError: no column is a key, or a key is no column; rows of two runs could not be told apart.
     """
 
     schema: pa.Schema

@@ -1,12 +1,15 @@
 """Paths that a person names, and small files read whole: settings, and what caches keep.
 
 A user without a home, a named pipe or a sparse file of a terabyte in their place costs a sentence, not the process.
+Places for results are checked before work that would be lost if they could not be written.
 """
 
 import errno
 import os
 import stat
 from pathlib import Path
+
+from framekiln.contract.errors import ConfigError
 
 _MOST = 64 << 20  # bytes: no file of settings or of a cache comes near it; a calibration of all steps has 0.1 MB
 
@@ -25,3 +28,31 @@ def read_small(path: Path) -> bytes:
         if status.st_size > _MOST:
             raise OSError(errno.EFBIG, f"it has more than {_MOST:,} bytes", str(path))
         return file.read()
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Check that a folder exists or can be made, and can be written to; nothing is made.
+
+    Raises ConfigError: the path is no folder, or this user may not write into it.
+    """
+    place = expand(path).absolute()
+    existing = next(folder for folder in (place, *place.parents) if os.path.lexists(folder))
+    if not existing.is_dir():
+        raise ConfigError(
+            f"{option} {str(path)!r}: {str(existing)!r} is not a folder; give another one.", code="FK-NOT-A-FOLDER"
+        )
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{option} {str(path)!r}: this user may not write into {str(existing)!r}; give another folder.",
+            code="FK-FOLDER-NOT-WRITABLE",
+        )
+
+
+def check_file(option: str, path: Path) -> None:
+    """Check that a file can be written, in a folder that exists or can be made.
+
+    Raises ConfigError: see `check_folder`, or the path is a folder.
+    """
+    check_folder(option, expand(path).absolute().parent)
+    if os.path.isdir(expand(path)):  # noqa: PTH112 - pathlib raises for a long name
+        raise ConfigError(f"{option} {str(path)!r} is a folder; give the name of a file in it.", code="FK-IS-A-FOLDER")

@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from framekiln.device.failures import is_out_of_memory, release_memory
 from framekiln.device.lazy import torch
 
 
@@ -178,44 +177,3 @@ def _fill(calls: Sequence[Call]) -> float:
     """Return the share of a batch that calls with equal keys fill, at most 1."""
     most = calls[0].model.most(calls[0].tensors)
     return min(1.0, sum(call.rows - call.taken for call in calls) / most)
-
-
-def separately(parts: Sequence[Part], error: Exception, device: str) -> Mark:
-    """Compute the calls of a batch that failed one by one; a call that fails alone gets its error."""
-    error.__traceback__ = None  # its frames hold what filled the memory
-    if len(parts) == 1:
-        parts[0][0].error = error
-        return Mark()  # not in the stream: on a lost GPU that raises
-    if is_out_of_memory(error):
-        parts[0][0].model.halve(parts[0][0].tensors)
-        release_memory()
-    for part in parts:
-        try:
-            end = launch([part], device)
-        except Exception as own:
-            end = separately([part], own, device)
-    return end
-
-
-def launch(parts: Sequence[Part], device: str) -> Mark:
-    """Compute a batch, give each call its rows, and return the mark of its end."""
-    stream = thread_stream(device)
-    for call, _, _ in parts:
-        stream.wait_for(call.ready)
-        for tensor in call.tensors:
-            stream.uses(tensor)
-    with torch.inference_mode():
-        columns = zip(*([t[start:stop] for t in call.tensors] for call, start, stop in parts), strict=True)
-        tensors = [column[0] if len(column) == 1 else torch.cat(column) for column in columns]
-        begin = stream.mark(timed=True)
-        result = parts[0][0].model.direct(*tensors)
-        end = stream.mark(timed=True)
-    if len(result) != len(tensors[0]):  # else a packet would get rows of another
-        raise ValueError(f"a model returned {len(result)} rows for {len(tensors[0])}; it must return one for each")
-    place = 0
-    for call, start, stop in parts:
-        count = stop - start
-        call.results.append(result[place : place + count])
-        call.batches.append((begin, end, count / len(result)))
-        place += count
-    return end

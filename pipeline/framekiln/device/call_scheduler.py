@@ -22,8 +22,8 @@ from functools import partial
 from typing import TypeVar
 
 from framekiln.contract.phases import running_clock
-from framekiln.device.call_queue import Call, Mark, Model, Part, launch, next_batch, separately, thread_stream
-from framekiln.device.failures import OwnerEndedError
+from framekiln.device.call_queue import Call, Mark, Model, Part, next_batch, thread_stream
+from framekiln.device.failures import OwnerEndedError, is_out_of_memory, release_memory
 from framekiln.device.lazy import torch
 from framekiln.device.watchdog import Watchdog
 
@@ -150,8 +150,7 @@ class CallScheduler:
 
         The stage's clock counts the wait as `queue`, but for the device's own seconds.
 
-        Raises:
-            OwnerEndedError: the owner thread has ended.
+        Raises OwnerEndedError: the owner thread has ended.
         """
         is_elsewhere = tensors[0].device.type != self._device
         if is_elsewhere or self._owner in (None, threading.current_thread()):
@@ -220,9 +219,9 @@ class CallScheduler:
                 if batch[0][0].model.compiles(batch[0][0].tensors):
                     self._watchdog.stop()
                 try:
-                    launched.append(launch(batch, self._device))
+                    launched.append(_launch(batch, self._device))
                 except Exception as error:
-                    launched.append(separately(batch, error, self._device))
+                    launched.append(_separate(batch, error, self._device))
                 with self._changed:
                     for call, _, stop in batch:
                         call.done = stop == call.rows or call.error is not None
@@ -230,3 +229,44 @@ class CallScheduler:
                     self._changed.notify_all()
             elif is_idle:
                 thread_stream(self._device).mark().wait()  # a device that hangs does not answer
+
+
+def _separate(parts: Sequence[Part], error: Exception, device: str) -> Mark:
+    """Compute the calls of a batch that failed one by one; a call that fails alone gets its error."""
+    error.__traceback__ = None  # its frames hold what filled the memory
+    if len(parts) == 1:
+        parts[0][0].error = error
+        return Mark()  # not in the stream: on a lost GPU that raises
+    if is_out_of_memory(error):
+        parts[0][0].model.halve(parts[0][0].tensors)
+        release_memory()
+    for part in parts:
+        try:
+            end = _launch([part], device)
+        except Exception as own:
+            end = _separate([part], own, device)
+    return end
+
+
+def _launch(parts: Sequence[Part], device: str) -> Mark:
+    """Compute a batch, give each call its rows, and return the mark of its end."""
+    stream = thread_stream(device)
+    for call, _, _ in parts:
+        stream.wait_for(call.ready)
+        for tensor in call.tensors:
+            stream.uses(tensor)
+    with torch.inference_mode():
+        columns = zip(*([t[start:stop] for t in call.tensors] for call, start, stop in parts), strict=True)
+        tensors = [column[0] if len(column) == 1 else torch.cat(column) for column in columns]
+        begin = stream.mark(timed=True)
+        result = parts[0][0].model.direct(*tensors)
+        end = stream.mark(timed=True)
+    if len(result) != len(tensors[0]):  # else a packet would get rows of another
+        raise ValueError(f"a model returned {len(result)} rows for {len(tensors[0])}; it must return one for each")
+    place = 0
+    for call, start, stop in parts:
+        count = stop - start
+        call.results.append(result[place : place + count])
+        call.batches.append((begin, end, count / len(result)))
+        place += count
+    return end

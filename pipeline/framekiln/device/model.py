@@ -23,7 +23,7 @@ SEED = 0
 _ALLOCATOR_SETTINGS = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
 BF16_CAPABILITY = (8, 0)
 """The first with arithmetic in bf16 (Ampere); older GPUs emulate it, and have fp16."""
-Call = Callable[[], Any]
+Recorded = Callable[[], Any]
 Counted = tuple[int, CountedCall]
 """The number of a `Batches`, and a call of it."""
 
@@ -63,7 +63,7 @@ class Batches:
     """
 
     calls: ClassVar[CallScheduler] = CallScheduler()  # of this process
-    _recorded: ClassVar[list[Call] | None] = None
+    _recorded: ClassVar[list[Recorded] | None] = None
     _counted: ClassVar[list[Counted] | None] = None
 
     def __init__(
@@ -111,17 +111,14 @@ class Batches:
 
     def direct(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Return the function's result for all rows, computed now and in this thread."""
+        most = self.most(tensors)
         with summed(in_fp16=self._sums_in_fp16):
-            return self._compute(tensors)
-
-    def _compute(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        if self._compiled is None and (self._unit is None or len(tensors[0]) <= self.most(tensors)):
-            return self._function(*tensors)
-        with torch.inference_mode():
-            most = self.most(tensors)
-            parts = zip(*(torch.split(tensor, most) for tensor in tensors), strict=True)
-            results = [self._part(part, most) for part in parts]
-            return results[0] if len(results) == 1 else torch.cat(results)
+            if self._compiled is None and (self._unit is None or len(tensors[0]) <= most):
+                return self._function(*tensors)
+            with torch.inference_mode():
+                parts = zip(*(torch.split(tensor, most) for tensor in tensors), strict=True)
+                results = [self._part(part, most) for part in parts]
+                return results[0] if len(results) == 1 else torch.cat(results)
 
     def most(self, tensors: Sequence[torch.Tensor]) -> int:
         """Return the most rows of a call with rows of this size, at least one."""
@@ -166,9 +163,9 @@ def summed(*, in_fp16: bool) -> Iterator[None]:
 
 
 @contextmanager
-def recorded_calls() -> Iterator[list[Call]]:
+def recorded_calls() -> Iterator[list[Recorded]]:
     """Collect the model calls in this block, so that they can be repeated alone with inputs on the device."""
-    calls: list[Call] = []
+    calls: list[Recorded] = []
     Batches._recorded = calls
     try:
         yield calls

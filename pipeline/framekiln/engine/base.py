@@ -19,7 +19,7 @@ from framekiln.planning.error_budget import Budgets
 from framekiln.planning.plan import Plan
 from framekiln.profiling.records import Death, Event, StepEvent
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
-from framekiln.runtime.recovery.attempt_log import AttemptTable, PastAttempts
+from framekiln.runtime.recovery.attempt_log import Attempt, AttemptTable
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
 
@@ -45,17 +45,12 @@ class Engine(ABC):
     def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
         """Decode units and compute the columns of a wave's steps that the ledger does not have.
 
-        Raises:
-            FramekilnError: the error that stops the run.
+        Raises FramekilnError: the error that stops the run.
         """
 
     @abstractmethod
     def second_pass(self, step: SecondPass, work: Sequence[Any]) -> None:
-        """Run one second-pass step, or the final assembly.
-
-        Raises:
-            FramekilnError: the error that stops the run.
-        """
+        """Run one second-pass step, or the final assembly. Raises FramekilnError: the error that stops the run."""
 
     @abstractmethod
     def close(self) -> None:
@@ -81,7 +76,7 @@ class RunState(AttemptTable):
         self._error: FramekilnError | None = None
         self._budgets = budgets
 
-    def begin(self, work: str, worker: str) -> PastAttempts:
+    def begin(self, work: str, worker: str) -> Attempt:
         """See `Reporter`; the death of the process that had begun the work is an event."""
         if (before := self.worker_of(work)) not in (None, worker):
             self.add_event(Death(worker=before, time=time.time()))

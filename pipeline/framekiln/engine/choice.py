@@ -53,8 +53,7 @@ def started_ahead(request: RunRequest) -> Iterator[list[WorkerProcess]]:
 
     An engine takes it out of the list; else it is ended after the block.
 
-    Raises:
-        ConfigError: the local engine is asked for what only Ray can do.
+    Raises ConfigError: the local engine is asked for what only Ray can do.
     """
     if request.engine == "local" and (problem := _needs_ray(request)):
         raise ConfigError(f"--engine local: {problem}; leave out one of the two.", code="FK-ENGINE-LOCAL")

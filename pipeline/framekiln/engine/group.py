@@ -76,8 +76,7 @@ def worker_of(group: StepGroup, occasion: str, report: Reporter) -> Worker:
 def _setting_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
     """Record a set-up in the attempt log, with a timeout; `occasion` is the same when a dead process is replaced.
 
-    Raises:
-        SetupError: processes keep dying at it.
+    Raises SetupError: processes keep dying at it.
     """
     work = f"{SET_UP}{steps} ({occasion})"
     with report.fatal():

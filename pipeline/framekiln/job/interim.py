@@ -14,17 +14,14 @@ from dataclasses import dataclass
 from typing import Self
 
 from framekiln.contract.errors import FramekilnError, OutputError
-from framekiln.job.outcome import TablesSoFar, make_result, recorded_profile
+from framekiln.job.outcome import RunSoFar, TablesSoFar
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.lease import Lease
 from framekiln.output.object_store import Store
 from framekiln.profiling.run_profile import RunProfile
-from framekiln.profiling.stats.progress import RunTotals
 from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
 from framekiln.runtime.run.progress import INTERRUPTED, RunProgress
 from framekiln.runtime.run.record import read_earlier, write_progress
-from framekiln.runtime.run.request import RunRequest
-from framekiln.runtime.run.result import Workload
 from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, UnitRows
 
 FIRST_S = 20.0  # so that a run of a minute has tables
@@ -56,24 +53,10 @@ class _Writer:
 class Interim:
     """The tables of a run that computes in the block, from `start` on."""
 
-    def __init__(
-        self,
-        store: Store,
-        request: RunRequest,
-        work: Workload,
-        owners: Sequence[SecondPass],
-        lease: Lease,
-        *,
-        figures: RunTotals,
-        started: float,
-    ) -> None:
-        """Look at the tables of earlier runs; nothing is written yet.
-
-        `figures` fill while the run computes; it `started` at this time, in seconds since the epoch.
-        """
-        self._store, self._request, self._work, self._lease = store, request, work, lease
-        self._figures, self._started = figures, started
-        self._tables = TablesSoFar(store, work, owners, read_earlier(store))
+    def __init__(self, run: RunSoFar, owners: Sequence[SecondPass], lease: Lease) -> None:
+        """Look at the tables of earlier runs; nothing is written yet."""
+        self._run, self._store, self._work, self._lease = run, run.store, run.work, lease
+        self._tables = TablesSoFar(run.store, run.work, owners, read_earlier(run.store))
         self._assembles, self._busy = True, threading.Lock()  # the lock is held by a publication
         self._child: ChildProcess | None = None  # the last one, which may have ended
         self._ended = threading.Event()
@@ -102,8 +85,7 @@ class Interim:
             return
         self._assembles = True
         with suppress(Exception, KeyboardInterrupt):  # a second Ctrl-C ends this, and nothing else
-            profile = recorded_profile(self._store, self._request, self._work)
-            self._publish(report=not isinstance(error, OutputError), reason=reason, profile=profile)
+            self._publish(report=not isinstance(error, OutputError), reason=reason, profile=self._run.profile())
 
     @property
     def extent(self) -> str:
@@ -182,10 +164,9 @@ class Interim:
         return time.monotonic() - began
 
     def _write_record(self, reason: str = "", profile: RunProfile | None = None, *, count: bool = True) -> None:
-        counted = self._tables.count(anew=count)
-        result = make_result(self._work, counted, self._figures, self._started, profile)
+        result = self._run.result(self._tables.count(anew=count), profile)
         files_done = min(len(self._work.media), self._tables.files_done)
         state = RunProgress(
             state="stopped" if reason else "running", run=self._store.run, files_done=files_done, reason=reason
         )
-        write_progress(self._store, self._request, result, state, later=self._tables.held)
+        write_progress(self._store, self._run.request, result, state, later=self._tables.held)

@@ -14,7 +14,7 @@ from framekiln.contract.stage import Scope
 from framekiln.engine.base import RunContext
 from framekiln.engine.choice import choose, make_engine, started_ahead
 from framekiln.job.interim import Interim
-from framekiln.job.outcome import conclude
+from framekiln.job.outcome import RunSoFar
 from framekiln.job.passes import Passes
 from framekiln.media.discovery.listing import list_inputs
 from framekiln.media.files import MediaFile
@@ -25,7 +25,7 @@ from framekiln.output.recognise import check_may_become_output
 from framekiln.output.unit_table import write_units
 from framekiln.planning.condition import RowSets
 from framekiln.planning.gpu.machine import examine
-from framekiln.planning.plan import NO_SETS, Plan, idle_cap, make_plan
+from framekiln.planning.plan import NO_SETS, Plan, make_plan
 from framekiln.planning.processes.resources import ROOMY, Node, this_machine
 from framekiln.planning.processes.waves import leave_finished
 from framekiln.planning.step import Step
@@ -46,7 +46,7 @@ from framekiln.runtime.run.change_report import (
 from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.run.request import RunFiles, RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
-from framekiln.runtime.run.retry import FailureFilter, mark_for_retry
+from framekiln.runtime.run.retry import FailureFilter, Retry
 from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, refuse_foreign, sweep, unit_rows
 from framekiln.runtime.second_pass.table_steps import Tables
 
@@ -69,8 +69,7 @@ class Job:
         `watch` gets the totals while steps run, `on_plan` the work before it starts, and `on_wait` sentences about
         the start.
 
-        Raises:
-            ConfigError: the request has no input or no output.
+        Raises ConfigError: the request has no input or no output.
         """
         request.require("input", "output")
         request.profile.network.use()
@@ -109,13 +108,12 @@ class Job:
                     if request.retry is not None:
                         self._mark_failures(plan, files, request.retry)
                     work = self._look(plan, nodes, files, owners)
+                    run = RunSoFar(store=self.store, request=request, work=work, figures=self._totals, started=started)
                     if work.left:
-                        self._interim = Interim(
-                            self.store, request, work, owners, lease, figures=self._totals, started=started
-                        )
+                        self._interim = Interim(run, owners, lease)
                         with self._interim as interim, self._open(work, lease, stack) as passes:
                             passes.both(owners, files.deletable(self.store), interim)
-                    return conclude(self.store, request, work, self._totals, started)
+                    return run.conclude()
                 except DamagedError:
                     if attempt == _ATTEMPTS or not mending.remove_damaged():
                         raise
@@ -123,9 +121,7 @@ class Job:
     def preview(self, plan: Plan) -> tuple[Changes, Sequence[Outlook], tuple[str, str]]:
         """Return what a run by a plan would do and why, its engine and why that one; nothing is written.
 
-        Raises:
-            InputError: there is no input.
-            OutputError: the output is a file, or a folder of other things.
+        Raises InputError: there is no input; OutputError: the output is a file, or a folder of other things.
         """
         check_may_become_output(self.store)
         plan, request = self._drop_dataset_steps(plan), self._request
@@ -146,9 +142,11 @@ class Job:
     def _prepare(self, nodes: Sequence[Node], stack: ExitStack) -> tuple[Plan, Lease]:
         """Return the plan, which fits the machines, and the lease of the output, which opens `store` for this run."""
         request, plan, here = self._request, self._make_plan(nodes, True), self._request.address is None
-        notes = examine(plan, request.options, nodes, here=here).accepted()
+        refusal, notes = examine(plan, request.options, nodes, here=here)
+        if refusal is not None:
+            raise refusal
         profilers = request.profilers.check(plan, self.store, here=here)
-        for note in filter(None, (*notes, idle_cap(plan, request.options), profilers)):
+        for note in filter(None, (*notes, profilers)):
             self._on_wait(note)
         self.store.prepare()
         refuse_foreign(self.store, self._list_owners(plan))
@@ -244,8 +242,9 @@ class Job:
         refuse_changed(self.store, plan)
         units = files.units(self.store, plan.decode.workers)
         rows = unit_rows(plan, Ledger(self.store), units.known, units.wanted)
-        marked = mark_for_retry(self.store, plan, units.known, rows, self._list_owners(plan), which)
-        self._on_wait(marked.summary())
+        retry = Retry(self.store, plan, rows, which)
+        retry.mark(units.known, self._list_owners(plan))
+        self._on_wait(retry.summary())
 
     def _look(
         self, plan: Plan, nodes: Sequence[Node], files: RunFiles, owners: Sequence[SecondPass], *, first: str = ""

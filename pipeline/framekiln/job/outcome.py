@@ -8,7 +8,7 @@ run's steps made them (`held`). They go at the end of the first pass, when all n
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow.compute as pc
@@ -140,92 +140,86 @@ def _would_mix(
     return False
 
 
-def make_result(
-    work: Workload, counted: tuple[int, Counter[str]], figures: RunTotals, started: float, profile: RunProfile | None
-) -> RunResult:
-    """Return the result of a run so far, with the numbers of its frames and of its errors by kind."""
-    frames, kinds = counted
-    return RunResult(
-        work=work,
-        frames=frames,
-        passed_over=kinds.pop(PASSED_OVER, 0),
-        errors=kinds,
-        started=started,
-        seconds=now() - started,
-        figures=figures,
-        profile=profile,
-    )
+@dataclass(frozen=True, kw_only=True)
+class RunSoFar:
+    """A run that holds the output's lease: its request, the work that it found, and what it has done."""
 
+    store: Store  # the output, opened for this run
+    request: RunRequest
+    work: Workload
+    figures: RunTotals  # of its steps; they fill while it computes
+    started: float  # seconds since the epoch
 
-def conclude(store: Store, request: RunRequest, work: Workload, figures: RunTotals, started: float) -> RunResult:
-    """Write run.json and the report of a run that holds the output's lease, and return its result.
+    def result(self, counted: tuple[int, Counter[str]], profile: RunProfile | None = None) -> RunResult:
+        """Return its result so far, with the numbers of its frames and of its errors by kind."""
+        frames, kinds = counted
+        return RunResult(
+            work=self.work,
+            frames=frames,
+            passed_over=kinds.pop(PASSED_OVER, 0),
+            errors=kinds,
+            started=self.started,
+            seconds=now() - self.started,
+            figures=self.figures,
+            profile=profile,
+        )
 
-    Args:
-        store: the output, opened for this run.
-        request: of the run.
-        work: that it found.
-        figures: of its steps.
-        started: seconds since the epoch.
-
-    Raises:
-        DamagedError: a table is damaged.
-        OutputError: the output cannot be written.
-    """
-    from framekiln.reporting.html import NAME, write_report  # templates and charts, which no worker needs
-    from framekiln.reporting.html.limits import write_limits
-
-    profile = recorded_profile(store, request, work)
-    with KeptTables(store.root, store.run) as tables:
-        counted = _read_counts(store, request, work) or count_rows(tables, {})
-        chosen, absent = _count_chosen(store, work), _count_absent(tables, request, work)
-        made = make_result(work, counted, figures, started, profile)
-        result = replace(made, chosen=chosen, absent_rows=absent)
-        is_new = write_run_record(store, request, result)
-        recordings = tuple(request.profilers.report(store)) if work.left else ()
-        report = None
-        with suppress(FileNotFoundError):  # a shard replaces tables
-            report = write_report(tables) if is_new or not store.exists(NAME) else store.url(NAME)
-            if request.preview is not None and (is_new or not store.exists(PREVIEW)):
-                write_limits(tables, work.plan)
-            elif request.preview is None and is_new:
-                store.remove(PREVIEW)  # of a preview of fewer files
-    return replace(result, recordings=recordings, report=report)
-
-
-def _count_chosen(store: Store, work: Workload) -> dict[str, list[int]]:
-    """Return how many rows each step with a condition computed, and of how many; of whole files in a part of a unit."""
-    narrowed = [step for step in work.plan.first if step.is_narrowed]
-    before = (read_earlier(store) or {}).get("chosen") or {}
-    if not work.changed and before.keys() == {step.name for step in narrowed}:
-        return dict(before)
-    units = unit_rows(work.plan, Ledger(store), work.units, work.wanted) if narrowed else []
-    rows = sum(part.stop - part.start for unit in units for part in unit.parts[work.plan.decode.folder])
-    unchosen = {step.name: sum(unit.count_unchosen(store, step.folder) for unit in units) for step in narrowed}
-    return {name: [rows - number, rows] for name, number in unchosen.items()}
-
-
-def _count_absent(store: Store, request: RunRequest, work: Workload) -> int:
-    """Return how many rows of `--rows` are not in `frames/`; a shard does not know the files of others."""
-    asked = next((step.condition.among for step in work.plan.steps if step.condition.among), None)
-    if asked is None or request.shard is not None:
-        return 0
-    wanted = store.read_table(asked.path, KEYS)
-    is_asked = pc.is_in(pc.field(KEYS[0]), pc.unique(wanted[KEYS[0]]))
-    there = store.dataset(FRAMES, wanted.schema).to_table(columns=list(KEYS), filter=is_asked)
-    return int(wanted.join(there, list(KEYS), join_type="left anti").num_rows)
-
-
-def _read_counts(store: Store, request: RunRequest, work: Workload) -> tuple[int, Counter[str]] | None:
-    """Return the counts of the run that wrote the tables, where nothing has changed since; None where they may have."""
-    before = read_earlier(store) or {}
-    is_of_all = before.get("state") == FINISHED and LATER not in before and before.get("shard") is None
-    if work.changed or request.shard is not None or not is_of_all or not {"frames", "errors"} <= before.keys():
+    def profile(self) -> RunProfile | None:
+        """Return the profile of its records; None if they cannot be read, which is no reason to lose a run."""
+        with suppress(OutputError, OSError):
+            return profile_of(self.store, self.store.run, self.request.profile.targets, self.work.saturated)
         return None
-    return before["frames"], Counter({**before["errors"], PASSED_OVER: before.get("passed_over", 0)})
 
+    def conclude(self) -> RunResult:
+        """Write run.json and the report, and return the result.
 
-def recorded_profile(store: Store, request: RunRequest, work: Workload) -> RunProfile | None:
-    """Return the profile of the run's records; None if it cannot be read, which is no reason to lose a run."""
-    with suppress(OutputError, OSError):
-        return profile_of(store, store.run, request.profile.targets, work.saturated)
-    return None
+        Raises DamagedError: a table is damaged; OutputError: the output cannot be written.
+        """
+        from framekiln.reporting.html import NAME, write_report  # templates and charts, which no worker needs
+        from framekiln.reporting.html.limits import write_limits
+
+        store, request, profile = self.store, self.request, self.profile()
+        with KeptTables(store.root, store.run) as tables:
+            made = self.result(self._read_counts() or count_rows(tables, {}), profile)
+            result = replace(made, chosen=self._count_chosen(), absent_rows=self._count_absent(tables))
+            is_new = write_run_record(store, request, result)
+            recordings = tuple(request.profilers.report(store)) if self.work.left else ()
+            report = None
+            with suppress(FileNotFoundError):  # a shard replaces tables
+                report = write_report(tables) if is_new or not store.exists(NAME) else store.url(NAME)
+                if request.preview is not None and (is_new or not store.exists(PREVIEW)):
+                    write_limits(tables, self.work.plan)
+                elif request.preview is None and is_new:
+                    store.remove(PREVIEW)  # of a preview of fewer files
+        return replace(result, recordings=recordings, report=report)
+
+    def _count_chosen(self) -> dict[str, list[int]]:
+        """Return how many rows each step with a condition computed, of all; whole files in parts of units."""
+        store, work = self.store, self.work
+        narrowed = [step for step in work.plan.first if step.is_narrowed]
+        before = (read_earlier(store) or {}).get("chosen") or {}
+        if not work.changed and before.keys() == {step.name for step in narrowed}:
+            return dict(before)
+        units = unit_rows(work.plan, Ledger(store), work.units, work.wanted) if narrowed else []
+        rows = sum(part.stop - part.start for unit in units for part in unit.parts[work.plan.decode.folder])
+        unchosen = {step.name: sum(unit.count_unchosen(store, step.folder) for unit in units) for step in narrowed}
+        return {name: [rows - number, rows] for name, number in unchosen.items()}
+
+    def _count_absent(self, tables: Store) -> int:
+        """Return how many rows of `--rows` are not in `frames/`; a shard does not know the files of others."""
+        asked = next((step.condition.among for step in self.work.plan.steps if step.condition.among), None)
+        if asked is None or self.request.shard is not None:
+            return 0
+        wanted = tables.read_table(asked.path, KEYS)
+        is_asked = pc.is_in(pc.field(KEYS[0]), pc.unique(wanted[KEYS[0]]))
+        there = tables.dataset(FRAMES, wanted.schema).to_table(columns=list(KEYS), filter=is_asked)
+        return int(wanted.join(there, list(KEYS), join_type="left anti").num_rows)
+
+    def _read_counts(self) -> tuple[int, Counter[str]] | None:
+        """Return the counts of the run that wrote the tables, if nothing has changed since; None if it may have."""
+        before = read_earlier(self.store) or {}
+        is_of_all = before.get("state") == FINISHED and LATER not in before and before.get("shard") is None
+        changed = self.work.changed or self.request.shard is not None
+        if changed or not is_of_all or not {"frames", "errors"} <= before.keys():
+            return None
+        return before["frames"], Counter({**before["errors"], PASSED_OVER: before.get("passed_over", 0)})

@@ -65,8 +65,7 @@ def birth(process: psutil.Process) -> float:
 
     psutil's time is the wall clock's, so a step of that clock would give each living process another one.
 
-    Raises:
-        psutil.NoSuchProcess: it has ended.
+    Raises psutil.NoSuchProcess: it has ended.
     """
     try:
         stat = Path(f"/proc/{process.pid}/stat").read_text(errors="replace")

@@ -10,10 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
+from framekiln.contract.columns import KEYS, SOURCE
 from framekiln.contract.output_names import COLUMNS
 from framekiln.output.object_store import Store
 
-RETRY_SUFFIX = ".again.parquet"
+ERRORS_SUFFIX, RETRY_SUFFIX = ".errors.parquet", ".again.parquet"
+MARKS = pa.schema([SOURCE.field(name) for name in KEYS])  # rows to be retried
 _PART = re.compile(r"(?P<unit>[0-9a-f]+)\.(?P<start>\d+)-(?P<stop>\d+)\.parquet")
 
 Span = tuple[int, int]
@@ -36,7 +40,7 @@ class Part:
     @property
     def errors_name(self) -> str:
         """The file name of its row errors."""
-        return f"{self.name.removesuffix('.parquet')}.errors.parquet"
+        return f"{self.name.removesuffix('.parquet')}{ERRORS_SUFFIX}"
 
     @property
     def retry_name(self) -> str:

@@ -80,8 +80,7 @@ def to_parquet(table: pa.Table) -> list[memoryview]:
 class ParquetTable(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
     """An open Parquet file; its rows are counted where they are read.
 
-    Raises:
-        pa.ArrowInvalid: it is damaged. A file of another program has no checksum, and is believed.
+    Raises pa.ArrowInvalid: it is damaged. A file of another program has no checksum, and is believed.
     """
 
     def __init__(self, source: pa.NativeFile) -> None:

@@ -15,7 +15,7 @@ from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.output_names import FRAMES
 from framekiln.contract.stage import Stage
 from framekiln.contract.words import counted
-from framekiln.planning.expression import Expression
+from framekiln.planning.expression import BESIDE, Expression
 from framekiln.planning.settings import Strict, validated
 
 
@@ -79,11 +79,6 @@ class Condition:
         return frozenset[str]().union(*(part.names for part in (self.on, self.where) if part is not None))
 
     @property
-    def is_open(self) -> bool:
-        """Return whether tables decide, and have not done so yet."""
-        return bool(self.tables) and self.settled is None
-
-    @property
     def rule(self) -> FrameRule | None:
         """The rule by which frames are chosen as they are decoded."""
         return None if self.on is None or self.on.shots else self.on
@@ -97,11 +92,6 @@ class Condition:
     def sets(self) -> tuple[RowSet, ...]:
         """The sets that a row must be in."""
         return tuple(rows for rows in (self.among, self.settled) if rows is not None)
-
-    @property
-    def is_known_early(self) -> bool:
-        """Return whether some rows are known to be passed over before their pixels are made."""
-        return self.rule is not None or bool(self.sets)
 
     @property
     def words(self) -> str:
@@ -173,9 +163,8 @@ def find_reads(name: str, condition: Condition, stages: Sequence[Stage]) -> tupl
         problem = f"Step {name!r} has on: {{shots: {rule.shots}}}, which reads a column {min(missing)!r}."
         check_known(min(missing), columns, problem, code="FK-UNKNOWN-COLUMN")
     if condition.where is not None:
-        beside = [tables["shots"].field("shot")] if "shots" in tables else []
-        beside += [pa.field("duplicate", pa.bool_())] if "duplicates" in tables else []
-        beside += [tables["scenes"].field("scene")] if "scenes" in tables else []
+        there = [(name, tables[table]) for name, table in BESIDE.items() if table in tables]
+        beside = [pa.field(name, pa.bool_()) if name == "duplicate" else table.field(name) for name, table in there]
         schema = pa.schema([*SOURCE, *columns.values(), *beside])
         condition.where.check(schema, tables.items(), f"step {name!r}, where")
     return (*sorted(condition.names & columns.keys()), *(f"{table}/" for table in sorted(condition.tables - {FRAMES})))

@@ -5,7 +5,7 @@ The language is DuckDB's. An expression sees registered tables alone: no file, n
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,14 +91,12 @@ class Expression:
         tree = _parse(text)
         if tree["error"]:
             raise ConfigError(f"{option}: {text!r}: {tree['error_message']}.", code="FK-SELECTION-SQL")
-        names, tables = set[str](), list[str]()
-        _collect(tree["statements"], names, tables)
+        nodes = [*_walk(tree["statements"])]
+        names = {name for node in nodes if node.get("class") == "COLUMN_REF" for name in node["column_names"]}
+        tables = [node["table_name"] for node in nodes if node.get("type") == "BASE_TABLE"]
         tables.remove(FRAMES)  # that it is asked of
-        return cls(
-            text=text,
-            names=frozenset(names),
-            tables=frozenset([*tables, *(BESIDE[name] for name in names if name in BESIDE)]),
-        )
+        beside = (table for name, table in BESIDE.items() if name in names)
+        return cls(text=text, names=frozenset(names), tables=frozenset([*tables, *beside]))
 
     def check(self, schema: pa.Schema, tables: Iterable[tuple[str, pa.Schema]], option: str) -> None:
         """Check names and types. `schema`: all columns that it may read; `tables`: their schemas by name.
@@ -128,9 +126,19 @@ def find_limits(text: str) -> list[tuple[str, float]]:
     >>> find_limits("sharpness > 200 and -0.5 <= noise and category = 'dog'")
     [('sharpness', 200.0), ('noise', -0.5)]
     """
-    pairs: list[tuple[str, float]] = []
-    _collect_limits(_parse(text).get("statements"), _query(text).encode(), pairs)
-    return list(dict.fromkeys(pairs))
+    query, pairs = _query(text).encode(), dict[tuple[str, float], None]()
+    for node in _walk(_parse(text).get("statements")):
+        if node.get("class") in ("COMPARISON", "BETWEEN"):
+            sides = [node[key] for key in ("left", "right", "input", "lower", "upper") if key in node]
+            columns = [side["column_names"] for side in sides if side["class"] == "COLUMN_REF"]
+            numbers = [
+                float(found[0])  # as it is written: the tree's own form differs between versions of DuckDB
+                for side in sides
+                if side["class"] == "CONSTANT"
+                and (found := _NUMBER.match(query, side.get("query_location", len(query))))
+            ]
+            pairs |= {(names[0], value): None for names in columns if len(names) == 1 for value in numbers}
+    return list(pairs)
 
 
 def _query(text: str) -> str:
@@ -142,33 +150,10 @@ def _parse(text: str) -> Any:
     return json.loads(answer)
 
 
-def _collect_limits(node: Any, query: bytes, pairs: list[tuple[str, float]]) -> None:
-    """Add the columns and numbers of comparisons in a syntax tree."""
+def _walk(node: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the mappings in a syntax tree, outer ones first."""
     if isinstance(node, dict):
-        if node.get("class") in ("COMPARISON", "BETWEEN"):
-            sides = [node[key] for key in ("left", "right", "input", "lower", "upper") if key in node]
-            columns = [side["column_names"] for side in sides if side["class"] == "COLUMN_REF"]
-            numbers = [
-                float(found[0])  # as it is written: the tree's own form differs between versions of DuckDB
-                for side in sides
-                if side["class"] == "CONSTANT"
-                and (found := _NUMBER.match(query, side.get("query_location", len(query))))
-            ]
-            pairs += [(names[0], value) for names in columns if len(names) == 1 for value in numbers]
+        yield node
         node = list(node.values())
-    if isinstance(node, list):
-        for value in node:
-            _collect_limits(value, query, pairs)
-
-
-def _collect(node: Any, names: set[str], tables: list[str]) -> None:
-    """Add the names of columns and tables in a syntax tree."""
-    if isinstance(node, dict):
-        if node.get("class") == "COLUMN_REF":
-            names.update(node["column_names"])
-        if node.get("type") == "BASE_TABLE":
-            tables.append(node["table_name"])
-        node = list(node.values())
-    if isinstance(node, list):
-        for value in node:
-            _collect(value, names, tables)
+    for value in node if isinstance(node, list) else ():
+        yield from _walk(value)

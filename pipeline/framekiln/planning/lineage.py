@@ -80,8 +80,7 @@ def leave_to(chosen: Sequence[str], stages: Stages) -> Stages:
 def find_producers(stages: Stages) -> Producers:
     """Return the step that adds each column and the step that writes each table.
 
-    Raises:
-        ConfigError: two steps produce the same column or table, or a step reads one that no step produces.
+    Raises ConfigError: two steps produce the same column or table, or a step reads one that no step produces.
     """
     producers: dict[str, str] = {}
     for name, stage in stages.items():
@@ -172,8 +171,7 @@ def with_producers(names: Iterable[str], stages: Stages, producers: Producers) -
 def in_order(names: set[str], stages: Stages, producers: Producers) -> list[str]:
     """Return steps with producers before readers, else those without a model first, else as in the pipeline file.
 
-    Raises:
-        ConfigError: steps read each other in a circle.
+    Raises ConfigError: steps read each other in a circle.
     """
     kind = {name: (not stages[name].scope.first_pass, bool(stages[name].weights)) for name in names}
     sorted_names = sorted((name for name in stages if name in names), key=kind.__getitem__)
@@ -225,11 +223,6 @@ class WeightsStatus:
         """The command that fetches the missing weights; empty if there is none."""
         return fetch_command(self.lock[name] for name in self.problems)
 
-    @property
-    def missing_mb(self) -> float:
-        """Size of the missing weights, in MB."""
-        return sum(self.lock[name].bytes for name in self.problems) / 1e6
-
     def of(self, names: Iterable[str]) -> dict[str, Path]:
         """Return the files that are here, by the names of weights."""
         return {name: self.found[name] for name in names if name in self.found}
@@ -240,9 +233,8 @@ def available_steps(
 ) -> tuple[list[str], WeightsStatus]:
     """Return the steps that run, in order, and their weights; without `check` missing ones raise nothing.
 
-    Raises:
-        ConfigError: the lockfile has no such entry, or steps read each other in a circle.
-        WeightsError: weights are missing, their licence was not accepted, or no step is left.
+    Raises ConfigError: the lockfile has no such entry, or steps read each other in a circle; WeightsError: weights are
+    missing, their licence was not accepted, or no step is left.
     """
     wanted = options.stages or tuple(stages)
     order = in_order(with_producers(wanted, stages, producers), stages, producers)

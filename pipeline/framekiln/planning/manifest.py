@@ -222,8 +222,7 @@ def read_pipeline(path: str | None) -> PipelineFile:
 def read_profile(name: str) -> ProfileFile:
     """Read a shipped profile by its name, or any profile by its path.
 
-    Raises:
-        ConfigError: the file is missing or invalid.
+    Raises ConfigError: the file is missing or invalid.
     """
     if name.endswith((".yaml", ".yml")):
         return parse(ProfileFile, _read(name, "profile", "--profile"), name)

@@ -26,10 +26,12 @@ from framekiln.planning.lineage import (
 )
 from framekiln.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
 from framekiln.planning.plan_options import PlanOptions
-from framekiln.planning.processes.core_limits import describe_limits, fit_later, fit_wave
 from framekiln.planning.processes.placement import (
     assign_workers,
     check_numbers,
+    describe_limits,
+    fit_later,
+    fit_wave,
     limit_to_cores,
     merge_placement,
 )
@@ -85,7 +87,7 @@ class Plan:
     @property
     def open(self) -> tuple[Step, ...]:
         """Steps with a condition on tables that are not written yet."""
-        return tuple(step for step in self.steps if step.condition.is_open)
+        return tuple(step for step in self.steps if step.condition.tables and step.condition.settled is None)
 
     def groups(self) -> list[tuple[Step, ...]]:
         """Return first-pass steps by the process they share, wave by wave; each wave's first process decodes."""
@@ -131,12 +133,7 @@ class _Planner:
     """The checked choices of the two files and the command line, and the steps that follow from them."""
 
     def __init__(
-        self,
-        pipeline: PipelineFile,
-        profile: ProfileFile,
-        options: PlanOptions,
-        nodes: Sequence[Node],
-        sets: RowSets,
+        self, pipeline: PipelineFile, profile: ProfileFile, options: PlanOptions, nodes: Sequence[Node], sets: RowSets
     ) -> None:
         _check_names(pipeline, profile, options)
         self._pipeline, self._profile, self._options, self._nodes = pipeline, profile, options, nodes
@@ -182,7 +179,7 @@ class _Planner:
             skipped=status.left_out if self._options.missing_weights != "fail" else {},
             absent=status.left_out,
             fetch=status.command,
-            fetch_mb=status.missing_mb,
+            fetch_mb=sum(status.lock[name].bytes for name in status.problems) / 1e6,
             budgets=self._read_budgets(order),
         )
 
@@ -256,12 +253,6 @@ class _Planner:
         if self._options.max_errors is not None:
             limits = dict.fromkeys(limits, self._options.max_errors)
         return {name: Budget.read(str(limit)) for name, limit in limits.items() if limit is not None}
-
-
-def idle_cap(plan: Plan, options: PlanOptions) -> str:
-    """Return a note that --vram-cap has no effect, if it was given and no step runs on a GPU; else an empty string."""
-    on_gpu = any(step.placement.device == "cuda" for step in plan.steps)
-    return "" if on_gpu or options.vram_cap is None else "--vram-cap does nothing: no step runs on a GPU."
 
 
 def _check_names(pipeline: PipelineFile, profile: ProfileFile, options: PlanOptions) -> None:

@@ -58,8 +58,7 @@ def load_yaml(text: str | bytes) -> Any:
 def parse(model: type[M], text: str | bytes, where: str) -> M:
     """Return a YAML text as a model.
 
-    Raises:
-        ConfigError: it is no YAML, no mapping, or a key or value is wrong; the message names the file.
+    Raises ConfigError: it is no YAML, no mapping, or a key or value is wrong; the message names the file.
     """
     try:
         data = load_yaml(text)
@@ -78,11 +77,7 @@ def _describe(error: Exception) -> str:
 
 
 def model_of(model: type[M], data: Mapping[str, Any], where: str) -> M:
-    """Return the content of a file as a model.
-
-    Raises:
-        ConfigError: a key or value is wrong; the message says where.
-    """
+    """Return the content of a file as a model. Raises ConfigError: a key or value is wrong; the message says where."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -120,8 +115,7 @@ def _list_keys(model: type[BaseModel], path: list[str]) -> list[str]:
 def read_overrides(arguments: Sequence[str], steps: Collection[str]) -> Overrides:
     """Return `step.key=value` arguments by step; values are read as YAML.
 
-    Raises:
-        ConfigError: an argument has another form, or its step is unknown.
+    Raises ConfigError: an argument has another form, or its step is unknown.
     """
     overrides: dict[str, dict[str, Any]] = {}
     for argument in arguments:
@@ -146,8 +140,7 @@ def read_overrides(arguments: Sequence[str], steps: Collection[str]) -> Override
 def validated(kind: Any, settings: Mapping[str, Any], where: str) -> Any:
     """Return settings as an instance of a dataclass or model.
 
-    Raises:
-        ConfigError: a key is unknown, or a value is invalid.
+    Raises ConfigError: a key is unknown, or a value is invalid.
     """
     try:
         return TypeAdapter(kind).validate_python(dict(settings))

@@ -27,8 +27,7 @@ def build_all(pipeline: PipelineFile, profile: ProfileFile, overrides: Overrides
     Settings come from the profile, the pipeline file and --set; the later override the earlier. So a profile for a
     laptop can choose a smaller model where the pipeline file leaves it open.
 
-    Raises:
-        ConfigError: see `build`.
+    Raises ConfigError: see `build`.
     """
     return {
         name: build(name, entry, overrides.get(name, {}), profile.steps.get(name, {}).get("with") or {})
@@ -41,8 +40,7 @@ def build(
 ) -> Stage:
     """Return a step's stage with its settings checked.
 
-    Raises:
-        ConfigError: the class cannot be found or built, or a setting is unknown or invalid.
+    Raises ConfigError: the class cannot be found or built, or a setting is unknown or invalid.
     """
 
     def refused(problem: str, *, code: str) -> ConfigError:
@@ -67,8 +65,7 @@ def build(
 def built_config(use: str, settings: Mapping[str, Any]) -> Stage.Config:
     """Return the settings of a stage class as its Config, as run.json stores them.
 
-    Raises:
-        Exception: of any class, since the code may be of another version.
+    Raises Exception: of any class, since the code may be of another version.
     """
     module, _, attribute = use.partition(":")
     config = TypeAdapter(getattr(importlib.import_module(module), attribute).Config).validate_python(dict(settings))

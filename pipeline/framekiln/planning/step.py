@@ -164,12 +164,7 @@ def fingerprint(facts: Mapping[str, Any]) -> str:
 
 
 def identify(
-    facts: Mapping[str, Any],
-    condition: Condition,
-    producers: Iterable[Step],
-    inputs: Collection[str],
-    *,
-    by_row: bool,
+    facts: Mapping[str, Any], condition: Condition, producers: Iterable[Step], inputs: Collection[str], *, by_row: bool
 ) -> dict[str, Any]:
     """Return what identifies a step's results: `fingerprint`, `values`, `alike`, `facts`, and what narrows its rows.
 
@@ -203,8 +198,7 @@ def contents(path: str, *, urls: bool = False) -> str:
 
     `urls` allows URLs of file systems that Arrow knows.
 
-    Raises:
-        ConfigError: the path does not exist or cannot be read.
+    Raises ConfigError: the path does not exist or cannot be read.
     """
     if urls and "://" in path:
         return _hash_url(path)

@@ -20,8 +20,7 @@ from framekiln.contract.packet import HALO, Packet
 from framekiln.contract.row_errors import SCHEMA, Failure, to_table
 from framekiln.contract.stage import Scope
 from framekiln.media.media_ids import as_folder
-from framekiln.output.damage import MARKS
-from framekiln.output.ledger import Part
+from framekiln.output.ledger import MARKS, Part
 from framekiln.output.object_store import Store
 from framekiln.planning.step import DecodeStep, Step, is_file_column
 from framekiln.runtime.step_results import Outcome, clip_bounds

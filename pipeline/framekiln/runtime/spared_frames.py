@@ -1,6 +1,11 @@
-"""Frames that no step needs, known by conditions before they are decoded, or before their pixels are made."""
+"""Frames that need not be decoded: no step needs them, by conditions, or the values of all that need them are there.
+
+Runs with other conditions left such values. A narrower condition chooses rows whose values are all there: then parts
+are written from parts, unit by unit.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -8,11 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framekiln.contract.columns import KEYS
+from framekiln.contract.packet import HALO, Packet
 from framekiln.media.frames import IsNeeded
 from framekiln.media.packets.spared import Spared
 from framekiln.output.ledger import Part
 from framekiln.planning.condition import Condition, FrameRule
+from framekiln.planning.step import DecodeStep, Step
 from framekiln.runtime.chosen_rows import Mask, RowChooser, follow
+from framekiln.runtime.parts import Parts, part_of
+from framekiln.runtime.step_results import FAILED, Outcome, advance, failed_rows, nulls
 
 
 def find_needed(
@@ -97,3 +106,47 @@ def _may_follow(
     )
     unknown = np.array([np.nan])
     return any(bool(follow(rule, place, moment, each, rates, every_nth)[0]) for each in (earlier, unknown))
+
+
+def adopt(parts: Parts, chooser: RowChooser, decode: DecodeStep, known: Sequence[Part]) -> bool:
+    """Write the parts of all steps where all values are known; return whether that is the whole unit.
+
+    That does not depend on what this run has finished. `known`: decoding's parts of the unit.
+    """
+    if not decode.adopters or not known:
+        return False
+    return all(_adopt_part(parts, chooser, decode, part) for part in known)
+
+
+def _adopt_part(parts: Parts, chooser: RowChooser, decode: DecodeStep, part: Part) -> bool:
+    rows, _ = parts.read_decoded(decode, part)
+    rows = rows.append_column(HALO, pa.array(np.zeros(len(rows), bool)))
+    rows = rows.append_column(FAILED, pa.array([[]] * len(rows), pa.list_(pa.string())))
+    packet = Packet(unit=part.unit, start=part.start, stop=part.stop, rows=rows)
+    for step in decode.adopters:
+        if not step.recalled and not _write_known(parts, chooser, step, packet):
+            return False
+        packet = replace(packet, rows=advance(packet.rows, step, parts.read(step, part)))
+    return True
+
+
+def _write_known(parts: Parts, chooser: RowChooser, step: Step, packet: Packet) -> bool:
+    """Write a step's part of values that are known, unless it is there; return False if a row has to be computed."""
+    left_out = find_left_out(chooser, step, packet.rows)
+    known = parts.find_known(step, packet, ~left_out) if step.others else None
+    is_known = left_out if known is None else left_out | known.taken
+    if not is_known.all() or parts.retried_rows(step, packet) is not None:
+        return False
+    if parts.done(step, part_of(packet)):
+        return True
+    outcome = Outcome(nulls(step.stage.outputs, len(left_out)), [], left_out if step.is_narrowed else None)
+    parts.write(step, packet, outcome, known)
+    return True
+
+
+def find_left_out(chooser: RowChooser, step: Step, rows: pa.Table) -> Mask:
+    """Return n bools, true for rows that a step passes over."""
+    left_out = failed_rows(rows, step.needs)
+    if step.condition.is_given:
+        left_out |= ~chooser.choose(rows, step.condition)
+    return left_out

@@ -102,8 +102,7 @@ class StageCaller:
     def settle(self, data: CallData, whole: Batch) -> Iterator[tuple[Batch, Any]]:
         """Call the stage on a batch, whole or in smaller ones, and yield each with its result or with its error.
 
-        Raises:
-            ContractError: the stage raised it.
+        Raises ContractError: the stage raised it.
         """
         calls = [self._make_pending(data, whole)]
         while calls:
@@ -161,7 +160,7 @@ class StageCaller:
         return again
 
     def _make_pending(self, data: CallData, batch: Batch) -> PendingCall:
-        is_suspect = data.attempt.suspects(self._name_call(data, batch))
+        is_suspect = self._name_call(data, batch) in data.attempt.suspects
         return batch, CallPlace.CHILD if is_suspect else CallPlace.HERE
 
     def _call_children(self, data: CallData, calls: list[PendingCall]) -> list[Any]:

@@ -19,9 +19,7 @@ from framekiln.weights.resolver import check_unchanged, resolve
 def set_up(step: Step) -> None:
     """Set up a step's stage in this process.
 
-    Raises:
-        SetupError: it could not load what it needs.
-        WeightsError: its weights are not on this node.
+    Raises SetupError: it could not load what it needs; WeightsError: its weights are not on this node.
     """
     step.stage.chunk_sizes = {**step.placement.chunks, **step.stage.chunk_sizes}  # sizes that earlier runs learned stay
     set_up_stage(step.stage, step.name, step.weights, step.placement, step.entries)

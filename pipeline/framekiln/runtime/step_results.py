@@ -1,7 +1,7 @@
 """A first-pass step's results for a packet: computed by its stage, or read from its part in the output.
 
 A part is the columns that a step added to a packet, its failures, and encoded files beside them. To compute one, the
-stage is called on all rows; what it returns is checked, and put in the packet's order.
+stage is called on all rows; what it returns is checked, and put in the packet's order. Then it enters the packet.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +25,9 @@ from framekiln.runtime.recovery.batch_limits import BatchLimits, bucket_of
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.stage_caller import Batch, CallData, StageCaller
 
+FAILED = "failed"
+"""Internal column of a packet: for each row, the names of the steps that failed on it or passed over it."""
+
 
 @dataclass
 class Outcome:
@@ -47,8 +50,7 @@ class PacketCaller:
     ) -> Outcome:
         """Call the stage on all rows that are not `left_out`; rows that are have null outputs.
 
-        Raises:
-            ContractError: the stage returned other rows or columns than it declared.
+        Raises ContractError: the stage returned other rows or columns than it declared.
         """
         bucket = bucket_of(int(pixels(rows).max(initial=0)))
         data = CallData(rows=rows, bucket=bucket, attempt=attempt or Attempt(), work=work or StepWork())
@@ -138,3 +140,32 @@ def clip_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
     is_other_file = pc.not_equal(media[1:], media[:-1]).to_numpy()
     edges = np.flatnonzero(is_other_file | (np.diff(clips) != 0)) + 1
     yield from zip([0, *edges.tolist()], [*edges.tolist(), rows.num_rows], strict=True)
+
+
+def failed_rows(rows: pa.Table, depends: frozenset[str]) -> NDArray[np.bool_]:
+    """Return n bools, true for rows on which one of the given steps failed, or which one passed over."""
+    result = np.zeros(rows.num_rows, dtype=bool)
+    lists = rows[FAILED].combine_chunks()
+    if depends and len(lists.flatten()):
+        result[:] = [bool(depends & set(names)) for names in lists.to_pylist()]
+    return result
+
+
+def advance(rows: pa.Table, step: Step, outcome: Outcome) -> pa.Table:
+    """Return the packet's rows with only the columns that later steps read."""
+    halo = rows[HALO].to_numpy()
+    place = np.where(halo, -1, np.cumsum(~halo) - 1)
+    for name in step.carried:
+        rows = rows.append_column(name, outcome.columns[name].take(pa.array(place, mask=halo)).combine_chunks())
+    unchosen = np.zeros(len(halo), bool)
+    if outcome.unchosen is not None:
+        unchosen[~halo] = outcome.unchosen
+    if outcome.failures or unchosen.any():
+        failed = {(failure.media_id, failure.frame_index) for failure in outcome.failures}
+        marks = []
+        for row, is_left_out in zip(rows.select([*KEYS, HALO, FAILED]).to_pylist(), unchosen, strict=True):
+            is_failed = (row["media_id"], row["frame_index"]) in failed and not row[HALO]
+            marks.append([*row[FAILED], step.name] if is_failed or is_left_out else row[FAILED])
+        column = pa.array(marks, pa.list_(pa.string()))
+        rows = rows.set_column(rows.column_names.index(FAILED), FAILED, column)
+    return rows.drop_columns([name for name in step.drops if name in rows.column_names])

@@ -30,15 +30,14 @@ from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.records import PACKET, SET_UP, Record, Report, now, worker_name
 from framekiln.profiling.step_work import Recorder, StepWork
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
-from framekiln.runtime.adoption import FAILED, adopt, advance, find_left_out
 from framekiln.runtime.chosen_rows import RowChooser
 from framekiln.runtime.parts import Parts, part_of
 from framekiln.runtime.recovery.attempt_log import Attempt, Reporter, begin_attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.recovery.decode_guard import DecodeGuard
-from framekiln.runtime.spared_frames import spare
+from framekiln.runtime.spared_frames import adopt, find_left_out, spare
 from framekiln.runtime.stage_setup import set_up, share_gpu
-from framekiln.runtime.step_results import Outcome, PacketCaller
+from framekiln.runtime.step_results import FAILED, Outcome, PacketCaller, advance
 
 
 class Worker:
@@ -90,8 +89,7 @@ class Worker:
         `waited`: seconds without any packet before this one was opened; None if this process made it.
         `fetched`: seconds that opening it took.
 
-        Raises:
-            FramekilnError: processes keep dying at it, and no single call explains it.
+        Raises FramekilnError: processes keep dying at it, and no single call explains it.
         """
         if not self._callers:
             return packet

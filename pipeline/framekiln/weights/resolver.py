@@ -68,9 +68,8 @@ def resolve(
 
     A folder `weights_dir` is searched before the others.
 
-    Raises:
-        ConfigError: the lockfile has no such entry.
-        WeightsError: some are missing or wrong; one message lists all, with sizes, licences and fixes.
+    Raises ConfigError: the lockfile has no such entry; WeightsError: some are missing or wrong; one message lists all,
+    with sizes, licences and fixes.
     """
     paths, problems = find_weights(names, weights_dir=weights_dir, lock=lock)
     if problems:

@@ -21,8 +21,7 @@ class SavOptions:
     """Options of video segmentation."""
 
     sav: Annotated[
-        Path | None,
-        video_option("--sav", metavar="DIR", help="Videos with true masks in SA-V's layout, or DAVIS's."),
+        Path | None, video_option("--sav", metavar="DIR", help="Videos with true masks in SA-V's layout, or DAVIS's.")
     ] = None
     test: Annotated[bool, video_option("--test", help="Run --sav on a small video that is made for it.")] = False
     prompt: Annotated[

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 from typer import Option
 
-from framekiln.api.writable import check_file, check_folder
 from framekiln.cli.console import RunConsole, interruptible
 from framekiln.cli.options import Quiet, StepArguments, read_request
 from framekiln.contract.errors import ConfigError
+from framekiln.contract.user_files import check_file, check_folder
 from framekiln.planning.gpu import calibration_file
 from framekiln.planning.gpu.calibration_file import StepFigures
 from framekiln.planning.gpu.machine import examine
@@ -86,7 +86,10 @@ def _measure(request: "RunRequest", rows: int, most_batch: int, save: Path, cons
     request.require("input")
     here = [this_machine()]
     plan = make_plan(request.pipeline, request.profile, request.options, here, calibrated=False)
-    for note in examine(plan, request.options, [ROOMY], here=True).accepted():
+    refusal, notes = examine(plan, request.options, [ROOMY], here=True)
+    if refusal is not None:
+        raise refusal
+    for note in notes:
         print_line(console, note)
     steps = measurable(plan, request.options.stages)
     print_absent(console, plan)

@@ -7,10 +7,10 @@ from typing import Annotated
 from rich.console import Console
 from typer import Argument, Exit, Option
 
-from framekiln.api.writable import check_file
 from framekiln.cli.console import ERRORS
 from framekiln.cli.options import Quiet
 from framekiln.contract.errors import ConfigError
+from framekiln.contract.user_files import check_file
 from framekiln.reporting.compare import DRIFT_ROWS
 from framekiln.reporting.terminal.console import print_line
 
@@ -19,8 +19,7 @@ Outputs = Annotated[
     Argument(metavar="OUT_A OUT_B ...", help="Outputs of runs. Repeated runs of one side: OUT_1,OUT_2,OUT_3."),
 ]
 Baseline = Annotated[
-    str | None,
-    Option("--baseline", metavar="BASE", help="The run to compare with. [dim]Default: the first one.[/dim]"),
+    str | None, Option("--baseline", metavar="BASE", help="The run to compare with. [dim]Default: the first one.[/dim]")
 ]
 Prices = Annotated[
     list[str] | None,

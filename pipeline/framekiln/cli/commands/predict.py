@@ -12,9 +12,9 @@ from rich.console import Console
 from typer import Argument, Option
 
 from framekiln.api.options import PredictOptions
-from framekiln.api.writable import check_file
 from framekiln.cli.console import ERRORS
 from framekiln.cli.options import Json
+from framekiln.contract.user_files import check_file
 from framekiln.reporting.terminal.console import print_line
 
 Html = Annotated[str | None, Option("--html", metavar="FILE", help="Write all of it to a page.")]

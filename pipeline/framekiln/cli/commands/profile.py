@@ -120,8 +120,7 @@ def trace(
     output: Out,
     run: Run = None,
     file: Annotated[
-        str | None,
-        Option("--output", "-o", help="File; .gz compresses it. [dim]Default: OUT/trace-RUN.json.gz.[/dim]"),
+        str | None, Option("--output", "-o", help="File; .gz compresses it. [dim]Default: OUT/trace-RUN.json.gz.[/dim]")
     ] = None,
 ) -> None:
     """Write the timeline of a run: processes, calls, waiting, memory, machines and the path of each packet."""

@@ -33,7 +33,7 @@ from framekiln.planning.error_budget import Budgets
 from framekiln.planning.processes.waves import Wave, combined_placement
 from framekiln.planning.step import Step
 from framekiln.runtime.recovery.attempt_log import Reporter
-from framekiln.runtime.recovery.child_process import start_child
+from framekiln.runtime.recovery.child_process import Child
 from framekiln.runtime.recovery.memory_pressure import Standstill, memory_full, more_memory
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
@@ -43,15 +43,13 @@ _LEAST_S = 20.0  # without progress: of processes that start at once, those that
 _END_S = 5.0  # for the own end of a process, once nobody talks to it any more
 
 
-class WorkerProcess:
+class WorkerProcess(Child):
     """A process that does one piece of work at a time."""
 
     def __init__(self) -> None:
         """Start it, in a process group of its own: terminals and schedulers send their signals to a whole group."""
         threads = {"OMP_NUM_THREADS": "1"}  # of NumPy; torch takes those of its work
-        self.connection, self._process, self._output = start_child(
-            "framekiln.engine.local.child", threads, process_group=0
-        )
+        super().__init__("framekiln.engine.local.child", threads, process_group=0)
         self._held: set[str] = set()
         self.work: Any = None  # None while it is idle
 
@@ -69,10 +67,6 @@ class WorkerProcess:
                 self._held.add(key)
             self.send((DO, key, work))
 
-    def send(self, message: Any) -> None:
-        """Send a message or an answer."""
-        self.connection.send_bytes(cloudpickle.dumps(message))
-
     def receive(self) -> Any:
         """Return its next message; EOFError or OSError where it has died."""
         return cloudpickle.loads(self.connection.recv_bytes())
@@ -85,9 +79,8 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        with self._output as output:
-            output.seek(0)
-            return last_lines(output.read().decode(errors="replace"))
+        with self._output:
+            return last_lines(self._read_output())
 
 
 class Pool:

@@ -28,15 +28,7 @@ from framekiln.engine.group import StepGroup, decode_work
 from framekiln.engine.ray.coordinator import RayReporter, Samplers, start_coordinator
 from framekiln.engine.ray.death_watch import DeathWatch, ended, services_error
 from framekiln.engine.ray.private import dead_services, kill_model_processes
-from framekiln.engine.ray.workers import (
-    KeepsModel,
-    apply_steps,
-    decode_units,
-    do_later,
-    keep_models,
-    named,
-    pack,
-)
+from framekiln.engine.ray.workers import KeepsModel, apply_steps, decode_units, do_later, keep_models, named, pack
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
 from framekiln.planning.error_budget import Budgets

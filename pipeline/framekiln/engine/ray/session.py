@@ -39,9 +39,8 @@ def session(address: str | None, on_wait: Callable[[str], None] = lambda _: None
 
     `on_wait` gets a sentence every 15 s until Ray answers, from another thread, and one for each start that failed.
 
-    Raises:
-        ResourceError: no cluster answers at the address, or it refuses our token.
-        StartError: a local Ray does not start, three times.
+    Raises ResourceError: no cluster answers at the address, or it refuses our token; StartError: a local Ray does not
+    start, three times.
     """
     for name in ("ray", "ray.data"):  # we print the error that stops a run, once
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -194,8 +193,7 @@ def private_folder() -> Iterator[str]:
     The folder is locked as long as this process lives. Folders that nobody has locked, left by killed runs, are
     removed first: process ids would not do, since containers with other ids may share the parent.
 
-    Raises:
-        ResourceError: no such folder is writable, or its path is too long.
+    Raises ResourceError: no such folder is writable, or its path is too long.
     """
     reasons = []
     for parent in dict.fromkeys([os.environ.get("RAY_TMPDIR"), os.environ.get("TMPDIR"), "/tmp", "/var/tmp"]):  # noqa: S108

@@ -147,8 +147,7 @@ def default_path(device: str, folder: Path | None = None) -> Path:
 def find_calibration(path: Path | None) -> Calibration | None:
     """Return the calibration at a path, else the one of this machine's GPU; None if there is none.
 
-    Raises:
-        ConfigError: see `read_gpu_calibration`.
+    Raises ConfigError: see `read_gpu_calibration`.
     """
     if path is not None:
         return read_gpu_calibration(path)
@@ -162,8 +161,7 @@ def find_calibration(path: Path | None) -> Calibration | None:
 def read_gpu_calibration(path: Path) -> Calibration:
     """Read the calibration of a GPU at a path.
 
-    Raises:
-        ConfigError: the file is missing, is no calibration, or is one of a CPU.
+    Raises ConfigError: the file is missing, is no calibration, or is one of a CPU.
     """
     calibration = read_calibration(path)
     if calibration.kind != "cuda":
@@ -214,8 +212,7 @@ def read_known(path: Path) -> Calibration | None:
 def update(path: Path, change: Callable[[Calibration | None], Calibration]) -> None:
     """Replace a device's file by a changed one, while no other process does.
 
-    Raises:
-        OSError: the file cannot be written.
+    Raises OSError: the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # opened to read and to write, a named pipe in its place waits for nobody

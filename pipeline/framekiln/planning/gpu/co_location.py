@@ -7,8 +7,9 @@ that. A wave is as slow as the slowest of three: the GPU, one process, decoding.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from framekiln.contract.stage import Scope
 from framekiln.planning.gpu.calibration_file import StepFigures
@@ -124,8 +125,8 @@ def _estimate_gb(figures: StepFigures, batch: int) -> float:
     return (figures.memory.at(batch, largest) + figures.memory.error_gb) * held
 
 
-Processes = tuple[tuple[str, ...], ...]
-"""Names of steps by process."""
+Processes = tuple[tuple[Requirement, ...], ...]
+"""Steps by the process that they share."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,19 +139,33 @@ class GpuCapacity:
     rows: int = 10_000  # over which set-up times are spread
     cpus: float = 0.0  # free cores for further workers
 
+    def holds(self, gb: float) -> bool:
+        """Return whether one GPU has so much memory."""
+        return gb <= self.limit_gb + 1e-9
+
 
 @dataclass(frozen=True, kw_only=True)
 class WaveLayout:
     """One wave."""
 
-    members: tuple[Requirement, ...]
     processes: Processes
     gb: float  # contexts included
+    departs: bool = False  # its processes are others than the profile's
+
+    @property
+    def members(self) -> tuple[Requirement, ...]:
+        """Its steps."""
+        return tuple(chain.from_iterable(self.processes))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of its steps."""
         return tuple(member.name for member in self.members)
+
+    @property
+    def title(self) -> str:
+        """Its processes, in words."""
+        return " and ".join(" + ".join(member.name for member in sharing) for sharing in self.processes)
 
     @property
     def gpu_s(self) -> float | None:
@@ -159,21 +174,19 @@ class WaveLayout:
 
     def budgets(self) -> dict[str, float]:
         """Return the memory limit of each step in GB; the sum over a process is its limit without the context."""
-        limits = {}
-        for names in self.processes:
-            sharing = [member for member in self.members if member.name in names]
-            for member in sharing:
-                limits[member.name] = member.kept_gb + max(other.call_gb for other in sharing) / len(sharing)
+        limits: dict[str, float] = {}
+        for sharing in self.processes:
+            share = max(member.call_gb for member in sharing) / len(sharing)
+            limits |= {member.name: member.kept_gb + share for member in sharing}
         return limits
 
     def limits(self, capacity: GpuCapacity) -> dict[str, float] | None:
         """Return seconds a row of each possible bottleneck; None if a step was not measured."""
-        members, gpu_s = {member.name: member for member in self.members}, self.gpu_s
-        if gpu_s is None:
+        if (gpu_s := self.gpu_s) is None:
             return None
         limits = {"the GPU": gpu_s}
-        for names in self.processes:
-            limits["+".join(names)] = sum(members[name].process_s / members[name].workers for name in names)
+        for sharing in self.processes:
+            limits["+".join(each.name for each in sharing)] = sum(each.process_s / each.workers for each in sharing)
         return limits | ({"decoding": capacity.decode_s} if capacity.decode_s is not None else {})
 
     def seconds(self, capacity: GpuCapacity) -> float | None:
@@ -184,31 +197,40 @@ class WaveLayout:
         return capacity.rows * max(limits.values()) + max(member.set_up_s for member in self.members)
 
 
-def lay_out(requirements: Sequence[Requirement], processes: Processes, capacity: GpuCapacity) -> WaveLayout | None:
-    """Lay steps out in one wave, as fast as the GPU's memory allows; None if they do not fit.
+def lay_out(processes: Processes, capacity: GpuCapacity) -> WaveLayout | None:
+    """Lay processes out in one wave, as fast as the GPU's memory allows; None if they do not fit.
 
     It starts from the fastest batches. The batch that frees most memory for the least time is made smaller until all
-    fit.
+    fit. Then the slowest process gets workers, as long as it is the bottleneck and cores and memory allow.
     """
-    members = {each.name: each for each in requirements}
-    while _sum_gb(members, processes, capacity) > capacity.limit_gb + 1e-9:
-        smaller = [replace(each, used=each.used + 1) for each in members.values() if each.used + 1 < len(each.options)]
-        if not smaller:
+    while not capacity.holds(gb := _sum_gb(processes, capacity)):
+        larger = [each for each in chain.from_iterable(processes) if each.used + 1 < len(each.options)]
+        if not larger:
             return None
-        best = min(smaller, key=lambda each: _price(members[each.name].option, each.option))
-        members[best.name] = best
-    return _add_workers(_make_layout(members, processes, capacity), capacity)
+        best = min(larger, key=lambda each: _price(each.option, each.options[each.used + 1]))
+        processes = _exchange(processes, best, replace(best, used=best.used + 1))
+    layout, cpus = WaveLayout(processes=processes, gb=gb), capacity.cpus
+    while (limits := layout.limits(capacity)) is not None:
+        slowest = max(limits, key=lambda name: limits[name])
+        member = next((member for member in layout.members if member.name == slowest), None)
+        if member is None or member.fixed_workers or member.step.placement.cpus > cpus:
+            break
+        more = _exchange(layout.processes, member, replace(member, workers=member.workers + 1))
+        if not capacity.holds(gb := _sum_gb(more, capacity)):
+            break
+        layout = WaveLayout(processes=more, gb=gb)
+        cpus -= member.step.placement.cpus
+    return layout
 
 
-def _make_layout(members: Mapping[str, Requirement], processes: Processes, capacity: GpuCapacity) -> WaveLayout:
-    return WaveLayout(members=tuple(members.values()), processes=processes, gb=_sum_gb(members, processes, capacity))
+def _exchange(processes: Processes, old: Requirement, new: Requirement) -> Processes:
+    return tuple(tuple(new if each is old else each for each in sharing) for sharing in processes)
 
 
-def _sum_gb(members: Mapping[str, Requirement], processes: Processes, capacity: GpuCapacity) -> float:
+def _sum_gb(processes: Processes, capacity: GpuCapacity) -> float:
     """Return the memory of all processes: steps of one process hold all weights and take turns with the rest."""
     gb = 0.0
-    for names in processes:
-        sharing = [members[name] for name in names]
+    for sharing in processes:
         held, call = sum(member.kept_gb for member in sharing), max(member.call_gb for member in sharing)
         gb += max(member.workers for member in sharing) * (held + call + capacity.context_gb)
     return gb
@@ -218,24 +240,48 @@ def _price(before: BatchOption, after: BatchOption) -> float:
     return ((after.own_s or 0.0) - (before.own_s or 0.0)) / max(1e-9, before.gb - after.gb)
 
 
-def _add_workers(layout: WaveLayout, capacity: GpuCapacity) -> WaveLayout:
-    """Add workers to the slowest process as long as it is the bottleneck and cores and memory allow."""
-    cpus = capacity.cpus
-    while (limits := layout.limits(capacity)) is not None:
-        slowest = max(limits, key=lambda name: limits[name])
-        member = next((member for member in layout.members if member.name == slowest), None)
-        if member is None or member.fixed_workers or member.step.placement.cpus > cpus:
-            return layout
-        more = replace(member, workers=member.workers + 1)
-        members = {each.name: more if each is member else each for each in layout.members}
-        if _sum_gb(members, layout.processes, capacity) > capacity.limit_gb + 1e-9:
-            return layout
-        layout = _make_layout(members, layout.processes, capacity)
-        cpus -= member.step.placement.cpus
-    return layout
-
-
 def total(values: Sequence[float | None]) -> float | None:
     """Return the sum of values; None if one is not known."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryNeeds:
+    """GB that the models of a wave need by arithmetic, by cause: what `plan` sets beside a profile's limits.
+
+    Each stage counts its model's weights and its largest call (`Stage.gpu_memory`), checked against torch's own counts.
+    Packets in work and contexts are the same for all models. Memory that torch holds between calls is not in it.
+    """
+
+    weights_gb: float
+    call_gb: float  # the largest call of each process
+    largest: str  # the step that makes the largest of these
+    packets_gb: float
+    contexts_gb: float
+
+    @property
+    def gb(self) -> float:
+        """All together."""
+        return self.weights_gb + self.call_gb + self.packets_gb + self.contexts_gb
+
+    @classmethod
+    def of(cls, wave: WaveLayout, capacity: GpuCapacity) -> "MemoryNeeds | None":
+        """Return what a wave needs; None where nobody counted one of its models in its precision."""
+        counted = {each.name: each.step.stage.gpu_memory(each.step.placement) for each in wave.members}
+        known = {name: memory for name, memory in counted.items() if memory is not None}
+        if len(known) < len(counted) or any(each.step.placement.precision == "fp32" for each in wave.members):
+            return None
+        weights = calls = packets = contexts = 0.0
+        for sharing in wave.processes:
+            workers = max(each.workers for each in sharing)
+            copies = {}  # steps with the same weights and precision share one
+            for each in sharing:
+                place = each.step.placement
+                copies[each.step.stage.weights, place.precision, place.compile] = known[each.name].weights_gb
+            weights += workers * sum(copies.values())
+            calls += workers * max(known[each.name].call_gb for each in sharing)
+            packets += workers * IN_FLIGHT_GB * max(each.step.placement.in_flight for each in sharing)
+            contexts += workers * capacity.context_gb
+        largest = max(known, key=lambda name: known[name].call_gb)
+        return cls(weights_gb=weights, call_gb=calls, largest=largest, packets_gb=packets, contexts_gb=contexts)

@@ -9,14 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from framekiln.contract.errors import ResourceError
-from framekiln.device.machine_facts import (
-    Gpu,
-    MachineFacts,
-    TorchBuild,
-    missing_build_tools,
-    read_machine,
-    read_torch,
-)
+from framekiln.device.machine_facts import Gpu, MachineFacts, TorchBuild, missing_build_tools, read_machine, read_torch
 from framekiln.device.model import BF16_CAPABILITY
 from framekiln.planning.manifest import profile_names, read_profile
 from framekiln.planning.plan import Plan
@@ -42,41 +35,34 @@ class Needs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Problem:
     """A problem of the machine, in a sentence."""
 
     text: str
     code: str = ""  # of the error; empty where a run goes on
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The judgement of a plan on these machines."""
+def examine(
+    plan: Plan, options: PlanOptions, nodes: Sequence[Node], *, here: bool
+) -> tuple[ResourceError | None, Sequence[str]]:
+    """Judge the machines of a plan: this one's GPUs where it runs `here`, and whether all workers find a place.
 
-    refusal: ResourceError | None
-    notes: tuple[str, ...]
-
-    def accepted(self) -> tuple[str, ...]:
-        """Return the notes. Raises ResourceError: a run is refused."""
-        if self.refusal is not None:
-            raise self.refusal
-        return self.notes
-
-
-def examine(plan: Plan, options: PlanOptions, nodes: Sequence[Node], *, here: bool) -> Verdict:
-    """Judge the machines of a plan: this one's GPUs where it runs `here`, and whether all workers find a place."""
+    Return why a run is refused, if it is, and notes for one that goes on.
+    """
     findings = _find_problems(plan, options) if here else []
     refusals = [ResourceError(one.text, code=one.code) for one in findings if one.code]
-    notes = tuple(one.text for one in findings if not one.code)
+    notes = [one.text for one in findings if not one.code]
+    if options.vram_cap is not None and needs_of(plan) is None:
+        notes.append("--vram-cap does nothing: no step runs on a GPU.")
     if not refusals:
         try:
             check_capacity(plan.waves, plan.second, nodes)
         except ResourceError as error:
             refusals.append(error)
-    return Verdict(refusal=next(iter(refusals), None), notes=notes)
+    return next(iter(refusals), None), notes
 
 
-def _find_problems(plan: Plan, options: PlanOptions) -> list[Finding]:
+def _find_problems(plan: Plan, options: PlanOptions) -> list[Problem]:
     machine, needs = read_machine(), needs_of(plan)
     if needs is not None:
         torch = read_torch() if machine.seen else None
@@ -100,13 +86,13 @@ def needs_of(plan: Plan) -> Needs | None:
     )
 
 
-def judge(machine: MachineFacts, torch: TorchBuild | None, missing: Sequence[str], needs: Needs) -> list[Finding]:
+def judge(machine: MachineFacts, torch: TorchBuild | None, missing: Sequence[str], needs: Needs) -> list[Problem]:
     """Return the problems of a machine for a plan with steps on a GPU, the first to mend first.
 
     `missing` are the tools that Triton lacks; `torch` is None where no GPU is seen.
     """
     if machine.silence:
-        return [Finding(text=_explain_silence(machine.silence), code="FK-GPU-DRIVER")]
+        return [Problem(text=_explain_silence(machine.silence), code="FK-GPU-DRIVER")]
     if machine.gpus and not machine.seen:
         return [_explain_hidden(machine)]
     if torch is None:
@@ -121,10 +107,10 @@ def judge(machine: MachineFacts, torch: TorchBuild | None, missing: Sequence[str
     return [finding for finding in found if finding is not None]
 
 
-def judge_unused(machine: MachineFacts, steps: set[str]) -> list[Finding]:
+def judge_unused(machine: MachineFacts, steps: set[str]) -> list[Problem]:
     """Return a line on a GPU that no step uses, and the shipped profile for it; none where no step could."""
     if machine.silence:
-        return [Finding(text=f"{_explain_silence(machine.silence)[:-1]}; until then nothing uses it.")]
+        return [Problem(text=f"{_explain_silence(machine.silence)[:-1]}; until then nothing uses it.")]
     gpus = [gpu for gpu in machine.seen if gpu.total_gb >= _LEAST_GB]
     if not gpus:
         return []
@@ -133,7 +119,7 @@ def judge_unused(machine: MachineFacts, steps: set[str]) -> list[Finding]:
     if not any(read_profile(name).steps.get(step, {}).get("device") == "cuda" for step in steps):
         return []
     cap = "" if cap_gb is None else f" --vram-cap {cap_gb:.1f}"
-    return [Finding(text=f"{_name(smallest)} is here and unused: `--profile {name}{cap}` is for it.")]
+    return [Problem(text=f"{_name(smallest)} is here and unused: `--profile {name}{cap}` is for it.")]
 
 
 def fitting_profile(gigabytes: float) -> tuple[str, float | None]:
@@ -146,31 +132,31 @@ def fitting_profile(gigabytes: float) -> tuple[str, float | None]:
     return (fitting[-1], None) if fitting else (limits[0][1], USABLE * gigabytes)
 
 
-def _judge_torch(machine: MachineFacts, torch: TorchBuild) -> Finding | None:
+def _judge_torch(machine: MachineFacts, torch: TorchBuild) -> Problem | None:
     """Return why torch cannot use the GPUs: the first reason, which explains all that follows."""
     if torch.cuda is None:
         problem = f"torch {torch.version} is a build without CUDA, so nothing can use {machine.seen[0].name}"
-        return Finding(text=f"{problem}: `{_install(torch)}`.", code="FK-GPU-TORCH")
+        return Problem(text=f"{problem}: `{_install(torch)}`.", code="FK-GPU-TORCH")
     if machine.driver_cuda is not None and machine.driver_cuda[0] < _major(torch.cuda):
         return _explain_old_driver(machine, torch, machine.driver_cuda)
     for gpu in machine.seen:
         if gpu.capability and torch.architectures and not _has_code(gpu.capability, torch.architectures):
             mend = _install(torch, legacy=True) if _fits_legacy(gpu) else _install(torch).partition("==")[0]
             problem = f"torch {torch.version} has no code for {gpu.name} (capability {_dotted(gpu.capability)})"
-            return Finding(text=f"{problem}: install one that has, by `{mend}`.", code="FK-GPU-TORCH")
+            return Problem(text=f"{problem}: install one that has, by `{mend}`.", code="FK-GPU-TORCH")
     if torch.error:
         problem = f"torch cannot use {machine.seen[0].name} ({torch.error.rstrip('.')})"
-        return Finding(text=f"{problem}: restart the machine if `nvidia-smi` fails too.", code="FK-GPU-UNUSABLE")
+        return Problem(text=f"{problem}: restart the machine if `nvidia-smi` fails too.", code="FK-GPU-UNUSABLE")
     return None
 
 
-def _explain_old_driver(machine: MachineFacts, torch: TorchBuild, newest: tuple[int, int]) -> Finding:
+def _explain_old_driver(machine: MachineFacts, torch: TorchBuild, newest: tuple[int, int]) -> Problem:
     least = _DRIVERS.get(_major(torch.cuda or ""), _NEWEST)
     both = f"is for CUDA up to {_dotted(newest)} and torch {torch.version} for {torch.cuda}"
     mend = f"install a driver from {least} by `sudo apt-get install nvidia-driver-{least}-open` and restart"
     if newest[0] == _LEGACY_CUDA and _fits_legacy(machine.seen[0]):
         mend += f", or torch for this driver by `{_install(torch, legacy=True)}`"
-    return Finding(text=f"The driver {machine.driver} {both}: {mend}.", code="FK-GPU-DRIVER")
+    return Problem(text=f"The driver {machine.driver} {both}: {mend}.", code="FK-GPU-DRIVER")
 
 
 def _install(torch: TorchBuild, *, legacy: bool = False) -> str:
@@ -179,36 +165,36 @@ def _install(torch: TorchBuild, *, legacy: bool = False) -> str:
     return f"{command} --index-url https://download.pytorch.org/whl/{_LEGACY}" if legacy else command
 
 
-def _judge_parts(gpu: Gpu) -> Finding | None:
+def _judge_parts(gpu: Gpu) -> Problem | None:
     """Return what MIG does to a GPU: without parts it cannot be used, and of several a process gets the first."""
     if gpu.parts is None:
         return None
     if not gpu.parts:
         text = f"MIG is on for {gpu.name} and has made no part of it: turn it off by `sudo nvidia-smi -mig 0`."
-        return Finding(text=text, code="FK-GPU-MIG")
+        return Problem(text=text, code="FK-GPU-MIG")
     part = gpu.parts[0]
     problem = f"MIG divides {gpu.name}, and a process gets one part, of {part.total_gb:.1f} GB"
-    return Finding(text=f"{problem}: choose it by `export CUDA_VISIBLE_DEVICES={part.uuid}`.")
+    return Problem(text=f"{problem}: choose it by `export CUDA_VISIBLE_DEVICES={part.uuid}`.")
 
 
-def _judge_memory(gpus: Sequence[Gpu], needs: Needs) -> Finding | None:
+def _judge_memory(gpus: Sequence[Gpu], needs: Needs) -> Problem | None:
     """Return which GPU has less memory than the plan takes, because it is small or others hold some."""
     gpu = min((part for gpu in gpus for part in (gpu.parts or (gpu,))[:1]), key=lambda gpu: gpu.free_gb)
     if gpu.free_gb >= needs.gb:
         return None
     start, cap = f"The plan takes up to {needs.gb:.3g} GB of a GPU", f"`--vram-cap {USABLE * gpu.free_gb:.1f}`"
     if needs.gb > gpu.total_gb:
-        return Finding(text=f"{start} and {_name(gpu)} has less: take a smaller profile, or add {cap}.")
+        return Problem(text=f"{start} and {_name(gpu)} has less: take a smaller profile, or add {cap}.")
     problem = f"{start}, and others hold {gpu.total_gb - gpu.free_gb:.1f} GB of {_name(gpu)}"
-    return Finding(text=f"{problem}: end them, which `nvidia-smi` lists, or add {cap}.")
+    return Problem(text=f"{problem}: end them, which `nvidia-smi` lists, or add {cap}.")
 
 
-def _judge_bf16(gpus: Sequence[Gpu], steps: Sequence[str]) -> Finding | None:
+def _judge_bf16(gpus: Sequence[Gpu], steps: Sequence[str]) -> Problem | None:
     old = next((gpu for gpu in gpus if (gpu.capability or BF16_CAPABILITY) < BF16_CAPABILITY), None)
     if old is None or not steps:
         return None
     problem = f"{old.name} only emulates bf16, which {', '.join(steps)} ask for"
-    return Finding(text=f"{problem}: `{' '.join(f'--set {name}.precision=fp16' for name in steps)}`.")
+    return Problem(text=f"{problem}: `{' '.join(f'--set {name}.precision=fp16' for name in steps)}`.")
 
 
 def _explain_silence(words: str) -> str:
@@ -219,15 +205,15 @@ def _explain_silence(words: str) -> str:
     return f"{problem}: {install}; start a container with `--gpus all`."
 
 
-def _explain_hidden(machine: MachineFacts) -> Finding:
+def _explain_hidden(machine: MachineFacts) -> Problem:
     text = (
         f"CUDA_VISIBLE_DEVICES={machine.visible!r} hides {_name(machine.gpus[0])}, which steps of this plan use: "
         "`unset CUDA_VISIBLE_DEVICES`, or take `--profile cpu-only`."
     )
-    return Finding(text=text, code="FK-GPU-HIDDEN")
+    return Problem(text=text, code="FK-GPU-HIDDEN")
 
 
-def _judge_build_tools(missing: Sequence[str], steps: Sequence[str]) -> Finding | None:
+def _judge_build_tools(missing: Sequence[str], steps: Sequence[str]) -> Problem | None:
     if not (missing and steps):
         return None
     packages = {"gcc": "gcc", "Python.h": f"python{sys.version_info.major}.{sys.version_info.minor}-dev"}
@@ -235,7 +221,7 @@ def _judge_build_tools(missing: Sequence[str], steps: Sequence[str]) -> Finding 
     mend = [f"sudo apt-get install {' '.join(wanted)}"] if wanted else []
     mend += ["python -m pip install triton"] if "triton" in missing else []
     lacks = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
-    return Finding(text=f"{', '.join(steps)} will run uncompiled, thus slower, as {lacks}: `{' && '.join(mend)}`.")
+    return Problem(text=f"{', '.join(steps)} will run uncompiled, thus slower, as {lacks}: `{' && '.join(mend)}`.")
 
 
 def _has_code(capability: tuple[int, int], architectures: Sequence[str]) -> bool:

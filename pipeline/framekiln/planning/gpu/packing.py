@@ -8,13 +8,20 @@ likeness to the profile.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from framekiln.planning.gpu.calibration_file import Calibration
-from framekiln.planning.gpu.co_location import GpuCapacity, Processes, Requirement, WaveLayout, lay_out, total
-from framekiln.planning.gpu.memory_needs import MemoryNeeds
+from framekiln.planning.gpu.co_location import (
+    GpuCapacity,
+    MemoryNeeds,
+    Processes,
+    Requirement,
+    WaveLayout,
+    lay_out,
+    total,
+)
 from framekiln.planning.lineage import ordered
-from framekiln.planning.processes.waves import processes
+from framekiln.planning.processes.waves import process_name
 from framekiln.planning.step import Step
 
 _EQUAL = 1.03  # ratio of estimates below which their difference means nothing
@@ -26,7 +33,11 @@ class Layout:
     """Waves in their order."""
 
     waves: tuple[WaveLayout, ...]
-    departures: int  # waves with other processes than the profile's
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The number of waves, and of those that depart from the profile: of equally fast layouts the least is best."""
+        return len(self.waves), sum(wave.departs for wave in self.waves)
 
     def seconds(self, capacity: GpuCapacity) -> float | None:
         """Return the seconds of all waves; None if a step was not measured."""
@@ -49,48 +60,44 @@ def layouts(requirements: Sequence[Requirement], steps: Sequence[Step], capacity
     else:
         ways = [order for blocks in _partition(list(requirements)) if (order := _order(blocks)) is not None]
     tried = (layout(blocks, steps, capacity) for blocks in ways)
-    fitting = sorted((each for each in tried if each is not None), key=_rank)
+    fitting = sorted((each for each in tried if each is not None), key=lambda each: each.rank)
     if not fitting or not all(each.measured for each in requirements):
         return fitting
     seconds = {id(each): each.seconds(capacity) or 0.0 for each in fitting}
     enough = _EQUAL * min(seconds.values())
     fitting.sort(key=lambda each: seconds[id(each)])
-    best = min((each for each in fitting if seconds[id(each)] <= enough), key=_rank)
+    best = min((each for each in fitting if seconds[id(each)] <= enough), key=lambda each: each.rank)
     return [best, *(each for each in fitting if each is not best)]
-
-
-def _rank(candidate: Layout) -> tuple[int, int]:
-    return len(candidate.waves), candidate.departures
 
 
 def layout(blocks: Sequence[Sequence[Requirement]], steps: Sequence[Step], capacity: GpuCapacity) -> Layout | None:
     """Return the waves of given steps, each in its best processes; None if one does not fit."""
     waves = [wave for block in blocks if (wave := _choose_wave(block, steps, capacity)) is not None]
-    if len(waves) < len(blocks):
-        return None
-    departures = sum(wave.processes != _group_as_stated(block) for wave, block in zip(waves, blocks, strict=True))
-    return Layout(waves=tuple(waves), departures=departures)
+    return Layout(waves=tuple(waves)) if len(waves) == len(blocks) else None
 
 
 def _choose_wave(block: Sequence[Requirement], steps: Sequence[Step], capacity: GpuCapacity) -> WaveLayout | None:
     """Return the best of three: processes as the profile groups them, one for each step, or one for all."""
-    names = tuple(each.name for each in block)
-    ways: list[Processes] = [_group_as_stated(block), tuple((name,) for name in names)]
-    if len({each.workers for each in block}) == 1 and _can_share(names, steps):
-        ways.append((names,))
-    fitting = [wave for way in dict.fromkeys(ways) if (wave := lay_out(block, way, capacity)) is not None]
+    as_stated, ways = _group_as_stated(block), list[Processes]([tuple((each,) for each in block)])
+    if len({each.workers for each in block}) == 1 and _can_share({each.name for each in block}, steps):
+        ways.append((tuple(block),))
+    ways = [as_stated, *(way for way in ways if way != as_stated)]
+    found = ((way, lay_out(way, capacity)) for way in ways)
+    fitting = [replace(wave, departs=way is not as_stated) for way, wave in found if wave is not None]
     if all(each.measured for each in block):
         return min(fitting, key=lambda wave: wave.seconds(capacity) or 0.0, default=None)
     return fitting[0] if fitting else None
 
 
 def _group_as_stated(block: Sequence[Requirement]) -> Processes:
-    return tuple(tuple(step.name for step in members) for members in processes(each.step for each in block).values())
+    groups: dict[str, list[Requirement]] = {}
+    for each in block:
+        groups.setdefault(process_name(each.step), []).append(each)
+    return tuple(map(tuple, groups.values()))
 
 
-def _can_share(names: Sequence[str], steps: Sequence[Step]) -> bool:
+def _can_share(members: set[str], steps: Sequence[Step]) -> bool:
     """Return whether the named steps can share a process: no other step must run between them."""
-    members = set(names)
     between = {step.name for step in steps if step.name not in members and step.depends & members}
     return not any(step.depends & between for step in steps if step.name in members)
 
@@ -118,7 +125,7 @@ def _fill_in_order(requirements: Sequence[Requirement], capacity: GpuCapacity) -
     """Return blocks filled in order: a step joins the last one if that fits, else it starts another."""
     blocks: list[list[Requirement]] = []
     for each in requirements:
-        if blocks and lay_out([*blocks[-1], each], _group_as_stated([*blocks[-1], each]), capacity) is not None:
+        if blocks and lay_out(_group_as_stated([*blocks[-1], each]), capacity) is not None:
             blocks[-1].append(each)
         else:
             blocks.append([each])
@@ -201,10 +208,9 @@ def _count_memory(best: Layout, capacity: GpuCapacity) -> list[str]:
 
 
 def _tell_wave(wave: WaveLayout, capacity: GpuCapacity) -> str:
-    processes = " and ".join(" + ".join(names) for names in wave.processes)
-    contexts = sum(max(each.workers for each in wave.members if each.name in names) for names in wave.processes)
+    contexts = sum(max(each.workers for each in sharing) for sharing in wave.processes)
     shared = f"{capacity.context_gb * contexts:.2g} of it for {contexts} process{'es' if contexts > 1 else ''}"
-    return f"{processes} ({wave.gb:.3g} of {capacity.limit_gb:.3g} GB, {shared})"
+    return f"{wave.title} ({wave.gb:.3g} of {capacity.limit_gb:.3g} GB, {shared})"
 
 
 def _tell_bottlenecks(best: Layout, capacity: GpuCapacity) -> list[str]:
@@ -232,10 +238,9 @@ def _tell_others(best: Layout, others: Sequence[Layout], capacity: GpuCapacity) 
         first = {len(each.waves): each for each in reversed(others)}  # the best for each number of waves
         sentences = []
         for layout in (first[count] for count in sorted(first)[:_OTHERS]):
-            shape = " | ".join(" and ".join(" + ".join(names) for names in wave.processes) for wave in layout.waves)
-            other = layout.rate(capacity) or 0.0
+            shape, other = " | ".join(wave.title for wave in layout.waves), layout.rate(capacity) or 0.0
             sentences.append(f"Instead, {shape}: {other:.3g} rows/s ({round(100 * other / rate - 100):+} %).")
         return sentences
-    if best.departures:
+    if any(wave.departs for wave in best.waves):
         return ["Processes are others than the profile's, which would not fit; each process has a context of its own."]
     return []

@@ -8,7 +8,7 @@ from typing import Any
 from framekiln.contract.errors import ResourceError
 from framekiln.planning.gpu.calibration_file import Calibration
 from framekiln.planning.gpu.co_location import GpuCapacity, Requirement, WaveLayout, measured, stated
-from framekiln.planning.gpu.packing import Layout, layout, layouts, reasons, too_large
+from framekiln.planning.gpu.packing import layout, layouts, reasons, too_large
 from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import wave_numbers
 from framekiln.planning.step import DecodeStep, Step
@@ -50,9 +50,8 @@ def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], s
 
     Workers are spread evenly over the GPUs of all nodes.
 
-    Raises:
-        ResourceError: a wave that the profile names does not fit, or the GPU has no room for any process.
-        ConfigError: waves are wrong; see `framekiln.planning.processes.waves`.
+    Raises ResourceError: a wave that the profile names does not fit, or the GPU has no room for any process;
+    ConfigError: waves are wrong; see `framekiln.planning.processes.waves`.
     """
     waves, limit = settings.waves or (), settings.limit_gb
     on_gpu = [step for step in steps if step.placement.device == "cuda"]
@@ -65,7 +64,9 @@ def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], s
     if settings.waves is None:
         candidates = layouts(limited, steps, capacity)
     else:
-        candidates = _lay_out_named(limited, steps, capacity, waves)
+        numbers = wave_numbers(steps, waves)
+        blocks = [[each for each in limited if numbers[each.name] == i] for i in sorted(set(numbers.values()))]
+        candidates = [*filter(None, [layout([block for block in blocks if block], steps, capacity)])]
     if not candidates:
         raise _explain_refusal(limited, capacity, waves)
     best = candidates[0]
@@ -117,15 +118,6 @@ def _limit(requirement: Requirement, capacity: GpuCapacity) -> Requirement:
     return replace(requirement, options=(option,), workers=1, held_gb=min(requirement.held_gb, most))
 
 
-def _lay_out_named(
-    requirements: Sequence[Requirement], steps: Sequence[Step], capacity: GpuCapacity, waves: Sequence[Sequence[str]]
-) -> list[Layout]:
-    numbers = wave_numbers(steps, waves)
-    blocks = [[each for each in requirements if numbers[each.name] == i] for i in sorted(set(numbers.values()))]
-    named = layout([block for block in blocks if block], steps, capacity)
-    return [named] if named is not None else []
-
-
 def _explain_refusal(
     requirements: Sequence[Requirement], capacity: GpuCapacity, waves: Sequence[Sequence[str]]
 ) -> ResourceError:
@@ -145,7 +137,7 @@ def _explain_refusal(
 
 def _place(member: Requirement, wave: WaveLayout, gpus: int) -> Step:
     step, place, gb = member.step, member.step.placement, wave.budgets()[member.name]
-    together = any(len(names) > 1 for names in wave.processes if member.name in names)
+    together = any(len(sharing) > 1 for sharing in wave.processes if member in sharing)
     changes: dict[str, Any] = {
         "group": (place.group or _GROUP) if together else "",
         "vram_gb": math.ceil(1000 * gb) / 1000 if gb else 0.0,

@@ -68,15 +68,16 @@ def fits(demands: Sequence[Demand], nodes: Sequence[Node]) -> bool:
 def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:
     """Check that all processes fit the nodes: first fit, GPU processes first.
 
-    Raises:
-        ResourceError: a process does not fit. The message names its step, what it needs and what was free.
+    Raises ResourceError: a process does not fit. The message names its step, what it needs and what was free.
     """
     free = [replace(node) for node in nodes]
     placed: list[Demand] = []
     for demand in sorted(demands, key=lambda d: (-d.gpus, -d.cpus)):
         left = demand.copies
         for i, node in enumerate(free):
-            count = min(left, _count_room(demand, node))
+            pairs = ((node.cpus, demand.cpus), (node.gpus, demand.gpus))
+            count = min((int((room + SLACK) / need) for room, need in pairs if need), default=left)
+            count = min(count, left)
             free[i] = replace(node, cpus=node.cpus - count * demand.cpus, gpus=node.gpus - count * demand.gpus)
             left -= count
         if left:
@@ -84,17 +85,12 @@ def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:
         placed.append(demand)
 
 
-def _count_room(demand: Demand, node: Node) -> int:
-    pairs = ((node.cpus, demand.cpus), (node.gpus, demand.gpus))
-    return min((int((free + SLACK) / need) for free, need in pairs if need), default=demand.copies)
-
-
 def _explain_refusal(
     demand: Demand, copies: int, free: Sequence[Node], placed: Sequence[Demand], nodes: Sequence[Node]
 ) -> ResourceError:
     """Return the error of a demand: this number of `copies` fits after the `placed` demands, and no more.
 
-    Fewer workers are no fix: their numbers were lowered as far as that helps (`core_limits`).
+    Fewer workers are no fix: their numbers were lowered as far as that helps (`placement`).
     """
     need = f"{demand.cpus:g} CPU" + (f" and {demand.gpus:g} GPU" if demand.gpus else "")
     have = "; ".join(f"{node.name} has {node.cpus:g} CPU, {node.gpus:g} GPU" for node in nodes[:4])

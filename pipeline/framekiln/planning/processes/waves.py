@@ -92,7 +92,7 @@ def _find_narrowed(steps: Sequence[Step]) -> dict[str, tuple[tuple[Condition, ..
     """Return the pixel columns that are not made of every frame, with the conditions of each reader."""
     found: dict[str, list[tuple[Condition, ...]]] = {}
     for step in steps:
-        early = tuple(each for each in step.narrowing if each.is_known_early)
+        early = tuple(each for each in step.narrowing if each.rule is not None or each.sets)  # before pixels are made
         if step.stage.halo:
             early = ()  # it also looks at frames that follow the chosen ones
         for name in filter(is_pixel_column, step.stage.inputs):
@@ -103,8 +103,7 @@ def _find_narrowed(steps: Sequence[Step]) -> dict[str, tuple[tuple[Condition, ..
 def wave_numbers(steps: Sequence[Step], waves: Sequence[Sequence[str]]) -> dict[str, int]:
     """Return the number of each step's wave; a step that no wave names runs as early as its producers allow.
 
-    Raises:
-        ConfigError: the waves name a step twice, or before one that it reads.
+    Raises ConfigError: the waves name a step twice, or before one that it reads.
     """
     named: dict[str, int] = {}
     for number, names in enumerate(waves):
@@ -157,8 +156,7 @@ def combined_placement(steps: Sequence[Step]) -> Placement:
 def order_by_process(steps: Sequence[Step]) -> list[Step]:
     """Return first-pass steps with the members of each group side by side, else those without a model first.
 
-    Raises:
-        ConfigError: a step outside a group must run between its members, or its members differ in `_SAME`.
+    Raises ConfigError: a step outside a group must run between its members, or its members differ in `_SAME`.
     """
     members = processes(steps)
     _check_same(members)
@@ -169,7 +167,13 @@ def order_by_process(steps: Sequence[Step]) -> list[Step]:
     )
     done = [step for name in order for step in members[name]]
     if waiting:
-        raise _split_group({name: members[name] for name in waiting}, {step.name for step in done})
+        group = next(name for name in waiting if len(members[name]) > 1)
+        between = sorted(_collect_needs(members[group]) - {step.name for step in done})
+        raise ConfigError(
+            f"The steps of {group} cannot share a process: {', '.join(map(repr, between))} must run between its "
+            "members; put it into the group too, or split the group.",
+            code="FK-GROUP-SPLIT",
+        )
     return done
 
 
@@ -187,13 +191,3 @@ def _check_same(processes: dict[str, list[Step]]) -> None:
                     f"The steps of {process} share a process but differ in {key!r} ({differing}); set one value.",
                     code="FK-GROUP-DIFFERS",
                 )
-
-
-def _split_group(processes: dict[str, list[Step]], done: set[str]) -> ConfigError:
-    group = next(name for name, members in processes.items() if len(members) > 1)
-    between = ", ".join(map(repr, sorted(_collect_needs(processes[group]) - done)))
-    return ConfigError(
-        f"The steps of {group} cannot share a process: {between} must run between its members; put it into the group "
-        "too, or split the group.",
-        code="FK-GROUP-SPLIT",
-    )

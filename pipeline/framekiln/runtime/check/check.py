@@ -16,14 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framekiln.contract.columns import KEYS, MEDIA_ID
-from framekiln.contract.errors import DamagedError
-from framekiln.contract.output_names import COLUMNS, DAMAGED, ERRORS, FACTS, FRAMES, IMAGES, PROFILE, UNITS
-from framekiln.output.damage import ERRORS_SUFFIX, damaged_tables
-from framekiln.output.ledger import Ledger
+from framekiln.contract.errors import DamagedError, GoneError
+from framekiln.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, FACTS, FRAMES, IMAGES, PROFILE, UNITS
+from framekiln.contract.row_errors import ERRORS_SCHEMA
+from framekiln.contract.row_errors import SCHEMA as FAILURES
+from framekiln.output.content_hash import DIGEST_SCHEMA
+from framekiln.output.ledger import ERRORS_SUFFIX, MARKS, RETRY_SUFFIX, Ledger
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import read_units
+from framekiln.output.parquet import check_types
+from framekiln.output.unit_table import UNITS_TABLE, read_units
 from framekiln.runtime.second_pass.second_pass import unit_of
 
+_BY_FOLDER = {UNITS: UNITS_TABLE, DIGESTS: DIGEST_SCHEMA, ERRORS: ERRORS_SCHEMA}
+_BY_SUFFIX = {ERRORS_SUFFIX: FAILURES, RETRY_SUFFIX: MARKS}
 _NO_TABLES = frozenset({COLUMNS, FACTS, IMAGES, PROFILE})
 _ENDS = {b"\x89PNG": b"IEND\xaeB`\x82", b"\xff\xd8": b"\xff\xd9"}  # PNG, JPEG
 _DOTS = 2  # in the name of a part; names of failures and marks have a word more
@@ -35,8 +40,7 @@ def parts_without_images(store: Store, folders: Iterable[str], *, read: bool = F
     It costs one reading of the columns of paths, and one listing of their images. With `read` all images are read, and
     an image that is unreadable or cut counts as missing.
 
-    Raises:
-        OutputError: the disk or the bucket refuses.
+    Raises OutputError: the disk or the bucket refuses.
     """
     with ThreadPoolExecutor() as pool:  # a bucket takes 50 ms for each part
         for folder in folders:
@@ -87,8 +91,7 @@ def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mappin
     The fingerprints are of the steps of the last run that ended, decoding first. `expected` columns are by folder.
     Either is empty if unknown.
 
-    Raises:
-        OutputError: the disk or the bucket refuses.
+    Raises OutputError: the disk or the bucket refuses.
     """
     parts = [f"{COLUMNS}/{name}" for name in store.folders(COLUMNS)]
     tables = [name for name in store.folders() if name not in _NO_TABLES]
@@ -189,3 +192,34 @@ def _find_lost_parts(store: Store, folders: Sequence[str]) -> Iterator[DamagedFi
             yield DamagedFile(
                 path=f"{COLUMNS}/{folder}", text=f"lacks results of {lost} of {len(assembled)} units of files"
             )
+
+
+def damaged_tables(store: Store, folders: Iterable[str], expected: Mapping[str, pa.Schema]) -> list[str]:
+    """Read all tables in some folders, and return the paths of damaged ones.
+
+    `expected` has the columns that the tables of each folder must have, among others.
+    Raises OutputError: the disk or the bucket refuses.
+    """
+    paths = [f"{folder}/{name}" for folder in folders for name in store.names(folder) if name.endswith(".parquet")]
+    schemas = {**expected, **_BY_FOLDER}
+
+    def is_whole(path: str) -> bool:
+        folder = path.rpartition("/")[0]
+        by_suffix = (schema for suffix, schema in _BY_SUFFIX.items() if path.endswith(suffix))
+        return _is_whole(store, path, next(by_suffix, schemas.get(folder)))
+
+    with ThreadPoolExecutor() as pool:  # Arrow decodes outside the interpreter's lock
+        return [path for path, whole in zip(paths, pool.map(is_whole, paths), strict=True) if not whole]
+
+
+def _is_whole(store: Store, path: str, expected: pa.Schema | None) -> bool:
+    try:
+        with store.parquet(path) as file:
+            check_types(file.schema_arrow, expected)
+            for _ in file.iter_batches():
+                pass
+    except GoneError:
+        return True
+    except DamagedError:
+        return False
+    return True

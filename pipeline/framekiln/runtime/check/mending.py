@@ -7,12 +7,12 @@ import pyarrow as pa
 from framekiln.contract.columns import PLACES, SOURCE
 from framekiln.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, FRAMES, UNITS
 from framekiln.contract.stage import Stage
-from framekiln.output.damage import ERRORS_SUFFIX, damaged_tables
+from framekiln.output.ledger import ERRORS_SUFFIX
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import exact, optional
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import is_file_column, parts_schema
-from framekiln.runtime.check.check import listed_damage, parts_without_images
+from framekiln.runtime.check.check import damaged_tables, listed_damage, parts_without_images
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
 _NAMED = 3  # files in a message at most

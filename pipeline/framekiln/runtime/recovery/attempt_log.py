@@ -14,7 +14,7 @@ The log is held by the coordinator, not on a disk: several machines need not sha
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from framekiln.contract.errors import FramekilnError
@@ -30,19 +30,6 @@ SET_UP = "set-up of "
 _LAST_DEATHS = 4  # two before the suspicion, and two since, each with the suspect alone
 _MOST_ENDED = 100_000  # 8 MB, and far more than processes repeat after a death
 _MOST_DEATHS = 6  # of work without a suspect: it is killed from outside, or dies between calls
-
-
-@dataclass(frozen=True)
-class PastAttempts:
-    """Earlier attempts at some work."""
-
-    workers: tuple[str, ...] = ()  # host:pid of dead processes
-    suspects: frozenset[str] = frozenset()  # calls that were being made when they died
-
-    @property
-    def deaths(self) -> int:
-        """Return the number of processes that died."""
-        return len(self.workers)
 
 
 class Reporter(ABC):
@@ -63,10 +50,10 @@ class Reporter(ABC):
     def last_lines(self, worker: str) -> str:
         """Return the last lines on standard error of a dead worker; empty if there are none."""
 
-    def begin(self, work: str, worker: str) -> PastAttempts:
-        """Log that work begins, and return earlier attempts at it."""
-        past: PastAttempts = self._ask("begin", work, worker)
-        return past
+    def begin(self, work: str, worker: str) -> "Attempt":
+        """Log that work begins, and return the attempt with what is known of earlier ones."""
+        attempt: Attempt = self._ask("begin", work, worker)
+        return replace(attempt, log=self, work=work)
 
     def note(self, work: str, call: str) -> None:
         """Log a call that is about to be made; empty when it has returned."""
@@ -108,11 +95,11 @@ class AttemptTable:
         self._advances = 0
         self._ended: set[int] = set()  # hashes of work
 
-    def begin(self, work: str, worker: str) -> PastAttempts:
+    def begin(self, work: str, worker: str) -> "Attempt":
         """See `Reporter`."""
         if (entry := self._open.get(work)) is None:
             self._open[work] = _OpenWork(worker)
-            return PastAttempts()
+            return Attempt()
         if entry.call not in ("", PAUSED):
             self._explained.add(entry.worker)
         # It may have died in a logged call for another packet that it had in work.
@@ -123,7 +110,7 @@ class AttemptTable:
             self._advances += bool({entry.call} - {""} - entry.suspects)
             entry.suspects |= {entry.call} - {""}
         entry.worker, entry.call = worker, ""
-        return PastAttempts(tuple(entry.dead), frozenset(entry.suspects))
+        return Attempt(tuple(entry.dead), frozenset(entry.suspects))
 
     def worker_of(self, work: str) -> str | None:
         """Return the process that has begun the work; None if it has not begun, or ended."""
@@ -153,11 +140,17 @@ class AttemptTable:
 
 @dataclass(frozen=True)
 class Attempt:
-    """The current attempt at some work."""
+    """The current attempt at some work, and what is known of earlier ones."""
 
-    past: PastAttempts = PastAttempts()
+    workers: tuple[str, ...] = ()  # host:pid of processes that died at it
+    suspects: frozenset[str] = frozenset()  # calls that were being made when they died
     log: Reporter | None = None  # None: a first attempt
     work: str = ""  # its name in the log
+
+    @property
+    def deaths(self) -> int:
+        """Return the number of processes that died."""
+        return len(self.workers)
 
     @property
     def is_logged(self) -> bool:
@@ -167,12 +160,12 @@ class Attempt:
     @property
     def is_careful(self) -> bool:
         """Return whether a process died at this work before, so that each call is logged."""
-        return self.past.deaths > 0
+        return bool(self.workers)
 
     @property
     def is_last(self) -> bool:
         """Return whether a suspect that no child process could call is set aside without another try."""
-        return self.past.deaths >= _LAST_DEATHS
+        return self.deaths >= _LAST_DEATHS
 
     def note(self, call: str) -> None:
         """Log a call that is about to be made; empty when it has returned."""
@@ -184,24 +177,19 @@ class Attempt:
         if self.log is not None:
             self.log.end(self.work)
 
-    def suspects(self, call: str) -> bool:
-        """Return whether a process died at the call, so that a child process must make it."""
-        return call in self.past.suspects
-
 
 def begin_attempt(log: Reporter | None, work: str, worker: str) -> Attempt:
     """Log that work begins, and return how carefully it is done; without a log it is a first attempt.
 
-    Raises:
-        FramekilnError: processes keep dying at it, without a suspect that explains it.
+    Raises FramekilnError: processes keep dying at it, without a suspect that explains it.
     """
     if log is None:
         return Attempt()
-    past = log.begin(work, worker)
-    if past.deaths >= _MOST_DEATHS + 2 * len(past.suspects):
+    attempt = log.begin(work, worker)
+    if attempt.deaths >= _MOST_DEATHS + 2 * len(attempt.suspects):
         raise FramekilnError(
-            f"{past.deaths} processes died one after the other at {work}, and no single call explains it. "
+            f"{attempt.deaths} processes died one after the other at {work}, and no single call explains it. "
             f"Probably memory ran out: {more_memory()}",
             code="FK-PROCESSES-KEEP-DYING",
         )
-    return Attempt(past, log, work)
+    return attempt

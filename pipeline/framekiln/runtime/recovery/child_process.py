@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import cloudpickle
 
@@ -45,30 +45,35 @@ class ChildDied:
         return CapturedError(kind="Died", message=message, traceback=self.last_lines)
 
 
-def start_child(
-    module: str, environment: Mapping[str, str], **options: Any
-) -> tuple[Connection, subprocess.Popen[bytes], IO[bytes]]:
-    """Start `python -m MODULE NUMBER`, and return the other end of its socket, the process, and a file of its output.
+class Child:
+    """A process `python -m MODULE NUMBER`; NUMBER is the descriptor of its end of a socket for pickled messages."""
 
-    NUMBER is the descriptor of the socket. Variables are added to this process's environment, `options` are of `Popen`.
-    """
-    connection, child_end = Pipe()
-    output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the caller
-    paths = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
-    with child_end:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, str(child_end.fileno())],
-            env={**os.environ, **paths, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(child_end.fileno(),),
-            **options,
-        )
-    return connection, process, output
+    def __init__(self, module: str, environment: Mapping[str, str], **options: Any) -> None:
+        """Start it; variables are added to this process's environment, `options` are of `Popen`."""
+        self.connection, child_end = Pipe()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed where the process is ended
+        paths = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+        with child_end:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, str(child_end.fileno())],
+                env={**os.environ, **paths, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                pass_fds=(child_end.fileno(),),
+                **options,
+            )
+
+    def send(self, message: Any) -> None:
+        """Send a message. Raises OSError: it has died."""
+        self.connection.send_bytes(cloudpickle.dumps(message))
+
+    def _read_output(self) -> str:
+        self._output.seek(0)
+        return self._output.read().decode(errors="replace")
 
 
-class ChildProcess:
+class ChildProcess(Child):
     """One child process, from the start of the block to its end."""
 
     def __init__(
@@ -79,12 +84,10 @@ class ChildProcess:
         `with_descendants` ends the processes that it started with it.
         """
         own = "framekiln.runtime.recovery.child_process"  # `__name__` is another where it runs as a script
-        self._connection, self._process, self._output = start_child(
-            own, environment or {}, start_new_session=with_descendants
-        )
+        super().__init__(own, environment or {}, start_new_session=with_descendants)
         self._with_descendants = with_descendants
         with suppress(OSError):  # it has died already: the first call finds that out
-            self._connection.send_bytes(cloudpickle.dumps(held))
+            self.send(held)
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +99,7 @@ class ChildProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
-        self._connection.close()
+        self.connection.close()
         self._output.close()
 
     def call(self, method: str, *arguments: object, timeout_s: float = 0.0) -> Any:
@@ -105,11 +108,11 @@ class ChildProcess:
         The process is killed after the timeout; 0 for no limit.
         """
         try:
-            self._connection.send_bytes(cloudpickle.dumps((method, arguments, timeout_s)))
-            if not self._connection.poll(2 * timeout_s + _GRACE_S if timeout_s else None):
+            self.send((method, arguments, timeout_s))
+            if not self.connection.poll(2 * timeout_s + _GRACE_S if timeout_s else None):
                 self._process.kill()
                 return ChildDied(HUNG, self._read_last_lines())
-            return self._connection.recv()
+            return self.connection.recv()
         except (EOFError, OSError):
             return self._explain_death()
 
@@ -119,8 +122,7 @@ class ChildProcess:
 
     def _explain_death(self) -> ChildDied:
         code = self._process.wait()
-        self._output.seek(0)
-        if code == 1 and TIMEOUT_MARK.encode() in self._output.read():
+        if code == 1 and TIMEOUT_MARK in self._read_output():
             return ChildDied(HUNG, self._read_last_lines())
         if code >= 0:
             return ChildDied("it lost the GPU" if code == BROKEN_GPU else f"exit code {code}", self._read_last_lines())
@@ -129,8 +131,7 @@ class ChildProcess:
         return ChildDied(f"signal {-code}", self._read_last_lines())
 
     def _read_last_lines(self) -> str:
-        self._output.seek(0)
-        return "\n".join(self._output.read().decode(errors="replace").strip().splitlines()[-_LINES:])
+        return "\n".join(self._read_output().strip().splitlines()[-_LINES:])
 
 
 def _serve(connection: Connection) -> None:

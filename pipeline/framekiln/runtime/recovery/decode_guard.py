@@ -30,7 +30,7 @@ class DecodeGuard(Guard):
         """Note the file, and return how far it can be read if it is a suspect."""
         self._file = f"decode: {wanted} of {media.media_id}"
         limit = None
-        if self._attempt.suspects(self._file):
+        if self._file in self._attempt.suspects:
             self.pause()
             limit = find_limit(self._step, media, wanted)
         self.resume()

@@ -166,7 +166,10 @@ def differences(before: Facts, now: Facts, word: str) -> list[str]:
     pairs = ((key, before.get(key), now.get(key)) for key in ("use", "version"))
     phrases = [f"{key} {old} -> {new}" for key, old, new in pairs if old != new]
     phrases += _compare_settings(word, settings_in_use(before), settings_in_use(now))
-    phrases += _compare_conditions(before.get("rows") or {}, now.get("rows") or {})
+    conditions = [facts.get("rows") or {} for facts in (before, now)]
+    words = [{key: facts[key] for key in facts if key not in _DIGESTS} for facts in conditions]
+    others = _compare_settings("condition", *words)
+    phrases += others or ["other rows are chosen"] * (conditions[0] != conditions[1])
     weights = [facts.get("weights", []) for facts in (before, now)]
     if weights[0] != weights[1]:
         random = [any(str(one).startswith("random ") for one in each) for each in weights]
@@ -199,12 +202,6 @@ def settings_in_use(facts: Facts) -> Facts:
     return {key: used.get(key) if value is None else value for key, value in settings.items()}
 
 
-def _compare_conditions(before: Facts, now: Facts) -> list[str]:
-    words: list[Facts] = [{key: facts[key] for key in facts if key not in _DIGESTS} for facts in (before, now)]
-    phrases = _compare_settings("condition", *words)
-    return phrases or ["other rows are chosen"] * (before != now)
-
-
 def _compare_settings(word: str, before: Facts, now: Facts) -> list[str]:
     phrases = []
     for key in sorted({*before, *now}):
@@ -226,7 +223,11 @@ def with_others(plan: Plan, store: Store) -> Plan:
     """Return a plan with, for each step, the folders that hold the same values of other rows."""
     there = set(store.folders(COLUMNS))
     known = [name for path in store.names(FACTS) if (name := path.removesuffix(".json")) in there]
-    others = {step.name: _find(step, known, store) for step in plan.first if _may_reuse(step)}
+    others = {  # files of clips lie in folders of their condition
+        step.name: _find(step, known, store)
+        for step in plan.first
+        if step.stage.scope is Scope.ROW or not any(map(is_file_column, step.stage.outputs))
+    }
 
     def extend(steps: Sequence[Step]) -> tuple[Step, ...]:
         return tuple(replace(step, others=others.get(step.name, ())) for step in steps)
@@ -241,8 +242,3 @@ def _find(step: Step, known: Sequence[str], store: Store) -> tuple[str, ...]:
     alike = {name: (stored_facts(store, name) or {}).get("alike", name.rpartition("-")[2]) for name in names}
     same = [name for name in names if alike[name] == step.alike]
     return tuple(sorted(same, key=lambda name: name != f"{step.name}-{step.alike}"))
-
-
-def _may_reuse(step: Step) -> bool:
-    """Return whether values by another condition serve: files of clips lie in folders of their condition."""
-    return step.stage.scope is Scope.ROW or not any(map(is_file_column, step.stage.outputs))

@@ -55,8 +55,7 @@ class RunRequest:
     def require(self, *names: str) -> None:
         """Check that the named paths are set.
 
-        Raises:
-            ConfigError: one is given neither on the command line nor in the profile or the pipeline file.
+        Raises ConfigError: one is given neither on the command line nor in the profile or the pipeline file.
         """
         for name in names:
             if not getattr(self, name):
@@ -87,8 +86,7 @@ class RunRequest:
         Relative paths are resolved against the folder that the run was started in. `output` is where the output lies
         now.
 
-        Raises:
-            KeyError, TypeError, ValueError: another version of Framekiln wrote it.
+        Raises KeyError, TypeError, ValueError: another version of Framekiln wrote it.
         """
         folder, options = Path(record["folder"]), dict(record["choices"])
         sources = [str(source) for source in recorded_inputs(record)]
@@ -157,8 +155,7 @@ class RunFiles:
 
         With `keep` the digests are written into the output.
 
-        Raises:
-            ConfigError: a preview is asked of an output that holds other files.
+        Raises ConfigError: a preview is asked of an output that holds other files.
         """
         self._check_preview(store)
         if not self.request.by_content:

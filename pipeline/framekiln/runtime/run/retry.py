@@ -6,9 +6,10 @@ nothing is lost: the marks stay, and any run continues from there.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,12 +17,10 @@ from framekiln.contract.output_names import COLUMNS, ERRORS
 from framekiln.contract.row_errors import DECODE, PASSED_OVER
 from framekiln.contract.row_errors import SCHEMA as FAILURES
 from framekiln.media.units import Unit, retry_unit
-from framekiln.output.damage import MARKS
-from framekiln.output.ledger import Part
+from framekiln.output.ledger import MARKS, Part
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import write_units
 from framekiln.planning.plan import Plan
-from framekiln.planning.step import Step
 from framekiln.runtime.second_pass.second_pass import ASSEMBLE, SecondPass, UnitRows
 
 Key = tuple[str, int]
@@ -40,104 +39,78 @@ class FailureFilter:
         return self.step in (None, step) and wanted
 
 
-@dataclass
-class MarkedFailures:
-    """The failures that match a filter, and all that depends on their rows."""
+class Retry:
+    """The failures in finished units that match a filter, and all that depends on their rows."""
 
-    rows: Counter[tuple[str, str]] = field(default_factory=Counter)  # by step and kind; for decoding, files
-    parts: dict[tuple[str, Part], set[Key]] = field(default_factory=lambda: defaultdict(set))  # by step folder and part
-    files: dict[str, set[str]] = field(default_factory=dict)  # files that were not decoded completely, by unit
-    steps: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # steps with new results, by unit
+    def __init__(self, store: Store, plan: Plan, units: Sequence[UnitRows], failures: FailureFilter) -> None:
+        """Find them; nothing is marked yet."""
+        self._store, self._plan, self._units, self._failures = store, plan, units, failures
+        self._rows: Counter[tuple[str, str]] = Counter()  # by step and kind; for decoding, files
+        self._parts: dict[tuple[str, Part], set[Key]] = defaultdict(set)  # rows by step folder and part
+        self._files: dict[str, set[str]] = {}  # files that were not decoded completely, by unit
+        self._steps: dict[str, set[str]] = defaultdict(set)  # steps with new results, by unit
+        self._errors = store.names(ERRORS)
+        for unit in units:
+            self._find(unit)
 
     def summary(self) -> str:
         """Return one sentence for the user."""
-        if not self.rows:
+        if not self._rows:
             return "No failure matches: nothing is retried."
         phrases = []
-        for step, rows in groupby(sorted(self.rows.items()), key=lambda item: item[0][0]):
+        for step, rows in groupby(sorted(self._rows.items()), key=lambda item: item[0][0]):
             kinds = {kind: count for (_, kind), count in rows}
             what = "files that were not read completely" if step == DECODE else f"failures of {step}"
             each = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
             phrases.append(f"{sum(kinds.values())} {what} ({each})")
         return f"Retried: {'; '.join(phrases)}."
 
+    def mark(self, formed: Sequence[Unit], owners: Sequence[SecondPass]) -> None:
+        """Mark the rows for the next run. Tables computed from them are deleted first, so that none is out of date.
 
-def find_failures(store: Store, plan: Plan, units: Sequence[UnitRows], failures: FailureFilter) -> MarkedFailures:
-    """Return the failures of the first pass in finished units, and all that depends on their rows."""
-    marked = MarkedFailures()
-    for unit in units:
-        for row in unit.failures(store, plan.decode.folder, empty_too=True).to_pylist():
-            if failures.matches(DECODE, row["kind"]) and row["media_id"] not in marked.files.get(unit.unit, ()):
-                marked.files.setdefault(unit.unit, set()).add(row["media_id"])
-                marked.rows[DECODE, row["kind"]] += 1
-        for step in plan.first:
-            for part, key, kind in _find_failed_rows(store, unit, step, failures):
-                marked.rows[step.name, kind] += 1
-                for later in plan.first:
-                    if later is step or step.name in later.depends:
-                        marked.steps[unit.unit].add(later.name)
-                        for own in unit.parts[later.folder]:
-                            if own.start < part.stop and part.start < own.stop:
-                                marked.parts[later.folder, own].add(key)
-    return marked
+        `formed` are all units of the output; tables that `owners` keep from run to run stay.
+        """
+        for unit in self._units:
+            everything, changed = unit.unit in self._files, self._steps.get(unit.unit, set())
+            stale = {step.name for step in self._plan.second if everything or ({step.name} | step.depends) & changed}
+            stale |= {ASSEMBLE} if everything or changed else set()
+            for owner in (owner for owner in owners if owner.name in stale):
+                live = owner.live(self._units if owner.over_all else [unit])
+                for path in (f"{folder}/{name}" for folder in live.keys() - owner.kept for name in live[folder]):
+                    self._store.remove(path)
+        for (folder, part), keys in self._parts.items():
+            rows = pa.table([pa.array(column) for column in zip(*sorted(keys), strict=True)], schema=MARKS)
+            self._store.write_table(f"{COLUMNS}/{folder}/{part.retry_name}", rows)
+        again = [retry_unit(unit, self._files[unit.name]) for unit in formed if unit.name in self._files]
+        write_units(self._store, again)
 
+    def _find(self, unit: UnitRows) -> None:
+        for row in unit.failures(self._store, self._plan.decode.folder, empty_too=True).to_pylist():
+            if self._failures.matches(DECODE, row["kind"]) and row["media_id"] not in self._files.get(unit.unit, ()):
+                self._files.setdefault(unit.unit, set()).add(row["media_id"])
+                self._rows[DECODE, row["kind"]] += 1
+        for step in self._plan.first:
+            dependent = [each for each in self._plan.first if each is step or step.name in each.depends]
+            for part in unit.parts[step.folder]:
+                keys = set()
+                for row in self._read(f"{COLUMNS}/{step.folder}/{part.errors_name}", step.name):
+                    self._rows[step.name, row["kind"]] += 1
+                    keys.add((row["media_id"], row["frame_index"]))
+                for later in dependent if keys else ():
+                    self._steps[unit.unit].add(later.name)
+                    for own in unit.parts[later.folder]:
+                        if own.start < part.stop and part.start < own.stop:
+                            self._parts[later.folder, own] |= keys
+        for step in self._plan.second:
+            for name in self._errors:
+                if name.startswith(f"{step.name}-{unit.unit}-"):
+                    rows = self._read(f"{ERRORS}/{name}", step.name)
+                    self._rows.update((step.name, row["kind"]) for row in rows)
+                    self._steps[unit.unit] |= {step.name} if rows else set()
 
-def _find_failed_rows(
-    store: Store, unit: UnitRows, step: Step, failures: FailureFilter
-) -> Iterator[tuple[Part, Key, str]]:
-    for part in unit.parts[step.folder]:
-        path = f"{COLUMNS}/{step.folder}/{part.errors_name}"
-        if store.exists(path):
-            for row in store.read_table(path, expected=FAILURES).to_pylist():
-                if failures.matches(step.name, row["kind"]):
-                    yield part, (row["media_id"], row["frame_index"]), row["kind"]
-
-
-def mark_for_retry(
-    store: Store,
-    plan: Plan,
-    formed: Sequence[Unit],
-    units: Sequence[UnitRows],
-    owners: Sequence[SecondPass],
-    failures: FailureFilter,
-) -> MarkedFailures:
-    """Mark failures for the next run. Tables computed from them are deleted first, so that none is out of date.
-
-    `formed` are all units of the output, `units` the finished ones.
-    """
-    marked = find_failures(store, plan, units, failures)
-    _add_second_pass(store, plan, units, failures, marked)
-    for unit in units:
-        changed = marked.steps.get(unit.unit, set())
-        if changed or unit.unit in marked.files:
-            everything = unit.unit in marked.files
-            stale = {step.name for step in plan.second if everything or ({step.name} | step.depends) & changed}
-            _delete(store, [owner for owner in owners if owner.name in stale or owner.name == ASSEMBLE], unit, units)
-    for (folder, part), keys in marked.parts.items():
-        rows = pa.table([pa.array(column) for column in zip(*sorted(keys), strict=True)], schema=MARKS)
-        store.write_table(f"{COLUMNS}/{folder}/{part.retry_name}", rows)
-    write_units(store, [retry_unit(unit, marked.files[unit.name]) for unit in formed if unit.name in marked.files])
-    return marked
-
-
-def _add_second_pass(
-    store: Store, plan: Plan, units: Sequence[UnitRows], failures: FailureFilter, marked: MarkedFailures
-) -> None:
-    names = store.names(ERRORS)
-    for step in plan.second:
-        for unit in units:
-            for name in (name for name in names if name.startswith(f"{step.name}-{unit.unit}-")):
-                kinds = store.read_table(f"{ERRORS}/{name}", ["kind"], expected=FAILURES)["kind"].to_pylist()
-                matches = Counter((step.name, kind) for kind in kinds if failures.matches(step.name, kind))
-                marked.rows += matches
-                if matches:
-                    marked.steps[unit.unit].add(step.name)
-
-
-def _delete(store: Store, owners: Sequence[SecondPass], unit: UnitRows, units: Sequence[UnitRows]) -> None:
-    """Delete the files that owners wrote for a unit, except tables that they keep from run to run."""
-    for owner in owners:
-        stale = owner.live(units if owner.over_all else [unit])
-        for folder in stale.keys() - owner.kept:
-            for name in stale[folder]:
-                store.remove(f"{folder}/{name}")
+    def _read(self, path: str, step: str) -> list[dict[str, Any]]:
+        """Return the failures of a step in a table of them that match; none where there is no such table."""
+        if not self._store.exists(path):
+            return []
+        rows = self._store.read_table(path, expected=FAILURES).to_pylist()
+        return [row for row in rows if self._failures.matches(step, row["kind"])]

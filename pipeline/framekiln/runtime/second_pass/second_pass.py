@@ -191,22 +191,19 @@ class Assembly(SecondPass):
             errors = traced(failures, unit.inputs, self._fingerprints)
             self._store.write_table(f"{ERRORS}/{name}", errors.cast(marked(errors.schema, self._dummies)))
         table = unit.read(self._store, self._columns)
-        if table.num_columns:
-            table = _add_places(table, unit.files)
-        rows = table.cast(self._schema) if table.num_columns else nulls(self._schema, 0)
-        self._store.write_table(f"{FRAMES}/{name}", rows)
+        if not table.num_columns:
+            table = nulls(self._schema, 0)
+        else:
+            places = {media.media_id: (uri_of(media.path), printable_path(media.path)) for media in unit.files}
+            found = [places[media_id] for media_id in table[MEDIA_ID.name].to_pylist()]
+            for number, item in enumerate(PLACES):
+                values = pa.array([row[number] for row in found], item.type)
+                table = table.add_column(_PLACE + number, item, values)
+        self._store.write_table(f"{FRAMES}/{name}", table.cast(self._schema))
 
     def name_of(self, unit: UnitRows) -> str:
         """Return the name of a unit's tables; files that were moved with their times get new ones."""
         return unit.tag(*self._facts, [uri_of(media.path) for media in unit.files])
-
-
-def _add_places(table: pa.Table, files: Sequence[MediaFile]) -> pa.Table:
-    places = {media.media_id: (uri_of(media.path), printable_path(media.path)) for media in files}
-    found = [places[name] for name in table[MEDIA_ID.name].to_pylist()]
-    for number, item in enumerate(PLACES):
-        table = table.add_column(_PLACE + number, item, pa.array([row[number] for row in found], item.type))
-    return table
 
 
 def fingerprints(plan: Plan) -> dict[str, str]:
@@ -242,8 +239,7 @@ def sweep(
 def refuse_foreign(store: Store, owners: Sequence[SecondPass]) -> None:
     """Check that every file in the tables' folders was written by a run: a folder of photos may be called frames, too.
 
-    Raises:
-        OutputError: a file was not.
+    Raises OutputError: a file was not.
     """
     for folder in sorted({folder for owner in owners for folder in owner.live([])}):
         names = [name for name in store.names(folder) if not name.startswith(".")]  # file managers write hidden ones

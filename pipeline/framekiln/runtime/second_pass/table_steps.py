@@ -16,7 +16,6 @@ from framekiln.contract.row_errors import Failure, to_table, traced
 from framekiln.contract.stage import Scope, Stage, Table
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import exact, optional
-from framekiln.planning.condition import Condition
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step, fingerprint
 from framekiln.profiling.records import PACKET, Record, now, worker_name
@@ -37,8 +36,7 @@ def kept_tables(store: Store, stage: Stage) -> dict[str, pa.Table]:
 
     Columns that an earlier version did not write are null, and columns that a later one wrote are left out.
 
-    Raises:
-        OutputError: the disk or the bucket refuses.
+    Raises OutputError: the disk or the bucket refuses.
     """
     return {name: _read(store, name, stage.tables[name]) for name in stage.keeps}
 
@@ -94,7 +92,9 @@ class Tables(SecondPass):
         self.kept = frozenset(step.stage.keeps)
         self._step, self._store, self._decode_config, self._is_set_up = step, store, plan.decode.config, False
         self._caller = StageCaller(step)
-        self._columns = columns_of(plan, ("media_id", *step.stage.received, *_list_deciding(step.condition)))
+        test, deciding = step.condition.test, (*SOURCE.names,) if step.condition.is_given else ()
+        names = ("media_id", *step.stage.received, *deciding, *sorted(test.names if test else ()))
+        self._columns = columns_of(plan, names)
         self._narrowed = [
             each.folder
             for each in plan.first
@@ -209,10 +209,6 @@ class Tables(SecondPass):
     def read(self, name: str, units: tuple[UnitRows, ...]) -> pa.Table:
         """Return the rows of one of its tables that are about these units, which it has finished."""
         return _read_table(self._store, self._step, name, units)
-
-
-def _list_deciding(condition: Condition) -> list[str]:
-    return [*SOURCE.names, *sorted(condition.test.names if condition.test else ())] if condition.is_given else []
 
 
 def _read_table(store: Store, writer: Step, name: str, units: tuple[UnitRows, ...]) -> pa.Table:
