@@ -2,9 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,44 +34,22 @@ _PLACES = {grid.SETTING_UP: (3.0, 6.0), grid.STARVED: (9.0, 3.0), grid.HELD: (0.
 """Top and height inside a lane, so that activities other than work can be distinguished without colours."""
 
 
-class Stall(NamedTuple):
-    """A long time without work."""
-
-    process: grid.ProcessActivity
-    begin: float  # seconds since the run's begin
-    seconds: float
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timeline:
-    """The lanes of a run."""
-
-    lanes: Sequence[grid.ProcessActivity]
-    kinds: tuple[str, ...]  # that occur, in the order of `KINDS`
-    ticks: tuple[str, ...]
-    stalls: Sequence[Stall]
-    slice: str  # its length
-    left_out: int  # processes
-
-
-def timeline(activity: grid.Activity | None) -> Timeline | None:
-    """Return the timeline; None where there are no records."""
+def timeline(activity: grid.Activity | None) -> dict[str, Any] | None:
+    """Return the lanes of a run, the kinds of activity that occur, and stalls; None where there are no records."""
     if activity is None or not activity.processes:
         return None
     shown = _choose_lanes(activity)
     totals = np.sum([process.seconds.sum(axis=1) for process in activity.processes], axis=0)
-    kinds = tuple(kind for kind, seconds in zip(grid.KINDS, totals, strict=True) if seconds > 0)
     length = activity.seconds
     times = [length * i / (_TICKS - 1) for i in range(_TICKS)]
-    return Timeline(
-        lanes=shown,
-        kinds=kinds,
-        ticks=tuple(elapsed(round(time) if length > 4 * _TICKS else time) for time in times),  # a fraction is invisible
-        stalls=_find_stalls(activity),
-        slice=duration(length / grid.SLICES),
-        left_out=len(activity.processes) - len(shown) + activity.left_out,
-    )
+    return {
+        "lanes": shown,
+        "kinds": [kind for kind, seconds in zip(grid.KINDS, totals, strict=True) if seconds > 0],
+        "ticks": [elapsed(round(time) if length > 4 * _TICKS else time) for time in times],  # a fraction is invisible
+        "stalls": _find_stalls(activity),
+        "slice": duration(length / grid.SLICES),
+        "left_out": len(activity.processes) - len(shown) + activity.left_out,
+    }
 
 
 def _choose_lanes(activity: grid.Activity) -> Sequence[grid.ProcessActivity]:
@@ -88,14 +65,14 @@ def _choose_lanes(activity: grid.Activity) -> Sequence[grid.ProcessActivity]:
     return [process for process in activity.processes if process.name in chosen]
 
 
-def timeline_table(timeline: Timeline) -> TextTable:
+def timeline_table(timeline: Mapping[str, Any]) -> TextTable:
     """Return the shares of each activity in each lane."""
-    heads = ["Steps", "Process", *timeline.kinds]
+    kinds = timeline["kinds"]
     rows = [
-        [shorten(lane.title, 80), shorten(lane.name, 60), *(share(lane.share(kind)) for kind in timeline.kinds)]
-        for lane in timeline.lanes
+        [shorten(lane.title, 80), shorten(lane.name, 60), *(share(lane.share(kind)) for kind in kinds)]
+        for lane in timeline["lanes"]
     ]
-    return plain_table("Activity of each process", heads, rows, texts=2)
+    return plain_table("Activity of each process", ["Steps", "Process", *kinds], rows, texts=2)
 
 
 def lane_summary(process: grid.ProcessActivity, kinds: Sequence[str]) -> str:
@@ -123,9 +100,10 @@ def stretches(process: grid.ProcessActivity) -> Iterator[tuple[str, int, int]]:
         yield grid.KINDS[int(main[start])], start, stop
 
 
-def _find_stalls(activity: grid.Activity) -> list[Stall]:
+def _find_stalls(activity: grid.Activity) -> list[dict[str, Any]]:
+    """Return the longest times without work; `begin` is in seconds since the run's begin."""
     width = activity.seconds / grid.SLICES
-    stalls = []
+    stalls = list[dict[str, Any]]()
     for process in activity.processes:
         own = list(stretches(process))
         busy = [i for i, (kind, _, _) in enumerate(own) if kind in grid.WORK]
@@ -134,8 +112,9 @@ def _find_stalls(activity: grid.Activity) -> list[Stall]:
             stands = kind in (grid.STARVED, grid.HELD) or (kind == grid.IDLE and between)
             if stands and stop - start >= LEAST_STALL * grid.SLICES:
                 reason = _explain_stall(kind, process, activity.steps)
-                stalls.append(Stall(process, start * width, (stop - start) * width, reason))
-    return sorted(stalls, key=lambda stall: (-stall.seconds, stall.begin, stall.process.name))[:STALLS]
+                place = {"begin": start * width, "seconds": (stop - start) * width}
+                stalls.append({"process": process, "reason": reason, **place})
+    return sorted(stalls, key=lambda one: (-one["seconds"], one["begin"], one["process"].name))[:STALLS]
 
 
 def _explain_stall(kind: str, process: grid.ProcessActivity, steps: Sequence[str]) -> str:
@@ -230,19 +209,10 @@ def _draw_charts(curves: Mapping[_Key, Curve], limits: Mapping[str, float], ever
     return [chart for chart in charts if chart], "; ".join(notes) + "." if notes else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordedRun:
-    """The drawings, or a sentence in their place."""
-
-    timeline: Timeline | None = None
-    charts: Sequence[Chart] = ()  # of machines
-    left_out: str = ""  # what of them is not shown, and why
-    note: str = ""
-
-
-def recorded_run(store: Store, own: str | None) -> RecordedRun:
-    """Return the drawings of a run, or of the last one with records if run.json's own kept none."""
-    missing = RecordedRun(note="There are no records of the processes, so there is no timeline.")
+def recorded_run(store: Store, own: str | None) -> dict[str, Any]:
+    """Return the drawings of a run, or of the last one with records if run.json's own kept none; else why not."""
+    drawings: dict[str, Any] = {"timeline": None, "charts": [], "left_out": "", "note": ""}
+    missing = drawings | {"note": "There are no records of the processes, so there is no timeline."}
     try:
         run = own or choose_run(store, None)
         activity = grid.read_activity(store, run)
@@ -250,8 +220,8 @@ def recorded_run(store: Store, own: str | None) -> RecordedRun:
             return missing
         note = "" if own else f"The last run kept no records; this is run {run}."
         charts, left_out = machine_charts(store, run, activity)
-        return RecordedRun(timeline=timeline(activity), charts=charts, left_out=left_out, note=note)
+        return {"timeline": timeline(activity), "charts": charts, "left_out": left_out, "note": note}
     except DamagedError as error:
-        return RecordedRun(note=f"No timeline: {error}")
+        return drawings | {"note": f"No timeline: {error}"}
     except (OutputError, OSError, ValueError, KeyError):  # gone, or of another version
         return missing
