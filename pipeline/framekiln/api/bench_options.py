@@ -100,11 +100,7 @@ _LAST = {"no": (False,), "yes": (True,), "both": (False, True)}
 
 
 def bench_plan(options: Mapping[str, Any], target: str = "") -> "BenchPlan":
-    """Return the plan of these options, with enough calls for the targets.
-
-    Raises:
-        ConfigError: a name is unknown, or a value is invalid.
-    """
+    """Return the plan of these options, with enough calls for the targets. Raises ConfigError if one is invalid."""
     from framekiln.lab.bench import Axes, BenchPlan
     from framekiln.lab.measure.timed import MeasureOptions, default_device
     from framekiln.lab.measure.tracing import DetailOptions

@@ -141,10 +141,8 @@ def plan(
 def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None, *, like: str | None = None) -> RunPlan:
     """Return the plan of a request; `on_wait` gets sentences about a cluster and files that take long.
 
-    Its costs are those of the last run into the output, or into the one that is `like` it.
-
-    Raises:
-        UserError: see `plan`.
+    Its costs are those of the last run into the output, or into the one that is `like` it. Raises UserError: see
+    `plan`.
     """
     if request.address is None:
         return _plan_on(request, [this_machine()], on_wait, like)
@@ -187,7 +185,7 @@ def _read_costs(
 
     Raises UserError: `like` is no output with a finished run.
     """
-    from framekiln.lab.predict.costs import Costs, Work, estimate_costs  # with scipy, which a run does not need
+    from framekiln.lab.predict.costs import Costs, PlannedRun, estimate_costs  # with scipy, which a run does not need
     from framekiln.lab.predict.source_run import SourceRun, read_source
 
     if not any(one.todo for one in outlook):
@@ -198,7 +196,7 @@ def _read_costs(
     on_gpu = any(step.placement.device != "cpu" for step in planned.steps)
     calibration = find_calibration(request.options.calibration) if on_gpu else None
     left = {one.step: one.left for one in outlook}
-    return estimate_costs(Work(plan=planned, files=files, left=left, local=local), source, store, calibration)
+    return estimate_costs(PlannedRun(plan=planned, files=files, left=left, local=local), source, store, calibration)
 
 
 def _lacking_weights(planned: Plan, request: RunRequest) -> WeightsError | None:

@@ -81,10 +81,7 @@ def read_profile(
     """Return the profile of a run, of the one that did most where none is named; it may still go on.
 
     `warn` gets a sentence for each run that is left out as its records are damaged. `targets` take the place of those
-    in the run's profile.
-
-    Raises:
-        OutputError: there are no records of that run, or none of its rows has passed a step.
+    in the run's profile. Raises OutputError: there are no records of that run, or none of its rows has passed a step.
     """
     name = choose_run(store.check_folder(), run, warn)
     record = last_record(store)

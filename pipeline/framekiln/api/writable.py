@@ -10,8 +10,7 @@ from framekiln.contract.user_files import expand
 def check_folder(option: str, path: Path) -> None:
     """Check that a folder exists or can be made, and can be written to; nothing is made.
 
-    Raises:
-        ConfigError: the path is no folder, or this user may not write into it.
+    Raises ConfigError: the path is no folder, or this user may not write into it.
     """
     place = expand(path).absolute()
     existing = next(folder for folder in (place, *place.parents) if os.path.lexists(folder))
@@ -29,8 +28,7 @@ def check_folder(option: str, path: Path) -> None:
 def check_file(option: str, path: Path) -> None:
     """Check that a file can be written, in a folder that exists or can be made.
 
-    Raises:
-        ConfigError: see `check_folder`, or the path is a folder.
+    Raises ConfigError: see `check_folder`, or the path is a folder.
     """
     check_folder(option, expand(path).absolute().parent)
     if os.path.isdir(expand(path)):  # noqa: PTH112 - pathlib raises for a long name

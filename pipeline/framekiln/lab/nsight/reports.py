@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from framekiln.lab.output.results import Finding
+from framekiln.lab.output.results import BenchFinding
 
 _NAME, _TIME = "Kernel Name", "gpu__time_duration.sum"
 _US = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3, "s": 1e6, "second": 1e6}
@@ -183,7 +183,7 @@ def read_systems(path: Path) -> SystemsFigures | None:
         )
 
 
-def systems_findings(where: str, figures: SystemsFigures) -> Iterator[Finding]:
+def systems_findings(where: str, figures: SystemsFigures) -> Iterator[BenchFinding]:
     """Yield what a recording of nsys shows."""
     idle = figures.idle_share
     if idle > IDLE:
@@ -192,27 +192,27 @@ def systems_findings(where: str, figures: SystemsFigures) -> Iterator[Finding]:
             f"take {figures.gaps_ms:,.1f} ms, the longest {figures.longest_gap_ms:,.2f} ms"
         )
         fix = "look for synchronisations (.item(), .cpu()) and work of the host between kernels; use a larger batch"
-        yield Finding(rule="GPU idle", where=where, text=text, fix=fix, numbers={"idle_share": idle})
+        yield BenchFinding(rule="GPU idle", where=where, text=text, fix=fix, numbers={"idle_share": idle})
     if figures.busy_ms and figures.launch_ms >= LAUNCHING * figures.busy_ms:
         text = f"{figures.launches} launches take the host {figures.launch_ms:,.1f} ms, the GPU {figures.busy_ms:,.1f}"
         fix = "use --compile reduce-overhead (CUDA graphs), or a larger batch"
         numbers = {"launch_ms": figures.launch_ms, "busy_ms": figures.busy_ms}
-        yield Finding(rule="launch overhead", where=where, text=text, fix=fix, numbers=numbers)
+        yield BenchFinding(rule="launch overhead", where=where, text=text, fix=fix, numbers=numbers)
     if figures.kernels and figures.small_kernels > SMALL * figures.kernels:
         share = figures.small_kernels / figures.kernels
         text = f"{share:.0%} of {figures.kernels} kernels take less than {SMALL_US:g} us"
         fix = "fuse them by --compile default, or give each more work by a larger batch"
-        yield Finding(rule="small kernels", where=where, text=text, fix=fix, numbers={"share": share})
+        yield BenchFinding(rule="small kernels", where=where, text=text, fix=fix, numbers={"share": share})
     for direction, copies in figures.copies.items():
         share = copies.ms / figures.span_ms if figures.span_ms else 0.0
         if direction != "device to device" and share > COPYING:
             rate = copies.megabytes / copies.ms if copies.ms else 0.0
             text = f"{copies.count} copies {direction} take {share:.0%} of the time, at {rate:,.1f} GB/s"
             fix = "keep tensors on the device, copy from pinned memory, and copy beside kernels in another stream"
-            yield Finding(rule="copies", where=where, text=text, fix=fix, numbers={"share": share, "gb_s": rate})
+            yield BenchFinding(rule="copies", where=where, text=text, fix=fix, numbers={"share": share, "gb_s": rate})
 
 
-def compute_findings(where: str, kernels: Sequence[KernelFigures]) -> Iterator[Finding]:
+def compute_findings(where: str, kernels: Sequence[KernelFigures]) -> Iterator[BenchFinding]:
     """Yield the limit of the slowest kernel that ncu recorded, and what else its figures show."""
     timed = [kernel for kernel in kernels if kernel.us is not None]
     if not timed:
@@ -223,10 +223,10 @@ def compute_findings(where: str, kernels: Sequence[KernelFigures]) -> Iterator[F
         text = f"{slow.name[:80]} uses {slow.sector_percent:.0f} % of the bytes that it moves from or to global memory"
         fix = "let neighbouring threads take neighbouring values: contiguous tensors, channels last, no strided slices"
         numbers = {"sector_percent": slow.sector_percent}
-        yield Finding(rule="scattered access", where=where, text=text, fix=fix, numbers=numbers)
+        yield BenchFinding(rule="scattered access", where=where, text=text, fix=fix, numbers=numbers)
 
 
-def _limit(where: str, slow: KernelFigures) -> Finding:
+def _limit(where: str, slow: KernelFigures) -> BenchFinding:
     compute, memory = slow.compute_percent or 0.0, slow.memory_percent or 0.0
     text = f"{slow.name[:80]} ({slow.us:,.1f} us) reaches {compute:.0f} % of arithmetic and {memory:.0f} % of memory"
     numbers = {"us": slow.us or 0.0, "compute_percent": compute, "memory_percent": memory}
@@ -247,4 +247,4 @@ def _limit(where: str, slow: KernelFigures) -> Finding:
             numbers["tensor_percent"] = slow.tensor_percent
             if slow.tensor_percent >= TENSOR:
                 fix = "it uses tensor cores: only a narrower type, or a smaller model, is faster"
-    return Finding(rule=rule, where=where, text=text, fix=fix, numbers=numbers)
+    return BenchFinding(rule=rule, where=where, text=text, fix=fix, numbers=numbers)
