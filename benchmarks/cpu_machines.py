@@ -30,7 +30,7 @@ from framekiln.lab.output.cells import Cell
 from framekiln.lab.predict.gpu_specs import GpuSpecs, read_gpus
 from framekiln.lab.predict.pace import Interval
 from framekiln.lab.predict.reached import MeasuredStep, usual_share
-from framekiln.lab.predict.work import NetworkWork, StepWork
+from framekiln.lab.predict.work import GpuWork, NetworkWork
 from framekiln.planning.manifest import read_pipeline
 
 MACHINES = {
@@ -98,7 +98,7 @@ def best(call: Callable[[], Any], times: int) -> float:
     return min(taken[1:])
 
 
-def model(name: str) -> tuple[Any, Any, StepWork]:
+def model(name: str) -> tuple[Any, Any, GpuWork]:
     """Return a model with random weights, inputs of one row, and its counted work."""
     recipe: Any = find_model(name, read_pipeline(None))
     with made_weights():
@@ -113,7 +113,7 @@ def model(name: str) -> tuple[Any, Any, StepWork]:
         return result
 
     call = replace(count_call(first, inputs), rows=1)
-    return built.module, inputs if len(inputs) > 1 else inputs[0], StepWork(networks=[NetworkWork(rows=1.0, call=call)])
+    return built.module, inputs if len(inputs) > 1 else inputs[0], GpuWork(networks=[NetworkWork(rows=1.0, call=call)])
 
 
 def report(found: dict[str, dict[str, float]]) -> None:

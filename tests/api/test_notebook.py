@@ -13,6 +13,7 @@ from framekiln.api.watch import NotebookView, make_watch
 from framekiln.contract.row_errors import DECODE
 from framekiln.profiling.records import StepEvent
 from framekiln.profiling.stats.progress import RunTotals
+from framekiln.reporting.terminal.progress import ProgressView
 from tests.support.machine.command_line import ROOT
 
 CELLS = """
@@ -83,7 +84,7 @@ def test_cells_define_a_stage_run_it_and_show_tables(media, made, tmp_path, engi
 
 
 def test_progress_is_shown_where_it_is_asked_for(capsys):
-    assert type(make_watch(None)).__name__ == "Watch"
+    assert type(make_watch(None).view([])) is ProgressView
     make_watch(False).say("never shown")
     assert capsys.readouterr() == ("", "")
     make_watch(True).say("Waiting.")
@@ -108,6 +109,6 @@ def test_a_shell_without_a_kernel_is_a_terminal():
     InteractiveShell.clear_instance()
     try:
         InteractiveShell.instance()
-        assert type(make_watch(None)).__name__ == "Watch" and type(make_watch(True)).__name__ == "_NotebookWatch"
+        assert type(make_watch(None).view([])) is ProgressView and type(make_watch(True).view([])) is NotebookView
     finally:
         InteractiveShell.clear_instance()

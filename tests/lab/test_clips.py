@@ -16,7 +16,7 @@ from framekiln.cli.app import app
 from framekiln.cli.bench.films import bench_clips, clip_settings
 from framekiln.cli.bench.options import ClipOptions
 from framekiln.contract.errors import ConfigError, InputError
-from framekiln.lab.clips.formats import Clip, ClipFormat, Load, arrivals, clip_of_file, made_clip
+from framekiln.lab.clips.formats import BenchClip, ClipFormat, Load, arrivals, clip_of_file, made_clip
 from framekiln.lab.clips.measure import PHASES, Buffers, ClipSettings, FrameCall, measure_clips
 from framekiln.lab.models.factory import Factory
 from framekiln.lab.models.registry import ModelSource
@@ -200,7 +200,7 @@ def test_models_without_images_or_that_raise_and_damaged_clips_are_rows(tmp_path
     (row,) = measure_clips("s", "none", other.build(), [clip], ClipSettings())
     assert row.outcome == "error" and "this model stops" in row.why
     (tmp_path / "broken.mp4").write_bytes(clip.path.read_bytes()[:100])
-    broken = Clip(path=tmp_path / "broken.mp4", format=SMALL)
+    broken = BenchClip(path=tmp_path / "broken.mp4", format=SMALL)
     (row,) = measure_clips("bright", "none", Model(), [broken], ClipSettings())
     assert row.outcome == "error" and row.why and row.latency_ms is None
     with pytest.raises(InputError) as error:

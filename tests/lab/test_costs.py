@@ -12,7 +12,7 @@ import pytest
 import framekiln
 from framekiln.api.request import make_request
 from framekiln.contract.row_errors import DECODE
-from framekiln.lab.predict.costs import Work, estimate_costs
+from framekiln.lab.predict.costs import PlannedRun, estimate_costs
 from framekiln.lab.predict.measured import MeasuredFiles, estimate_rows
 from framekiln.lab.predict.source_run import PacketTimes, read_source
 from framekiln.media.discovery.listing import list_media
@@ -72,7 +72,9 @@ def made(media, out, **changes):
     steps = tuple(replace(step, packets=packets) for step in source.steps)
     request = make_request(str(media), str(out), pipeline=STEPS)
     plan = make_plan(request.pipeline, request.profile, request.options, [ROOMY])
-    return estimate_costs(Work(plan=plan, files=list_media(str(media)), **changes), replace(source, steps=steps), store)
+    return estimate_costs(
+        PlannedRun(plan=plan, files=list_media(str(media)), **changes), replace(source, steps=steps), store
+    )
 
 
 def test_the_rows_of_a_preview_hold_those_of_the_whole_run(media, previewed, tmp_path):

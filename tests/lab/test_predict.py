@@ -19,7 +19,7 @@ from framekiln.lab.predict.gpu_specs import read_gpus
 from framekiln.lab.predict.measured import time_spread
 from framekiln.lab.predict.reached import MeasuredStep, guess, usual_share
 from framekiln.lab.predict.source_run import PacketTimes, SourceRun, read_source
-from framekiln.lab.predict.work import GAP_S, NetworkWork, StepWork
+from framekiln.lab.predict.work import GAP_S, GpuWork, NetworkWork
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import settings_of
 from framekiln.planning.manifest import ProfileFile, read_pipeline
@@ -30,7 +30,7 @@ from framekiln.profiling.records import PACKET, Record
 from tests.lab.gpu_law import EPOCH, GPUS, HERE, RUN, UPLOAD, model_s, output
 
 HELD, MOVED, FLOPS = 1e8, 1e6, 1e11  # bytes of weights; bytes and operations of a row
-WORK = StepWork(
+WORK = GpuWork(
     networks=[
         NetworkWork(
             rows=2.0,

@@ -1,7 +1,8 @@
 """One model alone: its time, memory and precision by batch and size."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -15,7 +16,7 @@ from framekiln.api.request import pipeline_of, with_steps
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Stage
 from framekiln.contract.user_files import check_file, check_folder
-from framekiln.lab.bench import Bench, BenchWatch, Model
+from framekiln.lab.bench import Bench, BenchEvent, Model
 from framekiln.lab.findings import LOAD
 from framekiln.lab.measure.timed import check_device
 from framekiln.lab.models.registry import is_model
@@ -107,7 +108,7 @@ class BenchResult:
         return self.report.cells
 
     @property
-    def findings(self) -> Sequence[results.Finding]:
+    def findings(self) -> Sequence[results.BenchFinding]:
         """Findings on what is slow or wrong, each with a fix."""
         return self.report.findings
 
@@ -164,13 +165,15 @@ def bench(model: Model | Given | Sequence[Model | Given] | Place, **options: Unp
             raise ConfigError(problem, code="FK-BENCH-OPTION")
         return concluded(results.read_report(earlier), files, files.base(), is_new=False)
     check_device(options.get("device"))
-    result = measured(model, cells, files, BenchWatch())
+    result = measured(model, cells, files)
     results.require_any(result.cells)
     return result
 
 
-def measured(model: Any, cells: Mapping[str, Any], files: BenchFiles, watch: BenchWatch) -> BenchResult:
-    """Measure all cells of all models; the figures before an error or Ctrl-C are written, too.
+def measured(
+    model: Any, cells: Mapping[str, Any], files: BenchFiles, watch: Callable[[BenchEvent], None] = lambda _: None
+) -> BenchResult:
+    """Measure all cells of all models.
 
     Raises ConfigError: a model or an option is unknown, or a model cannot be built; OutputError: a file cannot be
     written.
@@ -178,13 +181,24 @@ def measured(model: Any, cells: Mapping[str, Any], files: BenchFiles, watch: Ben
     base, plan = files.base(), bench_plan(cells, files.target)
     models, pipeline = _list_models(model, plan.pipeline)
     work = Bench(replace(plan, pipeline=pipeline), watch)
-    try:
+    with rescued(work.report, files):
         work.measure(models, files.out and files.out / _DETAILS)
-    except BaseException:
-        if work.cells:
-            concluded(work.report(), BenchFiles(out=files.out), None, is_new=True)
-        raise
     return concluded(work.report(), files, base, is_new=True)
+
+
+@contextmanager
+def rescued(
+    report: Callable[[], results.BenchReport],
+    files: BenchFiles,
+    pictures: Callable[[], Sequence[PictureRow]] = tuple,
+) -> Iterator[None]:
+    """Write what was measured in this block before an error or Ctrl-C ends it."""
+    try:
+        yield
+    except BaseException:
+        if samples(found := report()):
+            concluded(found, BenchFiles(out=files.out), None, is_new=True, pictures=pictures())
+        raise
 
 
 def concluded(

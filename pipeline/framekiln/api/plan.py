@@ -186,7 +186,7 @@ def _read_costs(
 
     Raises UserError: `like` is no output with a finished run.
     """
-    from framekiln.lab.predict.costs import Costs, Work, estimate_costs  # with scipy, which a run does not need
+    from framekiln.lab.predict.costs import Costs, PlannedRun, estimate_costs  # with scipy, which a run does not need
     from framekiln.lab.predict.source_run import SourceRun, read_source
 
     if not any(one.todo for one in outlook):
@@ -197,7 +197,7 @@ def _read_costs(
     on_gpu = any(step.placement.device != "cpu" for step in planned.steps)
     calibration = find_calibration(request.options.calibration) if on_gpu else None
     left = {one.step: one.left for one in outlook}
-    return estimate_costs(Work(plan=planned, files=files, left=left, local=local), source, store, calibration)
+    return estimate_costs(PlannedRun(plan=planned, files=files, left=left, local=local), source, store, calibration)
 
 
 def _lacking_weights(planned: Plan, request: RunRequest) -> WeightsError | None:

@@ -14,7 +14,7 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.device.cores import usable_cores
 from framekiln.lab.predict.choose import Chooser, GpuChoice, Prediction, Prices
 from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
-from framekiln.lab.predict.measured import DRAWS, ENDS, estimate_rows, few_note, read_measured
+from framekiln.lab.predict.measured import DRAWS, estimate_rows, few_note, read_measured
 from framekiln.lab.predict.pace import Interval
 from framekiln.lab.predict.reached import measured_steps
 from framekiln.lab.predict.source_run import SourceRun, read_source
@@ -48,6 +48,8 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
     request = stored_request(store)
     figures = read_gpu_calibration(calibration) if calibration is not None else None
     rows, notes = _count_rows(store, input_texts(given["input"]))
+    size = max(step.sample.megapixels for step in source.steps)
+    items = {step.name: step.sample.items for step in source.steps}
     chooser = Chooser(
         source=source,
         pipeline=request.pipeline,
@@ -56,7 +58,7 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
         cores=cores or float(usable_cores()),
         rows=rows,
         prices=prices,
-        counter=WorkCounter(_megapixels(source), {step.name: step.sample.items for step in source.steps}),
+        counter=WorkCounter(size, items),
         measured=measured_steps(source, figures, lambda device: gpu_by_driver_name(device, known)),
     )
     say("Counting the work of each model; this takes up to a minute.")
@@ -131,14 +133,8 @@ def _of_all_steps(options: PlanOptions, source: SourceRun, calibration: Path | N
     )
 
 
-def _megapixels(source: SourceRun) -> float:
-    return max(step.sample.megapixels for step in source.steps)
-
-
 def _count_rows(store: Store, inputs: Sequence[str]) -> tuple[Interval, list[str]]:
     """Return the rows of files, those of the output without any, and sentences on what their count lacks."""
     files = list_inputs(inputs) if inputs else [media for unit in read_units(store) for media in unit.media]
     by_kind, notes = estimate_rows(files, read_measured(store))
-    draws = np.sum([np.zeros(1 + DRAWS), *by_kind.values()], axis=0)
-    low, high = np.quantile(draws[1:], ENDS)
-    return Interval(central=float(draws[0]), low=float(low), high=float(high)), notes
+    return Interval.of(np.sum([np.zeros(1 + DRAWS), *by_kind.values()], axis=0)), notes

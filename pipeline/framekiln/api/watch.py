@@ -6,12 +6,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from html import escape
 
 from framekiln.job import Job
 from framekiln.profiling.export.live_metrics import Scalars, check
 from framekiln.profiling.stats.progress import RunTotals
-from framekiln.reporting.terminal.console import Terminal, print_line, stderr_console
+from framekiln.reporting.terminal.console import print_line, stderr_console
 from framekiln.reporting.terminal.progress import (
     AdvisingView,
     ProgressRow,
@@ -27,19 +29,13 @@ _LOG = logging.getLogger("framekiln")
 _SECONDS = 0.5  # between two updates of a cell
 
 
+@dataclass(frozen=True, kw_only=True)
 class Watch:
-    """A listener to one run; this one shows nothing, and logs sentences."""
+    """What a run tells while it goes on; by default it is shown nowhere."""
 
-    def say(self, sentence: str) -> None:
-        """Take a sentence about the run's start."""
-        _LOG.info(sentence)
-
-    def found(self, work: Workload, request: RunRequest) -> None:
-        """Take the work before it starts."""
-
-    def view(self, steps: Sequence[str]) -> ProgressView:  # noqa: ARG002
-        """Return the display of these steps while they run."""
-        return ProgressView()
+    say: Callable[[str], None] = lambda _: None  # takes a sentence about its start, which is logged too
+    found: Callable[[Workload, RunRequest], None] = lambda *_: None  # takes the work before it starts
+    view: Callable[[Sequence[str]], ProgressView] = lambda _: ProgressView()  # displays steps while they run
 
 
 def scalars_folder(place: str | os.PathLike[str] | None) -> str | None:
@@ -63,12 +59,16 @@ class WatchedRun:
         """
         self._request, self._watch, self._tensorboard = request, watch, tensorboard
         self._view, self._stack = ProgressView(), ExitStack()
-        self.job = Job(request, watch=self._show, on_plan=self._on_plan, on_wait=watch.say)
+        self.job = Job(request, watch=self._show, on_plan=self._on_plan, on_wait=self._say)
 
     def result(self) -> RunResult:
         """Run it, and return its result. Raises FramekilnError: see `Job.run`."""
         with self._stack:
             return self.job.run()
+
+    def _say(self, sentence: str) -> None:
+        _LOG.info(sentence)
+        self._watch.say(sentence)
 
     def _show(self, figures: RunTotals) -> None:
         self._view.show(figures)
@@ -92,7 +92,11 @@ def make_watch(progress: bool | None) -> Watch:
     shell = None if ipython is None else ipython.get_ipython()
     if progress is False or (progress is None and not hasattr(shell, "kernel")):  # a terminal has a shell without one
         return Watch()
-    return _NotebookWatch(_open_cell()) if shell is not None else TerminalWatch(stderr_console())
+    if shell is None:
+        console = stderr_console()
+        return Watch(say=partial(print_line, console), view=partial(make_view, console, quiet=False))
+    show = _open_cell()
+    return Watch(say=lambda sentence: show(f"<p>{escape(sentence)}</p>"), view=partial(NotebookView, show))
 
 
 def _open_cell() -> Callable[[str], None]:
@@ -100,34 +104,6 @@ def _open_cell() -> Callable[[str], None]:
 
     handle = display(HTML(""), display_id=True)
     return lambda text: handle.update(HTML(text))
-
-
-class _NotebookWatch(Watch):
-    def __init__(self, show: Callable[[str], None]) -> None:
-        self._show = show
-
-    def say(self, sentence: str) -> None:
-        super().say(sentence)
-        self._show(f"<p>{escape(sentence)}</p>")
-
-    def view(self, steps: Sequence[str]) -> ProgressView:
-        return NotebookView(self._show, steps)
-
-
-class TerminalWatch(Watch):
-    """The progress of a run as text."""
-
-    def __init__(self, console: Terminal, *, quiet: bool = False) -> None:
-        self.console, self._quiet = console, quiet
-
-    def say(self, sentence: str) -> None:
-        """See `Watch`."""
-        super().say(sentence)
-        print_line(self.console, sentence)
-
-    def view(self, steps: Sequence[str]) -> ProgressView:
-        """See `Watch`."""
-        return make_view(self.console, steps, quiet=self._quiet)
 
 
 class NotebookView(ProgressView):

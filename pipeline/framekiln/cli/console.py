@@ -18,13 +18,13 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
-from framekiln.api.watch import TerminalWatch, WatchedRun
+from framekiln.api.watch import Watch, WatchedRun
 from framekiln.contract.output_names import ERRORS as ERRORS_TABLE
 from framekiln.contract.row_errors import DECODE
 from framekiln.reporting.terminal.console import print_line
+from framekiln.reporting.terminal.progress import make_view
 from framekiln.reporting.terminal.tables import print_result, print_work
 from framekiln.runtime.run.request import RunRequest
-from framekiln.runtime.run.result import Workload
 
 NOTHING_DONE = 4
 """Exit code of a run that ended well without a frame, or with a step that failed on all rows: no script goes on."""
@@ -69,20 +69,14 @@ ERRORS = RunConsole(stderr=True, highlight=False, soft_wrap=True)
 print_note = partial(print_line, ERRORS)  # beside output that a program may read
 
 
-class PrintingWatch(TerminalWatch):
-    """The work of a run and its progress as text."""
-
-    def found(self, work: Workload, request: RunRequest) -> None:
-        """See `Watch`."""
-        print_work(self.console, work, request)
-
-
 def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: str | None = None) -> None:
     """Run a request and print its work, its progress and its result; `tensorboard` is a folder for scalars.
 
     Raises UserError: see `Job.run`.
     """
-    run = WatchedRun(replace(request, arguments=tuple(sys.argv[1:])), PrintingWatch(console, quiet=quiet), tensorboard)
+    view = partial(make_view, console, quiet=quiet)
+    watch = Watch(say=partial(print_line, console), found=partial(print_work, console), view=view)
+    run = WatchedRun(replace(request, arguments=tuple(sys.argv[1:])), watch, tensorboard)
     with interruptible(lambda: f"Interrupted. {run.job.extent}; the same command continues."):
         result, store = run.result(), run.job.store
         print_result(console, store, result)

@@ -18,7 +18,7 @@ from framekiln.lab.measure.tracing import DetailOptions, Details, function_of
 from framekiln.lab.models.registry import ModelRecipe, find_model, is_step, of_function
 from framekiln.lab.models.stage_model import stage_source
 from framekiln.lab.output.cells import Cell, CellResult
-from framekiln.lab.output.results import BenchReport, Finding, ModelInfo, new_report, with_figures
+from framekiln.lab.output.results import BenchFinding, BenchReport, ModelInfo, new_report, with_figures
 from framekiln.lab.sweep.batch_search import SearchResult
 from framekiln.lab.sweep.runner import ModelBench
 from framekiln.planning.manifest import PipelineFile
@@ -75,34 +75,19 @@ class BenchPlan:
         return self.axes.cells()[0]
 
 
-class BenchWatch:
-    """A listener to a bench; this one does nothing."""
-
-    def begin(self, findings: Sequence[Finding]) -> None:
-        """Take what makes all figures worthless, before the first one."""
-
-    def model(self, info: ModelInfo) -> None:
-        """Take the facts of a model before its first cell."""
-
-    def cell(self, result: CellResult) -> None:
-        """Take a cell's result."""
-
-    def search(self, results: Sequence[CellResult], found: SearchResult) -> None:
-        """Take the end of a search for the largest batch."""
-
-    def details(self, details: Details) -> None:
-        """Take the recordings of a model's first cell."""
+BenchEvent = Sequence[BenchFinding] | ModelInfo | CellResult | SearchResult | Details
+"""What makes all figures worthless, before the first one; then each model, its cells, searches and recordings."""
 
 
 class Bench:
     """The models of one bench, with what was measured so far."""
 
-    def __init__(self, plan: BenchPlan, watch: BenchWatch) -> None:
+    def __init__(self, plan: BenchPlan, watch: Callable[[BenchEvent], None] = lambda _: None) -> None:
         self.cells: list[CellResult] = []
         self._plan, self._watch = plan, watch
         self._environment = bench_environment(plan.measure.device)
         self._infos: dict[str, ModelInfo] = {}
-        self._load, self._found = load(self._environment["others"]), list[Finding]()
+        self._load, self._found = load(self._environment["others"]), list[BenchFinding]()
 
     def report(self) -> BenchReport:
         """Return all figures so far."""
@@ -116,26 +101,23 @@ class Bench:
 
         Raises ConfigError: a model or a function is unknown, a model cannot be built, or the folder is missing.
         """
-        if self._plan.details.is_asked and folder is None:
-            raise ConfigError("trace, cprofile and lines write files; give them a folder: out.", code="FK-BENCH-OPTION")
-        if self._plan.details.lines:
-            function_of(self._plan.details.lines)
         plan = self._plan
-        with recipes(
-            models, plan.pipeline, plan.measure.device, inputs=plan.inputs, weights_dir=plan.weights_dir
-        ) as sources:
-            self._watch.begin(self._load)
+        if plan.details.is_asked and folder is None:
+            raise ConfigError("trace, cprofile and lines write files; give them a folder: out.", code="FK-BENCH-OPTION")
+        if plan.details.lines:
+            function_of(plan.details.lines)
+        with recipes(models, plan.pipeline, plan.measure.device, plan.inputs, plan.weights_dir) as sources:
+            self._watch(self._load)
             for source in sources:
-                with ModelBench(source, self._plan.measure) as process:
-                    self._infos[source.name] = process.about()
-                    self._watch.model(self._infos[source.name])
-                    cells = self._plan.axes.cells(self._infos[source.name].batch)
+                with ModelBench(source, plan.measure) as process:
+                    self._infos[source.name] = info = process.about()
+                    self._watch(info)
+                    cells = plan.axes.cells(info.batch)
                     self._measure_cells(process, cells)
-                    if folder is not None and self._plan.details.is_asked:
-                        cell = cells[0]
-                        details = process.details(cell, self._plan.details, folder.absolute())
-                        self._watch.details(details)
-                        self._found += waits(f"{source.name}, {cell.title}", details.syncs)
+                    if folder is not None and plan.details.is_asked:
+                        details = process.details(cells[0], plan.details, folder.absolute())
+                        self._watch(details)
+                        self._found += waits(f"{source.name}, {cells[0].title}", details.syncs)
 
     def _measure_cells(self, process: ModelBench, cells: Sequence[Cell]) -> None:
         if not self._plan.find_batch:
@@ -143,10 +125,10 @@ class Bench:
                 self._add(process.measure(cell))
             return
         for cell in dict.fromkeys(cell for cell in cells if cell.batch == cells[0].batch):
-            self._watch.search(*process.find_batch(cell, self._plan.find_batch, self._add))
+            self._watch(process.find_batch(cell, self._plan.find_batch, self._add)[1])
 
     def _add(self, result: CellResult) -> None:
-        self._watch.cell(result)
+        self._watch(result)
         self.cells.append(result)
 
 
@@ -155,7 +137,6 @@ def recipes(
     models: Sequence[Model],
     pipeline: PipelineFile,
     device: str,
-    *,
     inputs: Sequence[str] = (),
     weights_dir: Path | None = None,
 ) -> Iterator[list[ModelRecipe]]:

@@ -12,7 +12,7 @@ from typing import Any
 from framekiln.lab.measure.figures import MODEL_SHARE
 from framekiln.lab.measure.layers import WHOLE, slowest
 from framekiln.lab.output.cells import CellResult, Layer
-from framekiln.lab.output.results import Finding
+from framekiln.lab.output.results import BenchFinding
 from framekiln.profiling.advice import OTHERS
 
 DOMINANT = 0.5  # share of the model's time in one layer of the first level
@@ -32,15 +32,15 @@ WEAK_PEAK = 0.1  # share of the measured arithmetic peak
 BANDWIDTH = 0.5  # share of the measured bandwidth from which memory is the limit
 
 LOAD = "load"
-Rule = Callable[[CellResult], Iterator[Finding]]
+Rule = Callable[[CellResult], Iterator[BenchFinding]]
 
 
-def findings(cells: Sequence[CellResult]) -> tuple[Finding, ...]:
+def findings(cells: Sequence[CellResult]) -> tuple[BenchFinding, ...]:
     """Return what the rules find in cells that were measured, in the order of cells and rules."""
     return tuple(finding for cell in cells if cell.outcome == "ok" for rule in RULES for finding in rule(cell))
 
 
-def load(others: Mapping[str, Any]) -> list[Finding]:
+def load(others: Mapping[str, Any]) -> list[BenchFinding]:
     """Return what other programs used before the first call (`load_of_others`), so that the times are worthless."""
     cores, most = others["cores"], OTHERS * others["machine_cores"]
     found = []
@@ -54,12 +54,14 @@ def load(others: Mapping[str, Any]) -> list[Finding]:
         found.append((text, "end them", {"gpu_percent": float(percent), "gpu_gb": sum(processes.values())}))
     worthless = "times are worthless, and so is what is computed from them"
     return [
-        Finding(rule=LOAD, where="all figures", text=f"{text}: {worthless}", fix=f"{fix}, and measure again", numbers=n)
+        BenchFinding(
+            rule=LOAD, where="all figures", text=f"{text}: {worthless}", fix=f"{fix}, and measure again", numbers=n
+        )
         for text, fix, n in found
     ]
 
 
-def waits(where: str, syncs: Mapping[str, int]) -> list[Finding]:
+def waits(where: str, syncs: Mapping[str, int]) -> list[BenchFinding]:
     """Return a finding where a call waits for the GPU, with the places that wait most."""
     if not syncs:
         return []
@@ -67,10 +69,10 @@ def waits(where: str, syncs: Mapping[str, int]) -> list[Finding]:
     most = ", ".join(f"{at} {n}" for at, n in sorted(syncs.items(), key=lambda item: -item[1])[:3])
     text = f"a call reads results on the CPU {total} times, and a GPU is waited for: {most}"
     fix = "keep values on the GPU: no .item(), nonzero or boolean masks between kernels"
-    return [Finding(rule="waits", where=where, text=text, fix=fix, numbers={"waits": float(total)})]
+    return [BenchFinding(rule="waits", where=where, text=text, fix=fix, numbers={"waits": float(total)})]
 
 
-def _dominant(cell: CellResult) -> Iterator[Finding]:
+def _dominant(cell: CellResult) -> Iterator[BenchFinding]:
     for layer in [layer for layer in cell.layers if layer.depth == 1]:
         if layer.share > DOMINANT:
             text = f"{layer.path} ({layer.kind}) takes {layer.share:.0%} of the model's time"
@@ -81,7 +83,7 @@ def _dominant(cell: CellResult) -> Iterator[Finding]:
             yield _finding("layer dominates", cell, text, fix, share=layer.share, ms=layer.mean_ms)
 
 
-def _uneven(cell: CellResult) -> Iterator[Finding]:
+def _uneven(cell: CellResult) -> Iterator[BenchFinding]:
     """Compare blocks of one class and the same FLOPs in one list: `layers.0`, `layers.1`, ...
 
     Blocks with other FLOPs are meant to differ, as in a network that narrows.
@@ -100,7 +102,7 @@ def _uneven(cell: CellResult) -> Iterator[Finding]:
             yield _finding("blocks differ", cell, text, fix, deviation=share, slowest_ms=slow.mean_ms)
 
 
-def _embedding(cell: CellResult) -> Iterator[Finding]:
+def _embedding(cell: CellResult) -> Iterator[BenchFinding]:
     for layer in cell.layers:
         if layer.path.endswith(("patch_embed", "patch_embedding", "patch_embeddings")) and layer.share > EMBEDDING:
             text = f"the patch embedding {layer.path} takes {layer.share:.0%} of the model's time"
@@ -108,7 +110,7 @@ def _embedding(cell: CellResult) -> Iterator[Finding]:
             yield _finding("patch embedding", cell, text, fix, share=layer.share)
 
 
-def _memory(cell: CellResult) -> Iterator[Finding]:
+def _memory(cell: CellResult) -> Iterator[BenchFinding]:
     if cell.memory is None or cell.memory.peak is None:
         return
     gigabytes = cell.memory.peak / 1e9
@@ -122,14 +124,14 @@ def _memory(cell: CellResult) -> Iterator[Finding]:
         yield _finding("memory nearly full", cell, text, fix, share=share)
 
 
-def _leak(cell: CellResult) -> Iterator[Finding]:
+def _leak(cell: CellResult) -> Iterator[BenchFinding]:
     if cell.leak is not None and cell.leak.leaks:
         text = f"memory grows by {cell.leak.slope:,.0f} bytes a call over {cell.leak.calls} calls"
         fix = "look for lists or caches that keep tensors; without inference mode, for results that keep graphs"
         yield _finding("memory leak", cell, text, fix, bytes_per_call=cell.leak.slope)
 
 
-def _speed_up(cell: CellResult) -> Iterator[Finding]:
+def _speed_up(cell: CellResult) -> Iterator[BenchFinding]:
     if cell.speedup is None:
         return
     factor = cell.speedup.factor
@@ -149,7 +151,7 @@ def _speed_up(cell: CellResult) -> Iterator[Finding]:
     yield _finding("speed-up", cell, text, fix, factor=factor)
 
 
-def _drift(cell: CellResult) -> Iterator[Finding]:
+def _drift(cell: CellResult) -> Iterator[BenchFinding]:
     if cell.drift is None:
         return
     fix = "keep sensitive parts in fp32, use bf16 for its range, or calibrate on real inputs"
@@ -161,7 +163,7 @@ def _drift(cell: CellResult) -> Iterator[Finding]:
         yield _finding("drift", cell, text, fix, rel_l2=cell.drift.rel_l2)
 
 
-def _gpu_use(cell: CellResult) -> Iterator[Finding]:
+def _gpu_use(cell: CellResult) -> Iterator[BenchFinding]:
     if cell.gpu_ms is None or cell.latency_ms is None or cell.enqueue_ms is None:
         return
     use = cell.gpu_ms.median / cell.latency_ms.median
@@ -175,7 +177,7 @@ def _gpu_use(cell: CellResult) -> Iterator[Finding]:
         yield _finding("bound by launches", cell, text, fix, ratio=ratio)
 
 
-def _around(cell: CellResult) -> Iterator[Finding]:
+def _around(cell: CellResult) -> Iterator[BenchFinding]:
     """Compare a stage with its model's calls alone; a share that is unclear is only noted."""
     share = cell.extra.get(MODEL_SHARE)
     if share is not None and share["factor"] < NEAR_MODEL:
@@ -185,7 +187,7 @@ def _around(cell: CellResult) -> Iterator[Finding]:
         yield _finding("work around the model", cell, text, fix, share=share["factor"])
 
 
-def _small(cell: CellResult) -> Iterator[Finding]:
+def _small(cell: CellResult) -> Iterator[BenchFinding]:
     """Look at the deepest layers only, since a part holds the time of those in it."""
     paths = [layer.path for layer in cell.layers]
     deepest = [x for x in cell.layers if x.path != WHOLE and not any(p.startswith(f"{x.path}.") for p in paths)]
@@ -196,7 +198,7 @@ def _small(cell: CellResult) -> Iterator[Finding]:
         yield _finding("small operations", cell, text, "compile the model, which fuses them", share=share)
 
 
-def _unsteady(cell: CellResult) -> Iterator[Finding]:
+def _unsteady(cell: CellResult) -> Iterator[BenchFinding]:
     latency = cell.latency_ms
     if latency is not None and latency.std is not None and latency.std > SPREAD * latency.mean:
         share = latency.std / latency.mean
@@ -209,7 +211,7 @@ def _unsteady(cell: CellResult) -> Iterator[Finding]:
         yield _finding("throttled", cell, text, "cool it, or compare with figures taken in the same state only")
 
 
-def _weak(cell: CellResult) -> Iterator[Finding]:
+def _weak(cell: CellResult) -> Iterator[BenchFinding]:
     if cell.peak_share is None or cell.peak_share >= WEAK_PEAK:
         return
     text = f"the model reaches {cell.peak_share:.1%} of the device's measured arithmetic"
@@ -238,5 +240,5 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _finding(rule: str, cell: CellResult, text: str, fix: str, **numbers: float) -> Finding:
-    return Finding(rule=rule, where=f"{cell.model}, {cell.cell.title}", text=text, fix=fix, numbers=numbers)
+def _finding(rule: str, cell: CellResult, text: str, fix: str, **numbers: float) -> BenchFinding:
+    return BenchFinding(rule=rule, where=f"{cell.model}, {cell.cell.title}", text=text, fix=fix, numbers=numbers)

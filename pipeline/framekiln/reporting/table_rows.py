@@ -64,18 +64,14 @@ def batches(
 
 def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_files: int = MOST_FILES) -> Extract:
     """Return every n-th row of evenly spaced files, as many as the limits allow."""
-    chosen = spread(list(zip(table.files, table.counts, strict=True)), most_files)
-    every = max(1, -(-sum(rows for _, rows in chosen) // most_rows))
-    schema, leaves = readable(store, chosen[0][0]) if chosen else (pa.schema([]), {})
+    first = spread(table.files, most_files)[:1]  # of those that are read, which are open
+    schema, leaves = readable(store, first[0]) if first else (pa.schema([]), {})
     parts: dict[str, list[pa.Array]] = {name: [] for name in leaves}
-    read = taken = 0
-    for path, _ in chosen:
-        for batch in batches(store, path, list(leaves.values()), expected=schema) if leaves else ():
-            places = np.arange(-read % every, batch.num_rows, every)
-            read, taken = read + batch.num_rows, taken + len(places)
-            rows = batch if every == 1 else batch.take(pa.array(places))
-            for name in leaves:
-                parts[name].append(_simplify(rows[name]))
+    taken = 0
+    for rows in _spaced(store, table, list(leaves.values()), schema, most_rows, most_files) if leaves else ():
+        taken += rows.num_rows
+        for name in leaves:
+            parts[name].append(_simplify(rows[name]))
     columns = {
         name: pa.chunked_array(arrays, type=_choose_type(schema.field(name).type)) for name, arrays in parts.items()
     }
@@ -84,15 +80,27 @@ def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_fi
 
 def sample(store: Store, table: TableFiles, columns: Sequence[str]) -> tuple[pa.Table, float]:
     """Return whole values of the rows that `extract` takes, and the rows of the table for each of them."""
-    chosen = spread(list(zip(table.files, table.counts, strict=True)), MOST_FILES)
-    every = max(1, -(-sum(rows for _, rows in chosen) // MOST_ROWS))
-    parts = [
-        pa.Table.from_batches([batch]).take(pa.array(np.arange(0, batch.num_rows, every)))
-        for path, _ in chosen
-        for batch in batches(store, path, columns)
-    ]
-    rows = pa.concat_tables(parts) if parts else pa.table({})
+    parts = list(_spaced(store, table, columns))
+    rows = pa.Table.from_batches(parts) if parts else pa.table({})
     return rows, table.rows / max(1, len(rows))
+
+
+def _spaced(
+    store: Store,
+    table: TableFiles,
+    columns: Sequence[str],
+    schema: pa.Schema | None = None,
+    most_rows: int = MOST_ROWS,
+    most_files: int = MOST_FILES,
+) -> Iterator[pa.RecordBatch]:
+    """Yield every n-th row of evenly spaced files, the first one included."""
+    chosen = spread(list(zip(table.files, table.counts, strict=True)), most_files)
+    every, read = max(1, -(-sum(rows for _, rows in chosen) // most_rows)), 0
+    for path, _ in chosen:
+        for batch in batches(store, path, columns, expected=schema):
+            places = np.arange(-read % every, batch.num_rows, every)
+            read += batch.num_rows
+            yield batch if every == 1 else batch.take(pa.array(places))
 
 
 def head(store: Store, table: TableFiles, count: int) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from framekiln.lab.output.cells import Leak, MemoryPoint, SpeedUp
-from framekiln.lab.output.results import Finding
+from framekiln.lab.output.results import BenchFinding
 from framekiln.lab.sweep.batch_search import curves, knee
 from framekiln.reporting.bench.history import changes, entry_of, judge
 from framekiln.reporting.bench.page import memory_charts, render
@@ -43,7 +43,7 @@ def test_memory_that_is_reserved_has_a_chart_of_its_own():
 
 def test_a_rule_is_one_point_of_the_page_with_its_other_cells_folded():
     def finding(rule, where):
-        return Finding(rule=rule, where=where, text="a text", fix="do something")
+        return BenchFinding(rule=rule, where=where, text="a text", fix="do something")
 
     page = render(report(result(), findings=(finding("a", "x"), finding("b", "y"), finding("a", "z"))))
     assert page.count("<b>a</b>:") == page.count("<b>b</b>:") == page.count("1 more</summary>") == 1

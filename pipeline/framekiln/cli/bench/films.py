@@ -50,13 +50,10 @@ def clip_settings(options: ClipOptions, cells: CellOptions, target: str = "") ->
 def bench_clips(
     console: Console, models: Sequence[str], cells: CellOptions, clips: ClipOptions, files: BenchFiles
 ) -> None:
-    """Measure all models on all clips, and write and compare the figures.
+    """Measure all models on all clips, and write and compare the figures; see `measuring`.
 
-    Raises:
-        ConfigError: a model, a scenario or a target is unknown, a model cannot be built, or nothing was measured.
-        InputError: a clip cannot be decoded.
-        OutputError: a file cannot be written.
-        Exit: a condition is met, or a target is not.
+    Raises ConfigError: a model, a scenario or a target is unknown, or a model cannot be built. Raises InputError: a
+    clip cannot be decoded.
     """
     settings = clip_settings(clips, cells, files.target)
     recipes = [find_model(name, read_pipeline(None), bench_plan(cells).weights_dir) for name in models]
@@ -67,7 +64,7 @@ def bench_clips(
     def figures() -> dict[str, Any]:
         return {"extra": {"clips": [asdict(row) for row in rows]}}
 
-    with measuring(console, settings.device, files, rows, figures) as folder:
+    with measuring(console, settings.device, files, figures) as folder:
         made = [
             made_clip(FORMATS[name], folder) if name in FORMATS else clip_of_file(Path(name), 1 + clips.stereo)
             for name in split_names(clips.clip)
@@ -91,13 +88,10 @@ def _print(console: Console, rows: Sequence[ClipRow]) -> None:
 def bench_videos(
     console: Console, names_: Sequence[str], cells: CellOptions, videos: SavOptions, files: BenchFiles
 ) -> None:
-    """Measure all models on the objects of videos, and write and compare the figures.
+    """Measure all models on the objects of videos, and write and compare the figures; see `measuring`.
 
-    Raises:
-        ConfigError: a model or a precision is unknown or cannot be used, or nothing was measured.
-        InputError: the folder has another layout.
-        OutputError: a file cannot be written.
-        Exit: a condition is met, or a target is not.
+    Raises ConfigError: a model or a precision is unknown or cannot be used. Raises InputError: the folder has another
+    layout.
     """
     plan = bench_plan(cells)
     settings = SavSettings(
@@ -117,7 +111,7 @@ def bench_videos(
     def pictures() -> Sequence[PictureRow]:
         return picture_rows(rows, settings.overlays) if settings.overlays else ()
 
-    with measuring(console, settings.device, files, rows, figures, pictures) as folder:
+    with measuring(console, settings.device, files, figures, pictures) as folder:
         root = videos.sav or write_made_video(folder)
         _measure(console, models, annotated_videos(root), settings, rows)
         show_table(console, videos_table(rows), title=False, whole=("model",), padding=DENSE)

@@ -3,25 +3,26 @@
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from typer import Exit
 
-from framekiln.api.bench import BenchFiles, BenchResult, concluded, measured
+from framekiln.api.bench import BenchFiles, BenchResult, concluded, measured, rescued
 from framekiln.api.bench_options import CellOptions, bench_plan
 from framekiln.cli.console import ERRORS, interruptible, print_note
-from framekiln.lab.bench import BenchWatch
+from framekiln.lab.bench import BenchEvent
 from framekiln.lab.findings import LOAD, load
 from framekiln.lab.measure.device_facts import bench_environment
 from framekiln.lab.measure.figures import MODEL_SHARE
 from framekiln.lab.measure.timed import USUAL_CALLS
 from framekiln.lab.measure.tracing import Details
 from framekiln.lab.output.cells import CellResult
-from framekiln.lab.output.results import Finding, ModelInfo, new_report, require_any
+from framekiln.lab.output.results import BenchFinding, BenchReport, ModelInfo, new_report, require_any
 from framekiln.lab.samples import samples
-from framekiln.lab.sweep.batch_search import SearchResult, curves, knee
+from framekiln.lab.sweep.batch_search import SearchResult, fastest
 from framekiln.reporting.bench.page import PictureRow
 from framekiln.reporting.bench.tables import drift, peak_memory, speed_up
 from framekiln.reporting.kit.texts import figure
@@ -35,36 +36,32 @@ def measuring(
     console: Console,
     device: str,
     files: BenchFiles,
-    rows: Sequence[object],
     figures: Callable[[], Mapping[str, Any]],
     pictures: Callable[[], Sequence[PictureRow]] = tuple,
 ) -> Iterator[Path]:
-    """Give a folder to a measurement that fills `rows`, then write, print and compare its figures.
+    """Give a folder to a measurement, then write, print and compare its figures.
 
-    `figures` returns the rows as fields of a report, and `pictures` those of the page. What was measured before an
-    error or Ctrl-C is written, too; Ctrl-C ends this process.
-
-    Raises:
-        ConfigError: nothing was measured, or nothing that the base has.
-        OutputError: a file cannot be written.
-        Exit: a condition is met, or a target is not.
+    `figures` returns what was measured as fields of a report, and `pictures` those of the page. Ctrl-C ends this
+    process. Raises ConfigError: nothing was measured, or nothing that the base has. Raises OutputError: a file cannot
+    be written. Raises Exit: a condition is met, or a target is not.
     """
     base, environment = files.base(), bench_environment(device)
     crowded = tuple(load(environment["others"]))
     print_findings(crowded)
-    with interruptible("Interrupted."), tempfile.TemporaryDirectory() as folder:
-        try:
-            yield Path(folder)
-        except BaseException:
-            if rows:
-                report = new_report(environment, findings=crowded, **figures())
-                concluded(report, BenchFiles(out=files.out), None, is_new=True, pictures=pictures())
-            raise
-    report = new_report(environment, findings=crowded, **figures())
-    finish(console, concluded(report, files, base, is_new=True, pictures=pictures()))
+
+    def report() -> BenchReport:
+        return new_report(environment, findings=crowded, **figures())
+
+    with (
+        interruptible("Interrupted."),
+        tempfile.TemporaryDirectory() as folder,
+        rescued(report, files, pictures),
+    ):
+        yield Path(folder)
+    finish(console, concluded(report(), files, base, is_new=True, pictures=pictures()))
 
 
-def print_findings(findings: Sequence[Finding]) -> None:
+def print_findings(findings: Sequence[BenchFinding]) -> None:
     """Print what makes all figures worthless, also with --quiet."""
     for finding in findings:
         print_note(f"{finding.rule}: {finding.text}; {finding.fix}.")
@@ -88,7 +85,7 @@ def finish(console: Console, result: BenchResult, *, is_new: bool = True) -> Non
         raise Exit(1)
 
 
-def _print_rules(console: Console, findings: Sequence[Finding]) -> None:
+def _print_rules(console: Console, findings: Sequence[BenchFinding]) -> None:
     """Print the first findings of each rule; a sweep has a rule in many of its cells, and the page lists all."""
     for rule in dict.fromkeys(finding.rule for finding in findings):
         found = [finding for finding in findings if finding.rule == rule]
@@ -98,56 +95,49 @@ def _print_rules(console: Console, findings: Sequence[Finding]) -> None:
             print_line(console, f"{rule}: {len(found) - _PRINTED} more on the page.")
 
 
-class _Printing(BenchWatch):
-    def __init__(self, console: Console) -> None:
-        self._console = console
+def _print_event(console: Console, event: BenchEvent) -> None:
+    match event:
+        case ModelInfo() as info:
+            parts = ", ".join(f"{name} {count / 1e6:.1f} M" for name, count in info.parts.items())
+            size = f"{info.params / 1e6:,.1f} M parameters" if info.params else "no parameters in torch"
+            size += f" ({parts})" if parts else ""
+            print_line(console, f"\n{info.name}: {size}, weights {info.weights}")
+        case CellResult():
+            _print_cell(console, event)
+        case SearchResult() as found:
+            why = found.failure.why if found.failure else found.cut_short
+            best = f"; {fastest(found.trials)} is enough for the best rate" if found.trials else ""
+            print_line(console, f"  Largest batch that ran: {found.largest} ({why}){best}.")
+        case Details():
+            for line in (*(f"recorded: {file}" for file in event.files), *(f"not recorded: {n}" for n in event.notes)):
+                print_line(console, f"  {line}")
+        case findings:
+            print_findings(findings)
 
-    def begin(self, findings: Sequence[Finding]) -> None:
-        print_findings(findings)
 
-    def model(self, info: ModelInfo) -> None:
-        parts = ", ".join(f"{name} {count / 1e6:.1f} M" for name, count in info.parts.items())
-        size = f"{info.params / 1e6:,.1f} M parameters" if info.params else "no parameters in torch"
-        size += f" ({parts})" if parts else ""
-        print_line(self._console, f"\n{info.name}: {size}, weights {info.weights}")
-
-    def cell(self, result: CellResult) -> None:
-        title = f"  {result.cell.title}"
-        latency = result.latency_ms
-        if latency is None:
-            print_line(self._console, f"{title}: {result.outcome}, {result.why}")
-            return
-        parts = [f"{latency.median:,.2f} ms a call", f"{result.items_per_s or 0:,.2f} items/s"]
-        parts += [f"{name} {value:,.2f}" for name, value in (("p95", latency.p95), ("p99", latency.p99)) if value]
-        print_line(self._console, f"{title}: {', '.join(parts)} ({latency.count} calls)")
-        more = [f"mean {latency.mean:,.2f}, {latency.min:,.2f} to {latency.max:,.2f} ms"]
-        more += [f"compiled in {result.compile_s:.1f} s"] if result.compile_s is not None else []
-        more += [f"{figure(result.flops / 1e9)} GFLOP"] if result.flops else []
-        if result.tflops and result.peak_share is not None:
-            more.append(f"{figure(result.tflops)} TFLOP/s ({result.peak_share:.0%} of the peak)")
-        if result.memory is not None and result.memory.peak is not None:
-            size, _, share = (peak_memory(result) or "").partition(" ")
-            more.append(f"peak {size} MB {share}".rstrip())
-        more += [f"{speed_up(result)} times as fast as fp32"] if result.speedup is not None else []
-        more += [f"drift {drift(result)}"] if result.drift is not None else []
-        if (alone := result.extra.get(MODEL_SHARE)) is not None:
-            more.append(f"{alone['factor']:.2f} of its model alone ({alone['low']:.2f} to {alone['high']:.2f})")
-        if leak := result.leak:
-            more.append(
-                f"{'leaks' if leak.leaks else 'no leak'} ({leak.slope:,.0f} bytes a call over {leak.calls} calls)"
-            )
-        print_line(self._console, f"    {', '.join([*more, *result.notes])}")
-
-    def search(self, results: Sequence[CellResult], found: SearchResult) -> None:
-        why = found.failure.why if found.failure else found.cut_short
-        best = [f"; {knee(curve).cell.batch} is enough for the best rate" for curve in curves(results).values()]
-        print_line(self._console, f"  Largest batch that ran: {found.largest} ({why}){''.join(best)}.")
-
-    def details(self, details: Details) -> None:
-        for file in details.files:
-            print_line(self._console, f"  recorded: {file}")
-        for note in details.notes:
-            print_line(self._console, f"  not recorded: {note}")
+def _print_cell(console: Console, result: CellResult) -> None:
+    title, latency = f"  {result.cell.title}", result.latency_ms
+    if latency is None:
+        print_line(console, f"{title}: {result.outcome}, {result.why}")
+        return
+    parts = [f"{latency.median:,.2f} ms a call", f"{result.items_per_s or 0:,.2f} items/s"]
+    parts += [f"{name} {value:,.2f}" for name, value in (("p95", latency.p95), ("p99", latency.p99)) if value]
+    print_line(console, f"{title}: {', '.join(parts)} ({latency.count} calls)")
+    more = [f"mean {latency.mean:,.2f}, {latency.min:,.2f} to {latency.max:,.2f} ms"]
+    more += [f"compiled in {result.compile_s:.1f} s"] if result.compile_s is not None else []
+    more += [f"{figure(result.flops / 1e9)} GFLOP"] if result.flops else []
+    if result.tflops and result.peak_share is not None:
+        more.append(f"{figure(result.tflops)} TFLOP/s ({result.peak_share:.0%} of the peak)")
+    if (peak := peak_memory(result)) is not None:
+        size, _, share = peak.partition(" ")
+        more.append(f"peak {size} MB {share}".rstrip())
+    more += [f"{speed_up(result)} times as fast as fp32"] if result.speedup is not None else []
+    more += [f"drift {drift(result)}"] if result.drift is not None else []
+    if (alone := result.extra.get(MODEL_SHARE)) is not None:
+        more.append(f"{alone['factor']:.2f} of its model alone ({alone['low']:.2f} to {alone['high']:.2f})")
+    if leak := result.leak:
+        more.append(f"{'leaks' if leak.leaks else 'no leak'} ({leak.slope:,.0f} bytes a call over {leak.calls} calls)")
+    print_line(console, f"    {', '.join([*more, *result.notes])}")
 
 
 def measure(console: Console, model: str, cells: CellOptions, files: BenchFiles) -> None:
@@ -156,5 +146,5 @@ def measure(console: Console, model: str, cells: CellOptions, files: BenchFiles)
     if options.iterations is None and options.seconds is None and options.least > USUAL_CALLS:
         print_line(console, f"{options.least} calls of each cell, for --target {files.target}.")
     with interruptible("Interrupted."):
-        result = measured(model, cells, files, _Printing(console))
+        result = measured(model, cells, files, partial(_print_event, console))
     finish(console, result)

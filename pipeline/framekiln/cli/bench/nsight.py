@@ -16,7 +16,7 @@ from framekiln.lab.measure.device_facts import bench_environment
 from framekiln.lab.models.registry import find_model, is_step
 from framekiln.lab.nsight.reports import compute_findings, systems_findings
 from framekiln.lab.nsight.session import Mode, NsightRecorder, Target
-from framekiln.lab.output.results import STATS, Finding, new_report, write_report
+from framekiln.lab.output.results import STATS, BenchFinding, new_report, write_report
 from framekiln.profiling.tools.profilers import NCU, NSYS, NsightTool, find_tool, named_command, require_tool
 from framekiln.reporting.bench.page import PAGE, render
 from framekiln.reporting.kit.pages import write_page
@@ -35,7 +35,7 @@ def bench_nsight(console: Console, models: Sequence[str], cells: CellOptions, ns
             console.print(command, soft_wrap=True, highlight=False, markup=False)
         return
     tools = {option: require_tool(tool, option) for option, tool, _ in _list_asked(nsight)}
-    found: list[Finding] = []
+    found: list[BenchFinding] = []
     figures: dict[str, Any] = {}
     with interruptible(f"Interrupted. Recordings so far are in {out / 'nsight'}."):
         for target in targets:
@@ -86,7 +86,7 @@ def _list_commands(nsight: NsightOptions, recorder: Any, targets: Sequence[Targe
                 yield shlex.join(command)
 
 
-def _record(recorder: Any, tool: Sequence[str], target: Target, mode: Mode | None) -> tuple[Any, list[Finding]]:
+def _record(recorder: Any, tool: Sequence[str], target: Target, mode: Mode | None) -> tuple[Any, list[BenchFinding]]:
     if mode is None:
         kernels = recorder.record_kernels(tool, target)
         return [asdict(kernel) for kernel in kernels], list(compute_findings(target.model, kernels))

@@ -8,13 +8,11 @@ take less.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from framekiln.device import DeviceMemory, Meter
 from framekiln.lab.calibrate.probe import Probe, SetUpResult
@@ -27,7 +25,6 @@ from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import ChildDied
 from framekiln.runtime.recovery.child_tasks import not_set_up
 
-Floats = NDArray[np.float64]
 _SET_UP_S = 1800.0  # timeout: imports, weights and compilation on a busy machine
 _IDLE = (
     "its model had nothing to do, since these rows hold no masks, faces or whatever it works on (random weights find "
@@ -41,37 +38,20 @@ def memory_line(trials: Sequence[Sample]) -> Line | None:
 
     With images of one size only, all growth with the batch counts as per row.
     """
-    measured = [trial for trial in trials if trial.peak_gb is not None]
-    if not measured:
-        return None
-    peaks = [float(trial.peak_gb or 0.0) for trial in measured]
-    base, row, pixel = non_negative_fit(design_matrix(measured), np.array(peaks))
-    line = Line(base_gb=base, per_row_gb=row, per_megapixel_gb=pixel, error_gb=0.0)
-    errors = [abs(line.at(trial.batch, trial.megapixels) - peak) for trial, peak in zip(measured, peaks, strict=True)]
-    return line.model_copy(update={"error_gb": max(errors)})
-
-
-def design_matrix(trials: Sequence[Sample]) -> Floats:
-    """Return N x 3 values: 1, the batch, and its megapixels; the last column is zero with a single image size."""
-    batches = np.array([trial.batch for trial in trials], float)
-    sizes = np.array([trial.megapixels for trial in trials], float)
-    several = len(set(sizes.tolist())) > 1
-    return np.stack([np.ones_like(batches), batches, batches * sizes * several], axis=1)
-
-
-def non_negative_fit(matrix: Floats, values: Floats, weights: Floats | None = None) -> tuple[float, float, float]:
-    """Return three non-negative coefficients with the least sum of weighted squares.
-
-    The algorithm is that of Lawson and Hanson (scipy.optimize.nnls), on columns scaled to length 1.
-    """
     from scipy.optimize import nnls
 
-    factors = np.ones(len(values)) if weights is None else weights
-    scaled = matrix * factors[:, None]
-    lengths = np.linalg.norm(scaled, axis=0)
-    lengths[lengths == 0] = 1.0
-    base, row, pixel = nnls(scaled / lengths, values * factors)[0] / lengths
-    return float(base), float(row), float(pixel)
+    measured = [(trial.batch, trial.megapixels, trial.peak_gb) for trial in trials if trial.peak_gb is not None]
+    if not measured:
+        return None
+    batches, sizes, peaks = np.array(measured, np.float64).T
+    several = len(np.unique(sizes)) > 1
+    matrix = np.stack([np.ones_like(batches), batches, batches * sizes * several], axis=1)
+    lengths = np.linalg.norm(matrix, axis=0)
+    lengths[lengths == 0] = 1.0  # columns of length 1 keep the algorithm of Lawson and Hanson stable
+    coefficients = nnls(matrix / lengths, peaks)[0] / lengths
+    error = float(np.abs(matrix @ coefficients - peaks).max())
+    base, row, pixel = coefficients.tolist()
+    return Line(base_gb=base, per_row_gb=row, per_megapixel_gb=pixel, error_gb=error)
 
 
 class GaveUpError(Exception):
@@ -97,7 +77,7 @@ def measure(
     """
     result = StepMeasurement(step.name)
     limits = search_limits(step, limits, meter)
-    with closing(_Bench(step, sizes, limits, meter)) as bench:
+    with _Bench(step, sizes, limits, meter) as bench:
         searched = SearchResult(trials=[])
         try:
             largest = len(sizes) - 1  # a batch of the largest images that fits also fits with smaller ones
@@ -152,12 +132,12 @@ def _figures(step: Step, bench: _Bench, searched: SearchResult, *, dummy: bool) 
     )
 
 
-class _Bench:
+class _Bench(CellChild):
     """A step's child process, replaced when it dies."""
 
     def __init__(self, step: Step, sizes: Sequence[Path], limits: Limits, meter: Meter | None) -> None:
+        super().__init__()
         self._step, self._sizes, self._limits, self._meter = step, sizes, limits, meter
-        self._child = CellChild()
         self._batch = 0  # of the child's set-up
         self._deaths = 0
         self.ready: SetUpResult | None = None  # of the first child
@@ -171,11 +151,11 @@ class _Bench:
         """
         self._set_up_for(count)
         result: Sample | ChildDied | CapturedError
-        result = self._child.call("trial", size, count, timeout_s=self._limits.hang_s)
+        result = self.call("trial", size, count, timeout_s=self._limits.hang_s)
         if isinstance(result, CapturedError) and not result.broken_gpu:
             raise GaveUpError(f"a batch of {count} raised {result.kind}: {result.message}")
         if isinstance(result, ChildDied | CapturedError):
-            self.close()
+            self.end()
             self._deaths += 1
             if self._deaths >= _DEATHS:
                 problem = f"its process died {self._deaths} times, last at a batch of {count}: {reason_of(result)}"
@@ -196,11 +176,11 @@ class _Bench:
         """Return the FLOPs of a row, counted without compilation; None where counting fails."""
         step = self._step
         if step.placement.compile:
-            self.close()
+            self.end()
             self._step = replace(step, placement=replace(step.placement, compile=False))
         try:
             self._set_up_for(1)
-            answer = self._child.call("flops", len(self._sizes) - 1, timeout_s=self._limits.hang_s)
+            answer = self.call("flops", len(self._sizes) - 1, timeout_s=self._limits.hang_s)
         except GaveUpError:
             return None
         finally:
@@ -208,7 +188,7 @@ class _Bench:
         return answer if isinstance(answer, float) else None
 
     def chunks(self) -> dict[str, int]:
-        answer: Any = self._child.call("seen", timeout_s=self._limits.hang_s) if self._child.is_there else None
+        answer: Any = self.call("seen", timeout_s=self._limits.hang_s) if self.is_there else None
         if not isinstance(answer, tuple):
             return {}
         self.device = answer[0]
@@ -216,18 +196,15 @@ class _Bench:
 
     def _set_up_for(self, count: int) -> None:
         """Start the child and set the step up, where it is not; a compiled step needs a child for each batch."""
-        if self._child.is_there and (not self._step.placement.compile or self._batch == count):
+        if self.is_there and (not self._step.placement.compile or self._batch == count):
             return
         step = not_set_up(self._step)
         if step.placement.compile:  # for one batch
             step = replace(step, placement=replace(step.placement, batch=count))
         threads = str(max(1, int(step.placement.cpus)))  # as Ray sets it for a worker
-        self._child.start(Probe(step, self._sizes, self._limits, self._meter), {"OMP_NUM_THREADS": threads})
-        answer = self._child.call("set_up", timeout_s=_SET_UP_S)
+        self.start(Probe(step, self._sizes, self._limits, self._meter), {"OMP_NUM_THREADS": threads})
+        answer = self.call("set_up", timeout_s=_SET_UP_S)
         if not isinstance(answer, SetUpResult):
-            self.close()
+            self.end()
             raise GaveUpError(f"it could not be set up: {reason_of(answer)}")
         self._batch, self.ready = count, self.ready or answer
-
-    def close(self) -> None:
-        self._child.end()

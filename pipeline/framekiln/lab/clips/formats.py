@@ -111,7 +111,7 @@ FORMATS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clip:
+class BenchClip:
     """A file with frames of one format."""
 
     path: Path
@@ -132,7 +132,7 @@ class Clip:
                 raise MediaError(Reason.EMPTY, f"{self.path.name} has no frame")
 
 
-def made_clip(item: ClipFormat, folder: Path, frames: int = MADE_FRAMES) -> Clip:
+def made_clip(item: ClipFormat, folder: Path, frames: int = MADE_FRAMES) -> BenchClip:
     """Write a clip of a format: a texture that moves by 4 px a frame, so that its encoder has work as in a film."""
     rng = np.random.default_rng(0)
     coarse = rng.integers(0, 256, (item.height // 8 + 1, item.width // 8 + 1, 3), dtype=np.uint8)
@@ -141,10 +141,10 @@ def made_clip(item: ClipFormat, folder: Path, frames: int = MADE_FRAMES) -> Clip
     with VideoEncoder(path, (item.height, item.width), item.fps) as file:
         for number in range(frames):
             file.add(np.roll(ground, 4 * number, axis=1))
-    return Clip(path=path, format=item)
+    return BenchClip(path=path, format=item)
 
 
-def clip_of_file(path: Path, eyes: int) -> Clip:
+def clip_of_file(path: Path, eyes: int) -> BenchClip:
     """Return the clip of a user's file, with the size of its first frame.
 
     Raises InputError: the file does not exist or cannot be decoded.
@@ -158,7 +158,7 @@ def clip_of_file(path: Path, eyes: int) -> Clip:
             code="FK-BENCH-CLIP",
         ) from error
     size = ClipFormat(name=path.name, height=frame.height, width=frame.width, fps=30, eyes=eyes)
-    return Clip(path=path, format=size)
+    return BenchClip(path=path, format=size)
 
 
 def _media(path: Path) -> MediaFile:

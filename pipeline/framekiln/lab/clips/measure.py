@@ -20,7 +20,7 @@ import numpy as np
 from framekiln.contract.columns import Image
 from framekiln.contract.phases import PhaseClock
 from framekiln.device import torch
-from framekiln.lab.clips.formats import Clip, Load, Scenario
+from framekiln.lab.clips.formats import BenchClip, Load, Scenario
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.lab.models.factory import failure_of, tensors_in
@@ -181,7 +181,7 @@ class ClipRow:
 
 
 def measure_clips(
-    name: str, weights: str, model: BenchModel, clips: Sequence[Clip], settings: ClipSettings
+    name: str, weights: str, model: BenchModel, clips: Sequence[BenchClip], settings: ClipSettings
 ) -> Iterator[ClipRow]:
     """Yield the rows of a model; what fails, does not fit or cannot be read is a row that says why."""
     for clip, scenario, pooled in product(clips, settings.scenarios, settings.pools):
@@ -207,7 +207,7 @@ def measure_clips(
         yield row
 
 
-def _measured(row: ClipRow, model: BenchModel, clip: Clip, load: Load) -> ClipRow:
+def _measured(row: ClipRow, model: BenchModel, clip: BenchClip, load: Load) -> ClipRow:
     size = row.cell.batch // row.eyes
     prepared = model.prepare(row.cell, row.device)
     call = FrameCall(prepared=prepared, eyes=row.eyes, buffers=Buffers(pooled=row.pools))

@@ -82,22 +82,21 @@ def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) 
     states = gpu_states() if device != "cpu" else []
     result = measure_speed(blank, prepared, options.limits, cold=options.cold_cache)
     if options.cold_cache:
-        result = _noted(result, "caches were flushed before each call")
-    result = replace(
-        result,
-        params=about["params"],
-        weights_bytes=weights_bytes(prepared.roots),
-        memory=measure_memory(prepared, options.memory_cap_gb),
-        clocks=tuple(states + (gpu_states() if states else [])),
-    )
+        result.notes += ("caches were flushed before each call",)
+    result.params, result.weights_bytes = about["params"], weights_bytes(prepared.roots)
+    result.memory = measure_memory(prepared, options.memory_cap_gb)
+    result.clocks = tuple(states + (gpu_states() if states else []))
     flops = model.flops(cell, prepared)
-    result = _with_shares(replace(result, flops=flops.get("Global")), prepared, peaks)
+    result.flops = flops.get("Global")
+    _add_shares(result, prepared, peaks)
     if options.layers:
-        result = _with_layers(result, prepared, options.depth, flops)
+        _add_layers(result, prepared, options.depth, flops)
     if options.leak:
-        result = replace(result, leak=measure_leak(prepared, options.leak))
-    is_reference = cell.precision == FP32 and cell.backend == "torch"
-    return _with_model_share(result if is_reference else _with_drift(result, model, prepared), prepared)
+        result.leak = measure_leak(prepared, options.leak)
+    if cell.precision != FP32 or cell.backend != "torch":
+        _add_drift(result, model, prepared)
+    _add_model_share(result, prepared)
+    return result
 
 
 def _peaks(precision: str, device: str) -> tuple[float | None, float | None]:
@@ -112,32 +111,33 @@ def _peaks(precision: str, device: str) -> tuple[float | None, float | None]:
         release_memory()
 
 
-def _with_shares(result: CellResult, prepared: Prepared, peaks: tuple[float | None, float | None]) -> CellResult:
+def _add_shares(result: CellResult, prepared: Prepared, peaks: tuple[float | None, float | None]) -> None:
     """Add rates of arithmetic and memory traffic, and their shares of what the device reached in a large operation."""
     assert result.items_per_s is not None
     calls_per_s = result.items_per_s / result.items
-    tflops = result.flops * calls_per_s / 1e12 if result.flops else None
     is_eager = result.cell.compile == "off" and result.cell.backend == "torch"
-    traffic = traffic_of(prepared.call) if is_eager else None  # other calls have no operators of torch
-    gb_s = traffic * calls_per_s / 1e9 if traffic else None
-    shares = [rate / peak if rate and peak else None for rate, peak in zip((tflops, gb_s), peaks, strict=True)]
-    result = replace(result, tflops=tflops, peak_share=shares[0], traffic=traffic, gb_s=gb_s, bandwidth_share=shares[1])
+    result.traffic = traffic_of(prepared.call) if is_eager else None  # other calls have no operators of torch
+    result.tflops = result.flops * calls_per_s / 1e12 if result.flops else None
+    result.gb_s = result.traffic * calls_per_s / 1e9 if result.traffic else None
+    rates = zip((result.tflops, result.gb_s), peaks, strict=True)
+    result.peak_share, result.bandwidth_share = (rate / peak if rate and peak else None for rate, peak in rates)
     if peaks[1] is None:
-        return _noted(result, "no shares of the device's peaks: there is too little memory to measure them")
-    noted = _noted(result, ABOVE) if (shares[0] or 0.0) > 1 else result
-    return _noted(noted, CACHED) if (shares[1] or 0.0) > 1 else noted
+        result.notes += ("no shares of the device's peaks: there is too little memory to measure them",)
+    result.notes += (ABOVE,) if (result.peak_share or 0.0) > 1 else ()
+    result.notes += (CACHED,) if (result.bandwidth_share or 0.0) > 1 else ()
 
 
-def _with_layers(result: CellResult, prepared: Prepared, depth: int, flops: Mapping[str, float]) -> CellResult:
+def _add_layers(result: CellResult, prepared: Prepared, depth: int, flops: Mapping[str, float]) -> None:
     if result.cell.compile != "off":
-        return _noted(result, "no layers: a compiled model runs past hooks; measure it with --compile off")
-    if result.cell.backend != "torch":
-        return _noted(result, "no layers: another runtime runs past hooks; measure them with the backend torch")
-    if not prepared.roots:
-        return _noted(result, "no layers: it has no network in torch")
-    names = {type(root).__name__: path for path, root in prepared.roots.items()}
-    layers = measure_layers(prepared.call, prepared.roots, depth, prepared.device, _LAYER_CALLS)
-    return replace(result, layers=tuple(_counted(layer, names, flops) for layer in layers))
+        result.notes += ("no layers: a compiled model runs past hooks; measure it with --compile off",)
+    elif result.cell.backend != "torch":
+        result.notes += ("no layers: another runtime runs past hooks; measure them with the backend torch",)
+    elif not prepared.roots:
+        result.notes += ("no layers: it has no network in torch",)
+    else:
+        names = {type(root).__name__: path for path, root in prepared.roots.items()}
+        layers = measure_layers(prepared.call, prepared.roots, depth, prepared.device, _LAYER_CALLS)
+        result.layers = tuple(_counted(layer, names, flops) for layer in layers)
 
 
 def _counted(layer: Layer, roots: Mapping[str, str], flops: Mapping[str, float]) -> Layer:
@@ -151,7 +151,7 @@ def _counted(layer: Layer, roots: Mapping[str, str], flops: Mapping[str, float])
     return layer
 
 
-def _with_drift(result: CellResult, model: BenchModel, prepared: Prepared) -> CellResult:
+def _add_drift(result: CellResult, model: BenchModel, prepared: Prepared) -> None:
     """Add the difference from fp32's outputs and, of eager models, the speed beside it in turns."""
     is_eager = result.cell.compile == "off"
     try:
@@ -161,32 +161,26 @@ def _with_drift(result: CellResult, model: BenchModel, prepared: Prepared) -> Ce
         reference.before(0)
         outputs = prepared.call(), reference.call()
         if prepared.agreement is None:
-            result = replace(result, drift=drift(*outputs))
+            result.drift = drift(*outputs)
         elif (figures := prepared.agreement(*outputs)) is not None:
-            result = replace(result, extra={**result.extra, "agreement": dict(figures)})
+            result.extra = {**result.extra, "agreement": dict(figures)}
         if is_eager:
-            result = replace(result, speedup=speed_up(prepared.call, reference.call, prepared.device))
+            result.speedup = speed_up(prepared.call, reference.call, prepared.device)
+        else:
+            result.notes += ("speed-up: compare with the cell in fp32; compiled models take no turns",)
     except UnsupportedError as error:
-        return _noted(result, f"not compared with fp32: {error}")
+        result.notes += (f"not compared with fp32: {error}",)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         release_memory()
-        return _noted(result, "not compared with fp32: both together do not fit into memory")
-    return (
-        result if is_eager else _noted(result, "speed-up: compare with the cell in fp32; compiled models take no turns")
-    )
+        result.notes += ("not compared with fp32: both together do not fit into memory",)
 
 
-def _with_model_share(result: CellResult, prepared: Prepared) -> CellResult:
+def _add_model_share(result: CellResult, prepared: Prepared) -> None:
     """Add the rate of a stage as a share of its model's calls alone, in turns; the rest is the work around them."""
     prepared.before(0)
-    if (alone := prepared.alone()) is None or result.latency_ms is None:
-        return result
-    turns = 1 if result.latency_ms.median > 1000 * SLOW_S else TURNS
-    share = speed_up(prepared.call, alone, prepared.device, turns)
-    return replace(result, extra={**result.extra, MODEL_SHARE: asdict(share)})
-
-
-def _noted(result: CellResult, note: str) -> CellResult:
-    return replace(result, notes=(*result.notes, note))
+    if (alone := prepared.alone()) is not None and result.latency_ms is not None:
+        turns = 1 if result.latency_ms.median > 1000 * SLOW_S else TURNS
+        share = speed_up(prepared.call, alone, prepared.device, turns)
+        result.extra = {**result.extra, MODEL_SHARE: asdict(share)}

@@ -32,9 +32,7 @@ class Prepared:
     host_inputs: Any = None  # as they come
     set_up_s: float = 0.0
     agreement: Callable[[Any, Any], Mapping[str, float] | None] | None = None  # a stage's own measure of two results
-    alone: Callable[[], Callable[[], Any] | None] = lambda: (
-        None
-    )  # makes the calls of a stage's model alone, if it has some
+    alone: Callable[[], Callable[[], Any] | None] = lambda: None  # makes calls of a stage's model alone, if it has one
     before: Callable[[int], None] = lambda _: None  # called before each timed call, with its number
 
     def wait(self) -> None:

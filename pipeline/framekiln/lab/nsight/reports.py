@@ -11,14 +11,13 @@ from __future__ import annotations
 import csv
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from framekiln.lab.output.results import Finding
+from framekiln.lab.output.results import BenchFinding
 
 _NAME, _TIME = "Kernel Name", "gpu__time_duration.sum"
 _US = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3, "s": 1e6, "second": 1e6}
@@ -32,7 +31,6 @@ _PERCENT = {
     "l2_hit_percent": r"lts__t_sector_hit_rate\.pct",
 }
 _BYTES = r"smsp__sass_average_data_bytes_per_sector_mem_global_op_(?:ld|st)\.(pct|ratio)"
-_OPERATIONS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 _COPIES = {1: "host to device", 2: "device to host", 8: "device to device"}  # copyKind, of CUPTI
 SMALL_US = 10.0  # a kernel shorter than about two launches, each 3 to 5 us on a current host
 GAP_US = 50.0  # a pause that one launch cannot explain
@@ -128,87 +126,64 @@ class SystemsFigures:
         return 1 - self.busy_ms / self.span_ms if self.span_ms else 0.0
 
 
+_TABLES = {  # with the columns that are read; one without events does not exist
+    "CUPTI_ACTIVITY_KIND_KERNEL": "start, end, deviceId, correlationId, shortName",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": "start, end, deviceId, copyKind, bytes",
+    "CUPTI_ACTIVITY_KIND_MEMSET": "start, end, deviceId",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "start, end, correlationId",
+    "StringIds": "id, value",
+}
+_OPERATIONS = """CREATE TEMP VIEW operations AS
+    SELECT deviceId, start, end FROM CUPTI_ACTIVITY_KIND_KERNEL
+    UNION ALL SELECT deviceId, start, end FROM CUPTI_ACTIVITY_KIND_MEMCPY
+    UNION ALL SELECT deviceId, start, end FROM CUPTI_ACTIVITY_KIND_MEMSET"""
+_BUSIEST = "SELECT deviceId FROM operations GROUP BY deviceId ORDER BY COUNT(*) DESC LIMIT 1"
+_PAUSES = """WITH ordered AS (
+    SELECT start, end, COALESCE(MAX(end) OVER (ORDER BY start, end ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+        start) AS reached FROM operations WHERE deviceId = ?)
+    SELECT (MAX(end) - MIN(start)) / 1e6 AS span_ms, SUM(MAX(0, end - MAX(start, reached))) / 1e6 AS busy_ms,
+        COUNT(*) FILTER (WHERE start - reached > ?) AS gaps, MAX(0, MAX(start - reached)) / 1e6 AS longest_gap_ms,
+        TOTAL(start - reached) FILTER (WHERE start - reached > ?) / 1e6 AS gaps_ms FROM ordered"""
+_KERNELS = """SELECT COUNT(*) AS kernels, TOTAL(end - start) / 1e6 AS kernel_ms, COUNT(*) FILTER (WHERE end - start < ?)
+    AS small_kernels FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId = ?"""
+_SLOWEST = """SELECT CAST(COALESCE(value, shortName) AS TEXT), SUM(end - start) / 1e6 AS ms
+    FROM CUPTI_ACTIVITY_KIND_KERNEL LEFT JOIN StringIds ON id = shortName WHERE deviceId = ?
+    GROUP BY shortName ORDER BY ms DESC LIMIT 5"""
+_LAUNCHES = """SELECT (call.end - call.start) / 1e6, (MAX(kernel.start) - call.end) / 1e3
+    FROM CUPTI_ACTIVITY_KIND_RUNTIME AS call JOIN CUPTI_ACTIVITY_KIND_KERNEL AS kernel USING (correlationId)
+    WHERE kernel.deviceId = ? GROUP BY call.rowid"""
+_COPIED = """SELECT copyKind, COUNT(*), SUM(end - start) / 1e6, SUM(bytes) / 1e6 FROM CUPTI_ACTIVITY_KIND_MEMCPY
+    WHERE deviceId = ? GROUP BY copyKind"""
+
+
 def read_systems(path: Path) -> SystemsFigures | None:
     """Return the figures of the device with the most operations; None where none was recorded.
 
     Raises sqlite3.DatabaseError: the file is no export of nsys.
     """
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        present = [name for name in _OPERATIONS if name in tables]
-        rows = [row for name in present for row in database.execute(f"SELECT deviceId, start, end FROM {name}")]  # noqa: S608
-        if not rows:
+        database.row_factory = sqlite3.Row
+        for name in _TABLES.keys() - {row["name"] for row in database.execute("SELECT name FROM sqlite_master")}:
+            database.execute(f"CREATE TEMP TABLE {name} ({_TABLES[name]})")
+        database.execute(_OPERATIONS)
+        if (busiest := database.execute(_BUSIEST).fetchone()) is None:
             return None
-        devices = [device for device, *_ in rows]
-        device = max(set(devices), key=devices.count)
-        spans = sorted((start, end) for owner, start, end in rows if owner == device)
-        figures: dict[str, Any] = {**_pauses(spans), **_kernels(database, tables, device)}
-        return SystemsFigures(**figures, copies=_copies(database, tables, device))
+        device = busiest["deviceId"]
+        figures = dict(database.execute(_PAUSES, (device, 1e3 * GAP_US, 1e3 * GAP_US)).fetchone())
+        figures |= dict(database.execute(_KERNELS, (1e3 * SMALL_US, device)).fetchone())
+        launches = database.execute(_LAUNCHES, (device,)).fetchall()
+        copies = database.execute(_COPIED, (device,))
+        return SystemsFigures(
+            **figures,
+            launches=len(launches),
+            launch_ms=sum(ms for ms, _ in launches),
+            queue_us=median(us for _, us in launches) if launches else None,
+            copies={_COPIES.get(kind, "other"): Copies(count=n, ms=ms, megabytes=mb) for kind, n, ms, mb in copies},
+            slowest=dict(map(tuple, database.execute(_SLOWEST, (device,)))),
+        )
 
 
-def _pauses(spans: Iterable[tuple[int, int]]) -> dict[str, float]:
-    ordered = list(spans)
-    begin, reached = ordered[0]
-    busy, gaps = reached - begin, list[int]()
-    for start, end in ordered[1:]:
-        if start > reached:
-            gaps.append(start - reached)
-        busy += max(0, end - max(start, reached))
-        reached = max(reached, end)
-    long = [gap for gap in gaps if gap > 1e3 * GAP_US]
-    return {
-        "span_ms": (reached - begin) / 1e6,
-        "busy_ms": busy / 1e6,
-        "gaps": len(long),
-        "gaps_ms": sum(long) / 1e6,
-        "longest_gap_ms": max(gaps, default=0) / 1e6,
-    }
-
-
-def _kernels(database: sqlite3.Connection, tables: set[str], device: int) -> dict[str, object]:
-    if _OPERATIONS[0] not in tables:
-        return {"kernels": 0, "kernel_ms": 0.0, "small_kernels": 0}
-    query = "SELECT start, end, correlationId, shortName FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId = ?"
-    kernels = database.execute(query, (device,)).fetchall()
-    lengths = [end - start for start, end, *_ in kernels]
-    by_name: dict[int, int] = {}
-    for (*_, name), length in zip(kernels, lengths, strict=True):
-        by_name[name] = by_name.get(name, 0) + length
-    strings = dict(database.execute("SELECT id, value FROM StringIds")) if "StringIds" in tables else {}
-    slowest = sorted(by_name.items(), key=lambda pair: -pair[1])[:5]
-    return {
-        "kernels": len(kernels),
-        "kernel_ms": sum(lengths) / 1e6,
-        "small_kernels": sum(length < 1e3 * SMALL_US for length in lengths),
-        "slowest": {str(strings.get(name, name)): total / 1e6 for name, total in slowest},
-        **_launches(database, tables, {number: start for start, _, number, _ in kernels}),
-    }
-
-
-def _launches(database: sqlite3.Connection, tables: set[str], starts: Mapping[int, int]) -> dict[str, object]:
-    if "CUPTI_ACTIVITY_KIND_RUNTIME" not in tables:
-        return {}
-    calls = database.execute("SELECT start, end, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchall()
-    launches = [(start, end, number) for start, end, number in calls if number in starts]
-    return {
-        "launches": len(launches),
-        "launch_ms": sum(end - start for start, end, _ in launches) / 1e6,
-        "queue_us": median(starts[number] - end for _, end, number in launches) / 1e3 if launches else None,
-    }
-
-
-def _copies(database: sqlite3.Connection, tables: set[str], device: int) -> dict[str, Copies]:
-    if _OPERATIONS[1] not in tables:
-        return {}
-    query = """SELECT copyKind, COUNT(*), SUM(end - start), SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY
-        WHERE deviceId = ? GROUP BY copyKind"""
-    return {
-        _COPIES.get(kind, "other"): Copies(count=count, ms=ns / 1e6, megabytes=size / 1e6)
-        for kind, count, ns, size in database.execute(query, (device,))
-    }
-
-
-def systems_findings(where: str, figures: SystemsFigures) -> Iterator[Finding]:
+def systems_findings(where: str, figures: SystemsFigures) -> Iterator[BenchFinding]:
     """Yield what a recording of nsys shows."""
     idle = figures.idle_share
     if idle > IDLE:
@@ -217,27 +192,27 @@ def systems_findings(where: str, figures: SystemsFigures) -> Iterator[Finding]:
             f"take {figures.gaps_ms:,.1f} ms, the longest {figures.longest_gap_ms:,.2f} ms"
         )
         fix = "look for synchronisations (.item(), .cpu()) and work of the host between kernels; use a larger batch"
-        yield Finding(rule="GPU idle", where=where, text=text, fix=fix, numbers={"idle_share": idle})
+        yield BenchFinding(rule="GPU idle", where=where, text=text, fix=fix, numbers={"idle_share": idle})
     if figures.busy_ms and figures.launch_ms >= LAUNCHING * figures.busy_ms:
         text = f"{figures.launches} launches take the host {figures.launch_ms:,.1f} ms, the GPU {figures.busy_ms:,.1f}"
         fix = "use --compile reduce-overhead (CUDA graphs), or a larger batch"
         numbers = {"launch_ms": figures.launch_ms, "busy_ms": figures.busy_ms}
-        yield Finding(rule="launch overhead", where=where, text=text, fix=fix, numbers=numbers)
+        yield BenchFinding(rule="launch overhead", where=where, text=text, fix=fix, numbers=numbers)
     if figures.kernels and figures.small_kernels > SMALL * figures.kernels:
         share = figures.small_kernels / figures.kernels
         text = f"{share:.0%} of {figures.kernels} kernels take less than {SMALL_US:g} us"
         fix = "fuse them by --compile default, or give each more work by a larger batch"
-        yield Finding(rule="small kernels", where=where, text=text, fix=fix, numbers={"share": share})
+        yield BenchFinding(rule="small kernels", where=where, text=text, fix=fix, numbers={"share": share})
     for direction, copies in figures.copies.items():
         share = copies.ms / figures.span_ms if figures.span_ms else 0.0
         if direction != "device to device" and share > COPYING:
             rate = copies.megabytes / copies.ms if copies.ms else 0.0
             text = f"{copies.count} copies {direction} take {share:.0%} of the time, at {rate:,.1f} GB/s"
             fix = "keep tensors on the device, copy from pinned memory, and copy beside kernels in another stream"
-            yield Finding(rule="copies", where=where, text=text, fix=fix, numbers={"share": share, "gb_s": rate})
+            yield BenchFinding(rule="copies", where=where, text=text, fix=fix, numbers={"share": share, "gb_s": rate})
 
 
-def compute_findings(where: str, kernels: Sequence[KernelFigures]) -> Iterator[Finding]:
+def compute_findings(where: str, kernels: Sequence[KernelFigures]) -> Iterator[BenchFinding]:
     """Yield the limit of the slowest kernel that ncu recorded, and what else its figures show."""
     timed = [kernel for kernel in kernels if kernel.us is not None]
     if not timed:
@@ -248,10 +223,10 @@ def compute_findings(where: str, kernels: Sequence[KernelFigures]) -> Iterator[F
         text = f"{slow.name[:80]} uses {slow.sector_percent:.0f} % of the bytes that it moves from or to global memory"
         fix = "let neighbouring threads take neighbouring values: contiguous tensors, channels last, no strided slices"
         numbers = {"sector_percent": slow.sector_percent}
-        yield Finding(rule="scattered access", where=where, text=text, fix=fix, numbers=numbers)
+        yield BenchFinding(rule="scattered access", where=where, text=text, fix=fix, numbers=numbers)
 
 
-def _limit(where: str, slow: KernelFigures) -> Finding:
+def _limit(where: str, slow: KernelFigures) -> BenchFinding:
     compute, memory = slow.compute_percent or 0.0, slow.memory_percent or 0.0
     text = f"{slow.name[:80]} ({slow.us:,.1f} us) reaches {compute:.0f} % of arithmetic and {memory:.0f} % of memory"
     numbers = {"us": slow.us or 0.0, "compute_percent": compute, "memory_percent": memory}
@@ -272,4 +247,4 @@ def _limit(where: str, slow: KernelFigures) -> Finding:
             numbers["tensor_percent"] = slow.tensor_percent
             if slow.tensor_percent >= TENSOR:
                 fix = "it uses tensor cores: only a narrower type, or a smaller model, is faster"
-    return Finding(rule=rule, where=where, text=text, fix=fix, numbers=numbers)
+    return BenchFinding(rule=rule, where=where, text=text, fix=fix, numbers=numbers)

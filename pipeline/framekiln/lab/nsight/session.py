@@ -21,6 +21,7 @@ from framekiln.lab.nsight.reports import KernelFigures, SystemsFigures, read_com
 from framekiln.lab.output.cells import Cell
 
 Mode = Literal["external", "inline"]
+Done = subprocess.CompletedProcess[str]
 
 REPORTS = ("cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum", "cuda_api_sum", "nvtx_sum")
 KERNELS = 20  # launches that ncu repeats: one call's first blocks, about a minute
@@ -99,69 +100,64 @@ class NsightRecorder:
         In mode inline, where nsys wrote no report since it saw no range, the whole process is recorded instead. This
         was seen on Blackwell. Raises SetupError: a command failed, or its export cannot be read.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        record, export = self.commands(tool, target, mode)
-        report = self.report(target, mode)
-        report.unlink(missing_ok=True)
-        done = _run(record, check=mode == "external")
+        report, done = self._record(tool, target, mode)
         if mode == "inline" and not report.exists():
             self.note(f"nsys recorded no range ({_reason(done)}); the whole process is recorded instead.")
             return self.record_systems(tool, target, "external")
-        _require(report, record, done)
-        _run(export)
+        self._read(tool, target, mode, done)
         try:
             return read_systems(report.with_suffix(".sqlite"))
         except sqlite3.Error as error:
-            raise SetupError(
-                f"The export of {report.name} cannot be read: {error}.", code="FK-NSIGHT-FAILED"
-            ) from error
+            problem = f"The export of {report.name} cannot be read: {error}."
+            raise SetupError(problem, code="FK-NSIGHT-FAILED") from error
 
     def record_kernels(self, tool: Sequence[str], target: Target) -> list[KernelFigures]:
         """Record kernels by ncu, keep their table as CSV, and read it.
 
         Raises ConfigError: this user may not read the GPU's counters. Raises SetupError: a command failed.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        record, table = self.commands(tool, target, None)
-        report = self.report(target, None)
-        report.unlink(missing_ok=True)
-        done = _run(record, check=False)
+        report, done = self._record(tool, target, None)
         if _FORBIDDEN in done.stdout + done.stderr:
             raise ConfigError(
                 "--ncu: this user may not read the GPU's counters; run as root, or load the driver with "
                 "NVreg_RestrictProfilingToAdminUsers=0.",
                 code="FK-NCU-FORBIDDEN",
             )
-        _check(record, done)
-        _require(report, record, done)
-        text = _run(table).stdout
+        text = self._read(tool, target, None, done)
         report.with_suffix(".csv").write_text(text, encoding="utf-8")
         return read_compute(text)
 
+    def _record(self, tool: Sequence[str], target: Target, mode: Mode | None) -> tuple[Path, Done]:
+        """Run the command that records; its exit code is checked by `_read`, but for a range that is recorded again."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        report = self.report(target, mode)
+        report.unlink(missing_ok=True)
+        return report, _run(self.commands(tool, target, mode)[0])
 
-def _run(command: Sequence[str], *, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def _read(self, tool: Sequence[str], target: Target, mode: Mode | None, done: Done) -> str:
+        """Return what the command that reads a report prints; both tools end with 0 where they recorded nothing."""
+        name = Path(tool[0]).name
+        if mode != "inline":
+            _check(name, done)
+        if not (report := self.report(target, mode)).exists():
+            raise SetupError(f"{name} wrote no {report.name}: {_reason(done)}", code="FK-NSIGHT-FAILED")
+        return _check(name, _run(self.commands(tool, target, mode)[1])).stdout
+
+
+def _run(command: Sequence[str]) -> Done:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SetupError(f"{Path(command[0]).name} could not be run: {error}.", code="FK-NSIGHT-FAILED") from error
-    if check:
-        _check(command, done)
+
+
+def _check(name: str, done: Done) -> Done:
+    if done.returncode:
+        raise SetupError(f"{name} ended with exit code {done.returncode}: {_reason(done)}", code="FK-NSIGHT-FAILED")
     return done
 
 
-def _check(command: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:
-    if done.returncode:
-        name = Path(command[0]).name
-        raise SetupError(f"{name} ended with exit code {done.returncode}: {_reason(done)}", code="FK-NSIGHT-FAILED")
-
-
-def _require(report: Path, command: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:
-    """Check that there is a report: both tools end with exit code 0 where they recorded or imported nothing."""
-    if not report.exists():
-        raise SetupError(f"{Path(command[0]).name} wrote no {report.name}: {_reason(done)}", code="FK-NSIGHT-FAILED")
-
-
-def _reason(done: subprocess.CompletedProcess[str]) -> str:
+def _reason(done: Done) -> str:
     lines = [line.strip() for line in (done.stdout + "\n" + done.stderr).splitlines() if line.strip()]
     own = (line for start in _OWN for line in lines if line.startswith(start))
     return next(own, lines[-1] if lines else "it gave no reason")

@@ -102,9 +102,9 @@ class Layer:
     flops: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class CellResult:
-    """Figures of one cell; times are of a call, not of an item, unless a name says so."""
+    """Figures of one cell, filled one after the other; times are of a call, not of an item, unless a name says so."""
 
     cell: Cell
     model: str

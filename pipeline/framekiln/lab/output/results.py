@@ -59,7 +59,7 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class BenchFinding:
     """A rule that applies to the figures."""
 
     rule: str
@@ -78,7 +78,7 @@ class BenchReport:
     environment: Mapping[str, Any]
     models: tuple[ModelInfo, ...] = ()
     cells: tuple[CellResult, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[BenchFinding, ...] = ()
     video: tuple[Mapping[str, Any], ...] = ()  # of video segmentation: by video, object, model and run
     targets: tuple[Mapping[str, Any], ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)  # `clips`, a row each; `nsight`, figures by model and option

@@ -18,7 +18,7 @@ from framekiln.lab.predict.measured import time_spread
 from framekiln.lab.predict.pace import GPU, Interval
 from framekiln.lab.predict.reached import MeasuredStep, guess
 from framekiln.lab.predict.source_run import SourceRun, SourceStep
-from framekiln.lab.predict.work import Bound, StepWork, WorkCounter
+from framekiln.lab.predict.work import Bound, GpuWork, WorkCounter
 from framekiln.planning.gpu.calibration_file import settings_of
 from framekiln.planning.gpu.machine import USABLE, fitting_profile
 from framekiln.planning.manifest import PipelineFile, ProfileFile, read_profile
@@ -29,6 +29,7 @@ from framekiln.planning.sample import COPIES, MODEL
 from framekiln.planning.step import Step
 
 ONE_MORE, MORE_CORES = "a second GPU", "twice the cores"
+_OTHER_END = {"central": "central", "low": "high", "high": "low"}  # the more seconds, the lower the rate
 _NAMED = 0.1  # share of the cores' time from which a step is said to fill them
 
 
@@ -75,9 +76,7 @@ class Prices:
         by_hour, by_kwh = self.per_hour.get(gpu), self.per_kwh
         if by_hour is None and (by_kwh is None or self.per_hour):
             return None
-        both = [(getattr(hours, end), getattr(kwh, end)) for end in ("central", "low", "high")]
-        central, low, high = (time * (by_hour or 0) + energy * (by_kwh or 0) for time, energy in both)
-        return Interval(central=central, low=low, high=high)
+        return Interval.each(lambda end: getattr(hours, end) * (by_hour or 0) + getattr(kwh, end) * (by_kwh or 0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +145,7 @@ class Chooser:
     def _ran(self) -> dict[str, SourceStep]:
         return {step.name: step for step in self.source.steps}
 
-    def _step(self, step: Step, work: StepWork, gpu: GpuSpecs) -> StepChoice:
+    def _step(self, step: Step, work: GpuWork, gpu: GpuSpecs) -> StepChoice:
         batch, settings = step.placement.batch, settings_of(step.facts)
         known_settings, known = self.measured.get(step.name, ("", None))
         is_known = known is not None and known_settings == settings
@@ -163,14 +162,9 @@ class Chooser:
         )
 
     def _estimate(self, choice: GpuChoice, plan: Plan, gpu: GpuSpecs) -> GpuChoice:
-        waves = {end: self._waves(choice, plan, end) for end in ("central", "low", "high")}
-        central, low, high = (_rate(waves[end], self.cores) for end in ("central", "high", "low"))
-        rate = Interval(central=central, low=low, high=high)
-        hours = Interval(
-            central=self.rows.central / central / 3600,
-            low=self.rows.low / high / 3600,
-            high=self.rows.high / low / 3600,
-        )
+        waves = {end: self._waves(choice, plan, end) for end in _OTHER_END}
+        rate = Interval.each(lambda end: _rate(waves[_OTHER_END[end]], self.cores))
+        hours = Interval.each(lambda end: getattr(self.rows, end) / getattr(rate, _OTHER_END[end]) / 3600)
         kwh = hours.by(gpu.watts / 1000)
         return replace(
             choice,

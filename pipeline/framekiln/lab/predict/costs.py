@@ -18,9 +18,7 @@ from framekiln.device.cores import usable_cores
 from framekiln.engine.local.engine import count_processes
 from framekiln.lab.predict.measured import (
     DRAWS,
-    ENDS,
     TABLES,
-    Draws,
     MeasuredFiles,
     bytes_a_row,
     estimate_rows,
@@ -28,7 +26,7 @@ from framekiln.lab.predict.measured import (
     read_measured,
     seconds_a_row,
 )
-from framekiln.lab.predict.pace import Interval, pace
+from framekiln.lab.predict.pace import Draws, Interval, pace
 from framekiln.lab.predict.source_run import PacketTimes, SourceRun, SourceStep
 from framekiln.media.files import MediaFile
 from framekiln.output.object_store import Store
@@ -73,7 +71,7 @@ class Costs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class PlannedRun:
     """A run that is estimated."""
 
     plan: Plan
@@ -90,7 +88,7 @@ class Work:
         return [media for media in self.files if media.media_id in wanted]
 
 
-def estimate_costs(work: Work, source: SourceRun, store: Store, calibration: Calibration | None = None) -> Costs:
+def estimate_costs(work: PlannedRun, source: SourceRun, store: Store, calibration: Calibration | None = None) -> Costs:
     """Estimate a run from an earlier one, whose output is `store`, and from a calibration what that lacks."""
     measured = read_measured(store)
     steps: list[DecodeStep | Step] = [work.plan.decode, *work.plan.steps]
@@ -101,30 +99,43 @@ def estimate_costs(work: Work, source: SourceRun, store: Store, calibration: Cal
     unknown = [step.name for step in steps if step.name not in known and total[step.name][0]]
     if len(unknown) == len(steps):
         return Costs(unknown=unknown, why_not="no calibration and no earlier run tells of these steps")
-    chosen = dict.fromkeys((step.name for step in steps), 1.0)  # shares of rows that conditions choose, as measured
     narrowed = {step.name for step in work.plan.steps if step.is_narrowed}
-    chosen |= {name: source.chosen for name, source in known.items() if name in narrowed}
-    hours = _Hours(work, known, seconds, chosen, total)
+    chosen = {name: source.chosen for name, source in known.items() if name in narrowed}  # shares of rows, as measured
+    busy = {name: one * chosen.get(name, 1.0) for name, one in seconds.items()}
+    workers, whole, limit = _place(work, known, busy)
     total[TABLES] = total[DECODE]
     parts = {name: total[name] * size / 1e9 for name, size in bytes_a_row(work.plan, store).items()}
-    costs = [
-        StepCost(
-            step=name,
-            rows=_interval(count * chosen.get(name, 1.0)),
-            gb=_interval(parts[name]) if name in parts else None,
-            **(hours.of(name) if name in known else {}),
-        )
-        for name, count in total.items()
-    ]
+
+    def cost(name: str, count: Draws) -> StepCost:
+        rows, gb = Interval.of(count * chosen.get(name, 1.0)), Interval.of(parts[name]) if name in parts else None
+        if name not in known:
+            return StepCost(step=name, rows=rows, gb=gb)
+        saved = float((seconds[name] - busy[name])[0]) / workers[name] / 3600
+        row_s = float(seconds[name][0] / count[0]) if count[0] else None
+        hours = Interval.of(busy[name] / workers[name] / 3600)
+        return StepCost(step=name, rows=rows, gb=gb, row_s=row_s, hours=hours, saved=saved)
+
     return Costs(
-        steps=costs,
-        rows=_interval(total[DECODE]),
-        hours=None if unknown else _interval(hours.whole),
-        gb=_interval(np.sum(list(parts.values()), axis=0)) if parts and not unknown else None,
-        limit=hours.limit,
+        steps=[cost(name, count) for name, count in total.items()],
+        rows=Interval.of(total[DECODE]),
+        hours=None if unknown else Interval.of(whole),
+        gb=Interval.of(np.sum(list(parts.values()), axis=0)) if parts and not unknown else None,
+        limit=limit,
         unknown=unknown,
         notes=[*found[DECODE][1], *_list_doubts(work, known)],
     )
+
+
+def _place(
+    work: PlannedRun, known: Mapping[str, SourceStep], busy: Mapping[str, Draws]
+) -> tuple[dict[str, int], Draws, str]:
+    """Return the packets of each step that are in work at a time, the hours of the whole, and what sets its pace."""
+    waves = [_place_wave(wave, i, known, local=work.local) for i, wave in enumerate(work.plan.waves)]
+    workers = {step.name: step.workers * step.in_flight for steps in waves for step in steps}
+    workers |= {step.name: count_later_processes(step) for step in work.plan.second}
+    first, limit = whole_hours(waves, busy)
+    later = (busy[step.name] / workers[step.name] / 3600 for step in work.plan.second if step.name in known)
+    return workers, first + sum(later), limit
 
 
 def _read_seconds(
@@ -173,39 +184,7 @@ def _from_trial(step: Step, figures: StepFigures) -> SourceStep:
     )
 
 
-class _Hours:
-    """Hours of a run's steps, and of the whole."""
-
-    def __init__(
-        self,
-        work: Work,
-        known: Mapping[str, SourceStep],
-        seconds: Mapping[str, Draws],
-        chosen: Mapping[str, float],
-        rows: Mapping[str, Draws],
-    ) -> None:
-        waves = [_place_wave(wave, i, known, local=work.local) for i, wave in enumerate(work.plan.waves)]
-        workers = {step.name: step.workers * step.in_flight for steps in waves for step in steps}
-        workers |= {step.name: count_later_processes(step) for step in work.plan.second}
-        self._row_s = {name: float(one[0] / rows[name][0]) for name, one in seconds.items() if rows[name][0]}
-        self._all = {name: one / workers[name] / 3600 for name, one in seconds.items()}
-        self._chosen = {name: one * chosen[name] for name, one in self._all.items()}
-        busy = {name: one * chosen[name] for name, one in seconds.items()}
-        first, self.limit = whole_hours(waves, busy)
-        self.whole: Draws = first + sum(self._chosen[step.name] for step in work.plan.second if step.name in known)
-
-    def of(self, name: str) -> dict[str, Any]:
-        """Return the figures of a step's cost that are about time."""
-        saved = float(self._all[name][0] - self._chosen[name][0])
-        return {"row_s": self._row_s.get(name), "hours": _interval(self._chosen[name]), "saved": saved}
-
-
-def _interval(draws: Draws) -> Interval:
-    low, high = np.quantile(draws[1:], ENDS)
-    return Interval(central=float(draws[0]), low=float(low), high=float(high))
-
-
-def _list_doubts(work: Work, known: Mapping[str, SourceStep]) -> list[str]:
+def _list_doubts(work: PlannedRun, known: Mapping[str, SourceStep]) -> list[str]:
     """Return sentences on what intervals do not hold."""
     whole = [step.name for step in work.plan.second if step.stage.scope is Scope.DATASET and step.name in known]
     notes = []

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract.output_names import COLUMNS, FRAMES, IMAGES
-from framekiln.lab.predict.pace import Interval
+from framekiln.lab.predict.pace import QUANTILES, Draws, Interval
 from framekiln.lab.predict.source_run import SourceStep
 from framekiln.media.discovery.spread import kind_of
 from framekiln.media.files import MediaFile
@@ -28,11 +28,7 @@ from framekiln.runtime.second_pass.second_pass import unit_of
 DRAWS = 200  # a 5 % quantile of 200 has ten draws beyond it
 FEW = 5  # files or packets; of fewer an interval by drawing them again says little
 FEW_SPREAD = 2.0  # of fewer packets an interval reaches from half to twice the time at least: an assumption
-ENDS = (0.05, 0.95)  # quantiles of draws that an interval has as its ends
 FILM_SPREAD = 1.1  # deviation of the logarithm of rows a megabyte, among the 11 MP4 films that tests use: a factor of 3
-
-Draws = NDArray[np.float64]
-"""1 + DRAWS values: the estimate, and that of each draw."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +129,7 @@ def seconds_a_row(step: SourceStep, measured: MeasuredFiles) -> dict[str, Draws]
 def time_spread(step: SourceStep) -> Interval:
     """Return the factors of a step's measured time that are plausible by how much its packets differ."""
     draws = seconds_a_row(step, MeasuredFiles()).get("")
-    low, high = (1.0, 1.0) if draws is None or draws[0] <= 0 else np.quantile(draws[1:], ENDS) / draws[0]
+    low, high = (1.0, 1.0) if draws is None or draws[0] <= 0 else np.quantile(draws[1:], QUANTILES) / draws[0]
     least = FEW_SPREAD if len(step.packets.rows) < FEW else 1.0
     return Interval(central=1.0, low=float(min(low, 1 / least)), high=float(max(high, least)))
 

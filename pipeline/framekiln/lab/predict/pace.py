@@ -1,10 +1,16 @@
 """The rate of steps that run beside each other: turns on the GPU, turns in a process, all else at the same time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from framekiln.lab.predict.source_run import SourceStep
 
+Draws = NDArray[np.float64]
+"""1 + n values: the estimate, and that of each draw of a bootstrap."""
+QUANTILES = (0.05, 0.95)  # of draws, the ends of an interval
 GPU = "the GPU"
 HOST = "the host's part of "  # before the steps of a process with a model on the GPU
 
@@ -17,9 +23,20 @@ class Interval:
     low: float
     high: float
 
+    @classmethod
+    def each(cls, value: Callable[[str], float]) -> "Interval":
+        """Return the interval of a function of `central`, `low` and `high`."""
+        return cls(central=value("central"), low=value("low"), high=value("high"))
+
+    @classmethod
+    def of(cls, draws: Draws) -> "Interval":
+        """Return the estimate with its quantiles."""
+        low, high = np.quantile(draws[1:], QUANTILES)
+        return cls(central=float(draws[0]), low=float(low), high=float(high))
+
     def by(self, factor: float) -> "Interval":
         """Return all three times a positive factor."""
-        return Interval(central=self.central * factor, low=self.low * factor, high=self.high * factor)
+        return Interval.each(lambda end: getattr(self, end) * factor)
 
 
 def pace(steps: Sequence[SourceStep], on_gpu: Mapping[str, float]) -> tuple[float, str]:

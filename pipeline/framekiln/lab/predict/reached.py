@@ -20,7 +20,7 @@ from framekiln.contract.shipped_files import shipped
 from framekiln.lab.predict.gpu_specs import GpuSpecs
 from framekiln.lab.predict.pace import Interval
 from framekiln.lab.predict.source_run import SourceRun
-from framekiln.lab.predict.work import StepWork
+from framekiln.lab.predict.work import GpuWork
 from framekiln.planning.gpu.calibration_file import Calibration
 from framekiln.planning.settings import Strict
 
@@ -55,7 +55,7 @@ def usual_share(ceilings: Sequence[Ceiling] | None = None, *, compiled: bool = T
     return Interval(central=math.exp(mean), low=math.exp(mean - width), high=math.exp(mean + width))
 
 
-def guess(work: StepWork, batch: int, gpu: GpuSpecs, *, compiled: bool = True) -> Interval:
+def guess(work: GpuWork, batch: int, gpu: GpuSpecs, *, compiled: bool = True) -> Interval:
     """Return the seconds a row of a step that was measured nowhere."""
     share, roofline = usual_share(compiled=compiled), work.roofline_s(gpu, batch)
     bound = work.bound(gpu, batch).seconds
@@ -71,13 +71,13 @@ class MeasuredStep:
     seconds: Mapping[int, float]  # of a row in the model, by batch
     compile: bool = True
 
-    def reached(self, work: StepWork) -> tuple[float, float]:
+    def reached(self, work: GpuWork) -> tuple[float, float]:
         """Return the share of the roofline, and how far single batches are from it."""
         logs = [math.log(work.roofline_s(self.gpu, batch) / taken) for batch, taken in self.seconds.items()]
         mean = sum(logs) / len(logs)
         return math.exp(mean), math.expm1(math.sqrt(sum((log - mean) ** 2 for log in logs) / len(logs)))
 
-    def on(self, gpu: GpuSpecs, work: StepWork, batch: int) -> Interval:
+    def on(self, gpu: GpuSpecs, work: GpuWork, batch: int) -> Interval:
         """Return the seconds a row on a GPU."""
         share, error = self.reached(work)
         here, there = work.roofline_s(self.gpu, batch) / share, work.roofline_s(gpu, batch) / share

@@ -82,7 +82,7 @@ class NetworkWork:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepWork:
+class GpuWork:
     """The networks of one step, which run one after the other."""
 
     networks: Sequence[NetworkWork]
@@ -121,9 +121,9 @@ class WorkCounter:
 
     def __init__(self, megapixels: float, items: Items) -> None:
         self._megapixels, self._items = megapixels, items
-        self._known: dict[tuple[Any, ...], StepWork | str] = {}
+        self._known: dict[tuple[Any, ...], GpuWork | str] = {}
 
-    def count(self, plan: Plan) -> tuple[dict[str, StepWork], dict[str, str]]:
+    def count(self, plan: Plan) -> tuple[dict[str, GpuWork], dict[str, str]]:
         """Return the work of the steps with a model on a GPU, and why that of others is unknown."""
         wanted = [step for step in plan.first if step.placement.device != "cpu"]
         keys = {step.name: (step.fingerprint, step.placement.precision) for step in wanted}
@@ -135,11 +135,11 @@ class WorkCounter:
                     rows, work = _call(step, rows, self._items.get(step.name, {}))
                     self._known[step.fingerprint, step.placement.precision] = work
         found = {name: self._known[key] for name, key in keys.items()}
-        counted = {name: work for name, work in found.items() if isinstance(work, StepWork)}
+        counted = {name: work for name, work in found.items() if isinstance(work, GpuWork)}
         return counted, {name: why for name, why in found.items() if isinstance(why, str)}
 
 
-def _call(step: Step, rows: pa.Table, items: Mapping[str, float]) -> tuple[pa.Table, StepWork | str]:
+def _call(step: Step, rows: pa.Table, items: Mapping[str, float]) -> tuple[pa.Table, GpuWork | str]:
     """Return rows with the columns of a step, and its work or why it is unknown."""
     precision = "bf16" if step.placement.precision == "auto" else step.placement.precision
     if step.placement.device == "cpu":
@@ -163,7 +163,7 @@ def _call(step: Step, rows: pa.Table, items: Mapping[str, float]) -> tuple[pa.Ta
     return rows, _join(calls, made, items) if calls else why
 
 
-def _join(calls: Sequence[tuple[int, CountedCall]], made: Mapping[str, int], items: Mapping[str, float]) -> StepWork:
+def _join(calls: Sequence[tuple[int, CountedCall]], made: Mapping[str, int], items: Mapping[str, float]) -> GpuWork:
     """Return the work of calls on one row: a network's rows as many as made items, or a multiple, follow real ones."""
     networks = []
     for number in dict.fromkeys(number for number, _ in calls):
@@ -172,7 +172,7 @@ def _join(calls: Sequence[tuple[int, CountedCall]], made: Mapping[str, int], ite
         kinds = [kind for kind, count in made.items() if count > 1 and rows % count == 0 and kind in items]
         factor = items[kinds[0]] / made[kinds[0]] if kinds else 1.0
         networks.append(NetworkWork(rows=rows * factor, call=own[0]))
-    return StepWork(networks=networks)
+    return GpuWork(networks=networks)
 
 
 def _photo(columns: Sequence[str], megapixels: float) -> pa.Table:

@@ -29,10 +29,11 @@ from framekiln.profiling.tools import py_spy
 from framekiln.profiling.tools.torch_profiler import (
     FAILED,
     CallProfiler,
-    MemoryTimeline,
+    CallRecorder,
     NvtxRanges,
     ProfiledStage,
-    TorchProfiler,
+    record_memory,
+    record_trace,
 )
 
 if TYPE_CHECKING:
@@ -106,10 +107,10 @@ class ProfilerOptions:
             profilers.append(py_spy.PySpy(store, f"{PY_SPY}/{name}"))
         if self.nvtx and device == "cuda":
             profilers.append(NvtxRanges(step.name))
-        recorders = ((self.torch_profiler, TorchProfiler, TORCH), (self.memory_timeline, MemoryTimeline, MEMORY))
-        for profiled, recorder, folder in recorders:
+        recorders = ((self.torch_profiler, record_trace, TORCH), (self.memory_timeline, record_memory, MEMORY))
+        for profiled, record, folder in recorders:
             if profiled is not None and profiled.step == step.name:
-                profilers.append(recorder(step.name, device, profiled.calls, store, f"{folder}/{name}"))
+                profilers.append(CallRecorder(record, step.name, device, profiled.calls, store, f"{folder}/{name}"))
         return ProfiledStage(profilers) if profilers else None
 
     def ray_options(self, steps: Sequence[Step], store: Store) -> dict[str, Any]:

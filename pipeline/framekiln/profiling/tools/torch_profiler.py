@@ -8,9 +8,8 @@ import gzip
 import json
 import pickle
 import tempfile
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,12 +51,14 @@ class ProfiledStage:
         return call()
 
 
-class CallRecorder(ABC):
+class CallRecorder:
     """A profiler that records some calls, after the first."""
 
-    def __init__(self, step: str, device: str, calls: int, store: Store, name: str) -> None:
+    def __init__(self, record: "Recording", step: str, device: str, calls: int, store: Store, name: str) -> None:
         """Bind; `name` is the files' path without their endings."""
-        self._step, self._device, self._calls, self._store, self._name = step, device, calls, store, name
+        self.step, self.device = step, device
+        self.events: Any = None  # of all recorded calls
+        self._record, self._calls, self._store, self._name = record, calls, store, name
         self._seen = 0
 
     @property
@@ -71,8 +72,9 @@ class CallRecorder(ABC):
         self._seen += 1
         if not 0 < number <= self._calls:
             return call()
+        recording = self._record(self, stage, number)
         try:
-            self.begin(stage)
+            recording.__enter__()
         except Exception as error:
             self.fail(error)
             return call()
@@ -80,17 +82,9 @@ class CallRecorder(ABC):
             return call()
         finally:
             try:
-                self.end(number)
+                recording.__exit__(None, None, None)
             except Exception as error:
                 self.fail(error)
-
-    @abstractmethod
-    def begin(self, stage: Stage) -> None:
-        """Start recording, before a call."""
-
-    @abstractmethod
-    def end(self, number: int) -> None:
-        """Stop recording and write, after a call has returned or raised; numbers count from 1."""
 
     def save(self, ending: str, data: bytes) -> None:
         """Write a file."""
@@ -101,7 +95,11 @@ class CallRecorder(ABC):
         self._calls = 0
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         with suppress(Exception):
-            self.save(FAILED, f"step {self._step} could not be recorded: {reason}.".encode())
+            self.save(FAILED, f"step {self.step} could not be recorded: {reason}.".encode())
+
+
+Recording = Callable[[CallRecorder, Stage, int], AbstractContextManager[None]]
+"""Surrounds a call, which has a number from 1, and writes what it recorded."""
 
 
 class NvtxRanges:
@@ -123,68 +121,46 @@ class NvtxRanges:
             return call()
 
 
-class TorchProfiler(CallRecorder):
-    """Recorder of a Chrome trace for each call, and of tables of all operators by time and by memory."""
-
-    _profile: Any = None
-    _range: Any = nullcontext()
-    _events: Any = None
-
-    def begin(self, stage: Stage) -> None:
-        """See `CallRecorder`."""
-        if self._profile is None:
-            stage.annotate = torch.profiler.record_function
-        self._profile = profiler_of(self._device)
-        self._profile.start()
-        self._range = torch.profiler.record_function(self._step)
-        self._range.__enter__()
-
-    def end(self, number: int) -> None:
-        """See `CallRecorder`."""
-        self._range.__exit__(None, None, None)
-        self._profile.stop()
-        self.save(f"-{number}.json.gz", _write_trace(self._profile))
-        if self._events is None:
-            self._events = self._profile.events()
-        else:
-            self._events.extend(self._profile.events())
-        about = f"Step {self._step}: {number} calls, after {FIRST} that was not recorded.\n\n"
-        self.save("-operators.txt", (about + operator_tables(self._events.key_averages(), self._device)).encode())
+@contextmanager
+def record_trace(recorder: CallRecorder, stage: Stage, number: int) -> Iterator[None]:
+    """Record a Chrome trace of a call, and tables of the operators of all calls by time and by memory."""
+    stage.annotate = torch.profiler.record_function
+    with profiler_of(recorder.device) as profile, torch.profiler.record_function(recorder.step):
+        yield
+    recorder.save(f"-{number}.json.gz", _write_trace(profile))
+    if recorder.events is None:
+        recorder.events = profile.events()
+    else:
+        recorder.events.extend(profile.events())
+    about = f"Step {recorder.step}: {number} calls, after {FIRST} that was not recorded.\n\n"
+    tables = operator_tables(recorder.events.key_averages(), recorder.device)
+    recorder.save("-operators.txt", (about + tables).encode())
 
 
-class MemoryTimeline(CallRecorder):
-    """Recorder of tensor memory: on a GPU the allocator's history, on the CPU a counter beside the operators."""
-
-    _profile: Any = None
-
-    def begin(self, stage: Stage) -> None:  # noqa: ARG002
-        """See `CallRecorder`."""
-        if self._device == "cpu":
-            self._profile = profiler_of(self._device)
-            self._profile.start()
-            return
+@contextmanager
+def record_memory(recorder: CallRecorder, _: Stage, number: int) -> Iterator[None]:
+    """Record tensor memory: on a GPU the allocator's history, on the CPU a counter beside the operators."""
+    if recorder.device != "cpu":
         torch.cuda.memory._record_memory_history(max_entries=_EVENTS, stacks="python")
-
-    def end(self, number: int) -> None:
-        """See `CallRecorder`."""
-        if self._device != "cpu":
-            try:
-                self.save(f"-{number}.pickle", pickle.dumps(torch.cuda.memory._snapshot()))
-            finally:
-                torch.cuda.memory._record_memory_history(enabled=None)
-            return
-        self._profile.stop()
-        trace = json.loads(gzip.decompress(_write_trace(self._profile)))
-        counters = [
-            {**_COUNTER, "pid": one["pid"], "ts": one["ts"], "args": {"MB": one["args"]["Total Allocated"] / 1e6}}
-            for one in trace["traceEvents"]
-            if one.get("name") == "[memory]" and one["args"].get("Device Type") == 0
-        ]
-        if not counters:
-            self.fail("its call made no tensors by torch, whose memory alone can be watched on the CPU")
-            return
-        trace["traceEvents"] += counters
-        self.save(f"-{number}.json.gz", gzip.compress(json.dumps(trace, separators=(",", ":")).encode()))
+        yield
+        try:
+            recorder.save(f"-{number}.pickle", pickle.dumps(torch.cuda.memory._snapshot()))
+        finally:
+            torch.cuda.memory._record_memory_history(enabled=None)
+        return
+    with profiler_of(recorder.device) as profile:
+        yield
+    trace = json.loads(gzip.decompress(_write_trace(profile)))
+    counters = [
+        {**_COUNTER, "pid": one["pid"], "ts": one["ts"], "args": {"MB": one["args"]["Total Allocated"] / 1e6}}
+        for one in trace["traceEvents"]
+        if one.get("name") == "[memory]" and one["args"].get("Device Type") == 0
+    ]
+    if not counters:
+        recorder.fail("its call made no tensors by torch, whose memory alone can be watched on the CPU")
+        return
+    trace["traceEvents"] += counters
+    recorder.save(f"-{number}.json.gz", gzip.compress(json.dumps(trace, separators=(",", ":")).encode()))
 
 
 def profiler_of(device: str) -> Any:

@@ -2,8 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +19,12 @@ from framekiln.reporting.bench import tables
 from framekiln.reporting.bench.history import SIDES, HistoryLine, steps
 from framekiln.reporting.compare.comparison import FigurePair
 from framekiln.reporting.compare.tables import figures_table
-from framekiln.reporting.kit.lines import POINTS, Chart, Curve, Dot, Scatter, draw_chart, draw_scatter
+from framekiln.reporting.kit.lines import POINTS, Chart, Curve, draw_chart, draw_scatter
 from framekiln.reporting.kit.pages import image_uri, render_page
 from framekiln.reporting.kit.texts import TextTable
 
 
-def throughput(cells: Sequence[CellResult]) -> Scatter | None:
+def throughput(cells: Sequence[CellResult]) -> dict[str, Any] | None:
     """Return the plot of all curves with two batches or more; None without any."""
     named = {}
     for (model, settings), curve in curves(cells).items():
@@ -76,22 +76,18 @@ def history_chart(entries: Sequence[HistoryLine]) -> Chart | None:
     return draw_chart("Median latency", "ms", lines, marks=True) if len(entries) > 1 else None
 
 
-def _make_dot(cell: CellResult, *, is_knee: bool) -> Dot:
-    ms, rate = cell.p50 or 0.0, cell.items_per_s or 0.0
-    title = f"batch {cell.cell.batch}, {ms:,.2f} ms a call, {rate:,.2f} items/s"
-    return Dot(x=ms, y=rate, label=str(cell.cell.batch), title=title, is_full=is_knee)
+def _make_dot(cell: CellResult, *, is_knee: bool) -> dict[str, Any]:
+    ms, rate, batch = cell.p50 or 0.0, cell.items_per_s or 0.0, cell.cell.batch
+    title = f"batch {batch}, {ms:,.2f} ms a call, {rate:,.2f} items/s"
+    return {"x": ms, "y": rate, "label": str(batch), "title": title, "is_full": is_knee}
 
 
 def _draw_curve(points: Sequence[MemoryPoint], kind: str) -> Curve:
     """Return memory of a kind over the length of a call in MB: at each place the last value before it."""
-    curve, length = Curve(), max(points[-1].ms, 1e-9)
-    place = 0
-    for number in range(POINTS):
-        while place + 1 < len(points) and points[place + 1].ms <= number / (POINTS - 1) * length * (1 + 1e-9):
-            place += 1
-        curve.add(number, getattr(points[place], kind) / 1e6)
-    curve.most = max(getattr(point, kind) for point in points) / 1e6
-    return curve
+    times = np.linspace(0, max(points[-1].ms, 1e-9) * (1 + 1e-9), POINTS)
+    values = np.array([getattr(point, kind) for point in points]) / 1e6
+    shown = values[np.searchsorted([point.ms for point in points[1:]], times, "right")]
+    return Curve(total=shown, count=np.ones(POINTS), least=shown.min(), most=values.max())
 
 
 FRAMES = 3  # of an object: the first, the middle and the last one; a mask that drifts is seen in the last
@@ -99,14 +95,8 @@ OBJECTS = 8  # with four models about 100 pictures of 15 to 30 kB: a page that c
 WIDTH = 420  # px
 
 
-@dataclass(frozen=True, kw_only=True)
-class PictureRow:
-    """One frame of an object, with a picture of each model that tracked it."""
-
-    video: str
-    object: str
-    frame: str  # its stem
-    pictures: Mapping[str, str]  # by model, a JPEG as a data URI
+PictureRow = Mapping[str, Any]
+"""One frame of an object: `video`, `object`, `frame` (its stem), and `pictures`: by model a JPEG as a data URI."""
 
 
 def picture_rows(rows: Sequence[VideoRow], folder: Path) -> list[PictureRow]:
@@ -125,7 +115,7 @@ def _show_object(rows: Sequence[VideoRow], folder: Path, video: str, name: str) 
         found = {model: preview(path, WIDTH) for model, path in paths.items()}
         pictures = {model: image_uri(jpeg) for model, jpeg in found.items() if jpeg}
         if pictures:
-            yield PictureRow(video=video, object=name, frame=stem, pictures=pictures)
+            yield {"video": video, "object": name, "frame": stem, "pictures": pictures}
 
 
 PAGE = "index.html"

@@ -7,7 +7,6 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
 from typing import Any
@@ -25,7 +24,7 @@ from framekiln.profiling import run_profile as runs
 from framekiln.reporting.html import summary, throughput
 from framekiln.reporting.html.gallery.findings import Findings, choose_frames
 from framekiln.reporting.html.gallery.gallery import gallery, step_samples
-from framekiln.reporting.html.gallery.thumbnails import thumbnails
+from framekiln.reporting.html.gallery.thumbnails import image_store, thumbnails
 from framekiln.reporting.html.recorded import timeline
 from framekiln.reporting.html.tables import MOST_GROUPS, ErrorGroup, error_groups, frames_of, table_views
 from framekiln.reporting.kit.pages import render_page
@@ -57,7 +56,7 @@ def write_report(store: Store, run: str | None = None) -> str:
 def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> str:
     """Return the page; the same output gives the same page. Raises DamagedError if a table lacks a step's columns."""
     groups, stages, timed = error_groups(store), rebuild(record["steps"]), timed_run(store, record, run)
-    profile = timed.profile
+    profile = timed["profile"]
     expected = {name: optional(schema, KEYS) for name, schema in expected_tables(stages).items()}
     frames = {name: find_table(store, name, schema).rows for name, schema in expected.items()}[FRAMES]
     tables = table_views(store, stages)
@@ -75,13 +74,13 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "requested": run is not None,
         "output": store.root,
         **_draw_images(store, record, groups, stages),
-        "bottleneck": throughput.bottleneck(timed.figures, profile),
+        "bottleneck": throughput.bottleneck(timed["figures"], profile),
         "phases": throughput.phase_shares(profile),
-        "recorded": timeline.recorded_run(store, timed.name),
+        "recorded": timeline.recorded_run(store, timed["name"]),
         "error_groups": groups[:MOST_GROUPS],
         "more_error_groups": groups[MOST_GROUPS:],
         "tables": tables,
-        "sheets": [table for table in tables if table.sheets],
+        "sheets": [table for table in tables if table["sheets"]],
         "found": summary.found(store, tables, stages),
         "missing_code": [name for name in record["steps"] if name not in stages],
         "errors_url": store.url(ERRORS),
@@ -98,7 +97,7 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
 def _draw_images(
     store: Store, record: Mapping[str, Any], groups: Sequence[ErrorGroup], stages: Mapping[str, Stage]
 ) -> dict[str, Any]:
-    """Return all drawings on frames; each thumbnail is in the page once, under its `ids`."""
+    """Return all drawings on frames."""
     frames = find_table(store, FRAMES)
     picks, found = choose_frames(store, frames, stages)
     every = sorted({*picks, *found})
@@ -108,8 +107,7 @@ def _draw_images(
         "picks": picks,
         "tiles": gallery(picks, images, findings, stages),
         "samples": step_samples(every, images, findings, stages),
-        "images": images,
-        "ids": {key: f"p{number}" for number, key in enumerate(images)},
+        **image_store(images),
     }
 
 
@@ -128,73 +126,42 @@ def policy() -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimedRun:
-    """Figures of one run, in the forms of run.json."""
-
-    name: str | None  # None: of the run in run.json, which kept no records
-    started: str  # date and time
-    figures: Mapping[str, Any]
-    profile: Mapping[str, Any]
-    speed: str  # empty if it decoded nothing
-    is_last: bool = True  # it is the run in run.json
-    others: tuple[runs.RunWork, ...] = ()  # other runs with records, the one that did most first
-
-    @property
-    def missing(self) -> str:
-        """The nodes with missing records, in words; empty where there are none."""
-        return runs.missing_note(self.profile.get("lost") or {})
-
-    @property
-    def summaries(self) -> list[str]:
-        """The other runs in a few words, with their names for --run."""
-        return [
-            f"{run.name}: {moment(run.began)}, {count(run.frames, 'frame')} decoded, {duration(run.busy)} of work"
-            for run in self.others
-        ]
-
-
-def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None) -> TimedRun:
+def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None) -> dict[str, Any]:
     """Return the run to show: the wanted one, else the one with the most seconds of work.
 
-    The run in run.json is shown if the other's records are missing or damaged. Raises OutputError: there is no such
-    run, or no row came out of it.
+    `figures` and `profile` have the forms of run.json. `others` are the other runs with records, the one that did most
+    first. The run in run.json is shown if the other's records are missing or damaged. Raises OutputError: there is no
+    such run, or no row came out of it.
     """
     own, work = runs.run_of(store, record), runs.read_work(store)
-    name = runs.choose_run(store, wanted) if wanted is not None else runs.most_work(work) or own
+    name, found = runs.choose_run(store, wanted) if wanted is not None else runs.most_work(work) or own, {}
     if name is not None and (name != own or (name in work and record["state"] != FINISHED)):
         with suppress(*(() if wanted else (DamagedError,))):  # samples of its machines may be damaged
-            return _read_records(store, record, work, name, is_last=name == own)
-        name = own
-    began = moment(datetime.fromisoformat(record["started"]).timestamp())
-    figures, profile = record["figures"], runs.stored_profile(record)
-    if speed := _describe_speed((figures.get(DECODE) or {}).get("rows", 0), record["seconds"]):
-        speed += ", start-up included"
-    return TimedRun(name=name, started=began, figures=figures, profile=profile, speed=speed, others=_rank(work, name))
+            found = _read_records(store, record, work.get(name), name)
+    if not found:
+        name, figures = own, record["figures"]
+        speed = _describe_speed((figures.get(DECODE) or {}).get("rows", 0), record["seconds"])
+        found = {"figures": figures, "profile": runs.stored_profile(record)}
+        found |= {"began": datetime.fromisoformat(record["started"]).timestamp()}
+        found |= {"speed": speed and f"{speed}, start-up included"}
+    others = sorted((run for run in work.values() if run.name != name), key=lambda run: -run.busy)
+    summaries = [
+        f"{run.name}: {moment(run.began)}, {count(run.frames, 'frame')} decoded, {duration(run.busy)} of work"
+        for run in others
+    ]
+    missing = runs.missing_note(found["profile"].get("lost") or {})
+    found |= {"name": name, "is_last": name == own, "others": others, "summaries": summaries, "missing": missing}
+    return found | {"started": moment(found["began"])}
 
 
-def _rank(work: Mapping[str, runs.RunWork], name: str | None) -> tuple[runs.RunWork, ...]:
-    return tuple(sorted((run for run in work.values() if run.name != name), key=lambda run: -run.busy))
-
-
-def _read_records(
-    store: Store, record: Mapping[str, Any], work: Mapping[str, runs.RunWork], name: str, *, is_last: bool
-) -> TimedRun:
-    run = work.get(name)
-    profile = (
-        runs.profile_of(store, name, runs.targets_of(record), runs.stored_saturated(record, name)) if run else None
-    )
+def _read_records(store: Store, record: Mapping[str, Any], run: runs.RunWork | None, name: str) -> dict[str, Any]:
+    targets, saturated = runs.targets_of(record), runs.stored_saturated(record, name)
+    profile = runs.profile_of(store, name, targets, saturated) if run else None
     if run is None or profile is None:
         raise runs.missing_rows(store, name)
-    return TimedRun(
-        name=name,
-        started=moment(run.began),
-        figures={step.step: step.totals.to_dict() | {"errors": None} for step in profile.steps},
-        profile=profile.to_dict(),
-        speed=_describe_speed(run.frames, run.ended - run.began),
-        is_last=is_last,
-        others=_rank(work, name),
-    )
+    figures = {step.step: step.totals.to_dict() | {"errors": None} for step in profile.steps}
+    speed = _describe_speed(run.frames, run.ended - run.began)
+    return {"figures": figures, "profile": profile.to_dict(), "began": run.began, "speed": speed}
 
 
 def _describe_speed(frames: int, seconds: float) -> str:

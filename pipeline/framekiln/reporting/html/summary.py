@@ -11,7 +11,7 @@ from framekiln.contract.output_names import FRAMES
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
-from framekiln.reporting.html.tables import ErrorGroup, TableView, unread_files
+from framekiln.reporting.html.tables import ErrorGroup, unread_files
 from framekiln.reporting.kit.texts import MISSING, Column, TextTable, count, duration, moment, number, words
 from framekiln.reporting.plan_facts import chosen_rows, fetching
 from framekiln.reporting.table_rows import find_table, sample
@@ -41,10 +41,9 @@ def outcome(record: Mapping[str, Any], frames: int, groups: Sequence[ErrorGroup]
     return f"{good}; {'; '.join(parts)}.", "mixed"
 
 
-def found(store: Store, tables: Sequence[TableView], stages: Mapping[str, Stage]) -> str:
+def found(store: Store, tables: Sequence[Mapping[str, Any]], stages: Mapping[str, Stage]) -> str:
     """Return what the steps found, as in "85 faces, 2 people; frames: 3 black. No light jumps."; empty without any."""
-    totals = {name: items for table in tables[:1] for name, items in table.items.items()}
-    totals |= {table.name: table.rows for table in tables[1:]}
+    totals = {**tables[0]["found"], **{table["name"]: table["rows"] for table in tables[1:]}}
     things = [thing for stage in stages.values() for thing in stage.finds if thing[0] in totals]
     some = ", ".join(count(totals[key], one, many) for key, one, many in things if totals[key])
     none = ", no ".join(many for key, _, many in things if not totals[key])

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from framekiln.contract.columns import PLACES, SOURCE
@@ -14,9 +15,9 @@ from framekiln.contract.row_errors import DECODE, ERRORS_SCHEMA, PASSED_OVER
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
 from framekiln.reporting.html.gallery.findings import MOST_DECODED, FrameKey
-from framekiln.reporting.html.gallery.gallery import ContactSheet, contact_sheets
+from framekiln.reporting.html.gallery.gallery import contact_sheets
 from framekiln.reporting.kit.histograms import Distribution, distributions
-from framekiln.reporting.kit.texts import TextTable, cell, count, plain_table
+from framekiln.reporting.kit.texts import cell, count, plain_table
 from framekiln.reporting.table_rows import Extract, TableFiles, batches, extract, find_table, head, is_list
 
 EXAMPLES = 3
@@ -85,29 +86,8 @@ TALLY = b"tally"  # see `_write_tallies`
 OTHER_FOLDERS = INTERNAL | {FRAMES, ERRORS, IMAGES}  # not of second-pass steps
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableView:
-    """A table with the values of its columns, and its first rows where they are shown."""
-
-    name: str
-    url: str
-    description: str
-    rows: int
-    read: str  # the rows behind the distributions, in a sentence
-    groups: Mapping[str, Sequence[Distribution]]  # by the step that added them
-    items: Mapping[str, int]  # in all lists of a column, estimated where not all rows were read
-    first: TextTable | None = None
-    sheets: Sequence[ContactSheet] = ()
-    tallies: Sequence[str] = ()  # sentences
-
-    @property
-    def title(self) -> str:
-        """The name as words."""
-        return self.name.replace("_", " ").capitalize()
-
-
-def table_views(store: Store, stages: Mapping[str, Stage]) -> list[TableView]:
-    """Return the frames table and then the tables of second-pass steps, by name."""
+def table_views(store: Store, stages: Mapping[str, Stage]) -> list[dict[str, Any]]:
+    """Return the frames table and then the tables of second-pass steps, by name; see `_read_view`."""
     declared = {name: table.description for stage in stages.values() for name, table in stage.tables.items()}
     folders = [name for name in store.folders() if name not in OTHER_FOLDERS]
     tables = (n for n in folders if n in declared or any(file.endswith(".parquet") for file in store.names(n)))
@@ -115,7 +95,11 @@ def table_views(store: Store, stages: Mapping[str, Stage]) -> list[TableView]:
     return [_read_view(store, FRAMES, "one row a frame", stages), *others]
 
 
-def _read_view(store: Store, name: str, description: str, stages: Mapping[str, Stage]) -> TableView:
+def _read_view(store: Store, name: str, description: str, stages: Mapping[str, Stage]) -> dict[str, Any]:
+    """Return a table with its columns by the step that added them, and its first rows where they are shown.
+
+    `found` is the number of items in all lists of a column, estimated where not all rows were read.
+    """
     table = find_table(store, name)
     part = extract(store, table)
     columns, scale = distributions(part), table.rows / max(1, part.taken)
@@ -123,22 +107,23 @@ def _read_view(store: Store, name: str, description: str, stages: Mapping[str, S
     read = count(table.rows, "row").capitalize()
     if not part.whole:
         read = f"{table.rows:,} rows; the values are those of {part.taken:,} of them, evenly spaced"
-    view = TableView(
-        name=name,
-        url=store.url(name),
-        description=description,
-        rows=table.rows,
-        read=f"{read}.",
-        items={name: round(scale * (pc.sum(part.columns[name]).as_py() or 0)) for name in lists},
-        groups=_group_by_step(columns, stages) if name == FRAMES else {"": columns},
-    )
-    if name == FRAMES:
-        return view
-    first = head(store, table, FIRST_ROWS)
+    is_frames = name == FRAMES
+    first = pa.table({}) if is_frames else head(store, table, FIRST_ROWS)
     rows = [[cell(value) for value in row.values()] for row in first.to_pylist()]
     heads = first.column_names
-    shown = plain_table(f"First rows of {name}", heads, rows, texts=len(heads)) if rows else None
-    return replace(view, first=shown, sheets=contact_sheets(store, table), tallies=_write_tallies(part, table))
+    return {
+        "name": name,
+        "title": name.replace("_", " ").capitalize(),
+        "url": store.url(name),
+        "description": description,
+        "rows": table.rows,
+        "read": f"{read}.",
+        "found": {name: round(scale * (pc.sum(part.columns[name]).as_py() or 0)) for name in lists},
+        "groups": _group_by_step(columns, stages) if is_frames else {"": columns},
+        "first": plain_table(f"First rows of {name}", heads, rows, texts=len(heads)) if rows else None,
+        "sheets": [] if is_frames else contact_sheets(store, table),
+        "tallies": [] if is_frames else _write_tallies(part, table),
+    }
 
 
 def _write_tallies(part: Extract, table: TableFiles) -> list[str]:

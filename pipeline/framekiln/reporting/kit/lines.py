@@ -7,6 +7,7 @@ colour.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,43 +76,19 @@ def draw_chart(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dot:
-    """One point of a scatter plot."""
+def draw_scatter(x_unit: str, y_unit: str, curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any] | None:
+    """Return a plot of the first curves of one quantity against another, from 0 on; None without any.
 
-    x: float
-    y: float
-    label: str  # beside it
-    title: str  # in words
-    is_full: bool = False  # filled, as the one that the plot is about
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scatter:
-    """Curves of one quantity against another; both axes start at 0."""
-
-    x_unit: str
-    y_unit: str
-    right: float  # ends of the axes
-    top: float
-    curves: Mapping[str, Sequence[Dot]]
-    left_out: int  # curves that are not drawn
-
-    @property
-    def full(self) -> list[str]:
-        """The filled dots in words."""
-        return [f"{name}: {dot.title}" for name, dots in self.curves.items() for dot in dots if dot.is_full]
-
-
-def draw_scatter(x_unit: str, y_unit: str, curves: Mapping[str, Sequence[Dot]]) -> Scatter | None:
-    """Return a plot of the first curves; None without any."""
+    A dot has `x`, `y`, a `label` beside it, a `title` in words, and `is_full` if it is one that the plot is about.
+    """
     drawn = dict(list(curves.items())[:CLASSES])
-    dots = [dot for of_curve in drawn.values() for dot in of_curve]
+    dots = [(name, dot) for name, of_curve in drawn.items() for dot in of_curve]
     if not dots:
         return None
-    right, top = round_up(max(dot.x for dot in dots)), round_up(max(dot.y for dot in dots))
-    left_out = len(curves) - len(drawn)
-    return Scatter(x_unit=x_unit, y_unit=y_unit, right=right, top=top, curves=drawn, left_out=left_out)
+    right, top = (round_up(max(dot[axis] for _, dot in dots)) for axis in ("x", "y"))
+    full = [f"{name}: {dot['title']}" for name, dot in dots if dot["is_full"]]
+    about = {"x_unit": x_unit, "y_unit": y_unit, "right": right, "top": top, "full": full}
+    return about | {"curves": drawn, "left_out": len(curves) - len(drawn)}
 
 
 def height(value: float, top: float) -> float:

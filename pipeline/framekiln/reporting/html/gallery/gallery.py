@@ -1,13 +1,13 @@
 """Frames with the results of all steps, and of each alone, drawn by each stage's own `draw`; and images in tables.
 
 A column is a contact sheet when it is a list of structs and its field's metadata names under `pictures` the member
-with JPEG bytes. Under `no_pictures` the metadata may hold a hint how to get some. The report knows no stage.
+with JPEG bytes. Under `no_pictures` the metadata may hold a hint how to get some. The report knows no stage. What is
+returned are values for the templates.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from markupsafe import Markup
@@ -24,35 +24,25 @@ from framekiln.reporting.kit.texts import MISSING, cell, shorten
 from framekiln.reporting.table_rows import TableFiles, head, is_list, is_scalar
 
 T = TypeVar("T")
+Values = Mapping[str, Any]
 
 VALUES = 2  # shown for a step without a caption
 LONGEST = 160  # characters of a caption
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tile:
-    """A frame with all results."""
-
-    pick: Pick
-    overlay: Markup
-    captions: Sequence[Mapping[str, Any]]  # step, text, and colour of its drawing; None without one
-    values: Sequence[Mapping[str, str]]  # name, unit and text of each column
-
-
 def gallery(
     picks: Sequence[Pick], images: Mapping[FrameKey, Thumbnail], findings: Findings, stages: Mapping[str, Stage]
-) -> list[Tile]:
+) -> list[Values]:
     """Return frames with the results of first-pass steps; of drawings only strokes, so that none hides another."""
     first_pass = {name: stage for name, stage in stages.items() if stage.scope.first_pass}
     return [_make_tile(pick, findings, images[pick.key], first_pass) for pick in picks if pick.key in images]
 
 
-def drawing_of(stage: Stage, row: Mapping[str, Any]) -> Drawing:
-    """Return a stage's drawing of its results; an empty one where it fails."""
-    return safely(lambda: stage.draw(row), None) or Drawing()
+def _draw(stage: Stage, row: Values) -> Drawing:
+    return _safely(lambda: stage.draw(row), None) or Drawing()
 
 
-def safely(make: Callable[[], T], otherwise: T) -> T:
+def _safely(make: Callable[[], T], otherwise: T) -> T:
     """Return the result of code that depends on a stage; its failure must not prevent the report."""
     try:
         return make()
@@ -60,28 +50,26 @@ def safely(make: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
-def _make_tile(pick: Pick, findings: Findings, image: Thumbnail, stages: Mapping[str, Stage]) -> Tile:
-    drawn, captions, row = [], [], findings.row(pick.key)
+def _make_tile(pick: Pick, findings: Findings, image: Thumbnail, stages: Mapping[str, Stage]) -> Values:
+    overlay, captions, row = Markup(""), [], findings.row(pick.key)
     for place, (name, stage) in enumerate(stages.items()):
-        results = findings.of(stage, pick.key)
-        if results is None:
+        if (results := findings.of(stage, pick.key)) is None:
             continue
-        drawing = drawing_of(stage, results)
-        ink = safely(partial(strokes, drawing, image.width, image.height, place), Markup(""))
-        drawn.append(ink)
+        drawing = _draw(stage, results)
+        ink = _safely(partial(strokes, drawing, image.width, image.height, place), Markup(""))
+        overlay += ink
         text = str(drawing.caption)
         if not text:
             first = [value for value in _list_values(stage.outputs, results) if value["text"] != MISSING][:VALUES]
             text = ", ".join("{name} {text} {unit}".format(**value).rstrip() for value in first)
         if text or ink:
-            colour = place % COLOURS if ink else None
-            captions.append({"step": name, "text": shorten(text, LONGEST), "colour": colour})
+            captions.append({"step": name, "text": shorten(text, LONGEST), "colour": place % COLOURS if ink else None})
     schema = {item.name: item for stage in stages.values() for item in stage.outputs if item.name in row}
     values = list(_list_values(pa.schema(schema.values()), row))
-    return Tile(pick=pick, overlay=Markup("").join(drawn), captions=captions, values=values)
+    return {"pick": pick, "overlay": overlay, "captions": captions, "cells": values}
 
 
-def _list_values(schema: pa.Schema, row: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
+def _list_values(schema: pa.Schema, row: Values) -> Iterator[Values]:
     for about in describe(schema):
         if is_scalar(schema.field(about["name"]).type):
             yield {**about, "text": cell(row[about["name"]])}
@@ -91,48 +79,28 @@ EACH = 4  # frames of a step
 LEGEND = 72  # px
 
 
-@dataclass(frozen=True, kw_only=True)
-class SampleFrame:
-    """A frame with one step's drawing."""
-
-    pick: Pick
-    drawing: Markup
-    after: str  # data URI of the frame as the step changed it; empty where it changed none
-    caption: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepSamples:
-    """One step's frames."""
-
-    step: str
-    colour: int | None  # of its lines; None without any
-    frames: tuple[SampleFrame, ...]
-    legend: str  # data URI; empty without one
-    legend_text: str
-
-
 def step_samples(
     picks: Sequence[Pick], images: Mapping[FrameKey, Thumbnail], findings: Findings, stages: Mapping[str, Stage]
-) -> list[StepSamples]:
+) -> list[Values]:
     """Return the samples of every step that has something to show, in order."""
     shown = [pick for pick in picks if pick.key in images]
-    samples = []
+    samples: list[Values] = []
     for colour, (name, stage) in enumerate(stages.items()):
         results = [(pick, row) for pick in shown if (row := findings.of(stage, pick.key)) is not None]
-        pairs = [(pick, drawing_of(stage, row)) for pick, row in results]
-        telling = [pair for pair in pairs if _draws(pair[1])] or [pair for pair in pairs if pair[1].caption]
+        pairs = [(pick, _draw(stage, row)) for pick, row in results]
+        telling = [pair for pair in pairs if _has_drawing(pair[1])] or [pair for pair in pairs if pair[1].caption]
         if not telling:
             continue
         chosen = _choose_files(telling)
         legend = next((drawing.legend for _, drawing in chosen if drawing.legend), None)
-        sample = StepSamples(
-            step=name,
-            colour=colour % COLOURS if any(drawing.lines or drawing.points for _, drawing in chosen) else None,
-            frames=tuple(_make_sample(pick, drawing, images[pick.key], colour) for pick, drawing in chosen),
-            legend=(resized_uri(legend.image, LEGEND, LEGEND, transparent=True) or "") if legend else "",
-            legend_text=legend.text if legend else "",
-        )
+        has_lines = any(drawing.lines or drawing.points for _, drawing in chosen)
+        sample = {
+            "step": name,
+            "colour": colour % COLOURS if has_lines else None,  # of its lines
+            "frames": [_make_sample(pick, drawing, images[pick.key], colour) for pick, drawing in chosen],
+            "legend": legend and resized_uri(legend.image, LEGEND, LEGEND, transparent=True),
+            "legend_text": legend.text if legend else "",
+        }
         samples.append(sample)
     return samples
 
@@ -144,20 +112,17 @@ def _choose_files(pairs: Sequence[tuple[Pick, Drawing]]) -> list[tuple[Pick, Dra
     return sorted([*chosen, *spread(others, EACH - len(chosen))], key=lambda pair: pair[0])
 
 
-def _draws(drawing: Drawing) -> bool:
+def _has_drawing(drawing: Drawing) -> bool:
     strokes = drawing.lines or drawing.points or drawing.areas or drawing.labels
     return bool(strokes or drawing.overlay or drawing.result_image)
 
 
-def _make_sample(pick: Pick, drawing: Drawing, image: Thumbnail, colour: int) -> SampleFrame:
+def _make_sample(pick: Pick, drawing: Drawing, image: Thumbnail, colour: int) -> Values:
+    """Return a frame with one step's drawing and, as `after`, the frame as the step changed it."""
     size = image.width, image.height
-    after = safely(partial(resized_uri, drawing.result_image or b"", *size), None)
-    return SampleFrame(
-        pick=pick,
-        drawing=safely(partial(all_layers, drawing, *size, colour), Markup("")),
-        after=after or "",
-        caption=shorten(str(drawing.caption), LONGEST),
-    )
+    layers = _safely(partial(all_layers, drawing, *size, colour), Markup(""))
+    after = _safely(partial(resized_uri, drawing.result_image or b"", *size), None)
+    return {"pick": pick, "drawing": layers, "after": after, "caption": shorten(str(drawing.caption), LONGEST)}
 
 
 KEY, HINT = b"pictures", b"no_pictures"
@@ -169,59 +134,34 @@ FACTS = 6  # columns named for a row, from the left
 _JPEG = b"\xff\xd8\xff"
 
 
-class SheetRow(NamedTuple):
-    """One row's images."""
-
-    facts: Mapping[str, str]  # its first columns
-    images: Sequence[Mapping[str, str]]  # uri and title
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContactSheet:
-    """A column of images."""
-
-    description: str
-    rows: tuple[SheetRow, ...]
-    hint: str  # how to get images; empty where there are some
-
-
-def contact_sheets(store: Store, table: TableFiles) -> tuple[ContactSheet, ...]:
-    """Return every column of images in a table's first rows, without rows that have no item."""
+def contact_sheets(store: Store, table: TableFiles) -> list[Values]:
+    """Return every column of images in a table's first rows, without rows that have none."""
     first = head(store, table, ROWS)
-    members = [(item, member) for item in first.schema if (member := image_member(item))]
-    rows = first.to_pylist() if members else []
-    return tuple(_make_sheet(first.schema, item, member, rows) for item, member in members)
+    rows = first.to_pylist() if any(map(_find_member, first.schema)) else []
+    return [_make_sheet(first.schema, item, member, rows) for item in first.schema if (member := _find_member(item))]
 
 
-def image_member(item: pa.Field) -> str | None:
-    """Return the member that holds the images of a column; None where it holds none."""
+def _find_member(item: pa.Field) -> str:
+    """Return the member that holds the images of a column; empty where it holds none."""
     member = (item.metadata or {}).get(KEY, b"").decode()
-    if not member or not is_list(item.type) or not pa.types.is_struct(item.type.value_type):
-        return None
-    return member if item.type.value_type.get_field_index(member) >= 0 else None
+    has_structs = is_list(item.type) and pa.types.is_struct(item.type.value_type)
+    return member if has_structs and item.type.value_type.get_field_index(member) >= 0 else ""
 
 
-def _make_sheet(schema: pa.Schema, item: pa.Field, member: str, rows: list[dict[str, Any]]) -> ContactSheet:
+def _make_sheet(schema: pa.Schema, item: pa.Field, member: str, rows: Sequence[Values]) -> Values:
     scalars = [column.name for column in schema if is_scalar(column.type)][:FACTS]
-    sheet_rows: list[SheetRow] = []
-    left = MOST_BYTES
-    for row in rows:
-        if not row[item.name]:
-            continue
+    kept, left = list[Values](), MOST_BYTES
+    for row in (row for row in rows if row[item.name]):
         images = _choose_images(row[item.name], member, left)
         left -= sum(len(image["uri"]) for image in images)
-        sheet_rows.append(SheetRow({name: cell(row[name]) for name in scalars}, images))
+        kept.append({"facts": {name: cell(row[name]) for name in scalars}, "images": images})
     (about,) = describe(pa.schema([item]))
-    hint = (item.metadata or {}).get(HINT, b"").decode()
-    shown = any(row.images for row in sheet_rows)
-    return ContactSheet(
-        description=about["description"],
-        rows=tuple(sheet_rows) if shown else (),
-        hint="" if shown or not sheet_rows else hint,
-    )
+    shown = any(row["images"] for row in kept)
+    hint = (item.metadata or {}).get(HINT, b"").decode() if kept and not shown else ""
+    return {"description": about["description"], "rows": kept if shown else [], "hint": hint}
 
 
-def _choose_images(items: list[Mapping[str, Any]], member: str, most_bytes: int) -> list[dict[str, str]]:
+def _choose_images(items: Sequence[Values], member: str, most_bytes: int) -> list[dict[str, str]]:
     images: list[dict[str, str]] = []
     for item in items[:IMAGES]:
         data = item[member]

@@ -71,6 +71,11 @@ def thumbnails(store: Store, keys: Collection[FrameKey], settings: Mapping[str, 
     return images
 
 
+def image_store(images: Mapping[FrameKey, Thumbnail]) -> dict[str, Any]:
+    """Return the values of a page that has each thumbnail once, under its `ids`."""
+    return {"images": images, "ids": {key: f"p{number}" for number, key in enumerate(images)}}
+
+
 def _find_unchanged(store: Store, names: Collection[str]) -> Iterator[MediaFile]:
     """Yield the named files that are unchanged since the listing; files in buckets are not checked."""
     unchanged: dict[str, MediaFile] = {}

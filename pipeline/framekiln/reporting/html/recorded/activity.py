@@ -67,32 +67,34 @@ class Activity:
 
 def read_activity(store: Store, run: str) -> Activity | None:
     """Add up a run's records; None where there are none. Raises GoneError if the run ended while it was being read."""
-    begins, stops = [], []
-    for table in batches(store, CALLS, run, columns=("started", "seconds", "seal")):
+    begins, stops, workers = [], [], dict[str, None]()
+    for table in batches(store, CALLS, run, columns=("kind", "worker", "started", "seconds", "seal")):
         if table.num_rows:
             begins.append(float(floats(table, "started").min()))
             stops.append(float((ends(table) + floats(table, "seal")).max()))
+            alive = table.filter(pc.not_equal(table["kind"], DEATH))
+            workers |= dict.fromkeys(pc.unique(alive["worker"]).to_pylist())
     if not begins:
         return None
-    grid = _Grid(min(begins), max(stops))
+    grid = _Grid(min(begins), max(stops), list(workers))
     for table in batches(store, CALLS, run, columns=_COLUMNS):
         grid.add(table)
     return grid.activity()
 
 
 class _Grid:
-    def __init__(self, begin: float, end: float) -> None:
+    def __init__(self, begin: float, end: float, workers: Sequence[str]) -> None:
         self._begin, self._length = begin, max(end - begin, 1e-6)
         self._width = self._length / SLICES
-        self._processes: dict[str, int] = {}
+        self._processes = {name: number for number, name in enumerate(workers[:MOST_PROCESSES])}
+        self._left_out = len(workers) - len(self._processes)
         self._starts: dict[tuple[int, str], float] = {}  # first start of a step in a process
-        self._left_out: set[str] = set()
         # Starts less ends of intervals in each slice, by process and plane: their number, and the sum of their times.
-        self._moments = np.zeros((2, 0, len(_PLANES), SLICES))
+        self._moments = np.zeros((2, len(self._processes), len(_PLANES), SLICES))
 
     def add(self, table: pa.Table) -> None:
         table = table.filter(pc.not_equal(table["kind"], DEATH))
-        table = table.filter(pc.is_in(table["worker"], pa.array(self._admit(table), pa.string())))
+        table = table.filter(pc.is_in(table["worker"], pa.array(list(self._processes), pa.string())))
         if not table.num_rows:
             return
         process = np.array([self._processes[name] for name in table["worker"].to_pylist()])
@@ -115,19 +117,8 @@ class _Grid:
         processes = [self._process(name, number, places) for name, number in self._processes.items()]
         processes.sort(key=lambda process: ([places[step] for step in process.steps], process.name))
         return Activity(
-            began=self._begin, seconds=self._length, processes=processes, steps=order, left_out=len(self._left_out)
+            began=self._begin, seconds=self._length, processes=processes, steps=order, left_out=self._left_out
         )
-
-    def _admit(self, table: pa.Table) -> list[str]:
-        """Make room for new processes, and return all that are added up."""
-        for name in pc.unique(table["worker"]).to_pylist():
-            if name in self._processes or len(self._processes) < MOST_PROCESSES:
-                self._processes.setdefault(name, len(self._processes))
-            else:
-                self._left_out.add(name)
-        more = len(self._processes) - self._moments.shape[1]
-        self._moments = np.pad(self._moments, ((0, 0), (0, more), (0, 0), (0, 0)))
-        return list(self._processes)
 
     def _fill(self, process: Ints, plane: int, begin: Floats, end: Floats) -> None:
         for sign, moments in ((1, begin), (-1, np.maximum(begin, end))):

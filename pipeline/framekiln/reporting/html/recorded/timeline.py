@@ -1,10 +1,9 @@
 """The timeline of a run: a lane for each process, its longest stalls, and GPUs, cores and memory of its machines."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,9 @@ MOST_MACHINES = 4
 GPU_USE, GPU_MEMORY, CPU, MEMORY = "GPU use", "GPU memory", "CPU", "memory"
 _UNITS = {GPU_USE: "%", GPU_MEMORY: "GB", CPU: "%", MEMORY: "GB"}
 _SAMPLE = ("node", "time", "cpu_percent", "memory_gb", "workers_gb", "store_gb", "gpus", "gpu_processes_gb")
+_RESERVED = ("worker", "node", "started", "seconds", "vram_reserved_gb")
 _GPU = "GPU"
+_FULL = "GB of the largest GPU"  # no chart, but the limit of one
 
 _Key = tuple[str, str, str]  # machine, chart, curve
 
@@ -35,44 +36,22 @@ _PLACES = {grid.SETTING_UP: (3.0, 6.0), grid.STARVED: (9.0, 3.0), grid.HELD: (0.
 """Top and height inside a lane, so that activities other than work can be distinguished without colours."""
 
 
-class Stall(NamedTuple):
-    """A long time without work."""
-
-    process: grid.ProcessActivity
-    begin: float  # seconds since the run's begin
-    seconds: float
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timeline:
-    """The lanes of a run."""
-
-    lanes: Sequence[grid.ProcessActivity]
-    kinds: tuple[str, ...]  # that occur, in the order of `KINDS`
-    ticks: tuple[str, ...]
-    stalls: Sequence[Stall]
-    slice: str  # its length
-    left_out: int  # processes
-
-
-def timeline(activity: grid.Activity | None) -> Timeline | None:
-    """Return the timeline; None where there are no records."""
+def timeline(activity: grid.Activity | None) -> dict[str, Any] | None:
+    """Return the lanes of a run, the kinds of activity that occur, and stalls; None where there are no records."""
     if activity is None or not activity.processes:
         return None
     shown = _choose_lanes(activity)
     totals = np.sum([process.seconds.sum(axis=1) for process in activity.processes], axis=0)
-    kinds = tuple(kind for kind, seconds in zip(grid.KINDS, totals, strict=True) if seconds > 0)
     length = activity.seconds
     times = [length * i / (_TICKS - 1) for i in range(_TICKS)]
-    return Timeline(
-        lanes=shown,
-        kinds=kinds,
-        ticks=tuple(elapsed(round(time) if length > 4 * _TICKS else time) for time in times),  # a fraction is invisible
-        stalls=_find_stalls(activity),
-        slice=duration(length / grid.SLICES),
-        left_out=len(activity.processes) - len(shown) + activity.left_out,
-    )
+    return {
+        "lanes": shown,
+        "kinds": [kind for kind, seconds in zip(grid.KINDS, totals, strict=True) if seconds > 0],
+        "ticks": [elapsed(round(time) if length > 4 * _TICKS else time) for time in times],  # a fraction is invisible
+        "stalls": _find_stalls(activity),
+        "slice": duration(length / grid.SLICES),
+        "left_out": len(activity.processes) - len(shown) + activity.left_out,
+    }
 
 
 def _choose_lanes(activity: grid.Activity) -> Sequence[grid.ProcessActivity]:
@@ -88,14 +67,14 @@ def _choose_lanes(activity: grid.Activity) -> Sequence[grid.ProcessActivity]:
     return [process for process in activity.processes if process.name in chosen]
 
 
-def timeline_table(timeline: Timeline) -> TextTable:
+def timeline_table(timeline: Mapping[str, Any]) -> TextTable:
     """Return the shares of each activity in each lane."""
-    heads = ["Steps", "Process", *timeline.kinds]
+    kinds = timeline["kinds"]
     rows = [
-        [shorten(lane.title, 80), shorten(lane.name, 60), *(share(lane.share(kind)) for kind in timeline.kinds)]
-        for lane in timeline.lanes
+        [shorten(lane.title, 80), shorten(lane.name, 60), *(share(lane.share(kind)) for kind in kinds)]
+        for lane in timeline["lanes"]
     ]
-    return plain_table("Activity of each process", heads, rows, texts=2)
+    return plain_table("Activity of each process", ["Steps", "Process", *kinds], rows, texts=2)
 
 
 def lane_summary(process: grid.ProcessActivity, kinds: Sequence[str]) -> str:
@@ -123,9 +102,10 @@ def stretches(process: grid.ProcessActivity) -> Iterator[tuple[str, int, int]]:
         yield grid.KINDS[int(main[start])], start, stop
 
 
-def _find_stalls(activity: grid.Activity) -> list[Stall]:
+def _find_stalls(activity: grid.Activity) -> list[dict[str, Any]]:
+    """Return the longest times without work; `begin` is in seconds since the run's begin."""
     width = activity.seconds / grid.SLICES
-    stalls = []
+    stalls = list[dict[str, Any]]()
     for process in activity.processes:
         own = list(stretches(process))
         busy = [i for i, (kind, _, _) in enumerate(own) if kind in grid.WORK]
@@ -134,8 +114,9 @@ def _find_stalls(activity: grid.Activity) -> list[Stall]:
             stands = kind in (grid.STARVED, grid.HELD) or (kind == grid.IDLE and between)
             if stands and stop - start >= LEAST_STALL * grid.SLICES:
                 reason = _explain_stall(kind, process, activity.steps)
-                stalls.append(Stall(process, start * width, (stop - start) * width, reason))
-    return sorted(stalls, key=lambda stall: (-stall.seconds, stall.begin, stall.process.name))[:STALLS]
+                place = {"begin": start * width, "seconds": (stop - start) * width}
+                stalls.append({"process": process, "reason": reason, **place})
+    return sorted(stalls, key=lambda one: (-one["seconds"], one["begin"], one["process"].name))[:STALLS]
 
 
 def _explain_stall(kind: str, process: grid.ProcessActivity, steps: Sequence[str]) -> str:
@@ -153,66 +134,47 @@ def _explain_stall(kind: str, process: grid.ProcessActivity, steps: Sequence[str
 def machine_charts(store: Store, run: str, activity: grid.Activity) -> tuple[list[Chart], str]:
     """Return charts of a run's machines, on the time axis of its activity, and what is not shown of them.
 
-    Raises GoneError: the run ended during the reading.
+    Memory that torch reserved after each call replaces that of processes where NVML does not report it, as in a
+    container. Raises GoneError: the run ended during the reading.
     """
-    reader = _SampleReader(activity)
+    titles = {process.name: process.title for process in activity.processes}
+    curves: dict[_Key, Curve] = defaultdict(Curve)
+
+    def add(node: str, time: float, values: Iterable[tuple[str, str, float | None]]) -> None:
+        point = int((time - activity.began) / activity.seconds * POINTS)
+        for chart, curve, value in values if -1 <= point <= POINTS else ():
+            if value is not None:
+                curves[node, chart, curve].add(min(max(point, 0), POINTS - 1), float(value))
+
     every = max(1, -(-sum(table.num_rows for table in batches(store, NODES, run, columns=("time",))) // MOST_SAMPLES))
     samples = (sample for table in batches(store, NODES, run, columns=_SAMPLE) for sample in table.to_pylist())
     for sample in islice(samples, 0, None, every):
-        reader.add(sample)
-    if not any(chart == GPU_MEMORY and not curve.startswith(_GPU) for _, chart, curve in reader.curves):
-        reader.add_torch_memory(store, run)
-    return _draw_charts(reader.curves, reader.limits, every)
-
-
-class _SampleReader:
-    def __init__(self, activity: grid.Activity) -> None:
-        self._activity = activity
-        self._titles = {process.name: process.title for process in activity.processes}
-        self.curves: dict[_Key, Curve] = defaultdict(Curve)
-        self.limits: dict[str, float] = {}  # by machine, memory of its largest GPU in GB
-
-    def add(self, sample: Mapping[str, Any]) -> None:
-        point = self._point(sample["time"])
-        if not -1 <= point <= POINTS:
-            return
-        point, node = min(max(point, 0), POINTS - 1), sample["node"]
-        values = {
-            (CPU, "all cores"): sample["cpu_percent"],
-            (MEMORY, "in use, all programs"): sample["memory_gb"],
-            (MEMORY, "Ray's object store"): sample["store_gb"],
-        }
-        for chart, name in ((MEMORY, "workers_gb"), (GPU_MEMORY, "gpu_processes_gb")):
-            for pid, gb in sample[name] or ():
-                if title := self._titles.get(f"{node}:{pid}"):
-                    values[chart, f"{title} ({pid})"] = gb
-        for number, gpu in enumerate(sample["gpus"] or ()):
-            values[GPU_USE, f"{_GPU} {number}"] = gpu["use_percent"]
-            values[GPU_MEMORY, f"{_GPU} {number}, all programs"] = gpu["memory_gb"]
-            if gpu["total_gb"]:
-                self.limits[node] = max(self.limits.get(node, 0.0), gpu["total_gb"])
-        for (chart, curve), value in values.items():
-            if value is not None:
-                self.curves[node, chart, curve].add(point, float(value))
-
-    def add_torch_memory(self, store: Store, run: str) -> None:
-        """Add the memory reserved by torch after each call.
-
-        It replaces the memory of processes where NVML does not report it, as in a container.
-        """
-        columns = ("worker", "node", "started", "seconds", "vram_reserved_gb")
-        for table in batches(store, CALLS, run, columns=columns):
+        add(sample["node"], sample["time"], _read_sample(sample, titles))
+    if not any(chart == GPU_MEMORY and not curve.startswith(_GPU) for _, chart, curve in curves):
+        for table in batches(store, CALLS, run, columns=_RESERVED):
             for row in table.filter(table["vram_reserved_gb"].is_valid()).to_pylist():
-                point = min(max(self._point(row["started"] + row["seconds"]), 0), POINTS - 1)
-                title, pid = self._titles.get(row["worker"], "?"), row["worker"].rpartition(":")[2]
-                curve = f"{title} ({pid}), reserved by torch"
-                self.curves[row["node"], GPU_MEMORY, curve].add(point, row["vram_reserved_gb"])
-
-    def _point(self, time: float) -> int:
-        return int((time - self._activity.began) / self._activity.seconds * POINTS)
+                title, pid = titles.get(row["worker"], "?"), row["worker"].rpartition(":")[2]
+                value = GPU_MEMORY, f"{title} ({pid}), reserved by torch", row["vram_reserved_gb"]
+                add(row["node"], row["started"] + row["seconds"], [value])
+    return _draw_charts(curves, every)
 
 
-def _draw_charts(curves: Mapping[_Key, Curve], limits: Mapping[str, float], every: int) -> tuple[list[Chart], str]:
+def _read_sample(sample: Mapping[str, Any], titles: Mapping[str, str]) -> Iterator[tuple[str, str, float | None]]:
+    """Yield the chart, the curve and the value of each quantity."""
+    yield CPU, "all cores", sample["cpu_percent"]
+    yield MEMORY, "in use, all programs", sample["memory_gb"]
+    yield MEMORY, "Ray's object store", sample["store_gb"]
+    for chart, name in ((MEMORY, "workers_gb"), (GPU_MEMORY, "gpu_processes_gb")):
+        for pid, gb in sample[name] or ():
+            if title := titles.get(f"{sample['node']}:{pid}"):
+                yield chart, f"{title} ({pid})", gb
+    for number, gpu in enumerate(sample["gpus"] or ()):
+        yield GPU_USE, f"{_GPU} {number}", gpu["use_percent"]
+        yield GPU_MEMORY, f"{_GPU} {number}, all programs", gpu["memory_gb"]
+        yield _FULL, "", gpu["total_gb"] or None
+
+
+def _draw_charts(curves: Mapping[_Key, Curve], every: int) -> tuple[list[Chart], str]:
     nodes = sorted({node for node, _, _ in curves})
     shown = nodes[:MOST_MACHINES]
     charts = []
@@ -221,7 +183,8 @@ def _draw_charts(curves: Mapping[_Key, Curve], limits: Mapping[str, float], ever
             own = {key[2]: curve for key, curve in curves.items() if key[:2] == (node, title)}
             ranked = {name: own[name] for name in sorted(own, key=lambda name: (-own[name].most, name))}
             name = f"{title[0].upper()}{title[1:]}{f' of {node}' if len(nodes) > 1 else ''}"
-            charts.append(draw_chart(name, unit, ranked, limit=limits.get(node) if title == GPU_MEMORY else None))
+            full = curves.get((node, _FULL, "")) if title == GPU_MEMORY else None
+            charts.append(draw_chart(name, unit, ranked, limit=None if full is None else full.most))
     notes = [] if any(title == GPU_USE for _, title, _ in curves) else ["No GPU was sampled"]
     if len(nodes) > len(shown):
         notes.append(f"{len(nodes) - len(shown)} more machines are not drawn")
@@ -230,19 +193,10 @@ def _draw_charts(curves: Mapping[_Key, Curve], limits: Mapping[str, float], ever
     return [chart for chart in charts if chart], "; ".join(notes) + "." if notes else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordedRun:
-    """The drawings, or a sentence in their place."""
-
-    timeline: Timeline | None = None
-    charts: Sequence[Chart] = ()  # of machines
-    left_out: str = ""  # what of them is not shown, and why
-    note: str = ""
-
-
-def recorded_run(store: Store, own: str | None) -> RecordedRun:
-    """Return the drawings of a run, or of the last one with records if run.json's own kept none."""
-    missing = RecordedRun(note="There are no records of the processes, so there is no timeline.")
+def recorded_run(store: Store, own: str | None) -> dict[str, Any]:
+    """Return the drawings of a run, or of the last one with records if run.json's own kept none; else why not."""
+    drawings: dict[str, Any] = {"timeline": None, "charts": [], "left_out": "", "note": ""}
+    missing = drawings | {"note": "There are no records of the processes, so there is no timeline."}
     try:
         run = own or choose_run(store, None)
         activity = grid.read_activity(store, run)
@@ -250,8 +204,8 @@ def recorded_run(store: Store, own: str | None) -> RecordedRun:
             return missing
         note = "" if own else f"The last run kept no records; this is run {run}."
         charts, left_out = machine_charts(store, run, activity)
-        return RecordedRun(timeline=timeline(activity), charts=charts, left_out=left_out, note=note)
+        return {"timeline": timeline(activity), "charts": charts, "left_out": left_out, "note": note}
     except DamagedError as error:
-        return RecordedRun(note=f"No timeline: {error}")
+        return drawings | {"note": f"No timeline: {error}"}
     except (OutputError, OSError, ValueError, KeyError):  # gone, or of another version
         return missing
