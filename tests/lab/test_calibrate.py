@@ -138,8 +138,7 @@ def test_a_step_is_measured_in_a_child_until_memory_runs_out(tmp_path):
     figures = result.figures
     assert (figures.largest_batch, figures.largest_is_limit) == (11, True)
     assert [(trial.batch, trial.megapixels) for trial in figures.trials] == [
-        *((n, 0.5) for n in (1, 2, 4, 8, 11)),
-        *((n, 2.0) for n in (1, 2, 4, 8, 10, 11)),
+        *((n, size) for size in (0.5, 2.0) for n in (1, 2, 4, 8, 10, 11)),
     ]
     line = figures.memory
     assert (line.base_gb, line.per_row_gb, line.per_megapixel_gb) == pytest.approx((0.25, 0.01, 0.05))

@@ -179,7 +179,12 @@ def test_a_model_that_ran_uncompiled_is_taken_for_that(tmp_path, notes, compiled
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("- a100", "FK-GPU-FILE-INVALID"), ("a100: 3", "FK-GPU-FILE-INVALID"), ("a100: [", "FK-NOT-YAML")],
+    [
+        ("- a100", "FK-NOT-A-MAPPING"),
+        ("a100: 3", "FK-INVALID-VALUE"),
+        ("{}", "FK-INVALID-VALUE"),
+        ("a100: [", "FK-NOT-YAML"),
+    ],
 )
 def test_a_file_in_another_form_lists_no_gpus(tmp_path, text, code):
     path = tmp_path / "gpus.yaml"

@@ -19,7 +19,7 @@ from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import find_calibration
 from framekiln.planning.gpu.machine import examine
 from framekiln.planning.plan import Plan, make_plan
-from framekiln.planning.processes.resources import Node, this_machine
+from framekiln.planning.processes.resources import Node, gpu_names, this_machine
 from framekiln.reporting.plan_facts import plan_facts
 from framekiln.reporting.terminal.console import Terminal, printed
 from framekiln.reporting.terminal.tables import outlook_table, plan_tables, print_whole_plan
@@ -162,15 +162,23 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         changes, outlook, (engine, why) = job.preview(planned)
         work = changes, outlook
         costs = _read_costs(request, planned, job.media, outlook, local=engine == "local", like=like)
+    pace = "" if costs is not None and costs.limit else _tell_pace(request, planned, nodes)
     if engine == "local":  # its processes are a core's each, whatever the plan says of workers
         planned = replace(planned, limits="")
     return RunPlan(
         planned=planned,
-        notes=tuple(filter(None, (*notes, why))),
+        notes=tuple(filter(None, (*notes, why, pace))),
         work=work,
         refusal=refusal or _lacking_weights(planned, request),
         costs=costs,
     )
+
+
+def _tell_pace(request: RunRequest, planned: Plan, nodes: Sequence[Node]) -> str:
+    from framekiln.lab.predict.arithmetic import describe_pace
+
+    device = next(iter(gpu_names()), "") if request.address is None else ""
+    return describe_pace(planned, sum(node.gpus for node in nodes), device, request.profile.gpu_vram_gb)
 
 
 def _read_costs(

@@ -213,7 +213,7 @@ class ProfileFile(Strict):
 
 def read_pipeline(path: str | None) -> PipelineFile:
     """Read the pipeline file at a path, or the shipped one. Raises ConfigError if the file is missing or invalid."""
-    text = shipped("pipeline.yaml").read_bytes() if path is None else _read(path, "pipeline file", "--pipeline")
+    text = shipped("pipeline.yaml").read_bytes() if path is None else read_named(path, "pipeline file", "--pipeline")
     pipeline = parse(PipelineFile, text, path or "manifests/pipeline.yaml")
     models = {name: entry.model_copy(update={"listed_in": path}) for name, entry in pipeline.models.items()}
     return pipeline.model_copy(update={"models": models})
@@ -225,7 +225,7 @@ def read_profile(name: str) -> ProfileFile:
     Raises ConfigError: the file is missing or invalid.
     """
     if name.endswith((".yaml", ".yml")):
-        return parse(ProfileFile, _read(name, "profile", "--profile"), name)
+        return parse(ProfileFile, read_named(name, "profile", "--profile"), name)
     source = shipped("profiles", f"{name}.yaml")
     if not source.is_file():
         raise ConfigError(
@@ -242,7 +242,8 @@ def profile_names() -> list[str]:
     )
 
 
-def _read(path: str, kind: str, option: str) -> bytes:
+def read_named(path: str, kind: str, option: str) -> bytes:
+    """Read a file that an option names. Raises ConfigError: it is missing, or cannot be read."""
     place = expand(path)
     try:
         if place.is_file():

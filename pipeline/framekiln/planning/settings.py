@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from framekiln.contract.errors import ConfigError, check_known, did_you_mean
 from framekiln.contract.row_errors import DECODE
 
-M = TypeVar("M", bound="Strict")
+M = TypeVar("M", bound=BaseModel)
 Overrides = Mapping[str, Mapping[str, Any]]
 """Values of --set by step and key."""
 NOT_YAML = (yaml.YAMLError, RecursionError, ValueError)
@@ -65,8 +65,7 @@ def parse(model: type[M], text: str | bytes, where: str) -> M:
     except NOT_YAML as error:
         raise ConfigError(f"{where} is not valid YAML: {_describe(error)}.", code="FK-NOT-YAML") from error
     if not isinstance(data, dict):
-        keys = ", ".join(list(model.model_fields)[:4])
-        raise ConfigError(f"{where} must be a YAML mapping with keys such as {keys}.", code="FK-NOT-A-MAPPING")
+        raise ConfigError(f"{where} must be a YAML mapping, as the shipped one is.", code="FK-NOT-A-MAPPING")
     return model_of(model, data, where)
 
 
@@ -88,7 +87,7 @@ def file_error(error: ValidationError, model: type[BaseModel], where: str) -> Co
     """Return the error for a parsed file's first problem. An unknown key comes first: it may explain a missing one."""
     problems = error.errors(include_url=False)
     first = next((item for item in problems if item["type"] in _UNKNOWN), problems[0])
-    path = [str(part) for part in first["loc"]]
+    path = [str(part) for part in first["loc"]] or ["its content"]
     if path[-1] == "[key]":  # the message has the key itself
         path = path[:-2]
     if first["type"] in _UNKNOWN:

@@ -19,6 +19,7 @@ from framekiln_stages.faces.alignment import (
     sharpness_on_device,
     similarity_transforms,
 )
+from framekiln_stages.nets.faces import yunet_cells
 from framekiln_stages.nets.faces.second_look import VIEW, _cut_view, views_on_device
 from framekiln_stages.nets.faces.yunet_cells import Cells, face_rows, suppressed
 from framekiln_stages.shared import device_images
@@ -99,7 +100,10 @@ def test_a_chain_of_overlaps_and_a_crowd_take_further_rounds():
     assert sorted(set(np.rint(np.diff(np.unique(rows[:, 0]))))) == [16]
 
 
-def test_an_input_without_faces_has_no_rows():
+@pytest.mark.parametrize("settles", [True, False])
+def test_an_input_without_faces_has_no_rows_also_where_a_broken_device_never_settles(monkeypatch, settles):
+    if not settles:
+        monkeypatch.setattr(yunet_cells, "suppressed", lambda _, valid, __: (valid, torch.zeros(len(valid)) > 0))
     rows = face_rows([Cells(torch.full((2, 21, 16), float("nan")), (1, 1))], 0.5, untimed)
     assert [len(own) for own in rows] == [0, 0]
 

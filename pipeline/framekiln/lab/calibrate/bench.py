@@ -7,7 +7,7 @@ take less.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -69,21 +69,25 @@ class StepMeasurement:
 
 
 def measure(
-    step: Step, sizes: Sequence[Path], limits: Limits, *, dummy: bool = False, meter: Meter | None = None
+    step: Step,
+    sizes: Sequence[Path],
+    limits: Limits,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    dummy: bool = False,
+    meter: Meter | None = None,
 ) -> StepMeasurement:
     """Measure batches of a step until they do not fit.
 
-    `sizes` are files of rows by `write_rows`, smallest images first. `dummy` is True if the step's weights are random.
+    `sizes` are files of rows by `write_rows`, smallest images first. `say` takes a sentence after each set-up. `dummy`
+    is True if the step's weights are random.
     """
     result = StepMeasurement(step.name)
     limits = search_limits(step, limits, meter)
-    with _Bench(step, sizes, limits, meter) as bench:
+    with _Bench(step, sizes, limits, say, meter) as bench:
         searched = SearchResult(trials=[])
         try:
-            largest = len(sizes) - 1  # a batch of the largest images that fits also fits with smaller ones
-            searched = search(lambda batch: bench.attempt(largest, batch), limits)
-            for size in range(largest):
-                bench.repeat(size, searched)
+            searched = search(bench.attempt, limits)
         except GaveUpError as error:
             result.notes.append(str(error))
             searched = searched if searched.trials else replace(searched, trials=list(bench.trials))
@@ -135,20 +139,31 @@ def _figures(step: Step, bench: _Bench, searched: SearchResult, *, dummy: bool) 
 class _Bench(CellChild):
     """A step's child process, replaced when it dies."""
 
-    def __init__(self, step: Step, sizes: Sequence[Path], limits: Limits, meter: Meter | None) -> None:
+    def __init__(
+        self, step: Step, sizes: Sequence[Path], limits: Limits, say: Callable[[str], None], meter: Meter | None
+    ) -> None:
         super().__init__()
-        self._step, self._sizes, self._limits, self._meter = step, sizes, limits, meter
+        self._step, self._sizes, self._limits, self._say, self._meter = step, sizes, limits, say, meter
         self._batch = 0  # of the child's set-up
         self._deaths = 0
         self.ready: SetUpResult | None = None  # of the first child
         self.device: DeviceMemory | None = None
         self.trials: list[Sample] = []  # all batches that ran
 
-    def attempt(self, size: int, count: int) -> Sample:
-        """Make calls of `count` rows.
+    def attempt(self, count: int) -> Sample:
+        """Make calls of `count` rows: of the largest images, whose sample is returned, then of the smaller ones.
 
-        Raises GaveUpError: the step raises another error than out-of-memory, or its children keep dying.
+        A batch of the largest images that fits also fits with smaller ones. Raises GaveUpError: the step raises another
+        error than out-of-memory, or its children keep dying.
         """
+        *smaller, largest = range(len(self._sizes))
+        result = self._attempt(largest, count)
+        if result.outcome == "ok":
+            for size in smaller:
+                self._attempt(size, count)
+        return result
+
+    def _attempt(self, size: int, count: int) -> Sample:
         self._set_up_for(count)
         result: Sample | ChildDied | CapturedError
         result = self.call("trial", size, count, timeout_s=self._limits.hang_s)
@@ -164,13 +179,6 @@ class _Bench(CellChild):
         if result.outcome == "ok":
             self.trials.append(result)
         return result
-
-    def repeat(self, size: int, searched: SearchResult) -> None:
-        """Try images of another size, in batches of powers of two and the largest batch that ran."""
-        for count in (trial.batch for trial in searched.trials):
-            odd = count & (count - 1) and count != searched.largest
-            if not odd and self.attempt(size, count).outcome != "ok":
-                return
 
     def flops(self) -> float | None:
         """Return the FLOPs of a row, counted without compilation; None where counting fails."""
@@ -207,4 +215,5 @@ class _Bench(CellChild):
         if not isinstance(answer, SetUpResult):
             self.end()
             raise GaveUpError(f"it could not be set up: {reason_of(answer)}")
+        self._say(f"Set up for batches of {count if step.placement.compile else 'any size'} in {answer.seconds:.1f} s.")
         self._batch, self.ready = count, self.ready or answer

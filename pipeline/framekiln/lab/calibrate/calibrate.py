@@ -72,7 +72,7 @@ def calibrate(
             if missing := [name for name in step.stage.inputs if name not in sample.rows.column_names]:
                 results.append(StepMeasurement(step.name, notes=[f"nothing made its column {missing[0]!r}"]))
             else:
-                results.append(measure(step, sizes, limits, dummy=step.name in step.dummies))
+                results.append(measure(step, sizes, limits, say, dummy=step.name in step.dummies))
             show(results[-1], _file(results, sample))
     if (calibration := _file(results, sample)) is None:
         reasons = "; ".join(f"{result.step}: {', '.join(result.notes)}" for result in results)

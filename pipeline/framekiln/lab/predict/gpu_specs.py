@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, RootModel, model_validator
 
 from framekiln.contract.errors import ConfigError, did_you_mean
 from framekiln.contract.limits import Positive
 from framekiln.contract.shipped_files import shipped
 from framekiln.planning.gpu.calibration_file import slug
-from framekiln.planning.settings import NOT_YAML, Strict, load_yaml, model_of
+from framekiln.planning.manifest import read_named
+from framekiln.planning.settings import Strict, parse
 
 _FIGURES = ("memory_gb", "bandwidth_gb_s", "fp32_tflops", "fp16_tflops", "bf16_tflops", "watts")
 _ALL = "all"  # the source of every figure that has none of its own
@@ -50,36 +51,28 @@ class GpuSpecs(Strict):
 GpuList = Mapping[str, GpuSpecs]
 
 
+class _GpuFile(RootModel[dict[str, GpuSpecs]]):
+    root: dict[str, GpuSpecs] = Field(min_length=1)
+
+
 def read_gpus(path: Path | None = None) -> GpuList:
     """Read GPUs by their short names from a file, or from the shipped one.
 
     Raises ConfigError: there is no such file, or it does not list GPUs.
     """
     where = str(path) if path else "manifests/gpus.yaml"
-    try:
-        data = load_yaml(path.read_bytes() if path else shipped("gpus.yaml").read_bytes())
-    except OSError as error:
-        raise ConfigError(
-            f"There is no file of GPUs at '{path}'; check the path given to --gpus.", code="FK-GPU-FILE-MISSING"
-        ) from error
-    except NOT_YAML as error:
-        raise ConfigError(
-            f"{where} is not valid YAML: {' '.join(str(error).split())}; correct it there.", code="FK-NOT-YAML"
-        ) from error
-    if not isinstance(data, dict) or not data or not all(isinstance(entry, dict) for entry in data.values()):
-        raise ConfigError(
-            f"{where} must be a YAML mapping of GPUs, as manifests/gpus.yaml is.", code="FK-GPU-FILE-INVALID"
-        )
-    return {str(name): model_of(GpuSpecs, entry, f"{where}: {name}") for name, entry in data.items()}
+    text = read_named(where, "file of GPUs", "--gpus") if path else shipped("gpus.yaml").read_bytes()
+    return parse(_GpuFile, text, where).root
+
+
+def find_gpu(name: str, gpus: GpuList) -> GpuSpecs | None:
+    """Return the GPU of a short name, or of the name that its driver or its maker uses; None without one."""
+    return next((gpu for short, gpu in gpus.items() if slug(name) in map(slug, (short, *gpu.names))), None)
 
 
 def gpu_by_name(name: str, gpus: GpuList) -> GpuSpecs:
-    """Return the GPU of a short name, or of the name that its driver or its maker uses.
-
-    Raises ConfigError: no GPU has that name.
-    """
-    by_name = {slug(alias): gpu for short, gpu in gpus.items() for alias in (short, *gpu.names)}
-    if (gpu := gpus.get(name) or by_name.get(slug(name))) is None:
+    """Return the GPU of a name. Raises ConfigError: no GPU has it."""
+    if (gpu := gpus.get(name) or find_gpu(name, gpus)) is None:
         near = did_you_mean(slug(name), gpus)
         raise ConfigError(f"--for: there is no GPU {name!r} in the file of GPUs.{near}", code="FK-UNKNOWN-GPU")
     return gpu
@@ -87,11 +80,10 @@ def gpu_by_name(name: str, gpus: GpuList) -> GpuSpecs:
 
 def gpu_by_driver_name(device: str, gpus: GpuList) -> GpuSpecs:
     """Return the GPU that a driver reports by this name. Raises ConfigError if the file has none."""
-    for gpu in gpus.values():
-        if slug(device) in map(slug, gpu.names):
-            return gpu
-    raise ConfigError(
-        f"The run was measured on {device!r}, which the file of GPUs does not have; add its data sheet's figures to a "
-        "copy of manifests/gpus.yaml and name that with --gpus.",
-        code="FK-GPU-WITHOUT-SPECS",
-    )
+    if (gpu := find_gpu(device, gpus)) is None:
+        raise ConfigError(
+            f"The run was measured on {device!r}, which the file of GPUs does not have; add its data sheet's figures "
+            "to a copy of manifests/gpus.yaml and name that with --gpus.",
+            code="FK-GPU-WITHOUT-SPECS",
+        )
+    return gpu

@@ -184,7 +184,8 @@ def _judge_memory(gpus: Sequence[Gpu], needs: Needs) -> Problem | None:
         return None
     start, cap = f"The plan takes up to {needs.gb:.3g} GB of a GPU", f"`--vram-cap {USABLE * gpu.free_gb:.1f}`"
     if needs.gb > gpu.total_gb:
-        return Problem(text=f"{start} and {_name(gpu)} has less: take a smaller profile, or add {cap}.")
+        smaller = f"`--profile {fitting_profile(gpu.total_gb)[0]}`"
+        return Problem(text=f"{start} and {_name(gpu)} has less: take {smaller}, or add {cap}.")
     problem = f"{start}, and others hold {gpu.total_gb - gpu.free_gb:.1f} GB of {_name(gpu)}"
     return Problem(text=f"{problem}: end them, which `nvidia-smi` lists, or add {cap}.")
 

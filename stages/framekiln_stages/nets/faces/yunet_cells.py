@@ -49,7 +49,7 @@ def face_rows(outputs: Sequence[Cells], min_score: float, phase: Phase) -> list[
         with phase("download"):
             found = result.cpu().numpy()
         most = int(found[:, -2].max(initial=0))
-        if found[:, -1].all() and most <= count:
+        if most <= count and (found[:, -1].all() or rounds >= count):  # as many rounds as cells settle all
             break
         count, rounds = max(count, 1 << (most - 1).bit_length()), rounds * 4
     shown = found[:, : count * _ROW].reshape(-1, count, _ROW)

@@ -1,0 +1,88 @@
+"""The pace of a plan before anything was measured: a line of `plan` that names what would bound a run.
+
+`manifests/row_seconds.yaml` has the seconds of a photo. Those of an H200 are scaled by the kinder of two ratios of data
+sheets, arithmetic and bandwidth. So a GPU is never told too slow, and does not hide what else would bound a run.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import yaml
+
+from framekiln.contract.limits import NonNegative
+from framekiln.contract.row_errors import DECODE
+from framekiln.contract.shipped_files import shipped
+from framekiln.lab.predict.gpu_specs import GpuSpecs, find_gpu, read_gpus
+from framekiln.planning.gpu.machine import USABLE
+from framekiln.planning.plan import Plan
+from framekiln.planning.processes.waves import Wave
+from framekiln.planning.settings import Strict
+
+
+class RowSeconds(Strict):
+    """Seconds of a photo in one step: of a core with a small model, of an H200 with the large one."""
+
+    core: NonNegative
+    h200: NonNegative = 0.0
+
+
+def read_row_seconds() -> dict[str, RowSeconds]:
+    """Return the shipped seconds by step."""
+    data = yaml.safe_load(shipped("row_seconds.yaml").read_text(encoding="utf-8"))
+    return {name: RowSeconds.model_validate(entry) for name, entry in data.items()}
+
+
+def describe_pace(plan: Plan, gpus: float, device: str, profile_gb: float | None) -> str:
+    """Return a sentence on what would set the pace; empty where no step with a model is known.
+
+    The GPU is the `device` that a driver names, else the fastest of those that the profile's limit is for.
+    """
+    known, models = read_row_seconds(), [step for step in plan.first if step.keeps_model]
+    if not known.keys() & {step.name for step in models}:
+        return ""
+    gpu, factor = choose_gpu(device, profile_gb or 0.0)
+    waves = [wave_limits(wave, known, factor / max(1.0, gpus)) for wave in plan.waves]
+    slowest = [max(limits, key=lambda name: limits[name]) for limits in waves]
+    whole = sum(max(limits.values()) for limits in waves)
+    at_most = f" at most ({gpu})" if any(step.placement.device != "cpu" for step in models) else ""
+    seconds = sum(map(Counter, waves), Counter[str]())
+    others = [f"{name} {_rate(taken)}" for name, taken in seconds.most_common() if name not in slowest]
+    unknown = [step.name for step in models if step.name not in known]
+    pace = f"{', then '.join(dict.fromkeys(slowest))} sets the pace, {_rate(whole)} photos of 1 MP a second{at_most}."
+    rest = [f"Alone: {', '.join(others)}."] * bool(others) + [f"Not counted: {', '.join(unknown)}."] * bool(unknown)
+    return " ".join(["By arithmetic, not measured:", pace, *rest])
+
+
+def _rate(seconds: float) -> str:
+    return f"{1 / seconds:.2g}" if seconds > 0.01 else f"{1 / seconds:.0f}"
+
+
+def choose_gpu(device: str, profile_gb: float) -> tuple[str, float]:
+    """Return a GPU's name, and its seconds for one of an H200."""
+    gpus = read_gpus()
+    like, own = gpus["h200"], find_gpu(device, gpus)
+
+    def factor(gpu: GpuSpecs) -> float:
+        return min(like.bf16_tflops / gpu.bf16_tflops, like.bandwidth_gb_s / gpu.bandwidth_gb_s)
+
+    def rank(name: str) -> tuple[bool, bool, float, float]:
+        gpu = gpus[name]
+        return gpu != own, USABLE * gpu.driver_gb < profile_gb, gpu.memory_gb, factor(gpu)
+
+    name = min(gpus, key=rank)
+    return name, factor(gpus[name])
+
+
+def wave_limits(wave: Wave, known: Mapping[str, RowSeconds], factor: float) -> dict[str, float]:
+    """Return the seconds of a photo on the GPU and in each process of a wave, by the step that takes most of them."""
+    limits, on_gpu = dict[str, float](), Counter[str]()
+    for place, group in enumerate(wave.groups()):
+        first = group[0].placement if place and group else None
+        names = [*([] if place else [DECODE]), *(step.name for step in group if not step.recalled)]
+        taken = {name: known[name] for name in names if name in known}
+        if first and first.device != "cpu":
+            on_gpu.update({name: each.h200 * factor for name, each in taken.items()})
+        elif taken:
+            at_once = first.workers * first.in_flight if first else wave.decode.workers
+            limits[max(taken, key=lambda name: taken[name].core)] = sum(each.core for each in taken.values()) / at_once
+    return limits | {f"the GPU ({name})": sum(on_gpu.values()) for name, _ in on_gpu.most_common(1)}
