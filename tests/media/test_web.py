@@ -225,8 +225,8 @@ def test_no_more_is_read_than_is_allowed(pages, rules, headers):
 
 
 def test_a_busy_server_and_a_cut_answer_are_asked_again(pages):
-    for status in (503, 429):
-        pages.add("/a", status=status, Retry_After="0")
+    for status, wait in ((503, "0"), (429, "soon")):
+        pages.add("/a", status=status, Retry_After=wait)
     pages.add("/a", b"cut", Content_Length="10")
     assert read(pages.add("/a", b"whole")) == b"whole"
     assert len(pages.requests) == 4
@@ -249,9 +249,18 @@ def test_a_server_waits_no_longer_than_it_may():
     assert web._Retries().get_retry_after(asked) == web._LONGEST_WAIT_S
 
 
-def test_hosts_that_do_not_exist_and_addresses_that_are_none(pages):
-    for url in ("http://nothing.invalid/a", "http://[a/b", "http://", "http://127.0.0.1:1/a"):
-        assert reason(url)[0] is Reason.UNREADABLE
+def test_hosts_that_do_not_exist_and_addresses_that_are_none(tmp_path):
+    urls = [
+        "http://nothing.invalid/a",
+        "http://[a/b",
+        "http://",
+        "http://127.0.0.1:1/a",
+        "s3://[a/b.jpg",
+        "gs://\u2100/c",
+    ]
+    (tmp_path / "list.txt").write_text("\n".join(urls))
+    found, failures = rows(tmp_path / "list.txt")
+    assert not found and list(failures.values()) == ["unreadable"] * len(urls)
 
 
 def test_openings_of_one_film_share_a_download(pages):

@@ -89,6 +89,15 @@ def test_a_bucket_that_stays_in_trouble_is_an_error_row_or_a_sentence(bucket, fa
             store.write("b", b"b")
 
 
+def test_what_a_bucket_does_not_allow_is_no_matter_of_waiting(bucket):
+    bucket.before = lambda method, key: "denied" if method == "DELETE" or key.startswith("out/secret") else None
+    store = Store(bucket.url.format("out"))
+    with fails("FK-OUTPUT-NOT-WRITABLE", "permissions"):
+        store.prepare()
+    with fails("FK-OUTPUT-UNREADABLE", "permissions"):
+        store.read("secret")
+
+
 def test_an_answer_slower_than_the_limit_is_unreadable_and_a_slow_one_is_read(folder, bucket):
     Network(retries=0, timeout_s=1.0).use()
     bucket.before = lambda _, key: time.sleep({"in/0.png": 0.2, "in/1.png": 2.5}.get(key, 0))

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import BinaryIO
 
-from framekiln.media.files import MediaFile, local_path, read_whole
+from framekiln.media.files import MediaFile, read_whole
 from framekiln.media.media_ids import is_url, is_web
 from framekiln.media.members import split_member
 
@@ -58,6 +58,6 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _is_remote_photo(media: MediaFile) -> bool:
-    is_remote = is_url(media.path) and not split_member(media.path)[1] and local_path(media.path) is None
+    is_remote = is_url(media.path) and not split_member(media.path)[1] and not media.path.lower().startswith("file:")
     is_photo = _PHOTO.search(media.media_id) or (is_web(media.path) and not _NO_PHOTO.search(media.media_id))
     return bool(is_remote and media.size <= _LARGEST and is_photo)

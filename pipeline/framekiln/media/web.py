@@ -8,7 +8,7 @@ import re
 import socket
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache, lru_cache
 from http.client import HTTPException
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -16,7 +16,7 @@ from typing import IO, BinaryIO, cast
 
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, PoolManager, Retry
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError, ReadTimeoutError, TimeoutError
+from urllib3.exceptions import HTTPError, InvalidHeader, MaxRetryError, ProtocolError, ReadTimeoutError
 
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.media_ids import escape
@@ -43,7 +43,7 @@ def download(url: str) -> BinaryIO:
     except (HTTPError, HTTPException, OSError, ValueError) as exc:
         cause = (exc.reason if isinstance(exc, MaxRetryError) else None) or exc
         text = re.sub(r"^\S*\(host=.*?\): ", "", str(cause)).rstrip(".") or type(cause).__name__
-        hint = " (network.timeout_s)" if isinstance(cause, TimeoutError) else ""
+        hint = " (network.timeout_s)" if "timed out" in text else ""
         raise MediaError(Reason.UNREADABLE, escape(text) + hint) from exc
 
 
@@ -101,7 +101,9 @@ def _download(url: str) -> BinaryIO:
 class _Retries(Retry):
     def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
         """Return the seconds that a server asks for, up to our own limit."""
-        seconds = super().get_retry_after(response)
+        seconds = None
+        with suppress(InvalidHeader):  # such as "soon": our own waits are taken
+            seconds = super().get_retry_after(response)
         return None if seconds is None else min(seconds, _LONGEST_WAIT_S)
 
 

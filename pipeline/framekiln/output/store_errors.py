@@ -27,6 +27,8 @@ _FIXES = {
 }
 _OF_THE_FILE = {None, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP}  # None: Arrow cannot decode the bytes
 _OF_A_BUCKET = re.compile(r"AWS Error|google::cloud")  # Arrow gives the errors of requests no number either
+_REFUSED = re.compile(r"ACCESS_DENIED|PERMISSION_DENIED|HTTP status 40[13]")
+_ALLOW = "allow it in the bucket (permissions, quota)"
 _WAIT = "wait until the bucket answers, or raise `network: retries` and `timeout_s` in the profile"
 
 
@@ -42,7 +44,7 @@ def write_errors(root: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fix = _WAIT if _OF_A_BUCKET.search(str(error)) else _FIXES.get(error.errno or 0, "correct that")
+        fix = _advise(error, _FIXES.get(error.errno or 0, "correct that"))
         raise OutputError(
             f"The output {root!r} cannot be written any more ({error_text(error)}, at {path}); {fix}, then run the "
             "same command again: finished work is kept.",
@@ -84,8 +86,15 @@ def damaged(root: str, path: str, reason: str) -> DamagedError:
 
 
 def _explain_unreadable(root: str, path: str, error: OSError) -> OutputError:
-    fix = _WAIT if _OF_A_BUCKET.search(str(error)) else "check the disk, or delete it"
+    fix = _advise(error, "check the disk, or delete it")
     return OutputError(
         f"{path} in the output {root!r} cannot be read ({error_text(error)}); {fix}, then run the same command again.",
         code="FK-OUTPUT-UNREADABLE",
     )
+
+
+def _advise(error: OSError, on_disk: str) -> str:
+    text = str(error)
+    if not _OF_A_BUCKET.search(text):
+        return on_disk
+    return _ALLOW if _REFUSED.search(text) else _WAIT

@@ -14,13 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 
 from framekiln.contract import MEDIA_ID, field
 from framekiln_stages.duplicates.best import Copies
 from framekiln_stages.duplicates.hashes import Bytes
-from framekiln_stages.duplicates.search import Ints, find_near
+from framekiln_stages.duplicates.search import Ints, find_near, label_linked
 
 Part = Mapping[str, Any]
 
@@ -100,9 +98,8 @@ def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
     names = sorted(spans)
     rows = rows.filter(pc.is_in(rows["media_id"], pa.array(names, pa.string())))
     place = {name: at for at, name in enumerate(names)}
-    links = [[place[part[name]] for part in parts] for name in ("media_id", "other_media_id")]
-    graph = coo_matrix((np.ones(len(parts)), links), shape=(len(names), len(names)))
-    _, labels = connected_components(graph, directed=False)
+    first, second = (np.array([place[part[name]] for part in parts]) for name in ("media_id", "other_media_id"))
+    labels = label_linked(first, second, len(names))
     films = Copies.concat([Copies.measure(_cut(rows, name, spans[name])).median() for name in names])
     order: dict[int, str] = {}
     for number in range(labels.max() + 1):

@@ -15,8 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, NonNegative, Scope, Stage, Table, field
 from framekiln_stages.duplicates.best import TAGS, Copies
@@ -32,7 +30,7 @@ from framekiln_stages.duplicates.earlier import (
 from framekiln_stages.duplicates.films import FILMS, choose_kept, find_parts
 from framekiln_stages.duplicates.hashes import SIDE, VIEWS, WINDOWS, Bytes
 from framekiln_stages.duplicates.scenes import SCENES, find_neighbours
-from framekiln_stages.duplicates.search import Ints, Pairs, add_equal, find_copies, find_lone
+from framekiln_stages.duplicates.search import Ints, Pairs, add_equal, find_copies, find_lone, label_linked
 
 COPIES = pa.schema(
     [
@@ -154,9 +152,7 @@ def _number_files(photos: pa.Table) -> NDArray[np.int64]:
 def _label(files: Ints, first: Ints, second: Ints) -> Ints:
     """Return the group of each photo (n): linked to others directly, by others, or by the same number of its file."""
     n = len(files)
-    links = np.concatenate((first, np.arange(n))), np.concatenate((second, n + files))
-    graph = coo_matrix((np.ones(len(links[0])), links), shape=(2 * n, 2 * n))
-    return np.asarray(connected_components(graph, directed=False)[1][:n], np.int64)
+    return label_linked(np.concatenate((first, np.arange(n))), np.concatenate((second, n + files)), 2 * n)[:n]
 
 
 def _name_scenes(photos: pa.Table, copies: Pairs, first: Ints, second: Ints) -> pa.Table:

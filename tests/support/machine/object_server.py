@@ -126,10 +126,13 @@ class _Handler(BaseHTTPRequestHandler):
         return objects, key, parse_qs(place.query, keep_blank_values=True)
 
     def fail(self, fault: str, key: str) -> None:
-        """Answer as a bucket in trouble does: slow-down (503), cut (a body that ends early) or reset."""
-        if fault == "slow-down":
+        """Answer as a bucket in trouble does: slow-down (503), denied (403), cut (a body that ends early) or reset."""
+        if fault in ("slow-down", "denied"):
             self.body() if self.command in ("PUT", "POST") else b""
-            self.respond(503, b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Slow down</Message></Error>")
+            status, code = (503, b"SlowDown") if fault == "slow-down" else (403, b"AccessDenied")
+            self.respond(
+                status, b"<?xml version='1.0'?><Error><Code>%b</Code><Message>%b</Message></Error>" % (code, code)
+            )
         elif fault == "cut" and self.command == "GET" and key in self.server.objects.files:
             self.cut = True
             return
