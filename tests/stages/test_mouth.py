@@ -13,7 +13,6 @@ from framekiln.contract.columns import pack
 from framekiln.contract.placement import Placement
 from framekiln_stages.mouth.stage import SHAPES, Mouth
 from tests.support.machine.command_line import script
-from tests.support.media.material import picture, weights
 from tests.support.media.photos import photo, photo_file, take
 from tests.support.stages.pose_factory import model_file
 
@@ -46,12 +45,6 @@ def test_lips_lie_in_the_lower_half_of_the_face_and_a_flower_has_none():
 
 def test_a_film_without_a_face_has_none():
     assert mouths_of(*take("china.jpg", 12, 384, 512), *take("flower.jpg", 12, 384, 512)) == [[]] * 24
-
-
-def test_a_bare_chest_has_none():
-    stage, path = Mouth(), weights("face_landmarker_v2_with_blendshapes.task")
-    stage.setup({stage.config.model: path}, Placement())
-    assert stage(pa.table({"frame_512": pack([picture("pose/squat.bmp")])}))["mouths"].to_pylist() == [[]]
 
 
 def test_size_and_mirror_change_little():

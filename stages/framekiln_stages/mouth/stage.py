@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, annotates, field, views
-from framekiln.contract.limits import Count, Proportion
+from framekiln.contract.limits import Count
 from framekiln_stages.nets.mediapipe_tasks import FaceMesh, Mesh
 from framekiln_stages.shared.masks import BOX, POINT, landmark_boxes
 from framekiln_stages.shared.settings import LandmarkStage
@@ -65,11 +65,6 @@ class Mouth(LandmarkStage):
         limit = "max_faces"
         model: str = "face_landmarker"  # the published bundle
         max_faces: Count = 4  # two speakers and two more; each face takes time
-        # Of six views of a bare chest three have a mouth by MediaPipe's 0.5, none by 0.8, and the same 116 of 120 faces
-        # and 30 of 30 frames of speakers are found. A higher confidence of the detector moves the landmarks of others.
-        min_presence_confidence: Proportion = 0.8
-        # (three). The same 116 of 120 faces and 30 of 30 frames of speakers are found by both, and one less by 0.8.
-        min_detection_confidence: Proportion = 0.7
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Find the mouths of each image."""
