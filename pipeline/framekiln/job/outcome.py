@@ -227,5 +227,5 @@ def _read_counts(store: Store, request: RunRequest, work: Workload) -> tuple[int
 def recorded_profile(store: Store, request: RunRequest, work: Workload) -> RunProfile | None:
     """Return the profile of the run's records; None if it cannot be read, which is no reason to lose a run."""
     with suppress(OutputError, OSError):
-        return profile_of(store, store.run, request.profile.targets, work.saturated)
+        return profile_of(store, store.run, request.profile.targets, work.rooms)
     return None

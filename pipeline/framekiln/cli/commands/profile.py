@@ -17,6 +17,7 @@ from framekiln.cli.console import print_note
 from framekiln.cli.options import Json
 from framekiln.contract.errors import OutputError, check_known
 from framekiln.output.object_store import Store
+from framekiln.planning.sample import PERCENTILE_RULE
 from framekiln.profiling.export.trace_events import events
 from framekiln.profiling.run_profile import RunProfile, choose_run, missing_note, read_work
 from framekiln.profiling.stats.steps import StepStatistics
@@ -100,6 +101,8 @@ def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
         *([targets] if targets.items else []),
     ):
         show_table(console, table, title=False, whole=("step",), padding=DENSE)
+    if any(step.calls and step.call_ms[2] is None for step in run_profile.steps):
+        print_line(console, PERCENTILE_RULE)
     for step in run_profile.steps:
         if step.phases.get("queue"):  # its processes work on several packets at a time
             busy = ", ".join(f"{part} {share:.2f}" for part, share in step.parts.items())

@@ -17,7 +17,7 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.profiling.records import CALL, HAND_ON, INSIDE, PACKET, SET_UP
 from framekiln.profiling.stats import speed
 
-NO_PERCENTILES: speed.Percentiles = (0.0, 0.0, 0.0)
+NO_PERCENTILES: speed.Percentiles = (0.0, None, None)
 NO_CALLS = speed.TimedCalls.of((), (), (), ())
 PARTS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("fetch", "preprocess", "upload"),
@@ -38,6 +38,7 @@ class ProcessStatistics:
     rows_per_s: float
     steady_rows_per_s: float | None = None  # None with too few packets, and of a run's last seconds
     seconds: float  # inside the step
+    process_s: float  # from the step's first packet to its last
     busy: float  # in this step
     process_busy: float  # in any step
     starved: float  # waiting for input
@@ -76,8 +77,8 @@ class StepStatistics(ProcessStatistics):
 
     @property
     def p95_ms(self) -> float | None:
-        """Return the 95th percentile of a call; None without calls."""
-        return self.call_ms[1] if self.calls else None
+        """Return the 95th percentile of a call; None of too few calls."""
+        return self.call_ms[1]
 
     @property
     def totals(self) -> speed.StepTotals:
@@ -152,8 +153,8 @@ def _step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.Table | Non
     )
 
 
-def _process(packets: pa.Table, records: pa.Table) -> tuple[ProcessStatistics, float]:
-    """Return a process's statistics in a step and its seconds, from its packets of that step and all of its records."""
+def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
+    """Return a process's statistics in a step, from its packets of that step and all of its records."""
     begin, end = _span(packets)
     started, kinds = speed.floats(records, "started"), np.array(records["kind"].to_pylist())
     inside = (started >= begin) & (started < max(end, np.nextafter(begin, np.inf)))
@@ -168,8 +169,9 @@ def _process(packets: pa.Table, records: pa.Table) -> tuple[ProcessStatistics, f
 
     # On the CPU each packet has a core of its own, so that its parts are shares of the time of all of them.
     lanes = len(pc.unique(packets["lane"])) if packets["device"][0].as_py() == "cpu" else 1
-    process = ProcessStatistics(
+    return ProcessStatistics(
         **_amounts(packets, length),
+        process_s=length,
         busy=busy(packets),
         process_busy=busy(records.filter(pa.array(inside & (kinds == PACKET)))),
         starved=share("wait", started > begin),
@@ -179,13 +181,11 @@ def _process(packets: pa.Table, records: pa.Table) -> tuple[ProcessStatistics, f
             for part, phases in PARTS.items()
         },
     )
-    return process, length
 
 
-def weighted(processes: Mapping[str, tuple[ProcessStatistics, float]]) -> dict[str, Any]:
-    """Return a step's processes, and their shares weighted by the seconds that each took part."""
-    workers = {worker: process for worker, (process, _) in processes.items()}
-    lengths = np.maximum([length for _, length in processes.values()], 1e-9)
+def weighted(workers: Mapping[str, ProcessStatistics]) -> dict[str, Any]:
+    """Return a step's processes and their time, and their shares weighted by the seconds that each took part."""
+    lengths = np.maximum([one.process_s for one in workers.values()], 1e-9)
 
     def mean(values: Iterable[float]) -> float:
         return float(np.average(list(values), weights=lengths))
@@ -196,7 +196,7 @@ def weighted(processes: Mapping[str, tuple[ProcessStatistics, float]]) -> dict[s
     }
     known = next(iter(workers.values())).parts
     parts = {part: mean(one.parts[part] for one in workers.values()) for part in known}
-    return {**shares, "parts": parts, "workers": workers}
+    return {**shares, "parts": parts, "workers": workers, "process_s": float(lengths.sum())}
 
 
 def _amounts(packets: pa.Table, length: float) -> dict[str, Any]:

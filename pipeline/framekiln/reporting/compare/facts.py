@@ -198,7 +198,8 @@ def measure(run: Run, step: str) -> dict[str, float]:
     if (recorded := run.statistics.get(step)) is not None:
         figures = _from_totals(recorded.totals.to_dict())
         figures.pop("errors")  # they are in no record
-        figures |= dict(zip(QUANTILES, recorded.row_ms, strict=True)) if recorded.calls else {}
+        times = dict(zip(QUANTILES, recorded.row_ms, strict=True)) if recorded.calls else {}
+        figures |= {name: value for name, value in times.items() if value is not None}
         figures |= {"vram": recorded.vram_peak_gb} if recorded.vram_peak_gb is not None else {}
     if not run.record:
         figures = {"rows": run.finished_rows(step)} | figures

@@ -181,9 +181,7 @@ def _read_records(
     store: Store, record: Mapping[str, Any], work: Mapping[str, runs.RunWork], name: str, *, is_last: bool
 ) -> TimedRun:
     run = work.get(name)
-    profile = (
-        runs.profile_of(store, name, runs.targets_of(record), runs.stored_saturated(record, name)) if run else None
-    )
+    profile = runs.profile_of(store, name, runs.targets_of(record), runs.stored_rooms(record, name)) if run else None
     if run is None or profile is None:
         raise runs.missing_rows(store, name)
     return TimedRun(

@@ -130,7 +130,8 @@ def _make_record(
 ) -> dict[str, Any]:
     """Return the record of a run; a retry keeps the command of the run before, which is the one to repeat."""
     latest = (before or {}).get(LATER, before or {})
-    unmeasured = {} if state.state == FINISHED else {"run": state.run, "full": sorted(result.work.saturated)}
+    rooms = {step: vars(room) for step, room in result.work.rooms.items()}
+    unmeasured = {} if state.state == FINISHED else {"run": state.run, "rooms": rooms}
     command = {} if request.retry is None else {key: latest[key] for key in _COMMAND if key in latest}
     return {
         **request.to_record(),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 Names = list[str]
-Percentiles = Annotated[list[float], Field(min_length=3, max_length=3)]
+Percentiles = Annotated[list[float | None], Field(min_length=3, max_length=3)]
 
 
 def _check_date(text: str) -> str:
@@ -70,9 +70,14 @@ class _StepProfile(_Process):
     gpu_use: float | None
 
 
+class _Room(_Part):
+    processes: int
+    is_full: bool
+
+
 class _Throughput(_Part):
     steps: dict[str, _StepProfile] = {}
-    full: Names = []
+    rooms: dict[str, _Room] = {}
 
 
 class _Choices(_Part):
