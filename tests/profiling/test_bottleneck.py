@@ -28,7 +28,7 @@ FINDINGS = {
         Made().step("decode", 9.7).step("faces", 3.0, wait=6.2, **GPU),
         "busy",
         "decode",
-        "raise decode's workers, or read smaller images",
+        "raise decode's workers (`decode: {workers: 2}` in the profile), or read smaller images",
     ),
     "model": (Made().step("decode", 2.0, seal=8.0).step("faces", 9.9, **GPU), "busy", "faces", "raise its batch"),
     "postprocess": (
@@ -44,7 +44,12 @@ FINDINGS = {
         "pin_memory: true",
     ),
     "disk": (Made().step("faces", 9.0, phases={"infer": 2.0, "write": 7.0}, **GPU), "busy", "faces", "faster disk"),
-    "processor": (Made().step("decode", 2.0).step("pose", 9.0), "busy", "pose", "raise pose's workers"),
+    "processor": (
+        Made().step("decode", 2.0).step("pose", 9.0),
+        "busy",
+        "pose",
+        "raise pose's workers (`--set pose.workers=2`)",
+    ),
     "beside decode": (
         Made().step("decode", 2.0, worker="h:1").step("light", 7.5, worker="h:1", at=2.0),
         "busy",
@@ -136,6 +141,11 @@ def test_other_changes_are_advised_on_saturated_cores_too():
 
 def film(worker, packets):
     return {"worker": worker, "packets": packets}
+
+
+def test_a_process_that_began_late_was_not_without_work():
+    run = Made().step("decode", 9.7, **film("h:1", 20)).step("decode", 9.7, at=90.0, **film("h:2", 11))
+    assert run.bottleneck(rooms={"decode": Room(processes=2, is_full=False)}).rule == "busy"
 
 
 UNEVEN = {  # a long film beside short ones, a film that one process had alone, and a second pass over two files

@@ -135,7 +135,7 @@ def test_advice_is_given_once_and_a_compiled_model_is_told(figures):
     with progress.AdvisingView([ProgressLines(console, ["faces"])], SimpleNamespace(first=(step,)), {}) as shown:
         shown.show(figures)
         shown.show(figures)
-    assert console.file.getvalue().count("raise decode's workers, or") == 1
+    assert console.file.getvalue().count("raise decode's workers") == 1
     assert console.file.getvalue().count("faces is compiled, 1:10") == 1
 
 

@@ -117,7 +117,7 @@ def _busy(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advice 
     reason = f"{slow.step} is busy {_percent(slow.busy)} of its time"
     if slow.busy < slow.process_busy - _SAME:
         reason += f", the most of its process, which is busy {_percent(slow.process_busy)}"
-    change, full = _change(slow), _saturation(slow, rooms)
+    change, full = _change(slow, rooms), _saturation(slow, rooms)
     if full and "worker" in change:
         reason, change = f"{reason}, and {full}", _without_workers(slow)
     return Advice(rule="busy", step=slow.step, reason=_held_up_by(slow, first) + reason, change=change)
@@ -157,24 +157,27 @@ def _idle(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice:
 _RULES = (_start_up, _second_pass, _uneven, _busy, _held, _idle)
 
 
-def _change(step: StepStatistics) -> str:
+def _change(step: StepStatistics, rooms: Mapping[str, Room]) -> str:
     phase = max((name for name in step.phases if name != "queue"), key=lambda name: step.phases[name])
     if phase == "write":
         return "write to a faster disk; its files take most of its time"
+    more = _planned(step, rooms) + 1
+    decoding = f"`decode: {{workers: {more}}}` in the profile"
     if step.step == DECODE:
-        return f"raise decode's workers, or {_DECODE_LESS}"
+        return f"raise decode's workers ({decoding}), or {_DECODE_LESS}"
     if step.device == "cuda":
-        return _on_gpu(step, phase)
+        return _on_gpu(step, phase, more)
     if step.beside_decode:
-        return f"raise decode's workers, whose processes it shares, or {_COST.format(step.step)}"
-    return f"raise {step.step}'s workers, or {_COST.format(step.step)}"
+        return f"raise decode's workers, whose processes it shares ({decoding}), or {_COST.format(step.step)}"
+    return f"raise {step.step}'s workers (`--set {step.step}.workers={more}`), or {_COST.format(step.step)}"
 
 
-def _on_gpu(step: StepStatistics, phase: str) -> str:
+def _on_gpu(step: StepStatistics, phase: str, more: int) -> str:
     if phase in ("upload", "download"):
         return "set pin_memory: true, so that copies are fast"
     if phase != "infer":
-        return f"give {step.step} one more worker on the GPU: most of its time is outside of the model ({phase})"
+        share = f"most of its time is outside of the model ({phase})"
+        return f"give {step.step} one more worker on the GPU (`--set {step.step}.workers={more}`): {share}"
     if step.gpu_use is not None and step.gpu_use >= FULL_GPU:
         return "lower its precision, take a smaller model, or add a GPU: this one is full"
     return "raise its batch, or set compile: true, so that the GPU has more to do at once"
@@ -213,12 +216,20 @@ def live_advice(steps: Sequence[Step], live: Mapping[str, StepStatistics], rooms
 
 
 def _unused(step: StepStatistics, rooms: Mapping[str, Room]) -> str:
-    """Tell how much of its processes' time passed before their first packet or after their last; empty for little."""
-    number = rooms[step.step].processes if step.step in rooms else len(step.workers)
-    share = 1 - step.process_s / max(1e-9, number * step.lasted)
-    if share < UNEVEN:
+    """Tell how much of its processes' time passed after their last packet, or without any; empty for little.
+
+    Of more processes than planned, some took the place of others, as Ray's do.
+    """
+    number, ends = _planned(step, rooms), [one.end for one in step.workers.values()]
+    idle = sum(step.end - end for end in ends) + (number - len(ends)) * step.lasted
+    share = idle / max(1e-9, number * step.lasted)
+    if len(ends) > number or share < UNEVEN:
         return ""
     return f"its work was not enough for {number} processes, which were idle for {_percent(share)} of their time"
+
+
+def _planned(step: StepStatistics, rooms: Mapping[str, Room]) -> int:
+    return rooms[step.step].processes if step.step in rooms else len(step.workers)
 
 
 def _saturation(now: StepStatistics, rooms: Mapping[str, Room]) -> str:

@@ -22,7 +22,7 @@ from framekiln.profiling.export.trace_events import events
 from framekiln.profiling.run_profile import RunProfile, choose_run, missing_note, read_work
 from framekiln.profiling.stats.steps import StepStatistics
 from framekiln.profiling.targets import NOT_MEASURED, NOT_MET, parse_targets
-from framekiln.reporting.kit.texts import Column, TextTable, figure, numbers, share, shares, words
+from framekiln.reporting.kit.texts import LEAST_SHARE, Column, TextTable, figure, numbers, share, shares, words
 from framekiln.reporting.plan_facts import recorded_changes
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 from framekiln.runtime.run.progress import unfinished
@@ -104,9 +104,9 @@ def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
     if any(step.calls and step.call_ms[2] is None for step in run_profile.steps):
         print_line(console, PERCENTILE_RULE)
     for step in run_profile.steps:
-        if step.phases.get("queue"):  # its processes work on several packets at a time
-            busy = ", ".join(f"{part} {share:.2f}" for part, share in step.parts.items())
-            print_line(console, f"{step.step}, seconds a second of its processes: {busy}; its limit is {step.limit}.")
+        if step.phases.get("queue", 0.0) >= LEAST_SHARE:  # its processes work on several packets at a time
+            busy = ", ".join(f"{part} {share:.2f} s" for part, share in step.parts.items())
+            print_line(console, f"{step.step} in each second of a process: {busy}; what limits it: {step.limit}.")
     print_line(console, f"Run {run_profile.run}. {run_profile.bottleneck}")
 
 

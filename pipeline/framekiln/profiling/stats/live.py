@@ -96,14 +96,16 @@ class LiveWindow:
         It ends with the last packet of any of its steps.
         """
         events = _ended_after(self._by_worker[worker], since)
-        length = max(event.ended for event, _ in events) - min(event.started - wait for event, wait in events)
+        begin, end = min(event.started - wait for event, wait in events), max(event.ended for event, _ in events)
+        length = end - begin
         own = [event for event, _ in events if event.step == name]
         waited = sum(min(wait, event.around.get("wait", 0.0)) for event, wait in events)
         return ProcessStatistics(
             rows=(rows := sum(event.rows for event in own)),
             rows_per_s=speed.rows_per_s(rows, length),
             seconds=sum(event.seconds for event in own),
-            process_s=length,
+            begin=begin,
+            end=end,
             busy=speed.share_of_time(_covered_s(own), length),
             process_busy=speed.share_of_time(_covered_s([event for event, _ in events]), length),
             starved=speed.share_of_time(waited, length),

@@ -38,13 +38,19 @@ class ProcessStatistics:
     rows_per_s: float
     steady_rows_per_s: float | None = None  # None with too few packets, and of a run's last seconds
     seconds: float  # inside the step
-    process_s: float  # from the step's first packet to its last
+    begin: float  # of its first packet in the step, seconds since the epoch
+    end: float  # of its last one
     busy: float  # in this step
     process_busy: float  # in any step
     starved: float  # waiting for input
     held: float = 0.0  # handing packets on, which events do not tell
     parts: Mapping[str, float] = field(default_factory=dict)
     """By `PARTS`: seconds in it, by the process's time; above 1 where several packets are. Events do not tell them."""
+
+    @property
+    def lasted(self) -> float:
+        """Return the seconds from its first packet to its last."""
+        return self.end - self.begin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,18 +68,11 @@ class StepStatistics(ProcessStatistics):
     row_ms: speed.Percentiles = NO_PERCENTILES  # a call's time by its rows, which events do not tell
     phases: Mapping[str, float]  # share of the step's seconds
     set_up_s: float = 0.0  # of the slowest process
-    begin: float  # seconds since the epoch
-    end: float
     retries: int
     vram_peak_gb: float | None
     gpu_use: float | None  # mean utilisation of its nodes' GPUs during its calls, 0 to 1
     cpu_use: float | None = None  # mean use of its nodes' cores during its packets, by all programs, 0 to 1
     timed: speed.TimedCalls = NO_CALLS  # of records
-
-    @property
-    def lasted(self) -> float:
-        """Return the seconds from its first packet to its last."""
-        return self.end - self.begin
 
     @property
     def p95_ms(self) -> float | None:
@@ -97,13 +96,14 @@ class StepStatistics(ProcessStatistics):
 
     @property
     def limit(self) -> str:
-        """Return what its processes' speed depends on: model, input, output, prepare or finish."""
+        """Return what its processes' speed depends on: model, input, output, prepare, finish, or nothing of these."""
         if self.parts["model"] >= MODEL_LIMITS:
             return "model"
         around = {"input": self.starved, "output": self.held}
         if max(around.values()) >= WAIT_LIMITS:
             return max(around, key=lambda name: around[name])
-        return max(("prepare", "finish"), key=lambda name: self.parts[name])
+        side = max(("prepare", "finish"), key=lambda name: self.parts[name])
+        return side if self.parts[side] >= WAIT_LIMITS else "nothing of these"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as run.json stores them, with four decimal places."""
@@ -171,7 +171,8 @@ def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
     lanes = len(pc.unique(packets["lane"])) if packets["device"][0].as_py() == "cpu" else 1
     return ProcessStatistics(
         **_amounts(packets, length),
-        process_s=length,
+        begin=begin,
+        end=end,
         busy=busy(packets),
         process_busy=busy(records.filter(pa.array(inside & (kinds == PACKET)))),
         starved=share("wait", started > begin),
@@ -184,8 +185,8 @@ def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
 
 
 def weighted(workers: Mapping[str, ProcessStatistics]) -> dict[str, Any]:
-    """Return a step's processes and their time, and their shares weighted by the seconds that each took part."""
-    lengths = np.maximum([one.process_s for one in workers.values()], 1e-9)
+    """Return a step's processes, and their shares weighted by the seconds that each took part."""
+    lengths = np.maximum([one.lasted for one in workers.values()], 1e-9)
 
     def mean(values: Iterable[float]) -> float:
         return float(np.average(list(values), weights=lengths))
@@ -196,7 +197,7 @@ def weighted(workers: Mapping[str, ProcessStatistics]) -> dict[str, Any]:
     }
     known = next(iter(workers.values())).parts
     parts = {part: mean(one.parts[part] for one in workers.values()) for part in known}
-    return {**shares, "parts": parts, "workers": workers, "process_s": float(lengths.sum())}
+    return {**shares, "parts": parts, "workers": workers}
 
 
 def _amounts(packets: pa.Table, length: float) -> dict[str, Any]:
