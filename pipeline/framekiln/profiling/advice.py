@@ -92,8 +92,8 @@ def _uneven(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advic
     if slow is None or not (unused := _unused(slow, rooms)):
         return None
     change = (
-        "take more files in one run. A film is shared by processes only where it is an MP4 or MOV with several "
-        "closed-GOP key frames, as `ffmpeg -i FILM -c:v libx264 -c:a copy NEW.mp4` makes it"
+        "take more files in one run. A long film is shared by processes where it is an MP4 or MOV with "
+        "closed-GOP key frames, as `ffmpeg -i FILM -c:v libx264 -c:a copy NEW.mp4` makes it (docs/media.md)"
     )
     reason = f"{slow.step} takes most of the time, and {unused}"
     return Advice(rule="uneven", step=slow.step, reason=reason, change=change)
