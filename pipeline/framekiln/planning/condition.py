@@ -151,12 +151,13 @@ def read_condition(name: str, on: Any, where: str | None) -> Condition:
     return Condition(on=rule, where=None if where is None else Expression.read(str(where), where_said))
 
 
-def find_reads(name: str, condition: Condition, stages: Sequence[Stage]) -> tuple[str, ...]:
+def find_reads(name: str, condition: Condition, own: Stage, stages: Sequence[Stage]) -> tuple[str, ...]:
     """Return the columns and `tables/` of other steps that a condition reads, and check its names and types.
 
     Args:
         name: of the step.
         condition: of it.
+        own: its stage.
         stages: of the other steps.
 
     Raises:
@@ -173,6 +174,12 @@ def find_reads(name: str, condition: Condition, stages: Sequence[Stage]) -> tupl
         problem = f"Step {name!r} has on: {{shots: {rule.shots}}}, which reads a column {min(missing)!r}."
         check_known(min(missing), columns, problem, code="FK-UNKNOWN-COLUMN")
     if condition.where is not None:
+        if mine := condition.names & set(own.outputs.names) - columns.keys():
+            raise ConfigError(
+                f"step {name!r}, where: {min(mine)!r} is what the step itself computes; set the condition on steps "
+                "that read it, or choose rows of the result by `framekiln select --where`.",
+                code="FK-SELECTION-COLUMN",
+            )
         beside = [tables["shots"].field("shot")] if "shots" in tables else []
         beside += [pa.field("duplicate", pa.bool_())] if "duplicates" in tables else []
         beside += [tables["scenes"].field("scene")] if "scenes" in tables else []

@@ -79,6 +79,7 @@ def print_prediction(console: Terminal, found: Prediction) -> None:
     """Print the GPUs, up to three with their steps, and what the figures lack."""
     style: dict[str, Any] = {"title_justify": "center", "padding": DENSE, "whole": _WHOLE}
     show_table(console, gpus_table(found), **style)
+    print_wrapped(console, f"With {number(found.cores)} cores beside each GPU (--cores).")
     if told := limits(found):
         print_wrapped(console, f"What sets the pace: {told}.")
     print_wrapped(console, MEANING)
