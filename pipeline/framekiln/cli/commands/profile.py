@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from rich.console import Console
 from typer import Option
 
 from framekiln.api.summary import last_record, read_profile
+from framekiln.api.writable import check_file
 from framekiln.cli.console import print_note
 from framekiln.cli.options import Json
 from framekiln.contract.errors import OutputError, check_known
@@ -128,6 +130,8 @@ def trace(
     ] = None,
 ) -> None:
     """Write the timeline of a run: processes, calls, waiting, memory, machines and the path of each packet."""
+    if file and "://" not in file:
+        check_file("--output", Path(file))
     store = Store(output).check_folder()
     name = choose_run(store, run, warn=print_note)
     folder, target = (store, f"trace-{name}.json.gz") if file is None else _open_folder(file)
