@@ -7,6 +7,7 @@ import pytest
 
 from framekiln.planning.expression import Expression, find_limits, without_halves
 from framekiln_stages.faces.stage import Faces
+from tests.support.errors import fails
 
 
 def test_a_condition_may_read_lists_with_embeddings():
@@ -14,6 +15,14 @@ def test_a_condition_may_read_lists_with_embeddings():
     schema = pa.schema([("media_id", pa.string()), ("frame_index", pa.int32()), faces])
     Expression.read("len(faces) = 1 and faces[1].score > 0.5", "where").check(schema, [], "where")
     assert without_halves(schema).field("faces").type.value_type.field("score").type == pa.float32()
+
+
+@pytest.mark.parametrize(
+    ("where", "end"), [("a >", "it ends too early"), ("(a > 1", "it ends"), ("a > 1)", 'near ")"')]
+)
+def test_a_mistake_is_shown_where_the_user_made_it(where, end):
+    with fails("FK-SELECTION-SQL", end):
+        Expression.read(where, "where")
 
 
 @pytest.mark.parametrize(

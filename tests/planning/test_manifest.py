@@ -44,6 +44,7 @@ def test_mistakes_in_a_pipeline_file(tmp_path, text):
     ("text", "code", "value"),
     [
         ("steps: {pose: {wokers: 2}}", "FK-UNKNOWN-KEY", "'wokers' in steps.pose. Did you mean 'workers'"),
+        ("stages: [pose]", "FK-UNKNOWN-KEY", "'stages'. Did you mean 'steps'"),
         ("defaults: {with: {a: 1}}", "FK-UNKNOWN-KEY", "'with' in defaults"),
         ("decode: {batch: 1}", "FK-UNKNOWN-KEY", "'batch' in decode"),
         ("targets: {steps: {pose: {rows: 1}}}", "FK-UNKNOWN-KEY", "'rows' in targets.steps.pose"),

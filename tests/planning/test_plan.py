@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from framekiln.planning.processes.placement import saturated_steps
+from framekiln.planning.processes.placement import rooms
 from framekiln.planning.processes.resources import Node
 from tests.support.errors import fails
 from tests.support.runs.plan_factory import plan, toy
@@ -75,16 +75,21 @@ def test_tasks_are_planned_for_the_cores_that_models_leave():
     assert (tight.decode.workers, tight.first[0].placement.workers) == (1, 1)
 
 
+def full(result, cores):
+    return {name for name, room in rooms(result.waves, result.second, cores).items() if room.is_full}
+
+
 def test_steps_without_a_core_for_another_worker_are_listed():
     steps = {"crc": toy("Checksum"), "twice": toy("Double")}
     profile = {"decode": {"workers": 1}, "defaults": {"workers": 1}, "steps": {"twice": {"group": "models"}}}
     by_cores = {}
     for cores in (2, 3, 4):
         result = plan(steps, profile, nodes=[Node(name="box", cpus=cores)])
-        by_cores[cores] = saturated_steps(result.waves, result.second, cores)
+        by_cores[cores] = full(result, cores)
     assert by_cores == {2: {"decode", "crc", "twice"}, 3: set(), 4: set()}
     many = plan(steps, profile | {"decode": {"workers": 8}})  # seven get a core: a model may take one
-    assert many.decode.workers == 7 and saturated_steps(many.waves, many.second, 8) == {"decode"}
+    assert many.decode.workers == 7 and full(many, 8) == {"decode"}
+    assert rooms(many.waves, many.second, 8)["decode"].processes == 7
 
 
 # Settings

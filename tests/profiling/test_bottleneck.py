@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from framekiln.planning.processes.placement import Room
 from tests.support.runs.run_records import GPU, Made
 
 FINDINGS = {
@@ -27,7 +28,7 @@ FINDINGS = {
         Made().step("decode", 9.7).step("faces", 3.0, wait=6.2, **GPU),
         "busy",
         "decode",
-        "raise decode's workers, or read smaller images",
+        "raise decode's workers (`decode: {workers: 2}` in the profile), or read smaller images",
     ),
     "model": (Made().step("decode", 2.0, seal=8.0).step("faces", 9.9, **GPU), "busy", "faces", "raise its batch"),
     "postprocess": (
@@ -43,7 +44,12 @@ FINDINGS = {
         "pin_memory: true",
     ),
     "disk": (Made().step("faces", 9.0, phases={"infer": 2.0, "write": 7.0}, **GPU), "busy", "faces", "faster disk"),
-    "processor": (Made().step("decode", 2.0).step("pose", 9.0), "busy", "pose", "raise pose's workers"),
+    "processor": (
+        Made().step("decode", 2.0).step("pose", 9.0),
+        "busy",
+        "pose",
+        "raise pose's workers (`--set pose.workers=2`)",
+    ),
     "beside decode": (
         Made().step("decode", 2.0, worker="h:1").step("light", 7.5, worker="h:1", at=2.0),
         "busy",
@@ -100,6 +106,7 @@ def test_only_hand_ons_of_earlier_steps_are_blamed_on_a_later_step():
     assert str(stuck).startswith("decode spends 58 % of its time handing packets on while faces is busy 97 %")
 
 
+FULL = Room(processes=1, is_full=True)
 TAKEN = {
     "decode": Made().step("decode", 9.7).step("faces", 3.0, wait=6.2, **GPU),
     "pose": Made().step("decode", 2.0).step("pose", 9.0),
@@ -113,10 +120,10 @@ TAKEN = {
 def test_with_saturated_cores_no_more_workers_are_advised(step):
     run = TAKEN[step]
     assert "worker" in run.bottleneck(cpu=60.0).change and "more workers" not in run.bottleneck(cpu=60.0).change
-    busy, placed = run.bottleneck(cpu=98.0), run.bottleneck(cpu=60.0, saturated=[step])
+    busy, placed = run.bottleneck(cpu=98.0), run.bottleneck(cpu=60.0, rooms={step: FULL})
     for advice, why in (
         (busy, "all cores are taken (CPU 98 %)"),
-        (placed, "no core is free for another process (CPU 60 %)"),
+        (placed, "the plan has no core for another process (CPU 60 %)"),
     ):
         assert advice.step == step and advice.reason.endswith(f", and {why}")
         assert ("smaller images" if step == "decode" else "cost ") in advice.change
@@ -129,7 +136,42 @@ def test_with_saturated_cores_no_more_workers_are_advised(step):
 
 def test_other_changes_are_advised_on_saturated_cores_too():
     copies = Made().step("faces", 9.0, phases={"infer": 2.0, "upload": 7.0}, **GPU)
-    assert "pin_memory" in copies.bottleneck(cpu=99.0, saturated=["faces"]).change
+    assert "pin_memory" in copies.bottleneck(cpu=99.0, rooms={"faces": FULL}).change
+
+
+def film(worker, packets):
+    return {"worker": worker, "packets": packets}
+
+
+def test_a_process_that_began_late_was_not_without_work():
+    run = Made().step("decode", 9.7, **film("h:1", 20)).step("decode", 9.7, at=90.0, **film("h:2", 11))
+    assert run.bottleneck(rooms={"decode": Room(processes=2, is_full=False)}).rule == "busy"
+
+
+UNEVEN = {  # a long film beside short ones, a film that one process had alone, and a second pass over two files
+    "one ends early": (Made().step("decode", 9.7, **film("h:1", 20)).step("decode", 9.7, **film("h:2", 4)), 40),
+    "one never begins": (Made().step("decode", 9.7, **film("h:1", 20)), 50),
+    "later": (
+        Made().step("decode", 0.1).step("sync", 9.9, unit="a.parquet", **film("h:1", 20)),
+        50,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNEVEN)
+def test_processes_without_work_are_told_of_instead_of_cores(case):
+    run, idle = UNEVEN[case]
+    step = "sync" if case == "later" else "decode"
+    for is_full in (True, False):
+        advice = run.bottleneck(cpu=55.0, rooms={step: Room(processes=2, is_full=is_full)})
+        assert advice.rule == ("later" if case == "later" else "uneven") and advice.step == step
+        assert advice.reason.endswith(f"not enough for 2 processes, which were idle for {idle} % of their time")
+        assert "more files" in advice.change and "worker" not in str(advice) and "core" not in advice.reason
+
+
+def test_processes_that_share_their_work_are_not_uneven():
+    run = Made().step("decode", 9.7, **film("h:1", 20)).step("decode", 9.7, **film("h:2", 18))
+    assert run.bottleneck(rooms={"decode": Room(processes=2, is_full=True)}).rule == "busy"
 
 
 def test_a_step_over_all_rows_needs_cpus_not_workers():

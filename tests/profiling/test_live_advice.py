@@ -9,6 +9,7 @@ import pytest
 
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Scope
+from framekiln.planning.processes.placement import Room
 from framekiln.profiling.advice import live_advice
 from framekiln.profiling.records import Reading
 from tests.support.runs.live_events import DECODING, GPU_SAMPLE, ON_GPU, after, live, working
@@ -27,7 +28,7 @@ def sentence(advice):
 def advised(window, *steps, use=20.0):
     window.read(Reading(node="host", time=99.0, gpus=({**GPU_SAMPLE, "use_percent": use},)))
     names = (DECODE, *(step.name for step in steps))
-    return sentence(live_advice(steps, {name: now for name in names if (now := window.step(name, 100.0))}))
+    return sentence(live_advice(steps, {name: now for name in names if (now := window.step(name, 100.0))}, {}))
 
 
 def test_an_idle_gpu_gives_advice_with_its_reason():
@@ -54,7 +55,7 @@ def test_waiting_models_on_the_cpu_give_advice_on_the_slow_step():
     shared = live(decoding, after(decoding, "lighting", 0.4), working("faces", 0.1, 0.4))
     names = {name: shared.step(name, 100.0) for name in (DECODE, "lighting", "faces")}
     beside = placed("lighting", keeps_model=False)
-    advice = sentence(live_advice([beside, placed("faces")], names))
+    advice = sentence(live_advice([beside, placed("faces")], names, {}))
     assert "while lighting is busy" in advice and "; raise decode's workers, whose processes it shares" in advice
 
 
@@ -70,9 +71,9 @@ def test_with_saturated_cores_no_more_workers_are_advised():
     window, step = live(*waiting), placed("faces")
     window.read(Reading(node="host", time=99.0, gpus=({**GPU_SAMPLE, "use_percent": 20.0},), cpu_percent=50.0))
     now = {name: window.step(name, 100.0) for name in (DECODE, "faces")}
-    assert "raise decode's workers" in sentence(live_advice([step], now))
-    advice = sentence(live_advice([step], now, {DECODE}))
-    assert "no core is free for another process (CPU 50 %); more workers will not help" in advice
+    assert "raise decode's workers" in sentence(live_advice([step], now, {}))
+    advice = sentence(live_advice([step], now, {DECODE: Room(processes=1, is_full=True)}))
+    assert "the plan has no core for another process (CPU 50 %); more workers will not help" in advice
 
 
 @pytest.mark.parametrize(
@@ -92,4 +93,4 @@ def test_no_advice_without_a_reason(some, use):
 def test_no_advice_on_gpus_without_readings():
     window = live(DECODING["idle"], working("faces", 0.5, **ON_GPU))
     names = {name: window.step(name, 100.0) for name in (DECODE, "faces")}
-    assert live_advice([placed("faces")], names) is None
+    assert live_advice([placed("faces")], names, {}) is None

@@ -34,12 +34,12 @@ def test_statistics_of_a_step():
     assert faces.starved == pytest.approx(5 * 6 / span)  # the first wait is start-up
     assert faces.rows_per_s == pytest.approx(60 / span)
     assert faces.steady_rows_per_s == pytest.approx(30 / (3 * LOOP))  # from the second packet's end to the fifth's
-    assert faces.call_ms == pytest.approx((4000,) * 3) and faces.row_ms == pytest.approx((400,) * 3)
+    assert faces.call_ms == (4000, None, None) and faces.row_ms == (400, None, None)  # of too few calls
     assert faces.phases == pytest.approx({"infer": 1.0, "other": 0.0})
     assert faces.vram_peak_gb == 6.0 and faces.set_up_s == 0.5 and faces.gpu_use is None
     decode = measured_steps["decode"]
     assert decode.held == pytest.approx(5 / (5 * LOOP + 9.0)) and decode.vram_peak_gb is None
-    assert decode.calls == 6 and decode.call_ms == pytest.approx((9000,) * 3)
+    assert decode.calls == 6 and decode.call_ms[0] == pytest.approx(9000)
 
 
 def test_steps_of_one_process_share_its_waiting_but_not_their_work():
@@ -83,7 +83,7 @@ def test_the_final_table_and_the_profile_agree_on_files_that_fail_and_on_their_e
     assert (statistics.rows, set(statistics.workers)) == (step.rows, step.workers)
     assert statistics.busy == pytest.approx(step.busy / (70.0 + 72.0))
     assert statistics.phases == pytest.approx({"decode": 96 / 99, "write": 3 / 99, "other": 0.0})
-    assert (statistics.packets, statistics.calls) == (6, 6) and statistics.call_ms == pytest.approx((2000,) * 3)
+    assert (statistics.packets, statistics.calls) == (6, 6) and statistics.call_ms[0] == pytest.approx(2000)
 
 
 def test_sums_of_records_are_those_of_events():
@@ -193,7 +193,7 @@ def test_what_differed_from_the_profile_follows_the_times_of_that_run_only(store
     ],
 )
 def test_a_target_that_a_run_does_not_meet_is_an_exit_code(store, words, code):
-    kept(store, Made().step("faces", 4.0))
+    kept(store, Made().step("faces", 4.0, packets=100))
     aims = {"gpu_use_percent": 80, "steps": {"faces": {"rows_per_minute": 1e6}}}
     store.write(
         "run.json", json.dumps({"steps": {}, "notes": {}, "run": "abc123", "profile": {"targets": aims}}).encode()

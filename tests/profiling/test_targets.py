@@ -33,9 +33,15 @@ AIMS = {
 @pytest.mark.parametrize("name", AIMS)
 def test_targets_of_a_step(name):
     aim, verdict_ = AIMS[name]
-    steps = step_statistics(to_table(Made().step("faces", 4.0, **GPU).lines))  # 60 rows a minute
+    steps = step_statistics(to_table(Made().step("faces", 4.0, packets=100, **GPU).lines))  # 60 rows a minute
     (result,) = compare_targets(Targets.model_validate({"steps": {"faces": aim}}), {}, steps)
     assert (result.figure, result.verdict) == (f"faces.{next(iter(aim))}", verdict_)
+
+
+def test_few_calls_have_no_p95_to_compare():
+    steps = step_statistics(to_table(Made().step("faces", 4.0, packets=99, **GPU).lines))
+    (result,) = compare_targets(Targets.model_validate({"steps": {"faces": {"call_p95_ms": 4001}}}), {}, steps)
+    assert (result.value, result.verdict) == (None, "not measured")
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ def test_the_command_writes_the_trace_of_a_run_that_goes_on_and_of_one_that_has_
         ((), "[FK-NOT-AN-OUTPUT]"),
         (("--run", "abd123"), "[FK-UNKNOWN-RUN]"),
         (("--output", "there/"), "there/"),
-        (("--output", "there/.."), "there/.."),
+        (("--output", "/etc/passwd/x.json"), "[FK-NOT-A-FOLDER]"),
     ],
 )
 def test_mistakes_are_one_sentence(store, words, expected):

@@ -22,7 +22,7 @@ def around(value):
 def choice(gpu, rate):
     step = StepChoice(step=HOSTILE, batch=8, gb=2.5, flops=1e11, bound=40.0, seconds=around(0.1), measured=False)
     figures = {"rate": around(rate), "hours": around(1.0), "kwh": around(0.3), "limit": "the GPU"}
-    helps = {"a second GPU": 1.5}
+    helps = {"a second GPU": 1.5, "twice the cores": 1.04}
     return GpuChoice(gpu=gpu, profile="p", waves=[[HOSTILE]], steps=[step], bound=4 * rate, helps=helps, **figures)
 
 
@@ -45,6 +45,7 @@ def test_a_page_has_all_gpus_the_fastest_first_and_loads_nothing():
     order = [page.index(f"<bdi>{name}</bdi></th>") for name in ("fast", "slow", "tiny")]
     assert order == sorted(order)
     assert all(text in page for text in ("1.50x", "10 (5 to 20)", "2.5", "a doubt", "width:50.0%", "5 to 20 *"))
+    assert "twice the cores" not in page  # which would help little
 
 
 def test_of_equally_fast_gpus_the_cheapest_is_first_and_none_the_fastest():

@@ -250,6 +250,8 @@ WRONG = {
 def test_a_wrong_condition_is_refused_before_anything_runs(source, tmp_path, code):
     with fails(code):
         run(source, tmp_path / "out", conditions={"crc": WRONG[code]})
+    with fails("FK-SELECTION-COLUMN", "'crc' is what the step itself computes"):
+        run(source, tmp_path / "out", conditions={"crc": {"where": "crc > 3"}})
     for rule in ("{every: 2, first: 3}", "{each: 2}", "{every: 0}", "middle"):
         with fails("FK-INVALID-SETTING" if "each" not in rule else "FK-UNKNOWN-SETTING"):
             run(source, tmp_path / "out", settings=(f"crc.on={rule}",))

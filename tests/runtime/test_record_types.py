@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from framekiln.runtime.run.record import wrong_type
+from framekiln.runtime.run.record_types import wrong_type
 from tests.support.runs.report_factory import record
 
 WRONG = {

@@ -27,7 +27,7 @@ from framekiln.lab.sav.measure import write_video_csv
 from framekiln.planning.manifest import PipelineFile
 from framekiln.profiling.targets import Verdict
 from framekiln.reporting.bench import history
-from framekiln.reporting.bench.history import changes, conditions, judge, lost, other_machine
+from framekiln.reporting.bench.history import changes, conditions, judge, lost, other_conditions
 from framekiln.reporting.bench.page import PAGE, PictureRow, render
 from framekiln.reporting.bench.tables import cells_table
 from framekiln.reporting.compare.comparison import FigurePair
@@ -99,7 +99,7 @@ class BenchResult:
     report: results.BenchReport
     changes: Sequence[FigurePair] = ()  # against the base
     verdicts: Sequence[Verdict] = ()  # of the conditions of `fail_if`, and of targets
-    base_differs: str = ""  # what of the machine differs from the base's; times cannot be compared then
+    base_differs: str = ""  # what differs of machine, input, settings and weights; times cannot be compared then
     files: Sequence[Path] = ()  # written
 
     @property
@@ -222,7 +222,7 @@ def concluded(
     entries = history.append(files.history, history.entry_of(report, files.note)) if files.history else []
     if files.out is not None:
         paths.append(write_page(files.out / PAGE, render(report, found, judged, entries, pictures)))
-    differs = other_machine(base, report) if base else ""
+    differs = other_conditions(base, report) if base else ""
     judged += [verdict for _, verdict in aims]
     return BenchResult(report=report, changes=found, verdicts=judged, base_differs=differs, files=paths)
 

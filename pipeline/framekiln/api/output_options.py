@@ -32,7 +32,11 @@ class SelectOptions(TypedDict, total=False):
         ),
     ]
     balance: Annotated[
-        str | None, option("As many of each value; with --limit small groups are whole.", metavar="COLUMN")
+        str | None,
+        option(
+            "As many of each value as the rarest has; with --limit rare values are whole, others share the rest.",
+            metavar="COLUMN",
+        ),
     ]
     diverse: Annotated[
         int | None,

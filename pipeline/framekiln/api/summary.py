@@ -13,7 +13,7 @@ from framekiln.profiling.run_profile import (
     choose_run,
     missing_rows,
     profile_of,
-    stored_saturated,
+    stored_rooms,
     targets_of,
 )
 from framekiln.reporting.kit.texts import count, duration
@@ -87,7 +87,7 @@ def read_profile(
     """
     name = choose_run(store.check_folder(), run, warn)
     record = last_record(store)
-    profile = profile_of(store, name, targets or targets_of(record), stored_saturated(record, name))
+    profile = profile_of(store, name, targets or targets_of(record), stored_rooms(record, name))
     if profile is None:
         raise missing_rows(store, name)
     return profile

@@ -83,7 +83,7 @@ class WatchedRun:
         if self._tensorboard is not None:
             later = [step.name for step in work.plan.second]
             views.append(Scalars(self._tensorboard, self.job.store.run, [*steps, *later]))
-        self._view = self._stack.enter_context(AdvisingView(views, work.plan, work.saturated))
+        self._view = self._stack.enter_context(AdvisingView(views, work.plan, work.rooms))
 
 
 def make_watch(progress: bool | None) -> Watch:

@@ -30,20 +30,20 @@ def read_small(path: Path) -> bytes:
         return file.read()
 
 
-def check_folder(option: str, path: Path) -> None:
-    """Check that a folder exists or can be made, and can be written to; nothing is made.
+def check_folder(option: str, path: Path, file: Path | None = None) -> None:
+    """Check that a folder, of a `file` if one is named, exists or can be made and written to; nothing is made.
 
     Raises ConfigError: the path is no folder, or this user may not write into it.
     """
-    place = expand(path).absolute()
+    place, given = expand(path).absolute(), str(file or path)
     existing = next(folder for folder in (place, *place.parents) if os.path.lexists(folder))
     if not existing.is_dir():
         raise ConfigError(
-            f"{option} {str(path)!r}: {str(existing)!r} is not a folder; give another one.", code="FK-NOT-A-FOLDER"
+            f"{option} {given!r}: {str(existing)!r} is not a folder; give another one.", code="FK-NOT-A-FOLDER"
         )
     if not os.access(existing, os.W_OK | os.X_OK):
         raise ConfigError(
-            f"{option} {str(path)!r}: this user may not write into {str(existing)!r}; give another folder.",
+            f"{option} {given!r}: this user may not write into {str(existing)!r}; give another folder.",
             code="FK-FOLDER-NOT-WRITABLE",
         )
 
@@ -53,6 +53,6 @@ def check_file(option: str, path: Path) -> None:
 
     Raises ConfigError: see `check_folder`, or the path is a folder.
     """
-    check_folder(option, expand(path).absolute().parent)
+    check_folder(option, expand(path).absolute().parent, path)
     if os.path.isdir(expand(path)):  # noqa: PTH112 - pathlib raises for a long name
         raise ConfigError(f"{option} {str(path)!r} is a folder; give the name of a file in it.", code="FK-IS-A-FOLDER")

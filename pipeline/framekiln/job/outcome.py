@@ -167,7 +167,7 @@ class RunSoFar:
     def profile(self) -> RunProfile | None:
         """Return the profile of its records; None if they cannot be read, which is no reason to lose a run."""
         with suppress(OutputError, OSError):
-            return profile_of(self.store, self.store.run, self.request.profile.targets, self.work.saturated)
+            return profile_of(self.store, self.store.run, self.request.profile.targets, self.work.rooms)
         return None
 
     def conclude(self) -> RunResult:

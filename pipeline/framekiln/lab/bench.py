@@ -85,7 +85,8 @@ class Bench:
     def __init__(self, plan: BenchPlan, watch: Callable[[BenchEvent], None] = lambda _: None) -> None:
         self.cells: list[CellResult] = []
         self._plan, self._watch = plan, watch
-        self._environment = bench_environment(plan.measure.device)
+        settings = {"cold_cache": plan.measure.cold_cache, "memory_cap_gb": plan.measure.memory_cap_gb}
+        self._environment = bench_environment(plan.measure.device) | settings | {"input": ", ".join(plan.inputs)}
         self._infos: dict[str, ModelInfo] = {}
         self._load, self._found = load(self._environment["others"]), list[BenchFinding]()
 

@@ -141,12 +141,13 @@ def read_condition(name: str, on: Any, where: str | None) -> Condition:
     return Condition(on=rule, where=None if where is None else Expression.read(str(where), where_said))
 
 
-def find_reads(name: str, condition: Condition, stages: Sequence[Stage]) -> tuple[str, ...]:
+def find_reads(name: str, condition: Condition, own: Stage, stages: Sequence[Stage]) -> tuple[str, ...]:
     """Return the columns and `tables/` of other steps that a condition reads, and check its names and types.
 
     Args:
         name: of the step.
         condition: of it.
+        own: its stage.
         stages: of the other steps.
 
     Raises:
@@ -163,8 +164,14 @@ def find_reads(name: str, condition: Condition, stages: Sequence[Stage]) -> tupl
         problem = f"Step {name!r} has on: {{shots: {rule.shots}}}, which reads a column {min(missing)!r}."
         check_known(min(missing), columns, problem, code="FK-UNKNOWN-COLUMN")
     if condition.where is not None:
-        there = [(name, tables[table]) for name, table in BESIDE.items() if table in tables]
-        beside = [pa.field(name, pa.bool_()) if name == "duplicate" else table.field(name) for name, table in there]
+        if mine := condition.names & set(own.outputs.names) - columns.keys():
+            raise ConfigError(
+                f"step {name!r}, where: {min(mine)!r} is what the step itself computes; set the condition on steps "
+                "that read it, or choose rows of the result by `framekiln select --where`.",
+                code="FK-SELECTION-COLUMN",
+            )
+        there = [(key, tables[table]) for key, table in BESIDE.items() if table in tables]
+        beside = [pa.field(key, pa.bool_()) if key == "duplicate" else table.field(key) for key, table in there]
         schema = pa.schema([*SOURCE, *columns.values(), *beside])
         condition.where.check(schema, tables.items(), f"step {name!r}, where")
     return (*sorted(condition.names & columns.keys()), *(f"{table}/" for table in sorted(condition.tables - {FRAMES})))

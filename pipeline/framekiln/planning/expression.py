@@ -19,6 +19,7 @@ _LIMITS: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": False,
     "python_enable_replacements": False,
 }
+_END = ('near ")"', 'near "FROM"')  # of the query around a condition
 _MISSING = re.compile(r'column "?([^"\s]+)"? not found', re.IGNORECASE)
 _NUMBER = re.compile(rb"[-+]?(\d[\d_]*\.?[\d_]*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 BESIDE = {"shot": "shots", "duplicate": "duplicates", "scene": "scenes"}
@@ -90,7 +91,10 @@ class Expression:
         """
         tree = _parse(text)
         if tree["error"]:
-            raise ConfigError(f"{option}: {text!r}: {tree['error_message']}.", code="FK-SELECTION-SQL")
+            problem = str(tree["error_message"])
+            if problem.endswith(_END) and text.count("(") >= text.count(")"):
+                problem = "it ends too early"
+            raise ConfigError(f"{option}: {text!r}: {problem}.", code="FK-SELECTION-SQL")
         nodes = [*_walk(tree["statements"])]
         names = {name for node in nodes if node.get("class") == "COLUMN_REF" for name in node["column_names"]}
         tables = [node["table_name"] for node in nodes if node.get("type") == "BASE_TABLE"]

@@ -188,7 +188,7 @@ class _Planner:
         entry, changes = self._pipeline.steps[name], self.overrides.get(name, {})
         condition = read_condition(name, changes.get("on", entry.on), changes.get("where", entry.where))
         others = [stage for other, stage in self.stages.items() if other != name]
-        self.stages[name].reads_besides = find_reads(name, condition, others)
+        self.stages[name].reads_besides = find_reads(name, condition, self.stages[name], others)
         return replace(condition, every_nth=self._rule.every_nth)
 
     def _make_decode_step(self, order: Sequence[str]) -> DecodeStep:

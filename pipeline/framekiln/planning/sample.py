@@ -65,6 +65,9 @@ def calls_for(share: float) -> int:
     return round(BEYOND / (1 - share))
 
 
+PERCENTILE_RULE = f"A percentile needs five calls beyond it: p95 {calls_for(0.95)} calls, p99 {calls_for(0.99)}."
+
+
 class Sample(Strict):
     """Calls of one subject in one way, or why there are none. Phases and items are of a row."""
 

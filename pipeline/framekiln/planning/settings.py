@@ -83,6 +83,9 @@ def model_of(model: type[M], data: Mapping[str, Any], where: str) -> M:
         raise file_error(error, model, where) from error
 
 
+_MEANT = {"stages": "steps"}  # what `--stages` and the Python API are called by
+
+
 def file_error(error: ValidationError, model: type[BaseModel], where: str) -> ConfigError:
     """Return the error for a parsed file's first problem. An unknown key comes first: it may explain a missing one."""
     problems = error.errors(include_url=False)
@@ -92,7 +95,7 @@ def file_error(error: ValidationError, model: type[BaseModel], where: str) -> Co
         path = path[:-2]
     if first["type"] in _UNKNOWN:
         parents = f" in {'.'.join(path[:-1])}" if path[:-1] else ""
-        known = did_you_mean(path[-1], _list_keys(model, path[:-1]))
+        known = did_you_mean(_MEANT.get(path[-1], path[-1]), _list_keys(model, path[:-1]))
         return ConfigError(f"{where}: unknown key {path[-1]!r}{parents}.{known}", code="FK-UNKNOWN-KEY")
     problem = first["msg"].removeprefix("Value error, ")
     return ConfigError(

@@ -5,10 +5,11 @@ rules. The processes of a run wait for each other, so the step that never waits 
 settings.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from framekiln.contract.row_errors import DECODE
+from framekiln.planning.processes.placement import Room
 from framekiln.planning.step import Step
 from framekiln.profiling.stats.live import WINDOW_SECONDS
 from framekiln.profiling.stats.steps import StepStatistics
@@ -22,9 +23,11 @@ IDLE_GPU = 0.5  # utilisation below which a GPU has time for twice the work
 FULL_GPU = 0.8  # utilisation from which the GPU itself is the limit
 SET_UP = 0.5  # share of a run from which set-up dominates it
 SATURATED = 0.9  # use of all cores from which another worker finds next to none to run on
+UNEVEN = 0.2  # share of its processes' time that a step leaves unused, from which its work is divided badly
 OTHERS = 0.2  # share of all cores from which other programs are said to make a run slower
 _SAME = 0.02  # difference of shares, or relative one of times, that counts as none
-_DECODE_LESS = "read smaller images (a step's `size`) or fewer frames (`decode.every_nth`)"
+_DECODE_LESS = "read smaller images (a step's `size`) or fewer frames of films (`decode.every_nth`)"
+_COST = "lower {0}'s cost by its settings (`framekiln steps {0}` lists them)"
 _BOOK_LESS = "lower {}'s cpus in the profile, so that more of its workers run"
 
 
@@ -32,7 +35,7 @@ _BOOK_LESS = "lower {}'s cpus in the profile, so that more of its workers run"
 class Advice:
     """A finding about a run, its evidence, and the change to try."""
 
-    rule: str  # the finding: too-short, start-up, later, busy, held, idle
+    rule: str  # the finding: too-short, start-up, uneven, later, busy, held, idle
     step: str = ""  # the step it is about; empty where it is no single step
     reason: str  # the evidence, without a full stop
     change: str  # the fix, without a full stop
@@ -42,24 +45,24 @@ class Advice:
         return f"{self.others}{self.reason}: {self.change}."
 
 
-def bottleneck(steps: Sequence[StepStatistics], saturated: Collection[str] = (), others: float | None = None) -> Advice:
+def bottleneck(steps: Sequence[StepStatistics], rooms: Mapping[str, Room], others: float | None = None) -> Advice:
     """Return the advice of the first rule that applies; the last one always does.
 
-    `saturated` are the steps of `saturated_steps` in planning. `others` is the use of all cores by other programs, 0 to
-    1; None if it was not measured.
+    `rooms` are the plan's, as far as they are known. `others` is the use of all cores by other programs, 0 to 1; None
+    if it was not measured.
     """
     if not steps or max(steps, key=lambda step: step.seconds).packets < MIN_PACKETS:
         reason = f"Fewer than {MIN_PACKETS} packets went through the step that took most of the time"
         found = Advice(rule="too-short", reason=reason, change="take more files, or longer ones, to see a pattern")
     else:
-        found = next(advice for rule in _RULES if (advice := rule(steps, saturated)) is not None)
+        found = next(advice for rule in _RULES if (advice := rule(steps, rooms)) is not None)
     if others is None or others < OTHERS:
         return found
-    told = f"Other programs took {_percent(others)} of the machine's cores meanwhile, so the run could be faster. "
-    return replace(found, others=told)
+    told = f"Other programs took {_percent(others)} of the machine's cores meanwhile"
+    return replace(found, others=f"{told}: measure again without them first. ")
 
 
-def _start_up(steps: Sequence[StepStatistics], _: Collection[str]) -> Advice | None:
+def _start_up(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice | None:
     length, slowest = _length(steps), max(steps, key=lambda step: step.set_up_s)
     if slowest.set_up_s < SET_UP * (length + slowest.set_up_s):
         return None
@@ -67,7 +70,7 @@ def _start_up(steps: Sequence[StepStatistics], _: Collection[str]) -> Advice | N
     return Advice(rule="start-up", step=slowest.step, reason=reason, change="take more files in one run")
 
 
-def _second_pass(steps: Sequence[StepStatistics], saturated: Collection[str]) -> Advice | None:
+def _second_pass(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advice | None:
     """Steps of the second pass run one after the other, after the whole first pass."""
     first_pass = _length([step for step in steps if not step.later])
     slow = max((step for step in steps if step.later), key=lambda step: step.lasted, default=None)
@@ -77,25 +80,44 @@ def _second_pass(steps: Sequence[StepStatistics], saturated: Collection[str]) ->
     change = (
         "raise its cpus" if slow.packets == 1 else f"raise {slow.step}'s workers, or its cpus"
     )  # one call takes all
-    if full := _saturation(slow, saturated=slow.step in saturated):
+    if unused := _unused(slow, rooms):
+        took, change = f"{took}, and {unused}", "take more files in one run: a call takes all rows of one"
+    elif full := _saturation(slow, rooms):
         took, change = f"{took}, and {full}", _without_workers(slow)
     return Advice(rule="later", step=slow.step, reason=took, change=change)
 
 
-def _busy(steps: Sequence[StepStatistics], saturated: Collection[str]) -> Advice | None:
-    """The costliest step of the processes that work longest is the bottleneck: a step that ends early is none."""
-    first = [step for step in steps if not step.later]
+def _uneven(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advice | None:
+    slow = _slowest([step for step in steps if not step.later])
+    if slow is None or not (unused := _unused(slow, rooms)):
+        return None
+    change = (
+        "take more files in one run. A long film is shared by processes where it is an MP4 or MOV with "
+        "closed-GOP key frames, as `ffmpeg -i FILM -c:v libx264 -c:a copy NEW.mp4` makes it (docs/media.md)"
+    )
+    reason = f"{slow.step} takes most of the time, and {unused}"
+    return Advice(rule="uneven", step=slow.step, reason=reason, change=change)
+
+
+def _slowest(first: Sequence[StepStatistics]) -> StepStatistics | None:
+    """Return the costliest step of the processes that work longest, if any is busy: a step that ends early is none."""
     if max((step.process_busy for step in first), default=0.0) < BUSY:
         return None
     longest = max(step.process_busy * step.lasted for step in first)
     # Of one process, each step has its own first and last packet: all its steps are candidates, not the longest alone.
     near = [step for step in first if step.process_busy * step.lasted >= (1 - _SAME) * longest]
     processes = {one for step in near for one in step.workers}
-    slow = max((step for step in first if processes & set(step.workers)), key=lambda step: step.working * step.lasted)
+    return max((step for step in first if processes & set(step.workers)), key=lambda step: step.working * step.lasted)
+
+
+def _busy(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advice | None:
+    first = [step for step in steps if not step.later]
+    if (slow := _slowest(first)) is None:
+        return None
     reason = f"{slow.step} is busy {_percent(slow.busy)} of its time"
     if slow.busy < slow.process_busy - _SAME:
         reason += f", the most of its process, which is busy {_percent(slow.process_busy)}"
-    change, full = _change(slow), _saturation(slow, saturated=slow.step in saturated)
+    change, full = _change(slow, rooms), _saturation(slow, rooms)
     if full and "worker" in change:
         reason, change = f"{reason}, and {full}", _without_workers(slow)
     return Advice(rule="busy", step=slow.step, reason=_held_up_by(slow, first) + reason, change=change)
@@ -116,7 +138,7 @@ def _held_up_by(slow: StepStatistics, first: Sequence[StepStatistics]) -> str:
     return ""
 
 
-def _held(steps: Sequence[StepStatistics], _: Collection[str]) -> Advice | None:
+def _held(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice | None:
     step = max((step for step in steps if not step.later), key=lambda step: step.held, default=None)
     if step is None or step.held < HELD:
         return None
@@ -125,34 +147,37 @@ def _held(steps: Sequence[StepStatistics], _: Collection[str]) -> Advice | None:
     return Advice(rule="held", step=step.step, reason=reason, change=change)
 
 
-def _idle(steps: Sequence[StepStatistics], _: Collection[str]) -> Advice:
+def _idle(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice:
     top = max(steps, key=lambda step: step.process_busy)
     reason = f"No step is at its limit; the busiest, {top.step}, works {_percent(top.process_busy)} of its time"
-    change = "take more files at once: between few or small packets Ray's own work is what shows"
+    change = "take more files at once: with few or small packets the time between them is what shows"
     return Advice(rule="idle", reason=reason, change=change)
 
 
-_RULES = (_start_up, _second_pass, _busy, _held, _idle)
+_RULES = (_start_up, _second_pass, _uneven, _busy, _held, _idle)
 
 
-def _change(step: StepStatistics) -> str:
+def _change(step: StepStatistics, rooms: Mapping[str, Room]) -> str:
     phase = max((name for name in step.phases if name != "queue"), key=lambda name: step.phases[name])
     if phase == "write":
         return "write to a faster disk; its files take most of its time"
+    more = _planned(step, rooms) + 1
+    decoding = f"`decode: {{workers: {more}}}` in the profile"
     if step.step == DECODE:
-        return f"raise decode's workers, or {_DECODE_LESS}"
+        return f"raise decode's workers ({decoding}), or {_DECODE_LESS}"
     if step.device == "cuda":
-        return _on_gpu(step, phase)
+        return _on_gpu(step, phase, more)
     if step.beside_decode:
-        return f"raise decode's workers, whose processes it shares, or lower {step.step}'s cost by its settings"
-    return f"raise {step.step}'s workers, or lower its cost by its settings"
+        return f"raise decode's workers, whose processes it shares ({decoding}), or {_COST.format(step.step)}"
+    return f"raise {step.step}'s workers (`--set {step.step}.workers={more}`), or {_COST.format(step.step)}"
 
 
-def _on_gpu(step: StepStatistics, phase: str) -> str:
+def _on_gpu(step: StepStatistics, phase: str, more: int) -> str:
     if phase in ("upload", "download"):
         return "set pin_memory: true, so that copies are fast"
     if phase != "infer":
-        return f"give {step.step} one more worker on the GPU: most of its time is not the model's but {phase}"
+        share = f"most of its time is outside of the model ({phase})"
+        return f"give {step.step} one more worker on the GPU (`--set {step.step}.workers={more}`): {share}"
     if step.gpu_use is not None and step.gpu_use >= FULL_GPU:
         return "lower its precision, take a smaller model, or add a GPU: this one is full"
     return "raise its batch, or set compile: true, so that the GPU has more to do at once"
@@ -160,20 +185,18 @@ def _on_gpu(step: StepStatistics, phase: str) -> str:
 
 def _without_workers(step: StepStatistics) -> str:
     """Return the change to try where another worker would find no core."""
-    less = _DECODE_LESS if step.step == DECODE else f"lower {step.step}'s cost by its settings"
+    less = _DECODE_LESS if step.step == DECODE else _COST.format(step.step)
     is_alone = step.step != DECODE and not step.beside_decode  # else decoding decides on the number of processes
     if is_alone and step.cpu_use is not None and step.cpu_use < SATURATED:
-        return f"{_BOOK_LESS.format(step.step)}; or lower its cost by its settings"
+        return f"{_BOOK_LESS.format(step.step)}; or {less}"
     fewer = "" if step.step == DECODE else ", compute it for fewer frames (`on:` and `where:` in the pipeline file)"
     return f"more workers will not help; {less}{fewer}, or take a machine with more cores"
 
 
-def live_advice(
-    steps: Sequence[Step], live: Mapping[str, StepStatistics], saturated: Collection[str] = ()
-) -> Advice | None:
+def live_advice(steps: Sequence[Step], live: Mapping[str, StepStatistics], rooms: Mapping[str, Room]) -> Advice | None:
     """Return advice where a GPU or a model's processes are idle; None where they work, and in the first seconds.
 
-    `steps` are those of the first pass without decoding. `live` and `saturated` include decoding.
+    `steps` are those of the first pass without decoding. `live` and `rooms` include decoding.
     """
     kept = [live[step.name] for step in steps if step.keeps_model and step.name in live]
     ripe = [now for now in kept if now.packets >= MIN_PACKETS and now.lasted >= MIN_SECONDS]
@@ -186,18 +209,36 @@ def live_advice(
     decoding = live[DECODE].workers.keys() if DECODE in live else set()
     shared = {name for name, now in live.items() if name != DECODE and decoding & now.workers.keys()}
     every = [replace(now, beside_decode=name in shared) for name, now in live.items()]
-    found = _busy(every, saturated)
+    found = _busy(every, rooms)
     if found is None or not is_idle:
         return found
     return replace(found, reason=f"The GPU is used {_percent(max(uses))}: {found.reason}")
 
 
-def _saturation(now: StepStatistics, *, saturated: bool) -> str:
-    """Explain why another worker would not help; empty where it might. The plan may have no core (`saturated`)."""
+def _unused(step: StepStatistics, rooms: Mapping[str, Room]) -> str:
+    """Tell how much of its processes' time passed after their last packet, or without any; empty for little.
+
+    Of more processes than planned, some took the place of others, as Ray's do.
+    """
+    number, ends = _planned(step, rooms), [one.end for one in step.workers.values()]
+    idle = sum(step.end - end for end in ends) + (number - len(ends)) * step.lasted
+    share = idle / max(1e-9, number * step.lasted)
+    if len(ends) > number or share < UNEVEN:
+        return ""
+    return f"its work was not enough for {number} processes, which were idle for {_percent(share)} of their time"
+
+
+def _planned(step: StepStatistics, rooms: Mapping[str, Room]) -> int:
+    return rooms[step.step].processes if step.step in rooms else len(step.workers)
+
+
+def _saturation(now: StepStatistics, rooms: Mapping[str, Room]) -> str:
+    """Explain why another worker would not help; empty where it might."""
     used = "" if now.cpu_use is None else f" (CPU {_percent(now.cpu_use)})"
     if now.cpu_use is not None and now.cpu_use >= SATURATED:
         return f"all cores are taken{used}"
-    return f"no core is free for another process{used}" if saturated else ""
+    is_full = now.step in rooms and rooms[now.step].is_full
+    return f"the plan has no core for another process{used}" if is_full else ""
 
 
 def _length(steps: Sequence[StepStatistics]) -> float:

@@ -5,7 +5,7 @@ that did most is shown.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.output.lease import active_runs
 from framekiln.output.object_store import Store
 from framekiln.planning.manifest import Targets
+from framekiln.planning.processes.placement import Room
 from framekiln.profiling.advice import Advice, bottleneck
 from framekiln.profiling.record_log import CALLS, NODES, batches, began, read, runs
 from framekiln.profiling.records import DEATH, PACKET
@@ -38,7 +39,7 @@ class RunProfile:
     steps: Sequence[StepStatistics]
     bottleneck: Advice
     targets: Sequence[TargetResult] = ()
-    saturated: Collection[str] = ()  # steps that got no core for another worker
+    rooms: Mapping[str, Room] = field(default_factory=dict)  # processes of each step, by the plan
     lost: Mapping[str, int] = field(default_factory=dict)  # by node, processes that died at their work
 
     def to_dict(self) -> dict[str, Any]:
@@ -47,24 +48,24 @@ class RunProfile:
             "run": self.run,
             "verdict": asdict(self.bottleneck),
             "targets": [asdict(target) for target in self.targets],
-            "full": sorted(self.saturated),
+            "rooms": {step: vars(room) for step, room in self.rooms.items()},
             "lost": dict(self.lost),
             "steps": {step.step: step.to_dict() for step in self.steps},
         }
 
 
 def profile_of(
-    store: Store, run: str, targets: Targets | None = None, saturated: Collection[str] = ()
+    store: Store, run: str, targets: Targets | None = None, rooms: Mapping[str, Room] | None = None
 ) -> RunProfile | None:
     """Return the profile of a run from the records it has so far; None before the first row of any step."""
     nodes, calls = read(store, NODES, run), read(store, CALLS, run)
     if not (steps := step_statistics(calls, nodes)):
         return None
     results = compare_targets(targets, gpu_figures(calls, nodes), steps) if targets else []
-    advice = bottleneck(steps, saturated, others_use(calls, nodes))
+    advice = bottleneck(steps, rooms or {}, others_use(calls, nodes))
     dead = calls.filter(pc.equal(calls["kind"], DEATH))
     lost = Counter(worker.rpartition(":")[0] for worker in pc.unique(dead["worker"]).to_pylist())
-    return RunProfile(run=run, steps=steps, bottleneck=advice, targets=results, saturated=saturated, lost=lost)
+    return RunProfile(run=run, steps=steps, bottleneck=advice, targets=results, rooms=rooms or {}, lost=lost)
 
 
 def missing_note(lost: Mapping[str, int]) -> str:
@@ -100,10 +101,11 @@ def targets_of(record: Mapping[str, Any]) -> Targets:
     return Targets()
 
 
-def stored_saturated(record: Mapping[str, Any], run: str) -> Collection[str]:
-    """Return the steps that got no core for another worker, if a run.json describes that run."""
+def stored_rooms(record: Mapping[str, Any], run: str) -> Mapping[str, Room]:
+    """Return the processes of each step by the plan, if a run.json describes that run."""
     throughput = record.get("throughput") or {}
-    return tuple(throughput.get("full") or ()) if throughput.get("run") == run else ()
+    known = throughput.get("rooms") or {} if throughput.get("run") == run else {}
+    return {step: Room(**room) for step, room in known.items()}
 
 
 def stored_profile(record: Mapping[str, Any]) -> Mapping[str, Any]:

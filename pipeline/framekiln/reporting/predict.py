@@ -13,12 +13,13 @@ from framekiln.reporting.terminal.console import DENSE, Terminal, print_wrapped,
 
 MEANING = (
     "bound: rows/s that no run on this GPU can exceed, by arithmetic. rows/s: an estimate with its interval "
-    "(docs/hardware/predicting.md). kWh: at the board's most power for the longest time, without the host."
+    "(docs/hardware/predicting.md). kWh at most: the board's most power for the longest time, without the host."
 )
 GUESSED = "* by what other models reach: no GPU has measured this step."
 _AS_FAST = 0.99  # of the fastest: intervals are far wider than this difference
+_HELPS = 1.05  # least factor of the rate of what is said to help
 _DETAILED = 3  # GPUs whose steps are listed on a terminal
-_WHOLE = ("GPU", "bound", "kWh", "step", "batch", "GB")  # columns that are never wrapped
+_WHOLE = ("GPU", "bound", "kWh at most", "step", "batch", "GB")  # columns that are never wrapped
 
 
 def ranked(found: Prediction) -> list[GpuChoice]:
@@ -39,7 +40,7 @@ def gpus_table(found: Prediction) -> TextTable:
         Column("bound", "bound", show=figure),
         Column("rows/s", lambda one: one.rate and f"{figure(one.rate.central)} ({_ends(one.rate)})"),
         words("time", lambda one: one.hours and _times(one.hours), empty=MISSING),
-        words("kWh", lambda one: one.kwh and figure(one.kwh.high), empty=MISSING),
+        Column("kWh at most", lambda one: one.kwh and figure(one.kwh.high)),
         words(
             "cost", lambda one: one.money and _ends(one.money), empty="no price" if found.prices.per_hour else MISSING
         ),
@@ -63,7 +64,7 @@ def steps_table(choice: GpuChoice) -> TextTable:
 
 def helps(choice: GpuChoice) -> str:
     """Return what would make a run faster, the largest factor first."""
-    return ", ".join(f"{name} {factor:.2f}x" for name, factor in choice.helps.items())
+    return ", ".join(f"{name} {factor:.2f}x" for name, factor in choice.helps.items() if factor >= _HELPS)
 
 
 def limits(found: Prediction) -> str:
@@ -72,13 +73,14 @@ def limits(found: Prediction) -> str:
     for choice in ranked(found):
         if choice.limit:
             gpus.setdefault(choice.limit, []).append(choice.gpu)
-    return "; ".join(f"{limit} ({', '.join(names)})" for limit, names in gpus.items())
+    return "; ".join(f"{limit} on {', '.join(names)}" for limit, names in gpus.items())
 
 
 def print_prediction(console: Terminal, found: Prediction) -> None:
     """Print the GPUs, up to three with their steps, and what the figures lack."""
     style: dict[str, Any] = {"title_justify": "center", "padding": DENSE, "whole": _WHOLE}
     show_table(console, gpus_table(found), **style)
+    print_wrapped(console, f"With {number(found.cores)} cores beside each GPU (--cores).")
     if told := limits(found):
         print_wrapped(console, f"What sets the pace: {told}.")
     print_wrapped(console, MEANING)
@@ -86,8 +88,8 @@ def print_prediction(console: Terminal, found: Prediction) -> None:
         if choice.steps:
             show_table(console, table := steps_table(choice), **style)
             print_wrapped(console, table.note)
-        if choice.helps:
-            print_wrapped(console, f"What would help: {helps(choice)}.")
+        if told := helps(choice):
+            print_wrapped(console, f"What would help: {told}.")
     for sentence in _lacks(found):
         print_wrapped(console, sentence)
 

@@ -110,6 +110,8 @@ def select(store: Store, request: SelectionRequest) -> Selection:
         keep = keep[balance(number_groups(table["balance"].take(keep)), request.limit)]
         notes += _list_unequal(request.balance, table["balance"].take(keep))
     if request.diverse is not None:
+        if _ALIKE[0] not in rows.columns:
+            notes.append("Unlike by hashes, since there are no embeddings (`categorize` with keep_embedding).")
         keep = keep[spread_out(_read_vectors(table.take(keep)), request.diverse)]
     chosen = table.select(KEYS).take(keep[: request.limit])
     return Selection(rows=chosen, request=request.to_json(), store=store, tables=rows.tables, notes=notes)
@@ -123,7 +125,8 @@ def _list_unequal(name: str, values: pa.ChunkedArray) -> list[str]:
     if not groups or groups[-1][0] - groups[0][0] <= 1:
         return []
     (least, small), (most, large) = groups[0], groups[-1]
-    return [f"{name} is not balanced: {least:,} of {small!r}, {most:,} of {large!r}; without limit all have as many."]
+    found = f"{name} is not balanced: {least:,} of {small!r}, {most:,} of {large!r}"
+    return [f"{found}. The limit allows more than rare values have; without it each has as many as the rarest."]
 
 
 def _list_groups(request: SelectionRequest) -> dict[str, str]:

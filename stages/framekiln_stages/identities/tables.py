@@ -26,7 +26,7 @@ _EXEMPLAR = pa.struct(
     ]
 )
 _PICTURES = {
-    "description": "variety of its looks: the medoid, then repeatedly the face least similar to those before",
+    "description": "the most typical face (medoid) first, then each time the one least similar to those before it",
     "pictures": "crop",  # the report shows this member of each item as an image
     "no_pictures": "The run has no face crops; --set faces.keep_crops=true writes them for this sheet.",
 }

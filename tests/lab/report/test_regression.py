@@ -9,7 +9,7 @@ import pytest
 
 from framekiln.contract.errors import ConfigError, OutputError
 from framekiln.lab.output.results import SUMMARY, read_report, write_report, write_tables
-from framekiln.reporting.bench.history import append, changes, entry_of, judge, lost, other_machine, read, steps
+from framekiln.reporting.bench.history import append, changes, entry_of, judge, lost, other_conditions, read, steps
 from framekiln.reporting.kit.pages import write_page
 from tests.lab.report.results import layer, memory, noisy, report, result
 
@@ -120,9 +120,16 @@ def test_a_change_of_the_cell_is_compared_with_the_fastest_one_that_computes_the
     ]
 
 
-def test_a_base_of_another_machine_is_noted():
+def test_a_base_of_another_conditions_is_noted():
     here, there = (replace(report(result()), environment={"gpu": gpu, "threads": 2}) for gpu in (None, "L4"))
-    assert other_machine(here, here) == "" and "L4" in other_machine(there, here)
+    assert other_conditions(here, here) == "" and "L4" in other_conditions(there, here)
+
+
+@pytest.mark.parametrize("name", ["input", "cold_cache", "device"])
+def test_a_base_of_another_input_or_setting_is_noted(name):
+    base, now = (replace(report(result()), environment={name: value}) for value in ("", "b"))
+    assert other_conditions(base, now) == f"{name} none, now b"
+    assert other_conditions(base, base) == other_conditions(replace(base, environment={}), now) == ""
 
 
 def test_a_cell_that_the_base_measured_and_that_fails_now_is_a_failure():

@@ -99,8 +99,8 @@ def test_figures_ratios_and_what_changed_around_them(make):
     assert line(compared, "marked", "vram").first is None
     changed = {(change.where, change.what): (change.first, change.second) for change in compared.changes}
     assert changed == {
-        ("decode", "workers"): ("2", "1"),
-        ("marked", "workers"): ("2", "4"),
+        ("decode", "workers, as planned"): ("2", "1"),
+        ("marked", "workers, as planned"): ("2", "4"),
         ("marked", "device"): ("cpu", "cuda"),
         ("profile", "waves"): ("marked, flow", "marked | flow"),
         ("profile", "VRAM cap, GB"): ("–", "8.0"),
@@ -119,7 +119,16 @@ def test_costs_are_of_1000_images(make):
     both = compare(sides, {"A": 1.2, "B": 0.4}, drift_rows=0).pairs[0]
     assert not any("--price" in note for note in (*both.notes, *pair(make("c"), make("d")).notes))
     done = invoke(make("e"), make("f"), "--price", "A=1.2")
-    assert "cost, per 1,000 images" in done.output and "energy, Wh per 1,000 images" in done.output
+    assert "cost, per 1,000 images" in done.output and "energy" not in done.output  # which no side has
+
+
+def test_what_differs_is_printed_and_the_rest_is_asked_for(make):
+    slow = {"decode": figures(12, 1.0), "marked": figures(12, 3.0, infer=1.5) | {"rows_per_s": 40.0}}
+    a, b = make("a"), make("b", figures=slow)
+    brief, full = (" ".join(invoke(a, b, *words).output.split()) for words in ((), ("--all",)))
+    assert "marked 20 40 +100 % ?" in brief and "marked 20 40 +100 % ?" in full
+    assert "phase infer" in full and "phase infer" not in brief and "not measured" not in brief + full
+    assert brief.index("Equal results") < brief.index("Speed") < brief.index("seconds, s")
 
 
 @pytest.mark.parametrize(

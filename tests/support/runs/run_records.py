@@ -44,9 +44,9 @@ class Made:
     def measured(self, samples=None):
         return {one.step: one for one in step_statistics(to_table(self.lines), samples)}
 
-    def bottleneck(self, cpu=None, saturated=(), own=None):
+    def bottleneck(self, cpu=None, rooms=None, own=None):
         """What is said of it on a machine whose cores are used so much, in percent, all the time; `own` by the run."""
         told = {"run": "0", "node": "h", "cpu_percent": cpu, "own_cpu_percent": own, "gpus": []}
         samples = [told | {"time": 0.25 * i} for i in range(400)]
         calls, nodes = to_table(self.lines), node_metrics.to_table(samples if cpu is not None else [])
-        return bottleneck(step_statistics(calls, nodes), saturated, others_use(calls, nodes))
+        return bottleneck(step_statistics(calls, nodes), rooms or {}, others_use(calls, nodes))

@@ -23,10 +23,12 @@ from framekiln.lab.output.cells import CellResult
 from framekiln.lab.output.results import BenchFinding, BenchReport, ModelInfo, new_report, require_any
 from framekiln.lab.samples import samples
 from framekiln.lab.sweep.batch_search import SearchResult, fastest
+from framekiln.reporting.bench.history import SHOWN, SIDES
 from framekiln.reporting.bench.page import PictureRow
 from framekiln.reporting.bench.tables import drift, peak_memory, speed_up
+from framekiln.reporting.compare.tables import figures_table
 from framekiln.reporting.kit.texts import figure
-from framekiln.reporting.terminal.console import print_line
+from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 
 _PRINTED = 3  # findings of a rule in the terminal
 
@@ -73,8 +75,11 @@ def finish(console: Console, result: BenchResult, *, is_new: bool = True) -> Non
     Raises ConfigError: nothing was measured.
     """
     if result.base_differs:
-        print_note(f"The base was measured elsewhere: {result.base_differs}.")
+        print_note(f"Times cannot be compared with the base's: {result.base_differs}.")
     _print_rules(console, [one for one in result.findings if one.rule != LOAD or not is_new])
+    told = [one for one in result.changes if one.name in SHOWN]
+    if told and not console.quiet:
+        show_table(console, figures_table(told, SIDES, head="Cell"), padding=DENSE)
     for verdict in result.verdicts:
         line = f"{verdict.outcome}: {verdict.sentence}"
         print_line(ERRORS if verdict.failed or verdict.unclear else console, line)

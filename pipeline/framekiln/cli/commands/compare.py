@@ -53,6 +53,7 @@ def compare(
     price: Prices = None,
     html: Html = None,
     drift_rows: DriftRows = DRIFT_ROWS,
+    all_: Annotated[bool, Option("--all", help="Print every figure, and tables that are equal.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Compare runs: their work, their speed and their results.
@@ -68,7 +69,7 @@ def compare(
     base = [baseline] if baseline is not None else []
     comparison = compared(*base, *outputs, fail_if=fail_if, price=_parse_prices(price or ()), drift_rows=drift_rows)
     console = Console(quiet=quiet)
-    print_comparison(console, comparison.sides)
+    print_comparison(console, comparison.sides, every=all_)
     for pair in (pair for pair in comparison.pairs if fail_if is not None and pair.files.differ):
         # speeds over other files cannot be compared
         print_line(ERRORS, f"The files of {pair.first.name} and {pair.second.name} differ: {pair.files.sentence}")

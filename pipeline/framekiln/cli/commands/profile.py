@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,15 +14,17 @@ from rich.console import Console
 from typer import Option
 
 from framekiln.api.summary import last_record, read_profile
+from framekiln.api.writable import check_file
 from framekiln.cli.console import print_note
 from framekiln.cli.options import Json
 from framekiln.contract.errors import OutputError, check_known
 from framekiln.output.object_store import Store
+from framekiln.planning.sample import PERCENTILE_RULE
 from framekiln.profiling.export.trace_events import events
 from framekiln.profiling.run_profile import RunProfile, choose_run, missing_note, read_work
 from framekiln.profiling.stats.steps import StepStatistics
 from framekiln.profiling.targets import NOT_MEASURED, NOT_MET, parse_targets
-from framekiln.reporting.kit.texts import Column, TextTable, figure, numbers, share, shares, words
+from framekiln.reporting.kit.texts import LEAST_SHARE, Column, TextTable, figure, numbers, share, shares, words
 from framekiln.reporting.plan_facts import recorded_changes
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 from framekiln.runtime.run.progress import unfinished
@@ -100,10 +103,12 @@ def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
         *([targets] if targets.items else []),
     ):
         show_table(console, table, title=False, whole=("step",), padding=DENSE)
+    if any(step.calls and step.call_ms[2] is None for step in run_profile.steps):
+        print_line(console, PERCENTILE_RULE)
     for step in run_profile.steps:
-        if step.phases.get("queue"):  # its processes work on several packets at a time
-            busy = ", ".join(f"{part} {share:.2f}" for part, share in step.parts.items())
-            print_line(console, f"{step.step}, seconds a second of its processes: {busy}; its limit is {step.limit}.")
+        if step.phases.get("queue", 0.0) >= LEAST_SHARE:  # its processes work on several packets at a time
+            busy = ", ".join(f"{part} {share:.2f} s" for part, share in step.parts.items())
+            print_line(console, f"{step.step} in each second of a process: {busy}; what limits it: {step.limit}.")
     print_line(console, f"Run {run_profile.run}. {run_profile.bottleneck}")
 
 
@@ -124,6 +129,8 @@ def trace(
     ] = None,
 ) -> None:
     """Write the timeline of a run: processes, calls, waiting, memory, machines and the path of each packet."""
+    if file and "://" not in file:
+        check_file("--output", Path(file))
     store = Store(output).check_folder()
     name = choose_run(store, run, warn=print_note)
     folder, target = (store, f"trace-{name}.json.gz") if file is None else _open_folder(file)

@@ -54,13 +54,14 @@ def steps(name: Name = None, pipeline: PipelinePath = None, json_: Json = False)
 
 def columns(
     name: Annotated[
-        str | None, Argument(metavar="STEP", help="A step, or a table. [dim]Default: the names of all columns.[/dim]")
+        str | None,
+        Argument(metavar="STEP", help="A step, a table or a column. [dim]Default: the names of all columns.[/dim]"),
     ] = None,
     all_: Annotated[bool, Option("--all", help="Types, units and meanings of all columns.")] = False,
     pipeline: PipelinePath = None,
     json_: Json = False,
 ) -> None:
-    """List the columns and tables that a run writes, or those of a step with their types, units and meanings."""
+    """List the columns and tables that a run writes, or those of a step or table with types, units and meanings."""
     plan = _plan(pipeline)
     tables = schemas(plan) if name is None else named_columns(plan, name)
     if json_:

@@ -30,7 +30,8 @@ from framekiln.engine.sampler import Sampler
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
 from framekiln.planning.error_budget import Budgets
-from framekiln.planning.processes.waves import Wave, combined_placement
+from framekiln.planning.processes.placement import asked_processes
+from framekiln.planning.processes.waves import Wave
 from framekiln.planning.step import Step
 from framekiln.runtime.recovery.attempt_log import Reporter
 from framekiln.runtime.recovery.child_process import Child
@@ -224,9 +225,7 @@ def count_processes(wave: Wave, steps: Sequence[Step]) -> int:
     models = [step for step in steps if step.keeps_model]
     if any(step.placement.device != "cpu" for step in models):
         return 1  # they share a GPU
-    places = [combined_placement(group) for group in wave.groups() if any(step.keeps_model for step in group)]
-    asked = wave.decode.workers + sum(place.workers * place.in_flight for place in places)
-    size = min(usable_cores(), asked)
+    size = min(usable_cores(), asked_processes(wave))
     if models:
         weights = sum(entry.bytes for step in models for entry in step.entries.values())
         each = _PROCESS_BYTES + _WEIGHTS_FACTOR * weights

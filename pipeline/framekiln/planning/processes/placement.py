@@ -5,7 +5,7 @@ lowered, then models share processes, then each process books fewer cores. A GPU
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from framekiln.contract import Placement, Scope, Stage
@@ -171,19 +171,35 @@ def later_demand(step: Step) -> list[Demand]:
     return [Demand(step=step.name, cpus=needs.cpus, gpus=needs.gpus, copies=needs.workers)]
 
 
-def saturated_steps(waves: Sequence[Wave], second: Sequence[Step], cores: float) -> frozenset[str]:
-    """Return the steps, decoding included, for which no core is left for one more worker."""
-    saturated = set[str]()
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """The processes of a step in a plan."""
+
+    processes: int
+    is_full: bool  # no core is left for one more
+
+
+def rooms(waves: Sequence[Wave], second: Sequence[Step], cores: float) -> dict[str, Room]:
+    """Return the room of each step, decoding included; of a step in several waves, that of the last."""
+    found: dict[str, Room] = {}
     for wave in waves:
         *models, task = process_demands(wave.decode, wave.own)
         free = cores - sum(demand.cpus * demand.copies for demand in models)
         tasks = [(step.name, step.placement) for step in wave.own if not step.keeps_model]
         counts = [(DECODE, wave.decode.workers, wave.decode.cpus), *((n, p.workers, p.cpus) for n, p in tasks)]
-        saturated |= {name for name, workers, cpus in counts if (workers + 1) * cpus > free + SLACK}
-        keeping = [(step.name, step.placement.cpus) for step in wave.own if step.keeps_model]
-        saturated |= {name for name, cpus in keeping if cpus + task.cpus > free + SLACK}
-    later = [(step.name, step.placement) for step in second]
-    return frozenset(saturated | {name for name, p in later if (p.workers + 1) * p.cpus > cores + SLACK})
+        for name, workers, cpus in counts:
+            found[name] = Room(processes=workers, is_full=(workers + 1) * cpus > free + SLACK)
+        for name, p in ((step.name, step.placement) for step in wave.own if step.keeps_model):
+            found[name] = Room(processes=p.workers, is_full=p.cpus + task.cpus > free + SLACK)
+    for name, p in ((step.name, step.placement) for step in second):
+        found[name] = Room(processes=p.workers, is_full=(p.workers + 1) * p.cpus > cores + SLACK)
+    return found
+
+
+def asked_processes(wave: Wave) -> int:
+    """Return the number of processes that a profile asks for where each decodes and has all steps."""
+    places = [combined_placement(group) for group in wave.groups() if any(step.keeps_model for step in group)]
+    return wave.decode.workers + sum(place.workers * place.in_flight for place in places)
 
 
 def process_demands(decode: DecodeStep, steps: Sequence[Step]) -> list[Demand]:

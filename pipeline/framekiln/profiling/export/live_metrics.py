@@ -184,7 +184,7 @@ def points(totals: RunTotals, steps: Sequence[str], now: float) -> Iterator[tupl
             "rows_per_s": step.rows_per_s,
             "busy_percent": 100 * step.busy,
             "waits_percent": 100 * step.starved,
-            "call_p95_ms": step.p95_ms,
+            "call_p50_ms": step.call_ms[0] if step.calls else None,
             "vram_peak_gb": step.vram_peak_gb,
         }
         yield from ((f"{figure}/{name}", value) for figure, value in figures.items() if value is not None)

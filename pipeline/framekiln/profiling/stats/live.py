@@ -90,24 +90,26 @@ class LiveWindow:
         use = (self.gpu(step, now) or {}).get("use_percent")
         return step if use is None else replace(step, gpu_use=use / 100)
 
-    def _process(self, name: str, worker: str, since: float) -> tuple[ProcessStatistics, float]:
-        """Return a process in a step, and its seconds: from the wait before its first packet in the window.
+    def _process(self, name: str, worker: str, since: float) -> ProcessStatistics:
+        """Return a process in a step; its time begins with the wait before its first packet in the window.
 
-        They end with the last packet of any of its steps.
+        It ends with the last packet of any of its steps.
         """
         events = _ended_after(self._by_worker[worker], since)
-        length = max(event.ended for event, _ in events) - min(event.started - wait for event, wait in events)
+        begin, end = min(event.started - wait for event, wait in events), max(event.ended for event, _ in events)
+        length = end - begin
         own = [event for event, _ in events if event.step == name]
         waited = sum(min(wait, event.around.get("wait", 0.0)) for event, wait in events)
-        process = ProcessStatistics(
+        return ProcessStatistics(
             rows=(rows := sum(event.rows for event in own)),
             rows_per_s=speed.rows_per_s(rows, length),
             seconds=sum(event.seconds for event in own),
+            begin=begin,
+            end=end,
             busy=speed.share_of_time(_covered_s(own), length),
             process_busy=speed.share_of_time(_covered_s([event for event, _ in events]), length),
             starved=speed.share_of_time(waited, length),
         )
-        return process, length
 
     def gpu(self, step: StepStatistics, now: float) -> GpuSample | None:
         """Return the busiest GPU of a step's nodes; None on the CPU and without NVML."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from framekiln.planning.sample import PERCENTILES
+from framekiln.planning.sample import PERCENTILES, calls_for
 from framekiln.profiling.records import CALL, OUTSIDE, StepEvent
 
 QUANTILES: Mapping[str, float] = {name: PERCENTILES[name] for name in ("p50", "p95", "p99")}
@@ -24,7 +24,7 @@ STEADY = (0.2, 0.8)  # shares of finished rows; the start and the end of a run l
 MIN_STEADY_PACKETS = 5  # with fewer, the rate would rest on one or two packets
 
 Floats = NDArray[np.float64]
-Percentiles = tuple[float, float, float]
+Percentiles = tuple[float, float | None, float | None]
 _MIN_CPU_SAMPLES = 4  # one second of samples; the first sample of a run has no value
 
 
@@ -53,11 +53,15 @@ def steady_rows_per_s(ends: Floats, rows: Floats) -> float | None:
 
 
 def percentiles_ms(seconds: Floats | Sequence[float]) -> Percentiles | None:
-    """Return p50, p95 and p99 in milliseconds, by linear interpolation; None without values."""
+    """Return p50, p95 and p99 in milliseconds, by linear interpolation; None without values.
+
+    p95 is None of fewer than 100 values, and p99 of fewer than 500, as in a bench.
+    """
     if not len(seconds):
         return None
     p50, p95, p99 = (float(value) for value in 1000 * np.quantile(seconds, tuple(QUANTILES.values())))
-    return p50, p95, p99
+    known = len(seconds) >= calls_for(QUANTILES["p95"]), len(seconds) >= calls_for(QUANTILES["p99"])
+    return p50, p95 if known[0] else None, p99 if known[1] else None
 
 
 def covered_s(started: Floats, seconds: Floats) -> float:

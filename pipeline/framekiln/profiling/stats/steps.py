@@ -17,7 +17,7 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.profiling.records import CALL, HAND_ON, INSIDE, PACKET, SET_UP
 from framekiln.profiling.stats import speed
 
-NO_PERCENTILES: speed.Percentiles = (0.0, 0.0, 0.0)
+NO_PERCENTILES: speed.Percentiles = (0.0, None, None)
 NO_CALLS = speed.TimedCalls.of((), (), (), ())
 PARTS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("fetch", "preprocess", "upload"),
@@ -38,12 +38,19 @@ class ProcessStatistics:
     rows_per_s: float
     steady_rows_per_s: float | None = None  # None with too few packets, and of a run's last seconds
     seconds: float  # inside the step
+    begin: float  # of its first packet in the step, seconds since the epoch
+    end: float  # of its last one
     busy: float  # in this step
     process_busy: float  # in any step
     starved: float  # waiting for input
     held: float = 0.0  # handing packets on, which events do not tell
     parts: Mapping[str, float] = field(default_factory=dict)
     """By `PARTS`: seconds in it, by the process's time; above 1 where several packets are. Events do not tell them."""
+
+    @property
+    def lasted(self) -> float:
+        """Return the seconds from its first packet to its last."""
+        return self.end - self.begin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +68,6 @@ class StepStatistics(ProcessStatistics):
     row_ms: speed.Percentiles = NO_PERCENTILES  # a call's time by its rows, which events do not tell
     phases: Mapping[str, float]  # share of the step's seconds
     set_up_s: float = 0.0  # of the slowest process
-    begin: float  # seconds since the epoch
-    end: float
     retries: int
     vram_peak_gb: float | None
     gpu_use: float | None  # mean utilisation of its nodes' GPUs during its calls, 0 to 1
@@ -70,14 +75,9 @@ class StepStatistics(ProcessStatistics):
     timed: speed.TimedCalls = NO_CALLS  # of records
 
     @property
-    def lasted(self) -> float:
-        """Return the seconds from its first packet to its last."""
-        return self.end - self.begin
-
-    @property
     def p95_ms(self) -> float | None:
-        """Return the 95th percentile of a call; None without calls."""
-        return self.call_ms[1] if self.calls else None
+        """Return the 95th percentile of a call; None of too few calls."""
+        return self.call_ms[1]
 
     @property
     def totals(self) -> speed.StepTotals:
@@ -96,13 +96,14 @@ class StepStatistics(ProcessStatistics):
 
     @property
     def limit(self) -> str:
-        """Return what its processes' speed depends on: model, input, output, prepare or finish."""
+        """Return what its processes' speed depends on: model, input, output, prepare, finish, or nothing of these."""
         if self.parts["model"] >= MODEL_LIMITS:
             return "model"
         around = {"input": self.starved, "output": self.held}
         if max(around.values()) >= WAIT_LIMITS:
             return max(around, key=lambda name: around[name])
-        return max(("prepare", "finish"), key=lambda name: self.parts[name])
+        side = max(("prepare", "finish"), key=lambda name: self.parts[name])
+        return side if self.parts[side] >= WAIT_LIMITS else "nothing of these"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as run.json stores them, with four decimal places."""
@@ -152,8 +153,8 @@ def _step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.Table | Non
     )
 
 
-def _process(packets: pa.Table, records: pa.Table) -> tuple[ProcessStatistics, float]:
-    """Return a process's statistics in a step and its seconds, from its packets of that step and all of its records."""
+def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
+    """Return a process's statistics in a step, from its packets of that step and all of its records."""
     begin, end = _span(packets)
     started, kinds = speed.floats(records, "started"), np.array(records["kind"].to_pylist())
     inside = (started >= begin) & (started < max(end, np.nextafter(begin, np.inf)))
@@ -168,8 +169,10 @@ def _process(packets: pa.Table, records: pa.Table) -> tuple[ProcessStatistics, f
 
     # On the CPU each packet has a core of its own, so that its parts are shares of the time of all of them.
     lanes = len(pc.unique(packets["lane"])) if packets["device"][0].as_py() == "cpu" else 1
-    process = ProcessStatistics(
+    return ProcessStatistics(
         **_amounts(packets, length),
+        begin=begin,
+        end=end,
         busy=busy(packets),
         process_busy=busy(records.filter(pa.array(inside & (kinds == PACKET)))),
         starved=share("wait", started > begin),
@@ -179,13 +182,11 @@ def _process(packets: pa.Table, records: pa.Table) -> tuple[ProcessStatistics, f
             for part, phases in PARTS.items()
         },
     )
-    return process, length
 
 
-def weighted(processes: Mapping[str, tuple[ProcessStatistics, float]]) -> dict[str, Any]:
+def weighted(workers: Mapping[str, ProcessStatistics]) -> dict[str, Any]:
     """Return a step's processes, and their shares weighted by the seconds that each took part."""
-    workers = {worker: process for worker, (process, _) in processes.items()}
-    lengths = np.maximum([length for _, length in processes.values()], 1e-9)
+    lengths = np.maximum([one.lasted for one in workers.values()], 1e-9)
 
     def mean(values: Iterable[float]) -> float:
         return float(np.average(list(values), weights=lengths))

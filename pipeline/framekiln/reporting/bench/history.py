@@ -178,11 +178,19 @@ def conditions(text: str) -> list[Limit]:
     return parsed
 
 
-def other_machine(base: BenchReport, other: BenchReport) -> str:
-    """Return what of the machine and its software differs between two benches, so that times cannot be compared."""
-    sides = base.environment, other.environment
-    pairs = {name: [str(side.get(name)) for side in sides] for name in ("gpu", "processor", "threads", "torch")}
-    return ", ".join(f"{name} {first}, now {second}" for name, (first, second) in pairs.items() if first != second)
+_CONDITIONS = ("device", "gpu", "processor", "threads", "torch", "input", "cold_cache", "memory_cap_gb")
+
+
+def other_conditions(base: BenchReport, other: BenchReport) -> str:
+    """Return what differs between two benches of machine, software, input, settings and weights: times depend on it."""
+    sides = [
+        {name: one.environment[name] for name in _CONDITIONS if name in one.environment}
+        | {f"weights of {model.name}": model.weights for model in one.models}
+        for one in (base, other)
+    ]
+    pairs = {name: (sides[0][name], sides[1][name]) for name in sides[0] if name in sides[1]}
+    texts = {name: ["none" if one in (None, "") else str(one) for one in pair] for name, pair in pairs.items()}
+    return ", ".join(f"{name} {a}, now {b}" for name, (a, b) in texts.items() if a != b)
 
 
 def lost(base: BenchReport, other: BenchReport) -> list[Verdict]:

@@ -13,7 +13,7 @@ from framekiln.lab.output.cells import CellResult, Layer
 from framekiln.lab.output.results import TOO_FEW, BenchReport
 from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.lab.sav.measure import VideoRow, summarize
-from framekiln.planning.sample import calls_for
+from framekiln.planning.sample import PERCENTILE_RULE
 from framekiln.reporting.kit.texts import Column, TextTable, figure, numbers, plain_table, share, words
 
 _METHODS = {
@@ -155,7 +155,7 @@ def cells_table(report: BenchReport) -> TextTable:
     table = TextTable(title="All cells", columns=_CELLS, items=report.cells).shown
     note = (
         "Times are of a call unless a head says otherwise; ms an item is a call's time by its batch, which no single "
-        f"item waits. A percentile needs five calls beyond it: p95 {calls_for(0.95)} calls, p99 {calls_for(0.99)}."
+        f"item waits. {PERCENTILE_RULE}"
     )
     return replace(table, note=" ".join([note, *(text for head, text in _METHODS.items() if head in table.heads)]))
 

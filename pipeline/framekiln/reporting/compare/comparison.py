@@ -13,7 +13,7 @@ from framekiln.contract.errors import DamagedError
 from framekiln.contract.row_errors import DECODE
 from framekiln.profiling.record_log import NODES, read
 from framekiln.reporting.compare import facts
-from framekiln.reporting.compare.chance import ChangeInterval, Spread, change, interval, spreads
+from framekiln.reporting.compare.chance import LEAST_CALLS, ChangeInterval, Spread, change, interval, spreads
 from framekiln.reporting.compare.drift import StepDrift, find_drift
 from framekiln.reporting.compare.facts import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES, measure, measure_run
 from framekiln.reporting.compare.runs import Run
@@ -202,7 +202,7 @@ def _explain_unknown(step: str, sides: Sequence[Side]) -> str:
                 return f"{side.name}'s records of calls are damaged"
             return f"{side.name} has no records of its calls"
     counts = [run.statistics[step].calls for side in sides for run in side.runs]
-    return f"a side has too few calls ({min(counts):,})"
+    return f"a side has fewer than {LEAST_CALLS} calls ({min(counts):,})"
 
 
 def _list_notes(first: Side, second: Side, work: Sequence[facts.ComparedStep]) -> list[str]:

@@ -93,6 +93,7 @@ def compare_files(first: Run, second: Run, names: tuple[str, str]) -> FileCompar
     return FileComparison(same=len(common) - len(changed), other={"changed": changed, **only})
 
 
+_PLANNED = {"workers": "workers, as planned"}  # the figure `workers` is the processes that took part
 _PROFILE = {"profile_name": "name", "waves": "waves"}
 _MACHINE = {
     "processor": "processor",
@@ -142,7 +143,7 @@ def _find_differing(
     where: str, first: Mapping[str, Any], second: Mapping[str, Any], titles: Mapping[str, str] | None = None
 ) -> Iterator[Change]:
     """Yield each key with different values on the two sides: only titled keys, or all under their names."""
-    for key, title in (titles or {key: key for key in first}).items():
+    for key, title in (titles or {key: _PLANNED.get(key, key) for key in first}).items():
         if key in first and key in second and first[key] != second[key]:
             yield Change(where=where, what=title, first=_write(first[key]), second=_write(second[key]))
 
@@ -178,7 +179,7 @@ _STEP = (
     Figure(name="p95", title="a call's time a row, 95th percentile", unit="ms", noisy=True),
     Figure(name="p99", title="a call's time a row, 99th percentile", unit="ms", noisy=True),
     Figure(name="vram", title="VRAM peak", unit="GB"),
-    Figure(name="workers", title="workers", unit="", counted=True),
+    Figure(name="workers", title="processes that took part", unit="", counted=True),
     Figure(name="set_up", title="set-up of the slowest worker", unit="s"),
     Figure(name="errors", title="errors", unit="", counted=True),
 )
@@ -198,7 +199,8 @@ def measure(run: Run, step: str) -> dict[str, float]:
     if (recorded := run.statistics.get(step)) is not None:
         figures = _from_totals(recorded.totals.to_dict())
         figures.pop("errors")  # they are in no record
-        figures |= dict(zip(QUANTILES, recorded.row_ms, strict=True)) if recorded.calls else {}
+        times = dict(zip(QUANTILES, recorded.row_ms, strict=True)) if recorded.calls else {}
+        figures |= {name: value for name, value in times.items() if value is not None}
         figures |= {"vram": recorded.vram_peak_gb} if recorded.vram_peak_gb is not None else {}
     if not run.record:
         figures = {"rows": run.finished_rows(step)} | figures

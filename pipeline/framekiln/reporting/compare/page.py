@@ -11,7 +11,7 @@ from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Comparison, Pa
 from framekiln.reporting.compare.facts import DIFFERENT, SAME
 from framekiln.reporting.kit import pages
 from framekiln.reporting.kit.texts import count, number
-from framekiln.reporting.terminal.console import print_line, show_table
+from framekiln.reporting.terminal.console import DENSE, print_line, print_wrapped, show_table
 
 _LONGEST = 200  # characters of a file's name; file systems take 255 bytes
 _MOST_NAMED = 3  # steps
@@ -97,8 +97,8 @@ def _join(steps: list[str]) -> str:
     return ", ".join(steps[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def print_comparison(console: Console, comparison: Comparison) -> None:
-    """Print every pair of a comparison."""
+def print_comparison(console: Console, comparison: Comparison, *, every: bool = False) -> None:
+    """Print every pair of a comparison: what differs, or with `every` all that was measured."""
     for pair in comparison.pairs:
         print_line(console, verdict(pair), style="bold")
     for side in comparison.sides:
@@ -108,10 +108,17 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
             console.rule(f"{pair.second.name} beside {pair.first.name}")
         for note in pair.notes:
             print_line(console, f"Note: {note}")
-        print_line(console, f"Input: {pair.files.sentence}")
-        for make in (tables.work_table, tables.changes_table, tables.brief_figures, tables.results_table):
-            if (table := make(pair)).items:
-                show_table(console, table)
+        print_wrapped(console, f"Input: {pair.files.sentence} {tables.equal_work(pair)} {tables.equal_results(pair)}")
+        figures = tables.all_figures(pair) if every else tables.brief_figures(pair)
+        for table in (
+            tables.results_table(pair, equal=every),
+            tables.work_table(pair),
+            tables.speeds_table(pair),
+            tables.by_gate_names(figures),
+            tables.changes_table(pair),
+        ):
+            if table.items:
+                show_table(console, table, padding=DENSE)
         for reason, steps in tables.missing_intervals(pair).items():
-            print_line(console, f"No interval for {', '.join(steps)}: {reason}.")
-    print_line(console, tables.METHOD)
+            print_wrapped(console, f"No interval for {', '.join(steps)}: {reason}.")
+    print_wrapped(console, tables.METHOD if every else f"{tables.SIGN} --all prints every figure, as the page does.")

@@ -5,19 +5,21 @@ from dataclasses import replace
 
 from framekiln.reporting.compare.comparison import NONE, UNKNOWN, FigurePair, Pair
 from framekiln.reporting.compare.drift import TableDrift
-from framekiln.reporting.compare.facts import OF_THE_RUN
-from framekiln.reporting.kit.texts import Column, TextTable, number, words
+from framekiln.reporting.compare.facts import OF_THE_RUN, SAME
+from framekiln.reporting.kit.texts import MISSING, Column, TextTable, number, words
 
 NOT_MEASURED = "not measured"
 METHOD = (
     "Intervals (95 %) come from calls, left out in blocks of consecutive ones, since neighbouring calls are alike. "
     "With repeated runs, they come from the runs too. A difference whose interval contains 0 is shown as none."
 )
+SIGN = f"Change is {NONE} where chance alone explains it. With a ? chance is not known, as no interval is."
 _LESS_IS_BETTER = (
     *("ms_row", "mean", "p50", "p90", "p95", "p99", "vram", "peak_gb", "reserved_gb", "ram_gb"),
     *("set_up", "errors", "seconds", "energy", "cost"),
 )
-_COUNTS = ("workers", "set_up", "errors")  # left out of a terminal where both sides have the same
+_SPEEDS = ("rate", "ms_row")
+_NOTED = ("vram", "errors")  # figures of a step that are told where they differ
 _MOST_COLUMNS = 8  # of a step, in one cell; the page lists all
 
 
@@ -33,11 +35,16 @@ def interval_text(figure: FigurePair) -> str:
 
 
 def work_table(pair: Pair) -> TextTable:
-    """Return whether each step did the same work."""
-    why = words("What differs", lambda step: "; ".join(step.why), "roomy")
-    return TextTable(
-        title="Same work?", columns=(words("Step", "step"), words("Work", "verdict"), why), items=pair.work
-    )
+    """Return the steps that did not do the same work, and why."""
+    why = words("What differs", lambda step: "; ".join(step.why), "roomy", optional=True)
+    other = [step for step in pair.work if step.verdict != SAME]
+    return TextTable(title="Other work", columns=(words("Step", "step"), words("Work", "verdict"), why), items=other)
+
+
+def equal_work(pair: Pair) -> str:
+    """Return a sentence on the steps that did the same work; empty for none."""
+    same = [step.step for step in pair.work if step.verdict == SAME]
+    return f"The same work in {', '.join(same)}." if same else ""
 
 
 def files_table(pair: Pair) -> TextTable:
@@ -54,8 +61,8 @@ def changes_table(pair: Pair) -> TextTable:
 
 
 def figures_table(figures: Sequence[FigurePair], names: tuple[str, str], head: str = "Step") -> TextTable:
-    """Return the figures of two sides by step, with energy always and others where a side measured them."""
-    shown = [one for one in figures if one.first is not None or one.second is not None or one.name == "energy"]
+    """Return the figures of two sides by step, where a side measured them."""
+    shown = [one for one in figures if one.first is not None or one.second is not None]
     columns = (
         words(head, lambda one: "The whole run" if one.step == OF_THE_RUN else one.step),
         words("Figure", "title"),
@@ -63,8 +70,8 @@ def figures_table(figures: Sequence[FigurePair], names: tuple[str, str], head: s
         Column(names[0], "first", show=number, empty=NOT_MEASURED),
         Column(names[1], "second", show=number, empty=NOT_MEASURED),
         Column(f"{names[1]}/{names[0]}", lambda one: None if one.change is None else f"{1 + one.change:.3g}"),
-        Column("Interval", interval_text),
-        words("Difference", "difference", tone=tone),
+        Column("Interval", interval_text, optional=True),
+        words("Difference", "difference", tone=tone, optional=True),
     )
     return TextTable(title="Figures", columns=columns, items=shown, grouped=True)
 
@@ -75,18 +82,37 @@ def all_figures(pair: Pair) -> TextTable:
     return figures_table(figures, (pair.first.name, pair.second.name))
 
 
-def brief_figures(pair: Pair) -> TextTable:
-    """Return the figures for a terminal: named as gates call them, and without equal counts."""
-    table = all_figures(pair)
-    kept = [one for one in table.items if one.name not in _COUNTS or one.first != one.second]
+def by_gate_names(table: TextTable) -> TextTable:
+    """Return a table of figures with the names that conditions use, for a terminal."""
     step, _, _, *values = table.columns
     name = words("Figure", lambda one: f"{one.name}, {one.unit}" if one.unit else one.name)
-    return replace(table, columns=(step, name, *values), items=kept)
+    return replace(table, columns=(step, name, *values))
 
 
-def results_table(pair: Pair) -> TextTable:
-    """Return how far the results of each step agree, a row a table."""
+def speeds_table(pair: Pair) -> TextTable:
+    """Return the rate and the cost of each step on both sides, a row a step."""
+    items = []
+    for step, figures in pair.figures.items():
+        known = {one.name: one for one in figures if one.name in _SPEEDS and (one.first, one.second) != (None, None)}
+        items += [{"step": step, **known}] if known else []
+    columns = [words("Step", "step")]
+    for name, title in zip(_SPEEDS, ("rows/s", "ms/row"), strict=True):
+        columns += [Column(f"{title} {pair.first.name}", f"{name}.first", show=number)]
+        columns += [Column(pair.second.name, f"{name}.second", show=number)]
+        columns += [Column("change", name, show=_tell_change)]
+    return TextTable(title="Speed", columns=columns, items=items)
+
+
+def brief_figures(pair: Pair) -> TextTable:
+    """Return the figures of the whole run, and memory and errors of steps where they differ."""
+    figures = [one for step in pair.figures.values() for one in step if one.step == OF_THE_RUN or _is_noted(one)]
+    return figures_table(figures, (pair.first.name, pair.second.name))
+
+
+def results_table(pair: Pair, *, equal: bool = True) -> TextTable:
+    """Return how far the results of each step agree, a row a table; with or without the tables that are equal."""
     found = [(drift.step, table) for drift in pair.drift.values() for table in drift.tables]
+    found = [row for row in found if equal or not _is_equal(row[1])]
     columns = (
         words("Step", lambda row: row[0]),
         words("Table", lambda row: row[1].name),
@@ -97,6 +123,13 @@ def results_table(pair: Pair) -> TextTable:
         words("What differs", lambda row: _describe_drift(row[1]), "roomy"),
     )
     return TextTable(title="Results (drift: 0 the same, 1 nothing in common)", columns=columns, items=found)
+
+
+def equal_results(pair: Pair) -> str:
+    """Return a sentence on the steps with equal results; empty for none."""
+    names = [name for name, drift in pair.drift.items() if all(map(_is_equal, drift.tables)) and drift.rows]
+    rows = sum(pair.drift[name].rows for name in names)
+    return f"Equal results in {', '.join(names)}: {number(rows)} rows of tables." if names else ""
 
 
 def columns_table(pair: Pair) -> TextTable:
@@ -118,7 +151,7 @@ def missing_intervals(pair: Pair) -> dict[str, list[str]]:
     steps: dict[str, list[str]] = {}
     for step, figures in pair.figures.items():
         reasons = (figure.why_unknown for figure in figures if figure.why_unknown and figure.change is not None)
-        for reason in dict.fromkeys(reasons):
+        for reason in dict.fromkeys(reason.partition(" (")[0] for reason in reasons):
             steps.setdefault(reason, []).append(step)
     return steps
 
@@ -131,6 +164,19 @@ def tone(figure: FigurePair) -> str:
     if name != "rate" and name not in _LESS_IS_BETTER:
         return ""
     return "good" if (figure.change > 0) == (name == "rate") else "bad"
+
+
+def _tell_change(figure: FigurePair) -> str:
+    share = f"{100 * figure.change:+.0f} %" if figure.change is not None else MISSING
+    return f"{share} ?" if figure.difference == UNKNOWN else NONE if figure.difference == NONE else share
+
+
+def _is_noted(figure: FigurePair) -> bool:
+    return figure.name in _NOTED and figure.first != figure.second
+
+
+def _is_equal(table: TableDrift) -> bool:
+    return table.value == 0 and not (table.only_first or table.only_second or table.note)
 
 
 def _count_rows(row: tuple[str, TableDrift]) -> str:

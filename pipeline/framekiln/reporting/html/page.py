@@ -155,8 +155,7 @@ def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None
 
 
 def _read_records(store: Store, record: Mapping[str, Any], run: runs.RunWork | None, name: str) -> dict[str, Any]:
-    targets, saturated = runs.targets_of(record), runs.stored_saturated(record, name)
-    profile = runs.profile_of(store, name, targets, saturated) if run else None
+    profile = runs.profile_of(store, name, runs.targets_of(record), runs.stored_rooms(record, name)) if run else None
     if run is None or profile is None:
         raise runs.missing_rows(store, name)
     figures = {step.step: step.totals.to_dict() | {"errors": None} for step in profile.steps}

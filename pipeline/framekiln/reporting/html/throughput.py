@@ -5,6 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from framekiln.planning.sample import PERCENTILE_RULE
 from framekiln.profiling.records import INSIDE
 from framekiln.profiling.targets import NOT_MEASURED, NOT_MET
 from framekiln.reporting.html.recorded.activity import OTHER
@@ -117,7 +118,8 @@ def calls_table(profile: Mapping[str, Any]) -> TextTable:
         Column("VRAM peak", "vram_peak_gb", show=lambda gb: f"{cell(gb)} GB", optional=True),
         Column("GPU use", "gpu_use", show=share, optional=True),
     )
-    return TextTable(title="Calls of each step", columns=columns, items=items).shown
+    note = "" if all(step["call_ms"][2] for step in profile["steps"].values()) else PERCENTILE_RULE
+    return TextTable(title="Calls of each step", columns=columns, items=items, note=note).shown
 
 
 def _write_ms(value: float) -> str:

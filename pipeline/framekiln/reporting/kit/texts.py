@@ -11,7 +11,7 @@ from typing import Any, Self
 
 MISSING = "–"  # stands for a value that is not known
 _MINUTE, _HOUR = 60, 3600
-_LEAST_SHARE = 0.01  # of a part that is listed
+LEAST_SHARE = 0.01  # of a part that is listed
 
 
 def number(value: float) -> str:
@@ -78,7 +78,7 @@ def share(part: float, whole: float = 1.0) -> str:
 def shares(parts: Mapping[str, float]) -> str:
     """Return named parts of a whole, the largest first, without those under a hundredth: infer 62%, decode 30%."""
     ranked = sorted(parts.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{name} {share(part)}" for name, part in ranked if part >= _LEAST_SHARE)
+    return ", ".join(f"{name} {share(part)}" for name, part in ranked if part >= LEAST_SHARE)
 
 
 def count(amount: int, noun: str, plural: str | None = None, *, zero: str = "no") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from framekiln.contract.row_errors import DECODE
 from framekiln.planning.plan import Plan
+from framekiln.planning.processes.placement import Room
 from framekiln.profiling.advice import live_advice
 from framekiln.profiling.records import GpuSample
 from framekiln.profiling.stats.progress import RunTotals
@@ -169,10 +170,10 @@ class AdvisingView(ProgressView):
     The advice comes once, when the first batches show an idle GPU or idle models.
     """
 
-    def __init__(self, views: Sequence[ProgressView | Scalars], plan: Plan, saturated: Collection[str] = ()) -> None:
-        """Prepare the rules; `saturated` steps, or decoding, have no CPU core left for another worker."""
+    def __init__(self, views: Sequence[ProgressView | Scalars], plan: Plan, rooms: Mapping[str, Room]) -> None:
+        """Prepare the rules; `rooms` are those of each step, decoding included."""
         self._views, self._stack, self._advised, self._next = views, ExitStack(), False, 0.0
-        self._steps, self._saturated = plan.first, saturated
+        self._steps, self._rooms = plan.first, rooms
         self._compiled = {step.name for step in plan.first if step.placement.compile}  # that are not yet
 
     def show(self, figures: RunTotals) -> None:
@@ -189,7 +190,7 @@ class AdvisingView(ProgressView):
         moment = time.time()
         names = (DECODE, *(step.name for step in self._steps))
         now = {name: state for name in names if (state := figures.live.step(name, moment))}
-        if advice := live_advice(self._steps, now, self._saturated):
+        if advice := live_advice(self._steps, now, self._rooms):
             self._advised = True
             self.say(f"{advice.reason}; {advice.change}.")
 

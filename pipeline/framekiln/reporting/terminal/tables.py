@@ -1,18 +1,19 @@
 """Text that commands print: the plan, the work left to do, the summary of a run, and its columns."""
 
+import difflib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
 from framekiln.contract.columns import describe
-from framekiln.contract.errors import check_known
+from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import ERRORS, FRAMES
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.reporting import plan_facts
-from framekiln.reporting.kit.texts import Column, TextTable, count, numbers, words
+from framekiln.reporting.kit.texts import Column, TextTable, count, duration, numbers, words
 from framekiln.reporting.terminal.console import print_line, print_table, print_wrapped, show_table
 from framekiln.runtime.run.change_report import Changes, Outlook
 from framekiln.runtime.run.request import RunRequest
@@ -172,7 +173,7 @@ def print_result(console: Console, store: Store, result: RunResult) -> None:
     if idle := [name for name in steps if name not in dict(worked)]:
         print_line(console, f"No row to compute in {', '.join(idle)}.")
     frames = count(result.frames, "frame", zero="0")
-    print_line(console, f"{frames} in {store.url(FRAMES)}, {result.seconds:.1f} s")
+    print_line(console, f"{frames} in {store.url(FRAMES)}, {duration(result.seconds)}")
     for sentence in plan_facts.chosen_rows(result.chosen):
         print_line(console, sentence)
     if result.absent_rows:
@@ -219,13 +220,20 @@ def columns_by_step(plan: Plan) -> dict[str, dict[str, Columns]]:
 
 
 def named_columns(plan: Plan, name: str) -> dict[str, Columns]:
-    """Return the columns of a step or a table, by table.
+    """Return the columns of a step or a table, or a single column with its step, by table.
 
-    Raises ConfigError: there is neither a step nor a table of that name.
+    Raises ConfigError: there is neither a step nor a table nor a column of that name.
     """
-    tables = {table: {table: columns} for table, columns in schemas(plan).items()}
-    known = tables | columns_by_step(plan)
-    check_known(name, known, f"The pipeline has no step or table {name!r}.", code="FK-UNKNOWN-STEP")
+    by_step = columns_by_step(plan)
+    known = {table: {table: columns} for table, columns in schemas(plan).items()} | by_step
+    for step, tables in by_step.items():
+        for table, columns in tables.items():
+            for column in columns:
+                known.setdefault(column["name"], {table: [{**column, "step": step}]})
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        found = f" Did you mean {near[0]!r}?" if near else " `framekiln columns` lists them."
+        raise ConfigError(f"There is no step, table or column {name!r}.{found}", code="FK-UNKNOWN-STEP")
     return known[name]
 
 
@@ -250,7 +258,7 @@ def print_columns(console: Console, tables: Mapping[str, Columns]) -> None:
     for name, columns in tables.items():
         print_line(console, f"{name}/")
         for column in columns:
-            unit = f", {column['unit']}" if column["unit"] else ""
+            unit = "".join(f", {text}" for text in (column["unit"], column.get("step")) if text)
             print_wrapped(console, f"{column['name']}  {column['type']}{unit}", indent=2)
             print_wrapped(console, column["description"], indent=6)
 

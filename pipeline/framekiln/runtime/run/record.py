@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from typing import Any
 
 from framekiln.contract.errors import ConfigError, DamagedError
 from framekiln.contract.output_names import RUN_RECORD
@@ -16,6 +14,7 @@ from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step
 from framekiln.runtime.run.environment import environment
 from framekiln.runtime.run.progress import FINISHED, LATER, RunProgress
+from framekiln.runtime.run.record_types import wrong_type
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult
 
@@ -129,7 +128,8 @@ def _make_record(
 ) -> dict[str, Any]:
     """Return the record of a run; a retry keeps the command of the run before, which is the one to repeat."""
     latest = (before or {}).get(LATER, before or {})
-    unmeasured = {} if state.state == FINISHED else {"run": state.run, "full": sorted(result.work.saturated)}
+    rooms = {step: vars(room) for step, room in result.work.rooms.items()}
+    unmeasured = {} if state.state == FINISHED else {"run": state.run, "rooms": rooms}
     command = {} if request.retry is None else {key: latest[key] for key in _COMMAND if key in latest}
     return {
         **request.to_record(),
@@ -181,89 +181,3 @@ def _describe_step(step: Step) -> dict[str, Any]:
         "fingerprint": step.fingerprint,
         "weights": list(step.stage.weights),
     }
-
-
-# Types of the values in run.json, as far as readers go into them.
-
-
-class _Object(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow")
-
-
-def _object(keys: Mapping[Any, str], needed: str = "") -> Any:
-    """Return the model of an object by its keys of each type; all but the needed ones may be absent."""
-    types = {name: kind for kind, names in keys.items() for name in names.split()}
-    fields: dict[str, Any] = {name: (kind, ... if name in needed.split() else None) for name, kind in types.items()}
-    return create_model("_Object", __base__=_Object, **fields)
-
-
-def _by_name(kind: Any) -> Any:
-    return dict[str, kind]
-
-
-def _list(kind: Any, count: int | None = None) -> Any:
-    return Annotated[list[kind], Field(min_length=count, max_length=count)]
-
-
-def _check_date(text: str) -> str:
-    datetime.fromisoformat(text)
-    return text
-
-
-_NAMES, _WORDS, _NUMBERS = _list(str), _by_name(Any), _by_name(float)
-_RATES, _SECONDS = "rows_per_s steady_rows_per_s", "seconds busy process_busy starved held"
-_PROCESS = _object(
-    {int: "rows", float | None: _RATES, float: _SECONDS, _NUMBERS: "parts"}, f"rows {_RATES} {_SECONDS} parts"
-)
-_STEP = {
-    int: "rows calls",
-    float: _SECONDS,
-    float | None: f"{_RATES} vram_peak_gb gpu_use",
-    _NUMBERS: "parts phases",
-    _list(float, 3): "call_ms row_ms",
-    _by_name(_PROCESS): "workers",
-}
-_TOTALS = {
-    int: "rows errors workers",
-    float: "busy_s set_up_s",
-    float | None: "rows_per_s ms_per_row",
-    _NUMBERS: "phases_s",
-}
-_PLACE = _object({str: "device", float: "gpus", int: "in_flight"}, "device")
-_RECORD = _object(
-    {
-        str: "run reason input output profile_name call folder fetch limits engine python system processor",
-        int: "files_done files frames passed_over",
-        float: "seconds fetch_mb",
-        Annotated[str, AfterValidator(_check_date)]: "written started",
-        _NAMES: "more_inputs arguments dummies void reasons stand_ins gpu_names",
-        _WORDS: "profile pipeline decode skipped notes",
-        int | None: "limit",
-        float | None: "memory_gb",
-        _list(_NAMES): "waves",
-        _by_name(int): "errors",
-        _by_name(_list(int)): "chosen",
-        Literal["running", "stopped", "finished"]: "state",
-        _list(int, 2) | None: "shard",  # number from 0, and number of shards
-        _list(_object({str: "name", float: "cpus gpus"})): "machines",
-        _object({_NAMES: "stages settings", _WORDS: "decode"}): "choices",
-        _object({str | None: "framekiln"}, "framekiln"): "versions",
-        _by_name(_object({_NAMES: "weights", _WORDS: "settings", _PLACE: "placement"}, "placement")): "steps",
-        _by_name(_object(_TOTALS, "rows workers busy_s")): "figures",
-        _object({_by_name(_object(_STEP, " ".join(_STEP.values()))): "steps", _NAMES: "full"}): "throughput",
-    }
-)
-
-
-def wrong_type(record: Mapping[str, Any]) -> str | None:
-    """Return the first value of a run.json that has another type than was written, in words; None if all are right.
-
-    Keys may be absent, and there may be others.
-    """
-    try:
-        _RECORD.model_validate(record)
-        _RECORD.model_validate(record.get(LATER) or {})
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return None

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from framekiln.contract.row_errors import DECODE
+from framekiln.device.cores import usable_cores
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
 from framekiln.planning.plan import Plan
-from framekiln.planning.processes.placement import saturated_steps
+from framekiln.planning.processes.placement import Room, asked_processes, rooms
 from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import Wave
 from framekiln.profiling.run_profile import RunProfile
@@ -35,10 +36,14 @@ class Workload:
     has_local_engine: bool = False  # as many processes as cores, each with all first-pass steps
 
     @property
-    def saturated(self) -> frozenset[str]:
-        """Steps, decoding included, for which no core is left for one more worker."""
-        found = saturated_steps(self.plan.waves, self.plan.second, sum(node.cpus for node in self.nodes))
-        return found | {DECODE, *(step.name for step in self.plan.first)} if self.has_local_engine else found
+    def rooms(self) -> Mapping[str, Room]:
+        """The processes of each step, decoding included."""
+        found = rooms(self.plan.waves, self.plan.second, sum(node.cpus for node in self.nodes))
+        if not self.has_local_engine:
+            return found
+        cores, asked = usable_cores(), max(map(asked_processes, self.plan.waves))
+        shared = Room(processes=min(cores, asked), is_full=asked >= cores)
+        return found | dict.fromkeys((DECODE, *(step.name for step in self.plan.first)), shared)
 
 
 @dataclass(frozen=True, kw_only=True)
