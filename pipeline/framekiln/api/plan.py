@@ -21,8 +21,8 @@ from framekiln.planning.gpu.machine import examine
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.processes.resources import Node, gpu_names, this_machine
 from framekiln.reporting.plan_facts import plan_facts
-from framekiln.reporting.terminal.console import Terminal, printed
-from framekiln.reporting.terminal.tables import outlook_table, plan_tables, print_whole_plan
+from framekiln.reporting.terminal.console import Terminal, print_line, printed
+from framekiln.reporting.terminal.tables import outlook_table, plan_tables, print_outlook, print_plan
 from framekiln.runtime.run.change_report import Changes, Outlook
 from framekiln.runtime.run.request import RunRequest
 
@@ -81,13 +81,17 @@ class RunPlan:
 
     def print_on(self, console: Terminal, price_per_hour: float | None = None) -> None:
         """Print the plan, the work that is left, and what it costs."""
-        print_whole_plan(console, self.planned, self.notes, self.work)
+        print_plan(console, self.planned)
+        for note in self.notes:
+            print_line(console, note)
+        if self.work:
+            print_outlook(console, *self.work)
         self.print_costs(console, price_per_hour)
 
     def print_costs(self, console: Terminal, price_per_hour: float | None = None) -> None:
         """Print what the work that is left costs; nothing without an input or an output."""
         if self.costs is not None:
-            from framekiln.reporting.terminal.costs import print_costs
+            from framekiln.reporting.predict import print_costs
 
             print_costs(console, self.costs, price_per_hour)
 
@@ -96,7 +100,7 @@ class RunPlan:
         facts = self.to_dict()
         shown = [*plan_tables(self.planned), *([outlook_table(self.work[1])] if self.work else [])]
         if self.costs is not None:
-            from framekiln.reporting.terminal.costs import costs_table
+            from framekiln.reporting.predict import costs_table
 
             shown.append(costs_table(self.costs))
         absent = [f"Lacks weights: {name}: {why}" for name, why in self.absent.items()]

@@ -73,7 +73,7 @@ def test_pictures_of_masks_are_on_the_page_a_model_beside_the_other(tmp_path, mo
     assert image.shape[1] == 420 and image[..., 1].mean() > image[..., 0].mean() + 20
     next((tmp_path / "overlays").rglob("*.jpg")).write_bytes(b"")  # as a full disk leaves it
     (left,) = picture_rows(video_rows(read_report(tmp_path / "profile_stats.json")), tmp_path / "overlays")
-    assert len(left.pictures) == 1
+    assert len(left["pictures"]) == 1
 
 
 def test_what_was_measured_before_an_error_is_kept(tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -61,10 +60,7 @@ def bench_clips(
     if clips.clip_frames is None and settings.load.frames > Load.frames:
         print_line(console, f"{settings.load.frames} frames of each clip, for --target {files.target}.")
 
-    def figures() -> dict[str, Any]:
-        return {"extra": {"clips": [asdict(row) for row in rows]}}
-
-    with measuring(console, settings.device, files, figures) as folder:
+    with measuring(console, settings.device, files, lambda: {"extra": {"clips": list(map(asdict, rows))}}) as folder:
         made = [
             made_clip(FORMATS[name], folder) if name in FORMATS else clip_of_file(Path(name), 1 + clips.stereo)
             for name in split_names(clips.clip)
@@ -105,13 +101,10 @@ def bench_videos(
     models = _list_models(names_, plan.axes.precisions, settings.device, plan.weights_dir)
     rows: list[VideoRow] = []
 
-    def figures() -> dict[str, Any]:
-        return {"video": tuple(asdict(row) for row in rows)}
-
     def pictures() -> Sequence[PictureRow]:
         return picture_rows(rows, settings.overlays) if settings.overlays else ()
 
-    with measuring(console, settings.device, files, figures, pictures) as folder:
+    with measuring(console, settings.device, files, lambda: {"video": tuple(map(asdict, rows))}, pictures) as folder:
         root = videos.sav or write_made_video(folder)
         _measure(console, models, annotated_videos(root), settings, rows)
         show_table(console, videos_table(rows), title=False, whole=("model",), padding=DENSE)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from framekiln.device import DeviceMemory, Meter
-from framekiln.lab.calibrate.probe import Probe, SetUpResult
+from framekiln.lab.calibrate.probe import Probe
 from framekiln.lab.sweep.batch_search import Limits, SearchResult, fastest, search
 from framekiln.lab.sweep.runner import CellChild, reason_of
 from framekiln.planning.gpu.calibration_file import Line, StepFigures, settings_of
@@ -94,8 +94,7 @@ def measure(
         if bench.trials and all(trial.phases and not trial.phases.get("infer") for trial in bench.trials):
             result.notes.append(_IDLE)
         elif bench.trials:
-            reasons = bench.ready.uncompiled[:1] if bench.ready else ()
-            result.notes += [f"it ran uncompiled: {reason}" for reason in reasons]
+            result.notes += [f"it ran uncompiled: {reason}" for reason in bench.uncompiled[:1]]
             result.figures = _figures(step, bench, searched, dummy=dummy)
             result.device = bench.device
         if searched.failure is not None:
@@ -113,18 +112,14 @@ def search_limits(step: Step, limits: Limits, meter: Meter | None) -> Limits:
     return replace(limits, memory=limits.memory and metered)
 
 
-def _figures(step: Step, bench: _Bench, searched: SearchResult, *, dummy: bool) -> StepFigures | None:
-    if bench.ready is None:
-        return None
+def _figures(step: Step, bench: _Bench, searched: SearchResult, *, dummy: bool) -> StepFigures:
     flops, chunks = bench.flops(), bench.chunks()
     return StepFigures(
         use=step.use,
         settings=settings_of(step.facts),
         precision=step.placement.precision,
-        compile=step.placement.compile and not bench.ready.uncompiled,
+        compile=step.placement.compile and not bench.uncompiled,
         dummy=dummy,
-        set_up_s=bench.ready.seconds,
-        weights_gb=bench.ready.weights_gb,
         trials=sorted(bench.trials, key=lambda trial: (trial.megapixels, trial.batch)),
         memory=memory_line(bench.trials),
         largest_batch=searched.largest,
@@ -132,7 +127,7 @@ def _figures(step: Step, bench: _Bench, searched: SearchResult, *, dummy: bool) 
         fastest_batch=fastest(bench.trials),
         flops_per_row=flops,
         chunks=chunks,
-        weights_bytes=bench.ready.weights_bytes,
+        **bench.ready,
     )
 
 
@@ -146,7 +141,8 @@ class _Bench(CellChild):
         self._step, self._sizes, self._limits, self._say, self._meter = step, sizes, limits, say, meter
         self._batch = 0  # of the child's set-up
         self._deaths = 0
-        self.ready: SetUpResult | None = None  # of the first child
+        self.ready: dict[str, Any] = {}  # facts of the first child's set-up
+        self.uncompiled: list[str] = []  # why functions of the step run uncompiled in it
         self.device: DeviceMemory | None = None
         self.trials: list[Sample] = []  # all batches that ran
 
@@ -212,8 +208,12 @@ class _Bench(CellChild):
         threads = str(max(1, int(step.placement.cpus)))  # as Ray sets it for a worker
         self.start(Probe(step, self._sizes, self._limits, self._meter), {"OMP_NUM_THREADS": threads})
         answer = self.call("set_up", timeout_s=_SET_UP_S)
-        if not isinstance(answer, SetUpResult):
+        if isinstance(answer, ChildDied | CapturedError):
             self.end()
             raise GaveUpError(f"it could not be set up: {reason_of(answer)}")
-        self._say(f"Set up for batches of {count if step.placement.compile else 'any size'} in {answer.seconds:.1f} s.")
-        self._batch, self.ready = count, self.ready or answer
+        facts, uncompiled = answer
+        batches = count if step.placement.compile else "any size"
+        self._say(f"Set up for batches of {batches} in {facts['set_up_s']:.1f} s.")
+        self._batch = count
+        if not self.ready:
+            self.ready, self.uncompiled = facts, uncompiled

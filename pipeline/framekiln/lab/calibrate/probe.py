@@ -8,8 +8,8 @@ import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,16 +28,6 @@ _LEAST, _MOST = 3, 50  # timed calls unless they are slow; a median of three tol
 _PATIENCE = 5.0  # multiple of `timed_s` for small batches to reach every row
 
 
-@dataclass(frozen=True, kw_only=True)
-class SetUpResult:
-    """Time and weights of a set-up."""
-
-    seconds: float
-    weights_gb: float
-    weights_bytes: int | None
-    uncompiled: tuple[str, ...] = ()  # why functions of a compiled step run uncompiled
-
-
 class Probe:
     """The measurement of one step in its process."""
 
@@ -47,20 +37,16 @@ class Probe:
         self._meter = meter or Meter(step.placement.device)
         self._rows: list[pa.Table] = []
 
-    def set_up(self) -> SetUpResult:
-        """Load the model."""
+    def set_up(self) -> tuple[dict[str, Any], list[str]]:
+        """Load the model; return its part of `StepFigures`, and why functions of a compiled step run uncompiled."""
         self._meter.begin()
         self._rows = [open_rows(path) for path in self._paths]
         began = time.perf_counter()
         set_up(self._step)
         taken = time.perf_counter() - began
         size, held = weights_bytes(self._step.stage), self._meter.held()
-        return SetUpResult(
-            seconds=taken,
-            weights_gb=(size or 0) / 1e9 if held is None else held,
-            weights_bytes=size,
-            uncompiled=tuple(take_failures()),
-        )
+        weights_gb = (size or 0) / 1e9 if held is None else held
+        return {"set_up_s": taken, "weights_gb": weights_gb, "weights_bytes": size}, list(take_failures())
 
     def trial(self, size: int, count: int) -> Sample | CapturedError:
         """Make one untimed call of `count` rows, then timed ones within the limits."""

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import psutil
@@ -115,19 +115,16 @@ class EnergyCounter:
     """The counter of one device; a CPU has none. Tests give their own `nvml`, and the `uuid` that it knows."""
 
     def __init__(self, device: str, nvml: Any = None, uuid: str | None = None) -> None:
-        self._nvml: Any = None
-        self._handle: Any = None
+        self._read_mj: Callable[[], float] | None = None
         self._before: float | None = None
         self._why = "only a GPU counts its energy"
-        if device == "cpu":
-            return
-        self._nvml = nvml or library()
-        if self._nvml is None:
-            self._why = "NVML is missing"
+        nvml = None if device == "cpu" else nvml or library()
+        if nvml is None:
+            self._why = self._why if device == "cpu" else "NVML is missing"
             return
         try:
-            uuid = uuid or f"GPU-{torch.cuda.get_device_properties(device).uuid}"
-            self._handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
+            handle = nvml.nvmlDeviceGetHandleByUUID(uuid or f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+            self._read_mj = partial(nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
         except Exception as error:  # NVML's own, of any class: a part of a GPU, or no permission
             self._why = f"NVML does not know the GPU: {error}"
 
@@ -145,12 +142,10 @@ class EnergyCounter:
         return Energy(joules=after - self._before)
 
     def _read(self) -> float | None:
-        if self._handle is None:
-            return None
         try:
-            return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3
+            return None if self._read_mj is None else float(self._read_mj()) / 1e3
         except Exception as error:  # of NVML, of any class: GPUs before Volta, and parts of GPUs
-            self._why, self._handle = f"the GPU does not count it: {error}", None
+            self._why, self._read_mj = f"the GPU does not count it: {error}", None
             return None
 
 

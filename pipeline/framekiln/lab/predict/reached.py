@@ -106,15 +106,15 @@ def measured_steps(
             f"The run reserved {gpus:g} GPUs, and predictions are of runs on one; give the output of such a run.",
             code="FK-PREDICT-SEVERAL-GPUS",
         )
-    found = {}
-    for step in source.gpu_steps if source.devices else ():
-        times = {step.sample.batch: step.sample.model_s}
-        if step.sample.model_s > 0:
-            gpu = here(source.devices[0])
-            found[step.name] = step.settings, MeasuredStep(gpu=gpu, seconds=times, compile=step.compile)
-    for name, figures in calibration.steps.items() if calibration is not None else ():
-        times = {trial.batch: trial.model_s for trial in figures.trials if trial.model_s > 0}
-        if times and calibration is not None:
-            gpu = here(calibration.device)
-            found[name] = figures.settings, MeasuredStep(gpu=gpu, seconds=times, compile=figures.compile)
-    return found
+    known = [
+        (step.name, step.settings, source.devices[0], step.compile, [step.sample])
+        for step in (source.gpu_steps if source.devices else ())
+    ]
+    if calibration is not None:
+        steps = calibration.steps.items()
+        known += [(name, one.settings, calibration.device, one.compile, one.trials) for name, one in steps]
+    return {
+        name: (settings, MeasuredStep(gpu=here(device), seconds=seconds, compile=is_compiled))
+        for name, settings, device, is_compiled, samples in known
+        if (seconds := {one.batch: one.model_s for one in samples if one.model_s > 0})
+    }

@@ -6,7 +6,7 @@ events as they are read. Events that need all records (names, flows, queues) com
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import Any
@@ -41,60 +41,52 @@ class _PacketFlows:
 
     def __init__(self) -> None:
         self._units: dict[str, int] = defaultdict(count().__next__)
-        self._unit, self._start, self._step, self._worker = array("q"), array("q"), array("h"), array("i")
-        self._began, self._ended = array("d"), array("d")
+        self._passages = array("d")  # of each: unit, start, step, worker, began, ended
 
-    def add(self, unit: str, start: int, step: int, worker: int, began: float, ended: float) -> None:
-        """Add a packet's passage through a step."""
-        columns: tuple[Any, ...] = (self._unit, self._start, self._step, self._worker, self._began, self._ended)
-        for column, value in zip(columns, (self._units[unit], start, step, worker, began, ended), strict=True):
-            column.append(value)
+    def add(self, unit: str, *passage: float) -> None:
+        """Add a packet's passage through a step: start, step, worker, began, ended."""
+        self._passages.extend((self._units[unit], *passage))
 
     def hops(self) -> Iterator[tuple[str, str, int, float]]:
         """Yield each packet's arrivals at its steps in order of time; packets of a single step have none.
 
         An arrival is `unit:start`, the phase (s at its first step, f at its last one, t in between), worker and moment.
         """
-        order, same = self._order()
+        rows, same = self._sort(list(self._units))
         names = list(self._units)
-        for place, row in enumerate(order):
-            before, after = place > 0 and same[place - 1], place < len(same) and same[place]
+        for row, before, after in zip(rows, np.append(False, same), np.append(same, False), strict=False):
             if before or after:
                 phase = "s" if not before else "t" if after else "f"
-                yield f"{names[self._unit[row]]}:{self._start[row]}", phase, self._worker[row], self._began[row]
+                yield f"{names[int(row[0])]}:{int(row[1])}", phase, int(row[3]), float(row[4])
 
-    def queues(self, following: Mapping[int, int] | None = None) -> Iterator[Depths]:
+    def queues(self, following: Mapping[int, int]) -> Iterator[Depths]:
         """Yield each step that packets waited for, with moments and the queue length from each moment on.
 
         A packet waits from the end of its previous step. Files of the second pass do not count. While a run goes on, a
-        packet in no later step waits for the one `following` names. None once the run has ended: an earlier one may
+        packet in no later step waits for the one `following` names. Empty once the run has ended: an earlier one may
         have finished it.
         """
-        order, same = self._order()
-        step, began, ended, unit = (
-            np.asarray(column)[order] for column in (self._step, self._began, self._ended, self._unit)
-        )
-        tables = np.array([name.endswith(".parquet") for name in self._units], bool)
-        packets = ~tables[unit] if len(unit) else np.empty(0, bool)
-        passed = np.flatnonzero(same & packets[:-1] & (step[:-1] != step[1:])) if len(unit) else np.empty(0, int)
-        last = np.flatnonzero(np.append(~same, True) & packets) if len(unit) else passed
-        stuck = last[[int(number) in (following or {}) for number in step[last]]] if following else last[:0]
-        waits_for = np.concatenate([step[passed + 1], [(following or {})[int(number)] for number in step[stuck]]])
-        since = np.concatenate([ended[passed], ended[stuck]])
-        until = np.concatenate([np.maximum(began[passed + 1], ended[passed]), np.full(len(stuck), np.inf)])
-        for number in np.unique(waits_for):
-            mine = waits_for == number
-            ends = until[mine][np.isfinite(until[mine])]
-            moments, where = np.unique(np.concatenate([since[mine], ends]), return_inverse=True)
-            changes = np.bincount(where, np.repeat([1, -1], [int(mine.sum()), len(ends)]), len(moments))
-            yield int(number), moments, np.cumsum(changes).astype(int).tolist()
+        rows, same = self._sort([name for name in self._units if not name.endswith(".parquet")])
+        now, after = rows[:-1], rows[1:]
+        passed = same & (now[:, 2] != after[:, 2])
+        arrived = np.maximum(after[passed, 4], now[passed, 5])
+        waits = [np.column_stack([after[passed, 2], now[passed, 5], arrived])]  # step, since, until
+        last = rows[np.append(~same, True)[: len(rows)]] if following else ()
+        waits += [np.array([[following[row[2]], row[5], np.inf]]) for row in last if row[2] in following]
+        waiting = np.concatenate(waits)
+        for step in np.unique(waiting[:, 0]):
+            _, since, until = waiting[waiting[:, 0] == step].T
+            ends = until[np.isfinite(until)]
+            moments, where = np.unique(np.concatenate([since, ends]), return_inverse=True)
+            changes = np.bincount(where, np.repeat([1, -1], [len(since), len(ends)]), len(moments))
+            yield int(step), moments, np.cumsum(changes).astype(int).tolist()
 
-    def _order(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return row numbers sorted by packet and time, and a mask: the row's packet is that of the next row."""
-        unit, start = np.asarray(self._unit), np.asarray(self._start)
-        order = np.lexsort((np.asarray(self._began), start, unit))
-        unit, start = unit[order], start[order]
-        return order, (unit[1:] == unit[:-1]) & (start[1:] == start[:-1])
+    def _sort(self, units: Collection[str]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the passages of units by packet and time (n 6), and a mask (n-1): the next is of the same packet."""
+        rows = np.asarray(self._passages).reshape(-1, 6)
+        rows = rows[np.isin(rows[:, 0], [self._units[name] for name in units])]
+        rows = rows[np.lexsort(rows[:, [4, 1, 0]].T)]
+        return rows, (rows[1:, :2] == rows[:-1, :2]).all(axis=1)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -111,7 +103,7 @@ class _Worker:
 def events(store: Store, run: str, rows: int = BATCH_ROWS) -> Iterator[Event]:
     """Yield every event of a run's trace; times are microseconds since its first record.
 
-    So many `rows` are in memory at once; each packet and step takes 40 bytes more. Raises GoneError: the run ended
+    So many `rows` are in memory at once; each packet and step takes 48 bytes more. Raises GoneError: the run ended
     while its records were being read.
     """
     timeline = _Timeline(began(store, run, (CALLS, NODES)) or 0.0)
@@ -215,10 +207,9 @@ class _Timeline:
             yield {"name": "packet", "cat": "flow", "ph": phase, "id": name, "bp": "e"} | place
 
     def queues(self, *, going_on: bool) -> Iterator[Event]:
-        order = [step for step in self._order_steps() if not self._steps[step][1]]
-        following = {self._numbers[step]: self._numbers[after] for step, after in pairwise(order)} if going_on else None
+        order = [self._numbers[step] for step in self._order_steps() if not self._steps[step][1]]
         names = list(self._numbers)
-        for step, moments, depths in self._flows.queues(following):
+        for step, moments, depths in self._flows.queues(dict(pairwise(order)) if going_on else {}):
             for moment, depth in zip(moments.tolist(), depths, strict=True):
                 yield _draw_counter(_PIPELINE, f"waiting for {names[step]}", moment, {"packets": depth})
 

@@ -25,8 +25,8 @@ def outcome(record: Mapping[str, Any], frames: int, groups: Sequence[ErrorGroup]
     cut = record["state"] != FINISHED
     files = record["files_done" if cut else "files"] - (record.get("passed_over") or 0)
     unread = unread_files(groups)
-    stretches = sum(group.rows - group.whole_files for group in groups if group.step == DECODE)
-    failed = sum(group.rows for group in groups if group.step != DECODE)
+    stretches = sum(group["rows"] - group["whole_files"] for group in groups if group["step"] == DECODE)
+    failed = sum(group["rows"] for group in groups if group["step"] != DECODE)
     if cut and not files:
         return "No file is finished yet.", "mixed"
     if not frames:
@@ -61,7 +61,7 @@ def _summarize(store: Store, stage: Stage) -> list[str]:
 
 def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence[ErrorGroup]) -> dict[str, str]:
     """Return the facts of the run by label."""
-    errors = sum(group.rows for group in groups)
+    errors = sum(group["rows"] for group in groups)
     return {
         "Input": ", ".join(map(str, recorded_inputs(record))),
         "Output": store.root,

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -26,45 +25,41 @@ MOST_GROUPS = 30  # shown, the most frequent
 _WITH_IMAGES = 12  # of these
 
 
-@dataclass(kw_only=True)
-class ErrorGroup:
-    """All errors of one kind in one step."""
-
-    step: str
-    kind: str
-    rows: int = 0
-    whole_files: int = 0  # errors that concern a whole file
-    examples: list[dict[str, Any]] = field(default_factory=list)  # rows of the table, each with `frame` and `caption`
+ErrorGroup = Mapping[str, Any]
+"""All errors of one `kind` in one `step`: `rows`, `whole_files` (errors that concern one), and `examples`, which are
+rows of the table with `frame` and `caption`."""
 
 
 def error_groups(store: Store) -> list[ErrorGroup]:
     """Return errors by step and kind, the most frequent first, with examples of different files."""
-    groups: dict[tuple[str, str], ErrorGroup] = {}
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
     for name in store.names(ERRORS):
         for batch in batches(store, f"{ERRORS}/{name}", expected=ERRORS_SCHEMA):
             for row in batch.filter(pc.not_equal(batch["kind"], PASSED_OVER)).to_pylist():
-                key = (row["step"], row["kind"])
-                group = groups.setdefault(key, ErrorGroup(step=row["step"], kind=row["kind"]))
-                group.rows += 1
-                group.whole_files += row["frame_index"] is None
-                shown = [example["media_id"] for example in group.examples]
+                about = {"step": row["step"], "kind": row["kind"]}
+                group = groups.setdefault(
+                    (row["step"], row["kind"]), {**about, "rows": 0, "whole_files": 0, "examples": []}
+                )
+                group["rows"] += 1
+                group["whole_files"] += row["frame_index"] is None
+                shown = [example["media_id"] for example in group["examples"]]
                 if len(shown) < EXAMPLES and row["media_id"] not in shown:
                     frame, caption = _choose_frame(row)
                     texts = {"message": str(row["message"])[:LONGEST], "traceback": str(row["traceback"])[-LONGEST:]}
-                    group.examples.append({**row, **texts, "frame": frame, "caption": caption})
+                    group["examples"].append({**row, **texts, "frame": frame, "caption": caption})
     for group in groups.values():
-        group.examples.sort(key=lambda example: example["media_id"])
-    return sorted(groups.values(), key=lambda group: (-group.rows, group.step, group.kind))
+        group["examples"].sort(key=lambda example: example["media_id"])
+    return sorted(groups.values(), key=lambda group: (-group["rows"], group["step"], group["kind"]))
 
 
 def unread_files(groups: Sequence[ErrorGroup]) -> int:
     """Return the number of files without any frame."""
-    return sum(group.whole_files for group in groups if group.step == DECODE)
+    return sum(group["whole_files"] for group in groups if group["step"] == DECODE)
 
 
 def frames_of(groups: Sequence[ErrorGroup]) -> list[FrameKey]:
     """Return the frames to show beside the most frequent errors."""
-    examples = (example for group in groups[:_WITH_IMAGES] for example in group.examples)
+    examples = (example for group in groups[:_WITH_IMAGES] for example in group["examples"])
     return [example["frame"] for example in examples if example["frame"] is not None]
 
 

@@ -37,17 +37,6 @@ def print_plan(console: Console, plan: Plan) -> None:
     print_absent(console, plan)
 
 
-def print_whole_plan(
-    console: Console, plan: Plan, notes: Sequence[str], work: tuple[Changes, Sequence[Outlook]] | None
-) -> None:
-    """Print a plan, notes on its options and the machine, and the work that is left."""
-    print_plan(console, plan)
-    for note in notes:
-        print_line(console, note)
-    if work:
-        print_outlook(console, *work)
-
-
 _PLACES = (
     *(words(title, key) for title, key in {"step": "name", "scope": "scope", "device": "device"}.items()),
     *numbers({"cpus": "cpus", "gpus": "gpus", "workers": "workers"}, show=lambda value: f"{value:g}"),
