@@ -164,12 +164,15 @@ def test_a_column_that_is_missing_is_told(out, tmp_path):
 
 
 def test_options_are_checked(out, tmp_path):
-    for code, options in {
-        "FK-EXPORT-NOT-CLIPS": {"to": "coco", "cut": "exact"},
-        "FK-EXPORT-NOT-FRAMES": {"to": "clips", "images": "copy"},
-        "FK-EXPORT-CLIPS": {"to": "clips", "cut": "exactly"},
-        "FK-EXPORT-EMPTY": {"to": "clips", "min_seconds": 99.0},
-    }.items():
+    for code, options in (
+        *(
+            ("FK-EXPORT-IDLE", {"to": "coco", **idle})
+            for idle in ({"cut": "exact"}, {"by": "shot"}, {"folders": "fps"})
+        ),
+        ("FK-EXPORT-IDLE", {"to": "clips", "images": "copy"}),
+        ("FK-EXPORT-CLIPS", {"to": "clips", "cut": "exactly"}),
+        ("FK-EXPORT-EMPTY", {"to": "clips", "min_seconds": 99.0}),
+    ):
         with fails(code):
             out.export(destination=tmp_path / "to", **options)
     assert not (tmp_path / "to").exists()

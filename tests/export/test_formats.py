@@ -129,7 +129,9 @@ def test_cvat_has_shapes_masks_and_skeletons(out, tmp_path):
 
 def test_cvat_has_tracks_that_pause(out, tmp_path):
     out.export("cvat", tmp_path, images="none", include="tracks")
-    tracks = ElementTree.parse(tmp_path / "tracks" / f"{FILM}.xml").findall("track")
+    root = ElementTree.parse(tmp_path / "tracks" / f"{FILM}.xml").getroot()
+    tracks, size = root.findall("track"), root.find("meta/original_size")
+    assert [(side.tag, side.text) for side in size] == [("width", str(WIDTH)), ("height", str(HEIGHT))]
     assert [track.get("label") for track in tracks] == ["object", "person", "person"]
     boxes = {int(box.get("frame")): box for box in tracks[0].findall("box")}
     assert [boxes[frame].get("outside") for frame in range(4)] == ["0", "0", "1", "0"]
@@ -163,6 +165,7 @@ def test_label_studios_interface_has_a_control_for_each_region(out, tmp_path):
     controls = {
         item.get("name"): {child.get("value") for child in item} for item in view if item.get("toName") == "image"
     }
+    assert [int(child.get("model_index")) for child in view.find("KeyPointLabels")] == list(range(18))
     regions = [
         region
         for task in json.loads((tmp_path / "tasks" / "all.json").read_text())

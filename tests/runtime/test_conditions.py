@@ -31,6 +31,7 @@ STEPS = {
     "all": {"use": "tests.toys:Everything"},
     "maybe": {"use": "tests.toys:Maybe"},
     "near": {"use": "tests.toys:Neighbours"},
+    "shares": {"use": "tests.toys:Shares"},
 }
 
 
@@ -134,21 +135,26 @@ def test_whatever_was_computed_before_a_run_gives_what_it_gives_alone(tmp_path_f
 
 
 @pytest.mark.heavy
-def test_a_clip_is_computed_again_only_where_other_rows_of_it_are_chosen(source, tmp_path):
-    out, photo = tmp_path / "out", "media_type = 'photo'"
-    for condition, number in {
-        "media_id = 'photo1.png'": 1,
-        photo: PHOTOS - 1,
-        f"{photo} or frame_index < 9": 9,
-        f"{photo} or frame_index < 10": 10,
-        f"{photo} or frame_index < 4": 4,  # narrower: the last one's neighbour is another
-        "media_id != 'clip.png' or frame_index < 9": 0,
-        "true": FRAMES,
-    }.items():
-        counts = run(source, out, ("near",), conditions={"near": {"where": condition}})
-        assert counts.get("near", 0) == number
-    run(source, tmp_path / "alone", ("near",))
+def test_a_clip_and_a_files_table_are_computed_again_only_where_other_rows_are_chosen(source, tmp_path):
+    out, photo, steps = tmp_path / "out", "media_type = 'photo'", ("near", "crc", "count", "shares")
+    for condition, near, count in (
+        ("media_id = 'photo1.png'", 1, 1),
+        (photo, PHOTOS - 1, PHOTOS - 1),
+        (f"{photo} or frame_index < 9", 9, 9),
+        (f"{photo} or frame_index < 10", 10, 10),
+        (f"{photo} or frame_index < 4", 4, 4),  # narrower: the last one's neighbour is another
+        (f"{photo} or frame_index < 2 * 2", 0, 0),
+        ("media_id != 'clip.png' or frame_index < 9", 0, 9),  # of tables those of the last run are there
+        ("true", FRAMES, FRAMES),
+    ):
+        where = {"where": condition}
+        counts = run(source, out, steps, conditions={"near": where, "crc": where})
+        assert (counts.get("near", 0), counts.get("count", 0)) == (near, count)
+    run(source, tmp_path / "alone", steps)
     assert values(out, "next_crc") == values(tmp_path / "alone", "next_crc")
+    for name in ("counts", "shares"):
+        found, alone = (sorted(map(str, rows(folder, name).to_pylist())) for folder in (out, tmp_path / "alone"))
+        assert found == alone
 
 
 def test_a_step_computes_rows_without_a_column_that_it_can_do_without(source, tmp_path, whole):

@@ -23,15 +23,12 @@ def read_rows(store: Store, request: ExportRequest) -> pa.Table:
 
     Raises ConfigError: there are none, or the choice is wrong.
     """
-    if request.selection is None:
-        rows = select(store, SelectionRequest(where=request.where)).rows
-    else:
-        rows = read_selection(store, request.selection).rows
-    if not rows.num_rows:
-        raise ConfigError(
-            "No frame is chosen, so there is nothing to export; widen the choice.", code="FK-EXPORT-EMPTY"
-        )
-    return rows
+    name = request.selection
+    chosen = select(store, SelectionRequest(where=request.where)) if name is None else read_selection(store, name)
+    if not len(chosen):
+        message = "No frame is chosen, so there is nothing to export; widen the choice."
+        raise ConfigError(message, code="FK-EXPORT-EMPTY")
+    return chosen.rows
 
 
 def by_file(rows: pa.Table) -> Chosen:

@@ -75,11 +75,7 @@ class ExportRequest:
             check_known(kind, KINDS, f"--include {kind}: there is no such kind.", code="FK-EXPORT-INCLUDE")
         check_known(self.by, GROUPS, f"--by {self.by}: there is no such group.", code="FK-EXPORT-BY")
         check_known(self.keypoints, ("coco17", "all"), f"--keypoints {self.keypoints}:", code="FK-EXPORT-KEYPOINTS")
-        if self.clips is not None and self.to != CLIPS:
-            message = f"--cut, --clips, --column and the seconds of clips are for --to {CLIPS}, not for {self.to}."
-            raise ConfigError(message, code="FK-EXPORT-NOT-CLIPS")
-        if self.to == CLIPS:
-            self._check_clips()
+        self._check_idle()
         if self.clips is not None and not self.clips.exact and self.split is not None and self.by == "shot":
             message = "Copied clips begin in the shot before, perhaps of another split; use --cut exact or --by file."
             raise ConfigError(message, code="FK-EXPORT-CLIP-LEAK")
@@ -100,12 +96,18 @@ class ExportRequest:
                 code="FK-EXPORT-SPLIT",
             )
 
-    def _check_clips(self) -> None:
-        """Refuse what clips have no place for."""
-        for name in ("include", "images", "folders"):
-            if getattr(self, name) is not None:
-                message = f"--{name} is for exports of frames, and --to {CLIPS} cuts films into files; leave it out."
-                raise ConfigError(message, code="FK-EXPORT-NOT-FRAMES")
+    def _check_idle(self) -> None:
+        """Refuse options that have no effect."""
+        for names, given, wanted in (
+            ("cut, --clips, --column or seconds of clips", self.to != CLIPS and self.clips, f"--to {CLIPS}"),
+            ("include", self.to == CLIPS and self.include, "an export of frames"),
+            ("images", self.to == CLIPS and self.images, "an export of frames"),
+            ("folders", self.to != "folder" and self.folders, "--to folder"),
+            ("by", self.split is None and self.by != "file", "--split, such as 80/10/10"),
+        ):
+            if given:
+                message = f"--{names} has no effect without {wanted}; give that, or leave it out."
+                raise ConfigError(message, code="FK-EXPORT-IDLE")
 
     @property
     def shares(self) -> Mapping[str, int]:

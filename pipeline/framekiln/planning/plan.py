@@ -220,7 +220,9 @@ class _Planner:
             "files": [contents(path, urls=stage.reads_urls) for path in stage.files],
             "reads": {DECODE: decode.fingerprint, **{step.name: step.fingerprint for step in producers}},
         }
-        inputs = {made[self.producers[key]].values for key in stage.inputs if key in self.producers}
+        read = [made[self.producers[key]] for key in stage.inputs if key in self.producers]
+        inputs = {step.values if stage.scope.first_pass else step.alike for step in read}
+        inputs |= {made[self.producers[f"{table}/"]].alike for table in stage.input_tables}
         inputs |= {made[self.producers[key]].fingerprint for key in stage.reads_also}  # its nulls are values too
         dummies = {*([name] if missing else []), *(dummy for step in producers for dummy in step.dummies)}
         return Step(

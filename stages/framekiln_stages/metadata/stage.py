@@ -79,6 +79,7 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
         "xmp:CreatorTool",
         "text:Software",
         "film:com.apple.quicktime.software",
+        "film:firmware",
         "film:encoder",
     ),
 }
@@ -93,7 +94,7 @@ _SAID_TOGETHER = (*_TOGETHER, *((name,) for name in (*_NUMBERS, *_TEXTS, "keywor
 class Metadata(Stage):
     """Time, place, camera, exposure, rating and software of each file, as its tags say."""
 
-    version = 3  # 3: sidecars, labels and keywords
+    version = 4  # 4: zones within times of EXIF; places in degrees and minutes are none
     thread_safe = True
     inputs = ("tags",)
     outputs = OUTPUTS

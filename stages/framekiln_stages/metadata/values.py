@@ -9,12 +9,10 @@ from datetime import datetime, timedelta
 
 Tags = Mapping[str, str]
 
-_EXIF_TIME = re.compile(r"(\d{4})[:/-](\d\d)[:/-](\d\d)[ T](\d\d):(\d\d):(\d\d)")
-_ISO_TIME = re.compile(
-    r"(\d{4})[-:](\d\d)[-:](\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?\s*(Z|[+-]\d\d:?\d\d)?"
-)
+_TIME = re.compile(r"(\d{4})[-:/](\d\d)[-:/](\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?\s*(Z|[+-]\d\d:?\d\d)?")
 _ZONE = re.compile(r"([+-])(\d\d):?(\d\d)")
-_ISO_PLACE = re.compile(r"([+-]\d+(?:\.\d+)?)([+-]\d+(?:\.\d+)?)([+-]\d+(?:\.\d+)?)?")
+# In degrees. With more digits before the point ISO 6709 means minutes, too: +0012.5 is 12.5 minutes.
+_ISO_PLACE = re.compile(r"([+-]\d{1,2}(?:\.\d+)?)([+-]\d{1,3}(?:\.\d+)?)([+-]\d+(?:\.\d+)?)?(?![\d.])")
 _XMP_PLACE = re.compile(r"(\d+),(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?([NSEW])")
 # A film's `creation_time` is UTC by ISO/IEC 14496-12, though some cameras write their local time there.
 _ISO_NAMES = (
@@ -48,24 +46,24 @@ def read_time(tags: Tags) -> tuple[datetime | None, str | None]:
         ("exif:DateTimeOriginal", "exif:OffsetTimeOriginal", "exif:SubsecTimeOriginal"),
         ("exif:DateTimeDigitized", "exif:OffsetTimeDigitized", "exif:SubsecTimeDigitized"),
     ):
-        if match := _EXIF_TIME.match(tags.get(name, "")):
-            digits = re.match(r"\d*", tags.get(part, ""))
-            if time := _make_time(match.groups(), digits[0] if digits else ""):
-                return time, _read_zone(tags.get(zone, ""))
-    for name in _ISO_NAMES:
-        match = _ISO_TIME.match(tags.get(name, ""))
-        parts = [match[n] or "0" for n in range(1, 7)] if match and match[4] else []
-        if match and parts and (time := _make_time(parts, match[7] or "")):
-            return time, _read_zone(match[8] or "")
-    return None, None
+        digits = re.match(r"\d*", tags.get(part, ""))
+        time, own = _parse(tags.get(name, ""), digits[0] if digits else "")
+        if time:
+            return time, _read_zone(tags.get(zone, "")) or own
+    return next((found for name in _ISO_NAMES if (found := _parse(tags.get(name, "")))[0]), (None, None))
 
 
-def _make_time(parts: Sequence[str], fraction: str) -> datetime | None:
+def _parse(text: str, digits: str = "") -> tuple[datetime | None, str | None]:
+    """Return a time and its zone. `digits`: of its second, where another tag has them."""
+    if not (match := _TIME.match(text)):
+        return None, None
+    *parts, fraction, zone = match.groups(default="")
     try:
-        time = datetime(*map(int, parts)) + timedelta(seconds=float(f"0.{fraction}") if fraction else 0)  # type: ignore[arg-type]
+        time = datetime(*(int(part or 0) for part in parts))  # type: ignore[arg-type]
+        time += timedelta(seconds=float(f"0.{digits or fraction or 0}"))
     except (ValueError, OverflowError):
-        return None
-    return None if time < _FIRST or time in _UNSET else time
+        return None, None
+    return (None, None) if time < _FIRST or time in _UNSET else (time, _read_zone(zone))
 
 
 def _read_zone(text: str) -> str | None:

@@ -187,11 +187,27 @@ def columns(**tags: str) -> dict:
         },
         {"gps__GPSLatitude": "33 51", "gps__GPSLatitudeRef": "S"},
         {"xmp__Rating": "99"},
+        {"exif__DateTimeOriginal": "2024:06:01"},
+        {"film__location": "+0012.5-00024.3/"},  # 12.5 minutes by ISO 6709, not degrees
     ],
     ids=str,
 )
 def test_impossible_values_are_null(tags):
     assert columns(**tags) == NULL
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "time", "offset"),
+    [
+        ("2024:06:01 12:00:00+02:00", "", datetime(2024, 6, 1, 12), "+02:00"),
+        ("2024-06-01T12:00:00.25Z", "", datetime(2024, 6, 1, 12, 0, 0, 250_000), "+00:00"),
+        ("2024:06:01 12:00:00+02:00", "-03:30", datetime(2024, 6, 1, 12), "-03:30"),
+        ("2024/06/01 12:00", "+25:00", datetime(2024, 6, 1, 12), None),
+    ],
+)
+def test_a_time_of_exif_with_its_zone(text, zone, time, offset):
+    tags = {"exif__DateTimeOriginal": text, "exif__OffsetTimeOriginal": zone}
+    assert columns(**tags) == NULL | {"taken_at": time, "utc_offset": offset}
 
 
 NAMES = [

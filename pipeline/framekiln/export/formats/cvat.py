@@ -42,7 +42,7 @@ class Writer(Format):
         self._splits: dict[str, int] = {}  # images so far
         self._categories = Categories()
         self._tags: dict[str, None] = {}
-        self._film = ""
+        self._film, self._size = "", dict[str, int]()
         self._tracks: dict[tuple[str, int], Element] = {}
 
     def write(self, images: Sequence[ExportedImage]) -> None:
@@ -53,6 +53,7 @@ class Writer(Format):
                 self._film = image.media_id
             tracked = [item for item in image.annotations if item.track is not None and image.media_type != PHOTO]
             if tracked or self._tracks:
+                self._size = {"width": image.width, "height": image.height}
                 self._follow(tracked, image)
             others = [item for item in image.annotations if item.kind != "tracks"]
             self._spool.add(image.split, tostring(self._describe(image, others), "unicode"))
@@ -72,6 +73,9 @@ class Writer(Format):
         labels = SubElement(SubElement(meta, "task"), "labels")
         for name in dict.fromkeys([*(name for name, _ in self._categories), *self._tags]):
             SubElement(SubElement(labels, "label"), "name").text = name
+        size = SubElement(meta, "original_size") if self._tracks else meta  # of a film, which datumaro needs
+        for name, side in self._size.items() if self._tracks else ():
+            SubElement(size, name).text = str(side)
         start = b'<?xml version="1.0" encoding="utf-8"?>\n<annotations>\n<version>1.1</version>\n'
         return start + tostring(meta, "utf-8", xml_declaration=False) + b"\n"
 
@@ -114,13 +118,12 @@ class Writer(Format):
             self._categories.number(item.category)
             if key not in self._tracks:
                 self._tracks[key] = _element("track", id=len(self._tracks), label=item.category.name, source="auto")
-            _add_box(self._tracks[key], image.frame_index, item.box, outside=False)
+            flags = {"frame": image.frame_index, "outside": 0, "occluded": 0, "keyframe": 1, "z_order": 0}
+            self._tracks[key].append(_element("box", **flags, **_sides(item.box)))
         for key in self._tracks.keys() - there:
-            track = self._tracks[key]
-            last = track[-1].attrib
+            last = self._tracks[key][-1].attrib
             if last["outside"] == "0":
-                sides = [float(last[name]) for name in ("xtl", "ytl", "xbr", "ybr")]
-                _add_box(track, image.frame_index, (sides[0], sides[1], sides[2], sides[3]), outside=True)
+                SubElement(self._tracks[key], "box", {**last, "frame": str(image.frame_index), "outside": "1"})
 
     def _end_film(self) -> None:
         """Write the tracks of the film whose frames came last."""
@@ -136,11 +139,6 @@ def _element(tag: str, **attributes: object) -> Element:
 
 def _sides(box: Box) -> dict[str, str]:
     return {name: f"{side:.2f}" for name, side in zip(("xtl", "ytl", "xbr", "ybr"), box, strict=True)}
-
-
-def _add_box(track: Element, frame: int, box: Box, *, outside: bool) -> None:
-    flags = {"frame": frame, "outside": int(outside), "occluded": 0, "keyframe": 1, "z_order": 0}
-    SubElement(track, "box", {name: str(value) for name, value in (flags | _sides(box)).items()})
 
 
 def _run_lengths(pixels: Mask) -> dict[str, object]:

@@ -106,6 +106,8 @@ class Writer(Format):
             tag, child = (_TAGS[kind], "Label") if kind in _TAGS else ("Choices", "Choice")
             if labels:
                 yield f'  <{tag} name="{kind}" toName="image">'
-                yield from (f"    <{child} value={quoteattr(label)}/>" for label in labels)
+                for number, label in enumerate(labels):  # by `model_index` Label Studio orders keypoints for COCO, YOLO
+                    order = f' model_index="{number}"' if kind == "keypointlabels" else ""
+                    yield f"    <{child} value={quoteattr(label)}{order}/>"
                 yield f"  </{tag}>"
         yield "</View>\n"

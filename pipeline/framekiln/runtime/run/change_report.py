@@ -222,18 +222,20 @@ def _shorten(value: object) -> str:
 def with_others(plan: Plan, store: Store) -> Plan:
     """Return a plan with, for each step, the folders that hold the same values of other rows."""
     there = set(store.folders(COLUMNS))
-    known = [name for path in store.names(FACTS) if (name := path.removesuffix(".json")) in there]
-    others = {  # files of clips lie in folders of their condition
-        step.name: _find(step, known, store)
-        for step in plan.first
-        if step.stage.scope is Scope.ROW or not any(map(is_file_column, step.stage.outputs))
+    known = [path.removesuffix(".json") for path in store.names(FACTS)]
+    others = {
+        step.name: _find(step, [name for name in known if name in there or not step.first_pass], store)
+        for step in plan.steps
+        if _may_reuse(step)
     }
 
     def extend(steps: Sequence[Step]) -> tuple[Step, ...]:
         return tuple(replace(step, others=others.get(step.name, ())) for step in steps)
 
     waves = tuple(replace(wave, steps=extend(wave.steps)) for wave in plan.waves)
-    return replace(plan, first=extend(plan.first), waves=waves) if any(others.values()) else plan
+    if not any(others.values()):
+        return plan
+    return replace(plan, first=extend(plan.first), waves=waves, second=extend(plan.second))
 
 
 def _find(step: Step, known: Sequence[str], store: Store) -> tuple[str, ...]:
@@ -242,3 +244,11 @@ def _find(step: Step, known: Sequence[str], store: Store) -> tuple[str, ...]:
     alike = {name: (stored_facts(store, name) or {}).get("alike", name.rpartition("-")[2]) for name in names}
     same = [name for name in names if alike[name] == step.alike]
     return tuple(sorted(same, key=lambda name: name != f"{step.name}-{step.alike}"))
+
+
+def _may_reuse(step: Step) -> bool:
+    """Return whether values by another condition serve: files of clips lie in folders of their condition."""
+    if not step.first_pass:
+        names = (table.schema.names for table in step.stage.tables.values())
+        return step.stage.scope is Scope.MEDIA and all("media_id" in each for each in names)
+    return step.stage.scope is Scope.ROW or not any(map(is_file_column, step.stage.outputs))

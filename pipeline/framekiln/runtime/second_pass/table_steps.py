@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from framekiln.profiling.step_work import Recorder, StepWork
 from framekiln.runtime.chosen_rows import RowChooser
 from framekiln.runtime.recovery.attempt_log import Reporter, begin_attempt
 from framekiln.runtime.recovery.captured_error import CapturedError
+from framekiln.runtime.second_pass.earlier_tables import digest_call, list_earlier, read_earlier, with_digests
 from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows, columns_of
 from framekiln.runtime.stage_caller import Batch, CallData, StageCaller
 from framekiln.runtime.stage_setup import set_up, share_gpu
@@ -82,6 +83,16 @@ def _read_generations(store: Store, table: str) -> dict[str, int]:
     return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Made:
+    """What the calls of a step returned."""
+
+    results: dict[str, list[pa.Table]]  # by table
+    failures: list[Failure] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)  # of the inputs of files, by media_id
+    rows: list[int] = field(default_factory=lambda: [0])  # that each call was given
+
+
 class Tables(SecondPass):
     """One second-pass step and its tables."""
 
@@ -112,8 +123,12 @@ class Tables(SecondPass):
 
     def live(self, units: Sequence[UnitRows]) -> dict[str, set[str]]:
         """Return the names of the files that belong to these units, by table."""
-        names = {_name_file(self._step, call) for call in self._list_calls(units, allow_empty=True)}
-        tables = dict.fromkeys(self._step.stage.tables, names)
+        calls = self._list_calls(units, allow_empty=True)
+        names = {_name_file(self._step, call) for call in calls}
+        written = set(self._store.names(next(iter(self._step.stage.tables)))) if self._step.others else set()
+        left = [call[0] for call in calls if _name_file(self._step, call) not in written] if self._step.others else []
+        earlier = {name for unit in left for name in list_earlier(self._step, unit)}
+        tables = dict.fromkeys(self._step.stage.tables, names | earlier)
         tables |= {name: names | last_files(self._store, name, names) for name in self.kept}
         return {**tables, ERRORS: {f"{self.name}-{name}" for name in names}}
 
@@ -135,46 +150,53 @@ class Tables(SecondPass):
         record = Record(kind=PACKET, step=self.name, unit=file, started=now())
         record.device = self._step.placement.device
         attempt = begin_attempt(report, f"step {self.name!r} at {file}", worker_name())
-        self.set_up()
         tables = [unit.read(self._store, self._columns, self._narrowed) for unit in units]
         rows = pa.concat_tables([table for table in tables if table.num_columns] or [pa.table({})])
         if self._step.condition.is_given and rows.num_columns:
             rows = rows.filter(pa.array(RowChooser(self._store).choose(rows, self._step.condition)))
         record.stop = rows.num_rows
-        kept = kept_tables(self._store, self._step.stage)
-        results: dict[str, list[pa.Table]] = {name: [] for name in self._step.stage.tables}
-        failures: list[Failure] = []
         work = StepWork(record, recorder)
-        for media_id, data in self._list_stage_calls(units, rows, kept):
-            batch = Batch(np.arange(data.rows.num_rows), data.rows.num_rows)
-            ((_, result),) = self._caller.settle(replace(data, attempt=attempt, work=work), batch)
-            if isinstance(result, CapturedError):
-                failures.append(result.failure(self.name, media_id))
-                continue
-            for table, declared in self._step.stage.tables.items():
-                results[table].append(_check_table(self.name, table, declared, result))
-        results |= {name: results[name] or [table] for name, table in kept.items()}  # no call returned
+        made = self._call_all(units, rows, {"attempt": attempt, "work": work})
         before_write = now()
-        self._write(units, results, failures)
-        event = work.finish(rows=rows.num_rows, failures=failures, around={"write": now() - before_write})
+        self._write(units, made)
+        event = work.finish(rows=sum(made.rows), failures=made.failures, around={"write": now() - before_write})
         recorder.flush()  # before anybody learns that the work is done
         recorder.idle()
         attempt.end()
         report(event)
 
-    def _write(
-        self, units: tuple[UnitRows, ...], results: Mapping[str, list[pa.Table]], failures: Sequence[Failure]
-    ) -> None:
+    def _call_all(self, units: tuple[UnitRows, ...], rows: pa.Table, around: Mapping[str, Any]) -> _Made:
+        """Return the tables of all files, or of the run. What an earlier run made of the same rows is taken over."""
+        kept, earlier = kept_tables(self._store, self._step.stage), read_earlier(self._store, self._step, units)
+        made = _Made(results={name: [] for name in self._step.stage.tables})
+        for media_id, data in self._list_stage_calls(units, rows, kept):
+            digest = "" if self.over_all else digest_call(self._step, data)
+            if (result := earlier.get((media_id, digest))) is None:
+                self.set_up()
+                made.rows.append(data.rows.num_rows)
+                batch = Batch(np.arange(data.rows.num_rows), data.rows.num_rows)
+                ((_, result),) = self._caller.settle(replace(data, **around), batch)
+            if isinstance(result, CapturedError):
+                made.failures.append(result.failure(self.name, media_id))
+                continue
+            made.digests[media_id] = digest
+            for table, declared in self._step.stage.tables.items():
+                made.results[table].append(_check_table(self.name, table, declared, result))
+        made.results.update({name: made.results[name] or [table] for name, table in kept.items()})  # no call returned
+        return made
+
+    def _write(self, units: tuple[UnitRows, ...], made: _Made) -> None:
         file = _name_file(self._step, units)
-        if failures:
+        if made.failures:
             inputs = {name: path for unit in units for name, path in unit.inputs.items()}
-            errors = traced(to_table(failures), inputs, {self.name: self._step.fingerprint})
+            errors = traced(to_table(made.failures), inputs, {self.name: self._step.fingerprint})
             self._store.write_table(f"{ERRORS}/{self.name}-{file}", self._step.mark(errors))
+        for path in (f"{table}/{name}" for name in list_earlier(self._step, *units) for table in made.results):
+            self._store.remove(path)  # so that no table has rows of a file twice
         for name, table in self._step.stage.tables.items():
-            whole = self._step.mark(pa.concat_tables([*results[name], table.schema.empty_table()]))
-            self._store.write_table(
-                f"{name}/{file}", numbered(self._store, whole, name) if name in self.kept else whole
-            )
+            whole = self._step.mark(pa.concat_tables([*made.results[name], table.schema.empty_table()]))
+            whole = numbered(self._store, whole, name) if name in self.kept else with_digests(whole, made.digests)
+            self._store.write_table(f"{name}/{file}", whole)
 
     def _list_stage_calls(
         self, units: tuple[UnitRows, ...], rows: pa.Table, kept: Mapping[str, pa.Table]

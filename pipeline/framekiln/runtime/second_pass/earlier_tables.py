@@ -1,0 +1,62 @@
+"""Tables of files that a run with another condition left, taken over where a file's inputs are the same.
+
+A wider condition of a step that follows objects through films computes the films of which it gets other rows, and no
+others. Each file of a table says in its metadata what the rows of each media file were made from.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from framekiln.contract.errors import DamagedError
+from framekiln.output.object_store import Store
+from framekiln.planning.step import Step
+from framekiln.runtime.second_pass.second_pass import UnitRows
+from framekiln.runtime.stage_caller import CallData
+
+INPUTS = b"framekiln.inputs"
+"""Key in a Parquet file's metadata for digests, by media_id, of what the rows of each file were made from."""
+
+
+def list_earlier(step: Step, *units: UnitRows) -> list[str]:
+    """Return the names of the files of one unit that runs with other conditions may have left."""
+    return [units[0].tag(folder.rpartition("-")[2]) for folder in step.others]
+
+
+def read_earlier(
+    store: Store, step: Step, units: tuple[UnitRows, ...]
+) -> dict[tuple[str, str], Mapping[str, pa.Table]]:
+    """Return the tables of each media file in these, by its media_id and the digest of its inputs."""
+    found: dict[tuple[str, str], Mapping[str, pa.Table]] = {}
+    for name in list_earlier(step, *units):
+        with suppress(DamagedError, FileNotFoundError):
+            whole = {
+                table: store.read_table(f"{table}/{name}", expected=declared.schema)
+                for table, declared in step.stage.tables.items()
+            }
+            digests = json.loads((next(iter(whole.values())).schema.metadata or {}).get(INPUTS, b"{}"))
+            for media_id, digest in digests.items():
+                own = {key: table.filter(pc.equal(table["media_id"], media_id)) for key, table in whole.items()}
+                found[media_id, digest] = own
+    return found
+
+
+def digest_call(step: Step, data: CallData) -> str:
+    """Return a digest of all that decides what a call returns: the step, its rows, and rows of tables."""
+    found = hashlib.sha256(step.alike.encode())
+    tables = [each for extra in data.extra if isinstance(extra, Mapping) for _, each in sorted(extra.items())]
+    for table in (data.rows, *tables):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table.combine_chunks())
+        found.update(sink.getvalue())
+    return found.hexdigest()[:16]
+
+
+def with_digests(table: pa.Table, digests: Mapping[str, str]) -> pa.Table:
+    """Return a table to be written, with the digests of the inputs of its media files."""
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), INPUTS: json.dumps(digests)})
