@@ -14,10 +14,10 @@ from rich.console import Console
 from typer import Option
 
 from framekiln.api.summary import last_record, read_profile
-from framekiln.api.writable import check_file
 from framekiln.cli.console import print_note
 from framekiln.cli.options import Json
 from framekiln.contract.errors import OutputError, check_known
+from framekiln.contract.user_files import check_file
 from framekiln.output.object_store import Store
 from framekiln.planning.sample import PERCENTILE_RULE
 from framekiln.profiling.export.trace_events import events
