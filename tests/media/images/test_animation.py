@@ -51,6 +51,38 @@ def test_an_animation_agrees_with_another_decoder(pan: Path) -> None:
         assert np.abs(row["frame"].astype(int) - frame).mean() < 1
 
 
+def test_a_part_is_disposed_to_nothing_whatever_palette_it_had(tmp_path: Path) -> None:
+    """Two rectangles over red, each with a palette of its own and the disposal "background"."""
+
+    def part(left: int, colour: tuple[int, int, int], disposal: int) -> bytes:
+        side = 24 if disposal == 1 else 8
+        still = encoded(Pil.fromarray(np.full((side, side, 3), colour, np.uint8)).quantize(2), "GIF")
+        start = still.index(b"\x2c", 13 + 3 * (2 << (still[10] & 7)))
+        bits, palette = still[10] & 7, still[13 : 13 + 3 * (2 << (still[10] & 7))]
+        size = left.to_bytes(2, "little") + b"\0\0" + 2 * side.to_bytes(2, "little")
+        head = b"\x21\xf9\x04" + bytes([disposal << 2, 20, 0, 0, 0]) + b"\x2c" + size + bytes([0x80 | bits])
+        return head + palette + still[start + 10 : -1]
+
+    parts = part(0, (200, 0, 0), 1) + part(0, (0, 0, 200), 2) + part(8, (0, 200, 0), 2) + part(16, (9, 9, 9), 2)
+    data = b"GIF89a" + 2 * (24).to_bytes(2, "little") + b"\x80\0\0" + bytes(6) + parts + b";"
+    rows, failures = decoded(save(tmp_path, data))
+    assert failures == []
+    assert [row["frame"][4, [4, 12, 20]].tolist() for row in rows] == [
+        [[200, 0, 0]] * 3,
+        [[0, 0, 200], [200, 0, 0], [200, 0, 0]],
+        [[255, 255, 255], [0, 200, 0], [200, 0, 0]],
+        [[255, 255, 255], [255, 255, 255], [9, 9, 9]],
+    ]
+
+
+@pytest.mark.parametrize("blend", [0, 1])
+def test_a_half_transparent_part_over_nothing_keeps_its_weight(tmp_path: Path, blend: int) -> None:
+    levels = [(255, 0), (60, 128), (120, 255)]
+    frames = [Pil.fromarray(np.full((8, 8, 4), (level,) * 3 + (alpha,), np.uint8)) for level, alpha in levels]
+    data = encoded(frames[0], "PNG", save_all=True, append_images=frames[1:], duration=50, blend=blend)
+    assert [row["frame"][4, 4, 0] for row in decoded(save(tmp_path, data))[0]] == [255, 157, 120]
+
+
 def test_truncated_animation_keeps_its_first_frames(pan: Path, tmp_path: Path) -> None:
     data = pan.read_bytes()
     whole, _ = decoded(save(tmp_path, data))

@@ -233,7 +233,7 @@ def _read_pages(data: bytes, kind: Kind, spec: FrameSpec) -> Iterator[ImageFile]
         with pillow.decode_errors(data, kind, spec.config.max_pixels):
             image.seek(number)
             spec.check_size(image.height, image.width)
-            image.load()
+            pillow.load_page(image)
         yield image
     if count <= first:
         raise MediaError(Reason.EMPTY, "the animation has no frame")

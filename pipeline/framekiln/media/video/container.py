@@ -69,6 +69,16 @@ def find_video_track(container: Any, name: str) -> Any:
     raise MediaError(Reason.EMPTY, "it has sound but no video" if container.streams.audio else "it has no video")
 
 
+def has_content(packet: Any) -> bool:
+    """Return whether a packet has a frame or sound, or is the last one.
+
+    Theora repeats a frame by a packet of size 0, which would end decoding, and has its headers again at a join.
+    """
+    if not packet.size:
+        return packet.dts is None
+    return not (packet.stream.codec_context.name == "theora" and memoryview(packet)[0] & 0x80)
+
+
 def error_text(exc: Exception) -> str:
     """Return an error's message, without the numbers and file names that libav adds."""
     return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
