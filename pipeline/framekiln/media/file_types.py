@@ -78,7 +78,7 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     (_video("mov"), rb".{4}(moov|mdat|wide|free|skip|pnot|moof|styp|sidx)"),  # QuickTime, which may lack "ftyp"
 )
 _PATTERNS = tuple((kind, re.compile(pattern, re.S)) for kind, pattern in _BEGINNINGS)
-_HEIF = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
+_HEIF = (b"heic", b"heix", b"heim", b"heis", b"mif1")  # sequences (msf1, hevc) have a track, as films do
 # of img2dataset and other downloaders, photo managers, subtitles, annotation tools
 _SIDECAR = re.compile(r"aae|csv|ini|jsonl?|log|md|nfo|parquet|srt|tsv|txt|vtt|xml|xmp|ya?ml")  # endings of names
 # Endings of photos and films, read or not, of ImageMagick's, libraw's and ffmpeg's lists; and of archives of them.

@@ -31,6 +31,17 @@ def test_animations(tmp_path: Path, kind: str) -> None:
         assert row["frame_16"].shape == (16, 24, 3)
 
 
+def test_a_sequence_of_heif_is_read_as_a_film(tmp_path: Path) -> None:
+    frames = [Pil.fromarray(numbered(40 * i, 32, 48)) for i in range(5)]
+    data = encoded(frames[0], "AVIF", save_all=True, append_images=frames[1:], duration=200, quality=95)
+    (tmp_path / "file").write_bytes(
+        data.replace(b"avis", b"msf1", 1).replace(b"avif", b"iso8").replace(b"avis", b"iso8")
+    )
+    rows, failures = decoded(tmp_path / "file")
+    assert failures == [] and [round(row["time_s"], 2) for row in rows] == [0, 0.2, 0.4, 0.6, 0.8]
+    assert [abs(int(row["frame"][20, 30, 0]) - 40 * index) < 4 for index, row in enumerate(rows)] == [True] * 5
+
+
 @pytest.fixture(scope="module", name="pan")
 def _pan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A GIF of 36 frames of a photo, each of another time and with its own palette."""
