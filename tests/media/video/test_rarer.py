@@ -51,3 +51,15 @@ def test_packets_that_show_nothing_end_nothing(codec: str, data: bytes, dts: int
     packet = Packet(data)
     packet.dts = dts
     assert has_content(packet) is shown
+
+
+@pytest.mark.parametrize(("matrix", "kinds"), [(5, []), (8, ["unsupported"]), (14, ["unsupported"])])
+def test_a_matrix_that_is_not_read_is_no_damage(tmp_path: Path, matrix: int, kinds: list[str]) -> None:
+    with av.open(str(tmp_path / "film.mkv"), "w") as out:
+        track = out.add_stream("libx264", rate=25)
+        track.width, track.height, track.pix_fmt = 64, 32, "yuv420p"
+        track.codec_context.colorspace = matrix
+        av_frame = av.VideoFrame.from_ndarray(coded(5), format="rgb24").reformat(format="yuv420p")
+        out.mux(track.encode(av_frame) + track.encode(None))
+    rows, failures = decoded(tmp_path / "film.mkv")
+    assert len(rows) == (not kinds) and [failure.kind for failure in failures] == kinds
