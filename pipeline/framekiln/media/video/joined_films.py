@@ -64,14 +64,14 @@ def _find_end(stream: BinaryIO, kind: Kind, last: int) -> int:
         before = _read_head(stream, max(0, last - HEAD_BYTES))[:last]
         at -= len(before) - max(0, before.rfind(_PACK_MARK))
     for _ in range(_MOST):
-        if at >= size:
+        if at > size - _SHORTEST_PIECE:
             return 0
         head = _read_head(stream, at)
         tables += head[4:8] == b"moov"
         is_next = tables > 1 or (kind.name == "asf" and at > 0 and find_film(head))
         if kind.name == "mpeg" and head.startswith(_PACK_MARK):  # a later clock is a greater number
             is_next, clock = bool(clock) and (head[4:9] < clock or head[4] >> 6 != clock[0] >> 6), head[4:9]
-        length = length_of(head) if length_of and len(head) >= _SHORTEST_PIECE and not is_next else 0
+        length = length_of(head) if length_of and not is_next else 0
         if not length:
             break
         at += length
