@@ -30,8 +30,13 @@ _ENCRYPTED, _SIZES_FOLLOW, _UTF_8 = 1, 8, 0x800  # flags
 
 
 def is_archive(name: str, head: bytes) -> bool:
-    """Return whether a file is an archive, by its name and its first bytes."""
-    return _is_archive_name(name) and (is_tar(head) or head.startswith((b"PK\x03\x04", b"PK\x05\x06")))
+    """Return whether a file is an archive, by its name and its first bytes. A TAR without members is zeros."""
+    begins = is_tar(head) or head.startswith((b"PK\x03\x04", b"PK\x05\x06")) or _is_filling(head)
+    return _is_archive_name(name) and begins
+
+
+def _is_filling(data: bytes) -> bool:
+    return 2 * _BLOCK <= len(data) <= _MOST_FILLING and not any(data)
 
 
 def _is_archive_name(name: str) -> bool:
@@ -65,7 +70,7 @@ class Archive:
     @property
     def verdict(self) -> MediaError:
         """The error of the archive itself, which is a file without frames."""
-        no_media = "passed over, not media: an archive without photos or films"
+        no_media = f"passed over, not media: an archive without {'photos or films' if self.members else 'members'}"
         return self.error or MediaError(Reason.PASSED_OVER, no_media)
 
     @property
@@ -79,6 +84,10 @@ class Archive:
         head = stream.read(_BLOCK)
         if split_member(self.media.path)[1]:
             raise MediaError(Reason.PASSED_OVER, "passed over: an archive inside another one; unpack it")
+        if not any(head):
+            if not _is_filling(head + stream.read(_MOST_FILLING)):
+                raise MediaError(Reason.CORRUPT, "TAR: it begins with zeros")
+            return
         if not is_tar(head):
             self._list_zip(stream)
             return

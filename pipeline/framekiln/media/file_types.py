@@ -45,11 +45,20 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     (_video("mpegvideo"), rb"\x00\x00\x01\xb3"),
     (_video("flv"), rb"FLV\x01"),
     (_video("ogg"), rb"OggS"),
+    (_video("ivf"), rb"DKIF"),
+    (_video("yuv4mpegpipe"), rb"YUV4MPEG2 "),
+    (_video("mxf"), rb"\x06\x0e\x2b\x34\x02\x05\x01\x01\x0d\x01\x02"),
+    (_video("rm"), rb"\.RMF\x00"),
+    (_video("dv"), rb"\x1f\x07\x00[\x3f\xbf]"),
+    (_video("h264"), rb"\x00{2,3}\x01(\x09[\x10-\xf0]\x00{2,3}\x01)?[\x27\x47\x67][\x42\x4d\x58\x64\x6e\x7a\xf4]"),
+    (_video("hevc"), rb"\x00{2,3}\x01(\x46\x01.\x00{2,3}\x01)?\x40\x01\x0c"),
+    (_video("obu"), rb"\x12\x00\x0a[\x06-\x20]"),
     (_video("asf"), rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11"),
     ("a JPEG XL photo", rb"\x00\x00\x00\x0cJXL |\xff\x0a"),
     (_photo("JPEG2000"), rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51"),
     (_photo("PPM"), rb"P[1-6]\s+(#[^\n]*\n\s*)*\d+\s+\d+\s"),
     ("a Photoshop file", rb"8BPS"),
+    ("an image of games, films or science (DDS, EXR, HDR, PFM, PAM)", rb"DDS |v/1\x01|#\?RADIANCE|#\?RGBE|P[7Ff]\s"),
     ("an icon (ICO)", rb"\x00\x00\x01\x00"),
     ("a cursor (CUR)", rb"\x00\x00\x02\x00(?!\x00\x00)"),
     ("an SGI image", rb"\x01\xda"),
@@ -69,7 +78,7 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     (_video("mov"), rb".{4}(moov|mdat|wide|free|skip|pnot|moof|styp|sidx)"),  # QuickTime, which may lack "ftyp"
 )
 _PATTERNS = tuple((kind, re.compile(pattern, re.S)) for kind, pattern in _BEGINNINGS)
-_HEIF = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
+_HEIF = (b"heic", b"heix", b"heim", b"heis", b"mif1")  # sequences (msf1, hevc) have a track, as films do
 # of img2dataset and other downloaders, photo managers, subtitles, annotation tools
 _SIDECAR = re.compile(r"aae|csv|ini|jsonl?|log|md|nfo|parquet|srt|tsv|txt|vtt|xml|xmp|ya?ml")  # endings of names
 # Endings of photos and films, read or not, of ImageMagick's, libraw's and ffmpeg's lists; and of archives of them.
@@ -79,6 +88,7 @@ _OF_MEDIA = re.compile(
     r"|mp4|m4v|mov|qt|mkv|webm|avi|mpe?g|mp[12]v|m2[vtp]s?|mts|ts|vob|flv|f4v|og[vm]|wmv|asf|3g[p2]|mxf|rmv?b?|dv"
     r"|mjpe?g|h?26[45]|hevc|y4m|yuv|ivf|nut|tar|zip"
 )
+_OF_JPEGS = ("mjpeg", "mjpg")  # photos one after the other
 _OF_CODE = ("ts", "mts")  # of TypeScript and of translations, too
 _PACKED_TAR = re.compile(r"\.(tar\.(gz|bz2|xz|zst|lz4|lzma|z)|tgz|tbz2?|txz|tzst)$")
 _ENDING = re.compile(r"\.([a-z][a-z0-9]{0,7})$|(?:^|/)(?:authors|changelog|copying|licen[cs]e|makefile|notice|readme)$")
@@ -120,6 +130,8 @@ def kind_of(name: str, head: bytes) -> Kind:
     if is_sidecar and (not _CONTROLS.search(head) or head.startswith((b"PAR1", *_UTF_16))):
         raise pass_over("text or a table")  # in any encoding: captions are in Shift JIS or Windows-1251 too
     kind = _detect_by_beginning(head) if head else "an empty file"
+    if ending in _OF_JPEGS and isinstance(kind, Kind) and kind.name == "JPEG":
+        return _video("mjpeg")
     if isinstance(kind, str) and head and _PACKED_TAR.search(name.lower()):
         what = "a compressed TAR, of which no member can be read alone; unpack it, or decompress it to .tar"
         raise MediaError(Reason.UNSUPPORTED, what)
@@ -130,6 +142,12 @@ def kind_of(name: str, head: bytes) -> Kind:
     if isinstance(kind, str) or kind.name == "TGA":
         raise pass_over(kind if isinstance(kind, str) else "unknown binary data")
     return kind
+
+
+def find_film(head: bytes) -> str:
+    """Return the format of the film that begins with these bytes; empty where none does."""
+    kind = _detect_by_beginning(head)
+    return kind.name if isinstance(kind, Kind) and kind.decoder == "video" else ""
 
 
 def is_of_media(name: str) -> bool:

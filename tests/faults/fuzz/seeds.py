@@ -36,6 +36,9 @@ _FILMS: dict[str, dict] = {  # by the name of the file
     "vp9.webm": {"codec": "libvpx-vp9", "pix_fmt": "yuv420p", "options": {"deadline": "realtime", "cpu-used": "8"}},
     "h264.ts": {"codec": "libx264", "pix_fmt": "yuv420p"},
     "heard.ts": {"codec": "mpeg2video", "pix_fmt": "yuv420p", "sound": True, "sound_codec": "mp2"},
+    "raw.h264": {"codec": "libx264", "pix_fmt": "yuv420p"},
+    "vp8.ivf": {"codec": "libvpx", "pix_fmt": "yuv420p"},
+    "mpeg2.mxf": {"codec": "mpeg2video", "pix_fmt": "yuv420p"},
     "flv1.flv": {"codec": "flv", "pix_fmt": "yuv420p"},
     "mpeg1.mpg": {"codec": "mpeg1video", "pix_fmt": "yuv420p"},
     "larger.mpg": {"codec": "mpeg1video", "pix_fmt": "yuv420p", "side": 2},
@@ -58,6 +61,9 @@ def seeds() -> dict[str, bytes]:
     files |= {"stored.zip": zipped(members), "deflated.zip": zipped(members, zipfile.ZIP_DEFLATED)}
     files["joined.ts"] = films["h264.ts"] * 2
     files["joined_codecs.ts"] = films["h264.ts"] + films["heard.ts"]
+    files["joined_kinds.mkv"] = films["h264.mkv"] + films["h264.ts"]
+    files["joined_kinds.mpg"] = films["mpeg1.mpg"] + films["h264.mp4"]
+    files["empty.tar"] = tar([])
     files["joined_sizes.mpg"] = films["mpeg1.mpg"] + films["larger.mpg"]
     for path in sorted((ROOT / "media" / "malformed").rglob("*")):
         if path.is_file() and path.stat().st_size <= _MOST:

@@ -194,6 +194,11 @@ def test_a_sparse_file_of_any_kind_is_one_line_and_is_not_searched(tmp_path: Pat
     assert digest(media) == ""
 
 
+def test_a_photo_in_letters_is_no_list(tmp_path: Path) -> None:
+    (tmp_path / "a.ppm").write_bytes(b"P3\n1 1\n255\n1 2 3\n")
+    assert ids(tmp_path / "a.ppm") == ["a.ppm"]
+
+
 def test_small_holes_are_content(tmp_path: Path) -> None:
     with (tmp_path / "x").open("wb") as file:
         file.write(HEADS["jpeg"])

@@ -31,6 +31,17 @@ def test_animations(tmp_path: Path, kind: str) -> None:
         assert row["frame_16"].shape == (16, 24, 3)
 
 
+def test_a_sequence_of_heif_is_read_as_a_film(tmp_path: Path) -> None:
+    frames = [Pil.fromarray(numbered(40 * i, 32, 48)) for i in range(5)]
+    data = encoded(frames[0], "AVIF", save_all=True, append_images=frames[1:], duration=200, quality=95)
+    (tmp_path / "file").write_bytes(
+        data.replace(b"avis", b"msf1", 1).replace(b"avif", b"iso8").replace(b"avis", b"iso8")
+    )
+    rows, failures = decoded(tmp_path / "file")
+    assert failures == [] and [round(row["time_s"], 2) for row in rows] == [0, 0.2, 0.4, 0.6, 0.8]
+    assert [abs(int(row["frame"][20, 30, 0]) - 40 * index) < 4 for index, row in enumerate(rows)] == [True] * 5
+
+
 @pytest.fixture(scope="module", name="pan")
 def _pan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A GIF of 36 frames of a photo, each of another time and with its own palette."""
@@ -49,6 +60,38 @@ def test_an_animation_agrees_with_another_decoder(pan: Path) -> None:
     for row, (time_s, frame) in zip(rows, reference, strict=True):
         assert row["time_s"] == pytest.approx(time_s, abs=0.011)
         assert np.abs(row["frame"].astype(int) - frame).mean() < 1
+
+
+def test_a_part_is_disposed_to_nothing_whatever_palette_it_had(tmp_path: Path) -> None:
+    """Two rectangles over red, each with a palette of its own and the disposal "background"."""
+
+    def part(left: int, colour: tuple[int, int, int], disposal: int) -> bytes:
+        side = 24 if disposal == 1 else 8
+        still = encoded(Pil.fromarray(np.full((side, side, 3), colour, np.uint8)).quantize(2), "GIF")
+        start = still.index(b"\x2c", 13 + 3 * (2 << (still[10] & 7)))
+        bits, palette = still[10] & 7, still[13 : 13 + 3 * (2 << (still[10] & 7))]
+        size = left.to_bytes(2, "little") + b"\0\0" + 2 * side.to_bytes(2, "little")
+        head = b"\x21\xf9\x04" + bytes([disposal << 2, 20, 0, 0, 0]) + b"\x2c" + size + bytes([0x80 | bits])
+        return head + palette + still[start + 10 : -1]
+
+    parts = part(0, (200, 0, 0), 1) + part(0, (0, 0, 200), 2) + part(8, (0, 200, 0), 2) + part(16, (9, 9, 9), 2)
+    data = b"GIF89a" + 2 * (24).to_bytes(2, "little") + b"\x80\0\0" + bytes(6) + parts + b";"
+    rows, failures = decoded(save(tmp_path, data))
+    assert failures == []
+    assert [row["frame"][4, [4, 12, 20]].tolist() for row in rows] == [
+        [[200, 0, 0]] * 3,
+        [[0, 0, 200], [200, 0, 0], [200, 0, 0]],
+        [[255, 255, 255], [0, 200, 0], [200, 0, 0]],
+        [[255, 255, 255], [255, 255, 255], [9, 9, 9]],
+    ]
+
+
+@pytest.mark.parametrize("blend", [0, 1])
+def test_a_half_transparent_part_over_nothing_keeps_its_weight(tmp_path: Path, blend: int) -> None:
+    levels = [(255, 0), (60, 128), (120, 255)]
+    frames = [Pil.fromarray(np.full((8, 8, 4), (level,) * 3 + (alpha,), np.uint8)) for level, alpha in levels]
+    data = encoded(frames[0], "PNG", save_all=True, append_images=frames[1:], duration=50, blend=blend)
+    assert [row["frame"][4, 4, 0] for row in decoded(save(tmp_path, data))[0]] == [255, 157, 120]
 
 
 def test_truncated_animation_keeps_its_first_frames(pan: Path, tmp_path: Path) -> None:

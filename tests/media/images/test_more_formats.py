@@ -38,6 +38,13 @@ def test_targa_of_other_modes(tmp_path: Path, mode: str) -> None:
     assert np.array_equal(row["frame"], np.asarray(image.convert("RGB")))
 
 
+def test_a_fourth_byte_of_targa_is_alpha_where_the_header_says_so(tmp_path: Path) -> None:
+    header = bytes([0, 0, 2]) + bytes(5) + struct.pack("<HHHHBB", 0, 0, 1, 1, 32, 0x20)
+    assert single_row(save(tmp_path, header + bytes([60, 90, 200, 0])))["frame"].tolist() == [[[200, 90, 60]]]
+    header = header[:-1] + b"\x28"
+    assert single_row(save(tmp_path, header + bytes([60, 90, 200, 0])))["frame"].tolist() == [[[255, 255, 255]]]
+
+
 @pytest.mark.parametrize("turn", [1, 3, 6, 8])
 def test_heic_is_upright(tmp_path: Path, turn: int) -> None:
     image = Pil.fromarray(scene(64, 96))

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image as Pil
 
 from tests.support.media.media_factory import decoded, encoded, numbered
-from tests.support.media.photo_factory import save, scene, single_failure, single_row
+from tests.support.media.photo_factory import save, scene, single_row
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,6 @@ def test_grey_without_a_white_is_stretched(tmp_path: Path, dtype: type) -> None:
     frame = single_row(save(tmp_path, encoded(Pil.fromarray(ramp), "TIFF")))["frame"]
     assert (frame[0, 0].tolist(), frame[-1, -1].tolist()) == ([0] * 3, [255] * 3)
     assert np.all(np.diff(frame[:, 0, 0].astype(int)) > 0)
-
-
-def test_a_mode_without_a_rule_is_rejected(tmp_path: Path) -> None:
-    assert single_failure(save(tmp_path, encoded(flat("LAB", (50, 1, 1)), "TIFF")))[0] == "unsupported"
 
 
 def test_only_the_first_page_of_a_tiff_counts(tmp_path: Path) -> None:

@@ -138,6 +138,28 @@ def test_code_points_of_wide_colours_and_powers(tmp_path: Path) -> None:
     assert np.array_equal(shown(save(tmp_path, with_chunk(plain, b"cICP", b"\x0c")))[0], COLOURS), "cut"
 
 
+def test_code_points_of_another_image_of_the_file_are_not_the_photo_s(tmp_path: Path) -> None:
+    """As of a gain map: here nothing has them."""
+    data = bytearray(encoded(Pil.fromarray(PATCHES), "AVIF", quality=100, subsampling="4:4:4"))
+    at = data.index(b"colrnclx")
+    data[at + 8 : at + 12] = b"\0\x0c\0\x0d"
+    listed = data[data.index(b"ipco") + 4 : at - 4]
+    number = sum(listed.count(name) for name in (b"ispe", b"pixi", b"av1C")) + 1
+    links = data.index(b"ipma") + 4
+    place = data.index(bytes([number]), links + 11)
+    assert shown(save(tmp_path, bytes(data)))[1] == "CICP Display P3"
+    data[place] = 1
+    colours, note = shown(save(tmp_path, bytes(data)))
+    assert note is None and np.abs(colours - COLOURS).max() <= 6
+
+
+def test_lab_of_eight_bits(tmp_path: Path) -> None:
+    lab = np.array([[112, 49, 28], [166, 204, 49], [81, 31, 191], [137, 0, 0], [255, 0, 0], [36, 245, 4]], np.uint8)
+    data = encoded(Pil.frombytes("LAB", (6, 1), lab.tobytes()).resize((96, 16), 0), "TIFF")
+    colours, note = shown(save(tmp_path, data))
+    assert note == "CIE L*a*b*" and np.abs(colours - COLOURS).max() <= 6
+
+
 PLACES = {
     "P3": (3127, 3290, 6800, 3200, 2650, 6900, 1500, 600),
     "BT.709": (3127, 3290, 6400, 3300, 3000, 6000, 1500, 600),

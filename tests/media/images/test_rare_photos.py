@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -139,3 +140,30 @@ def test_a_truncated_one_is_a_line_and_a_row_of_what_it_shows(tmp_path: Path, na
     rows, failures = decoded(path)
     assert [(failure.kind, failure.frame_index) for failure in failures] == [("truncated", 0)]
     assert (np.abs(rows[0]["frame"].astype(int) - whole).max(axis=2) <= 1).mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("bits", "kind", "key", "levels"),
+    [(16, 0, 13_600, 2), (16, 2, 13_600, 6), (16, 2, 65_535, 6), (2, 0, 1, 2), (4, 0, 9, 2)],
+)
+def test_the_transparent_level_of_a_png(tmp_path: Path, bits: int, kind: int, key: int, levels: int) -> None:
+    """Four pixels, of which the last has it: white, as the page is."""
+    own = [0, key // 2, 5 % (1 << bits), key]
+    if bits == 16:
+        row = b"".join(value.to_bytes(2, "big") * (levels // 2) for value in own)
+    else:
+        row = sum(value << bits * (3 - place) for place, value in enumerate(own)).to_bytes(bits // 2, "big")
+    header = struct.pack(">IIBBBBB", 4, 1, bits, kind, 0, 0, 0)
+    data = b"\x89PNG\r\n\x1a\n"
+    for name, content in (
+        (b"IHDR", header),
+        (b"tRNS", key.to_bytes(2, "big") * (levels // 2)),
+        (b"IDAT", zlib.compress(b"\0" + row)),
+        (b"IEND", b""),
+    ):
+        data += len(content).to_bytes(4, "big") + name + content + zlib.crc32(name + content).to_bytes(4, "big")
+    white = (1 << bits) - 1
+    shown = single_row(save(tmp_path, data))["frame"][0, :, 0]
+    assert shown.tolist() == [
+        255 if value == key else (value >> 8 if bits == 16 else value * 255 // white) for value in own
+    ]

@@ -73,6 +73,9 @@ def test_joined_streams_have_one_clock_and_lose_no_frame(tmp_path: Path, codec: 
     rows = check(tmp_path / "all.ts", numbers)
     sound = np.concatenate([row["sound"] for row in rows]).astype(int)
     assert abs(len(sound) / 16_000 - 37 * 3 / 25) < 0.15
+    clicks = np.flatnonzero(np.diff(np.abs(sound) > 5000, prepend=0) > 0) / 16_000
+    later = [1 + part * 37 / 25 for part in range(3)]  # a click at a join is played before it, or cut
+    assert all(np.abs(clicks - time).min() < 0.02 for time in later), clicks
     (tmp_path / "one.ts").write_bytes(parts[1])
     check(tmp_path / "one.ts", list(range(40, 77)))
 
@@ -108,6 +111,36 @@ def test_joined_films_of_which_libav_reads_the_first_are_named(
     assert [(failure.kind, failure.frame_index) for failure in failures] == [("unsupported", 20 * read)]
     (tmp_path / "all").write_bytes(b"".join(parts[:read]))
     assert decoded(tmp_path / "all")[1] == []
+
+
+_FORMS = {"mp4": "libx264", "matroska": "libx264", "avi": "mpeg4", "flv": "flv", "asf": "wmv2", "vob": "mpeg2video"}
+_FORMS |= {"mpegts": "libx264", "mpeg": "mpeg1video"}
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [*((form, "mpegts" if form == "mp4" else "mp4") for form in _FORMS), ("matroska", "mpegts"), ("vob", "mpegts")],
+)
+def test_a_film_after_one_in_another_container_is_named(tmp_path: Path, first: str, then: str) -> None:
+    one, two = (
+        stream(tmp_path / "a", range(start, start + 30), codec=_FORMS[form], form=form)
+        for form, start in ((first, 0), (then, 30))
+    )
+    (tmp_path / "all").write_bytes(one + two)
+    rows, failures = decoded(tmp_path / "all")
+    assert [number_in(row["frame"]) for row in rows] == list(range(30))
+    assert [(failure.kind, failure.frame_index) for failure in failures] == [("unsupported", 30)]
+
+
+@pytest.mark.parametrize(("first", "then"), [("mpeg2video", "libx264"), ("libx264", "mpeg2video")])
+def test_joined_program_streams_of_two_codecs_are_named(tmp_path: Path, first: str, then: str) -> None:
+    parts = [stream(tmp_path / "a", range(50), codec=codec, form="vob", scale=4) for codec in (first, then)]
+    (tmp_path / "all").write_bytes(b"".join(parts))
+    rows, failures = decoded(tmp_path / "all", ("frame_16",))
+    assert len(rows) == 50
+    assert [(failure.kind, failure.frame_index) for failure in failures] == [("unsupported", 50)]
+    (tmp_path / "all").write_bytes(parts[0])
+    assert decoded(tmp_path / "all", ("frame_16",))[1] == []
 
 
 _OTHER_TRACK = {"mpegts_start_pid": "0x300"}

@@ -24,6 +24,7 @@ _MAX_LINE = 1 << 16  # bytes: Linux accepts paths of 4,096, object stores keys o
 _MAX_ENTRIES = 10_000_000  # 9 GB of memory in the driver; more need several runs
 _CHECKED = 1000  # first lines, at least one with an existing file: otherwise the text is hardly a list
 _COLUMNS = ("path", "url", "URL")  # the last two as in LAION's tables
+_PHOTOS_IN_LETTERS = (".pbm", ".pgm", ".ppm")
 _FACTS = ("size", "mtime_ns")
 Facts = tuple[int, int]
 """Bytes, and time of the last change in nanoseconds since 1970."""
@@ -51,7 +52,7 @@ def read_path_list(stream: Any, source: str) -> PathList | None:
     is_table = head[:4] == b"PAR1"
     if is_table:
         entries = _read_parquet(stream, source)
-    elif is_text(head):
+    elif is_text(head) and not source.lower().endswith(_PHOTOS_IN_LETTERS):
         lines = (os.fsdecode(line) for line in _read_lines(stream, source))
         column = _find_column(head)
         entries = ((line, None) for line in (lines if column is None else _read_csv(lines, source, *column)))

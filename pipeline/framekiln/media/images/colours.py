@@ -8,7 +8,8 @@ colours as they are.
 
 import io
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -51,11 +52,13 @@ class Conversion:
 
     name: str
     of_rgb: Callable[[Image], Image] | None = None
-    of_ink: Callable[[Pil.Image], Image] | None = None  # of an image in CMYK
+    of_ink: Callable[[Pil.Image], Image] | None = None  # of an image in CMYK or L*a*b*
 
 
 def find_conversion(data: bytes, kind: Kind, image: Pil.Image) -> Conversion | None:
     """Return how the colours of an opened photo become sRGB; None where they are, or where the file says nothing."""
+    if image.mode == "LAB":
+        return Conversion("CIE L*a*b*", of_ink=lambda image: np.asarray(_open_lab().apply(image)))
     profile, chunks = image.info.get("icc_profile"), _read_chunks(data) if kind.name == "PNG" else {}
     primaries, transfer = _find_code_points(data, kind, chunks)
     if primaries and (kind.name == "PNG" or transfer in _HDR or not profile):
@@ -109,11 +112,33 @@ def _find_code_points(data: bytes, kind: Kind, chunks: dict[bytes, bytes]) -> tu
     if len(points := chunks.get(b"cICP", b"")) == 4:
         return points[0], points[1]
     if kind.name in ("AVIF", "HEIF"):
-        for name, start, stop in boxes(io.BytesIO(data), len(data)):
-            place = data.find(b"colrnclx", start, stop) if name == b"meta" else -1
-            if 0 <= place <= len(data) - 12:
-                return struct.unpack_from(">HH", data, place + 8)
+        with suppress(KeyError, IndexError, struct.error):
+            return _find_nclx(dict(_open_boxes(data))[b"meta"][4:])
     return 0, 0
+
+
+def _find_nclx(meta: bytes) -> tuple[int, int]:
+    """Return the code points of the photo itself; gain maps and other images of the file have their own.
+
+    ISO/IEC 23008-12, 9.3, and 14496-12, 8.11. Raises KeyError, IndexError, struct.error: there are none.
+    """
+    parts = dict(_open_boxes(meta))
+    properties = dict(_open_boxes(parts[b"iprp"]))
+    listed, links = list(_open_boxes(properties[b"ipco"])), properties[b"ipma"]
+    (photo,) = struct.unpack_from(">I" if parts[b"pitm"][0] else ">H", parts[b"pitm"], 4)
+    width, is_wide, at = (4 if links[0] else 2), links[3] & 1, 8
+    for _ in range(int.from_bytes(links[4:8], "big")):
+        item, count = int.from_bytes(links[at : at + width], "big"), links[at + width]
+        numbers = struct.unpack_from(f">{count}{'H' if is_wide else 'B'}", links, at + width + 1)
+        found = [listed[(number & (0x7FFF if is_wide else 0x7F)) - 1] for number in numbers if item == photo]
+        if points := [body for name, body in found if name == b"colr" and body.startswith(b"nclx")]:
+            return struct.unpack_from(">HH", points[0], 4)
+        at += width + 1 + count * (1 + is_wide)
+    return 0, 0
+
+
+def _open_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    return ((name, data[start + 8 : stop]) for name, start, stop in boxes(io.BytesIO(data), len(data)))
 
 
 def _find_by_code_points(primaries: int, transfer: int) -> Conversion | None:
@@ -152,6 +177,11 @@ def _find_by_profile(profile: bytes, mode: str) -> Conversion | None:
         return Conversion(f"ICC {name}, of other channels")
     of_rgb = partial(_convert, transform, _MODES[channels])
     return Conversion(f"ICC {name}", of_rgb, lambda image: np.asarray(transform.apply(image)))
+
+
+@lru_cache(1)
+def _open_lab() -> ImageCms.ImageCmsTransform:
+    return ImageCms.buildTransform(ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB")
 
 
 def _convert(transform: ImageCms.ImageCmsTransform, mode: str, image: Image) -> Image:

@@ -169,6 +169,8 @@ def _make_source(frame: Frame) -> FrameSource:
 
 def _show(data: bytes, kind: Kind, image: Pil.Image) -> tuple[Image, str | None]:
     """Return an opened photo in sRGB (h w 3), and the name of the colours it was converted from."""
+    if kind.name == "TGA" and image.mode == "RGBA" and not data[17] & 0x0F:  # no bits of its fourth byte are alpha
+        image = image.convert("RGB")
     conversion = find_conversion(data, kind, image)
     return pillow.to_rgb(image, conversion), conversion.name if conversion else None
 
@@ -233,7 +235,7 @@ def _read_pages(data: bytes, kind: Kind, spec: FrameSpec) -> Iterator[ImageFile]
         with pillow.decode_errors(data, kind, spec.config.max_pixels):
             image.seek(number)
             spec.check_size(image.height, image.width)
-            image.load()
+            pillow.load_page(image)
         yield image
     if count <= first:
         raise MediaError(Reason.EMPTY, "the animation has no frame")

@@ -6,7 +6,8 @@ Conversion of each mode to 8-bit RGB:
     any with transparency        laid over white, the usual background of such images
     9 to 16 bits a channel       the upper 8 bits; TIFF has more kinds of numbers (`wide_tiff`)
     CMYK, YCCK                   by its profile; Pillow's formula without one: R = 255 - min(255, C + K)
-    LAB and all others           rejected as UNSUPPORTED
+    LAB                          to sRGB by lcms (`colours`)
+    all others                   rejected as UNSUPPORTED
 """
 
 import io
@@ -15,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pillow_heif
@@ -36,6 +38,8 @@ pillow_heif.register_heif_opener(decode_threads=1, thumbnails=False, depth_image
 _ORIENTATION = 0x0112
 _NO_VARIANT = re.compile("Unsupported BMP ")  # start of Pillow's messages about variants that it does not read
 _PIXELS_ARE_MISSING = ("truncated", "not enough image data")  # in Pillow's messages
+_DEPTHS = {"L;2": 85, "L;4": 17}  # from a PNG's transparent level to that of 8 bits, by Pillow's mode of the file
+_BACKGROUND, _OVER = 2, 1  # a GIF's disposal; an APNG's blend
 _CONVERTIBLE = ("L", "RGB", "1", "P", "YCbCr", "HSV", "CMYK", "RGBX")
 
 
@@ -108,16 +112,48 @@ def orientation(image: Pil.Image) -> int:
         return 1
 
 
+def load_page(image: Any) -> None:
+    """Load a page of an animation as browsers compose it.
+
+    Pillow disposes a part of a GIF by a colour of another palette, and gives what is half transparent in an APNG too
+    little weight over what is fully transparent.
+    """
+    under = image._prev_im if image.format == "PNG" and image.mode == "RGBA" and image.blend_op == _OVER else None
+    image.blend_op = 0 if under else getattr(image, "blend_op", 0)
+    image.load()
+    if under:
+        canvas = image._new(under)
+        canvas.alpha_composite(image.crop(image.dispose_extent), image.dispose_extent[:2])
+        image.im = canvas.im
+    if image.format == "GIF" and image.disposal_method == _BACKGROUND and image.mode in ("RGB", "RGBA"):
+        left, top, right, bottom = image.dispose_extent
+        white = (255, 255, 255, 0)[: len(image.mode)]
+        image.dispose = Pil.new(image.mode, (right - left, bottom - top), white).im
+
+
+def _fit_transparency(image: Any) -> None:
+    """Put the transparent level of a PNG into the 8 bits that Pillow reads."""
+    key, mode = image.info.get("transparency"), str(image.tile[0][3]) if getattr(image, "tile", None) else ""
+    if isinstance(key, int) and mode in _DEPTHS:
+        image.info["transparency"] = min(255, key * _DEPTHS[mode])
+    elif isinstance(key, tuple) and mode == "RGB;16B":
+        image.info["transparency"] = tuple(level >> 8 for level in key)
+
+
 def to_rgb(image: Pil.Image, conversion: Conversion | None = None) -> Image:
     """Load an image and return it as RGB (h w 3) by the module's table, its colours converted.
 
     Raises MediaError: UNSUPPORTED for a mode that is not in the table.
     """
+    _fit_transparency(image)
     image.load()
     to_srgb = conversion and conversion.of_rgb
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):  # whose white is 65,535
-        grey = np.repeat((np.asarray(image) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
-        return to_srgb(grey) if to_srgb else grey
+        levels = np.asarray(image)
+        grey = np.repeat((levels >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
+        grey = np.array(to_srgb(grey)) if to_srgb else grey
+        grey[levels == image.info.get("transparency", -1)] = 255
+        return grey
     image = image.convert("LA") if image.mode == "La" else image
     if image.has_transparency_data:
         layer = image.convert("RGBA")
@@ -125,10 +161,10 @@ def to_rgb(image: Pil.Image, conversion: Conversion | None = None) -> Image:
         page = Pil.new("RGB", image.size, "white")
         page.paste(colours, mask=layer.getchannel("A"))
         return np.asarray(page)
+    if image.mode in ("CMYK", "LAB") and conversion and conversion.of_ink:
+        return conversion.of_ink(image)
     if image.mode not in _CONVERTIBLE:
         raise MediaError(Reason.UNSUPPORTED, f"the colour mode {image.mode} is not supported; convert the file to RGB")
-    if image.mode == "CMYK" and conversion and conversion.of_ink:
-        return conversion.of_ink(image)
     rgb = np.asarray(image.convert("RGB"))
     return to_srgb(rgb) if to_srgb else rgb
 

@@ -20,11 +20,12 @@ from framekiln.media.file_types import Kind
 from framekiln.media.files import MediaFile
 from framekiln.media.frames import Frame, LostFrames, Sound
 from framekiln.media.video.channel_mix import MIN_GAP_S, ChannelReader, mixed_to_mono
-from framekiln.media.video.container import default_track, open_container, open_film
+from framekiln.media.video.container import default_track, has_content, open_container, open_film
 
 _MAX_SAMPLES = 600 * SOUND_RATE  # of one slice, 19 MB: also for a single frame with an hour of music
 _SILENT_S = 60.0  # of silence, after which another track is preferred
 _SILENT_POWER = 1e-7  # -70 dB of full scale: above the noise of dithered 16 bits, -93 dB, and below any voice
+_MOST_TWICE_S = 1.0  # of sound before the end of the last piece: what is earlier has a clock that began anew
 _LEAD_S = 0.5  # given to decoder and resampler before the first needed sample: 22 packets of AAC, 25 of Opus
 _NONE: Sound = np.zeros(0, np.int16)
 
@@ -143,7 +144,9 @@ class _Mixed:
                 yield np.zeros(min(round((now - end_s) * SOUND_RATE), _MAX_SAMPLES), np.int16)
                 end_s = now
             twice = round((end_s - now) * piece.sample_rate)  # samples, where stamps run slow
-            twice = twice if MIN_GAP_S * piece.sample_rate < twice < piece.samples else 0
+            twice = twice if MIN_GAP_S < twice / piece.sample_rate < _MOST_TWICE_S else 0
+            if twice >= piece.samples:
+                continue
             rest = _cut_start(piece, twice) if twice else piece
             end_s += rest.samples / piece.sample_rate
             try:
@@ -165,7 +168,7 @@ def _decode_track(container: Any, track: Any) -> Iterator[av.AudioFrame]:
     if track is None:
         return
     try:
-        for packet in container.demux(track):
+        for packet in filter(has_content, container.demux(track)):
             try:
                 yield from packet.decode()
             except av.FFmpegError:

@@ -52,10 +52,15 @@ def decode_errors(stream: BinaryIO, kind: Kind) -> Iterator[None]:
 def default_track(tracks: Sequence[Any]) -> Any:
     """Return the track that players use: the first one marked as default with a decoder.
 
-    Without a mark it is the first with a decoder, and the first of all if none has one.
+    Without a mark it is the first with a decoder, and the first of all if none has one. A sequence of pictures has its
+    first one also as a track of one frame.
     """
     default = av.stream.Disposition.default
-    return max(tracks, key=lambda track: (track.codec_context is not None, bool(track.disposition & default)))
+
+    def rank(track: Any) -> tuple[bool, bool, bool]:
+        return track.codec_context is not None, bool(track.disposition & default), track.frames > 1
+
+    return max(tracks, key=rank)
 
 
 def find_video_track(container: Any, name: str) -> Any:
@@ -67,6 +72,16 @@ def find_video_track(container: Any, name: str) -> Any:
     if container.streams.audio and not is_of_media(name):
         raise pass_over("sound")
     raise MediaError(Reason.EMPTY, "it has sound but no video" if container.streams.audio else "it has no video")
+
+
+def has_content(packet: Any) -> bool:
+    """Return whether a packet has a frame or sound, or is the last one.
+
+    Theora repeats a frame by a packet of size 0, which would end decoding, and has its headers again at a join.
+    """
+    if not packet.size:
+        return packet.dts is None
+    return not (packet.stream.codec_context.name == "theora" and memoryview(packet)[0] & 0x80)
 
 
 def error_text(exc: Exception) -> str:

@@ -35,7 +35,14 @@ from framekiln.media.hdr import hdr_name
 from framekiln.media.tags import CREDENTIALS_WITHIN, find_credentials, read_film_tags
 from framekiln.media.units import Segments, VideoSegment
 from framekiln.media.video.audio import SoundTrack, with_sound
-from framekiln.media.video.container import PADDING, decode_errors, find_video_track, open_container, open_film
+from framekiln.media.video.container import (
+    PADDING,
+    decode_errors,
+    find_video_track,
+    has_content,
+    open_container,
+    open_film,
+)
 from framekiln.media.video.joined_films import find_unread
 from framekiln.media.video.packet_decoder import FrameNumbers, PacketDecoder
 from framekiln.media.video.segments import INDEXED, locate
@@ -81,7 +88,8 @@ class _VideoReader:
             self._stream.close()
             raise
         self._decoder = PacketDecoder(self._track, kind)
-        rate = self._track.average_rate or self._track.guessed_rate
+        stated = None if kind.name == "dv" else self._track.average_rate  # of DV libav has that of its clock
+        rate = stated or self._track.guessed_rate
         self.fps = float(rate) if rate else None
         self.clock = FrameClock(self.fps, self._track.time_base, self.segment.origin if self.segment else None)
         self._stored: array[int] | None = array("q") if kind.name in _NO_TIMES else None  # storage times so far
@@ -186,7 +194,7 @@ class _VideoReader:
     def _read_packets(self) -> Iterator[Any]:
         """Yield the track's packets with a last one of size 0, or the error at which reading ended."""
         try:
-            packets = self._container.demux(self._track)
+            packets: Iterator[Any] = filter(has_content, self._container.demux(self._track))
             if self._track.codec_context.codec.canonical_name in _NEED_KEY:
                 packets = dropwhile(_is_cut_off, packets)
             for packet, following in pairwise(chain(packets, [None])):

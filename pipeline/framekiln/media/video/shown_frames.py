@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import Image
+from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.frames import reduce_by
 from framekiln.media.hdr import hdr_name, map_frame
 
 _BT709, _UNSPECIFIED, _BT601 = 1, 2, 5  # AVColorSpace; ITU-T H.273, table 4
 _WEIGHTS = {1: (0.2126, 0.0722), 5: (0.299, 0.114), 6: (0.299, 0.114), 9: (0.2627, 0.0593)}  # of red and blue; likewise
+_MATRICES = (*range(8), 9)  # that libswscale converts
 _FULL = 2  # AVColorRange
 
 
@@ -29,6 +31,9 @@ def to_rgb(av_frame: Any, reformatter: Any) -> Image:
     if hdr_name(av_frame.color_primaries, av_frame.color_trc):
         with suppress(TypeError, av.FFmpegError):  # libav before 8 cannot convert; the plain conversion below can
             return map_frame(av_frame, reformatter)
+    if av_frame.colorspace not in _MATRICES:
+        message = f"its colours have the matrix {av_frame.colorspace} of ITU-T H.273, which is not read; convert it"
+        raise MediaError(Reason.UNSUPPORTED, message)
     matrix = None  # the frame's own
     if av_frame.colorspace == _UNSPECIFIED and not av_frame.format.is_rgb:
         matrix = untagged_matrix(av_frame)

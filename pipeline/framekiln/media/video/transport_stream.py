@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.file_types import HEAD_BYTES, find_film
 from framekiln.media.files import MediaFile, open_media
 from framekiln.media.stream_view import StreamView
 from framekiln.media.video.transport_packets import (
@@ -41,6 +42,7 @@ _AROUND = 8000  # packets before and after a place that are looked at: 1.5 MB
 _TABLES = (0x00, 0x10, 0x11, 0x12, 0x14)  # packet ids of tables before which no track begins
 _NO_TRACK = (0x1F, 0xFF)  # the packet id of filling
 _TABLES_BEFORE = 64  # packets between tables and the clock after them
+_MOST_ENDS = 100  # of runs of packets after which another film may begin
 _FRAME = 3600  # ticks of a frame where nothing tells it: 25 a second
 
 
@@ -158,6 +160,10 @@ def _find_layout(media: MediaFile) -> _Layout:
             jumps = clocked[(steps > _JUMP) & (steps < WRAP)]
             found |= {at + _find_start(pids, place) * step for place in (*breaks.tolist(), *jumps.tolist())}
             clock = int(times[-1]) if len(times) else clock
+        for _, end in layout.runs[-_MOST_ENDS:]:
+            stream.seek(end)
+            if not layout.stops and find_film(stream.read(HEAD_BYTES)) not in ("", "mpegts"):
+                layout.stops.append(end)
         places = sorted(found - {0})
         for before, place, after in zip([0, *places], places, [*places[1:], 1 << 62], strict=False):
             if not layout.stops:

@@ -1,0 +1,65 @@
+"""Rarer containers, streams without one, and packets that show nothing."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+
+import av
+import pytest
+
+from framekiln.media.video.container import has_content
+from tests.media.video.test_odd import coded, seen
+from tests.support.media.media_factory import decoded
+
+STREAMS = {"ivf": "libvpx", "yuv4mpegpipe": "wrapped_avframe", "mxf": "mpeg2video", "rm": "rv20", "mjpeg": "mjpeg"}
+STREAMS |= {"h264": "libx264", "hevc": "libx265"}
+
+
+@pytest.mark.parametrize("form", STREAMS)
+def test_streams_without_a_container_and_rarer_containers(tmp_path: Path, form: str) -> None:
+    options = {"x265-params": "log-level=none"} if form == "hevc" else {}
+    with av.open(str(tmp_path / f"film.{form}"), "w", format=form) as out:
+        track = out.add_stream(STREAMS[form], rate=25, options=options)
+        track.width, track.height = 64, 32
+        track.pix_fmt = "yuvj420p" if form == "mjpeg" else "yuv420p"
+        for number in range(20):
+            av_frame = av.VideoFrame.from_ndarray(coded(number), format="rgb24").reformat(format=track.pix_fmt)
+            av_frame.pts, av_frame.time_base = number, Fraction(1, 25)
+            out.mux(track.encode(av_frame))
+        out.mux(track.encode(None))
+    rows, failures = decoded(tmp_path / f"film.{form}")
+    assert failures == [] and seen(rows) == list(range(20))
+    assert [row["time_s"] for row in rows] == pytest.approx([number / 25 for number in range(20)], abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("codec", "data", "dts", "shown"),
+    [
+        ("theora", b"", 3, False),  # repeats the frame before it
+        ("theora", b"\x80theora", 0, False),  # a header, again where films were joined
+        ("theora", b"\x40", 3, True),
+        ("vp8", b"\x80", 3, True),
+        ("h264", b"", None, True),  # ends the film
+    ],
+)
+def test_packets_that_show_nothing_end_nothing(codec: str, data: bytes, dts: int | None, shown: bool) -> None:
+    class Packet(bytes):
+        size, stream = len(data), SimpleNamespace(codec_context=SimpleNamespace(name=codec))
+
+    packet = Packet(data)
+    packet.dts = dts
+    assert has_content(packet) is shown
+
+
+@pytest.mark.parametrize(("matrix", "kinds"), [(5, []), (8, ["unsupported"]), (14, ["unsupported"])])
+def test_a_matrix_that_is_not_read_is_no_damage(tmp_path: Path, matrix: int, kinds: list[str]) -> None:
+    with av.open(str(tmp_path / "film.mkv"), "w") as out:
+        track = out.add_stream("libx264", rate=25)
+        track.width, track.height, track.pix_fmt = 64, 32, "yuv420p"
+        track.codec_context.colorspace = matrix
+        av_frame = av.VideoFrame.from_ndarray(coded(5), format="rgb24").reformat(format="yuv420p")
+        out.mux(track.encode(av_frame) + track.encode(None))
+    rows, failures = decoded(tmp_path / "film.mkv")
+    assert len(rows) == (not kinds) and [failure.kind for failure in failures] == kinds
