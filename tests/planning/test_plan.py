@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from framekiln.planning.processes.placement import rooms
+from framekiln.planning.processes.placement import asked_processes, rooms
 from framekiln.planning.processes.resources import Node
 from tests.support.errors import fails
 from tests.support.runs.plan_factory import plan, toy
@@ -86,6 +86,7 @@ def test_steps_without_a_core_for_another_worker_are_listed():
     for cores in (2, 3, 4):
         result = plan(steps, profile, nodes=[Node(name="box", cpus=cores)])
         by_cores[cores] = full(result, cores)
+    assert [asked_processes(wave) for wave in result.waves] == [2]  # where each process has all steps
     assert by_cores == {2: {"decode", "crc", "twice"}, 3: set(), 4: set()}
     many = plan(steps, profile | {"decode": {"workers": 8}})  # seven get a core: a model may take one
     assert many.decode.workers == 7 and full(many, 8) == {"decode"}

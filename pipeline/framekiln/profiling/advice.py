@@ -27,7 +27,7 @@ UNEVEN = 0.2  # share of its processes' time that a step leaves unused, from whi
 OTHERS = 0.2  # share of all cores from which other programs are said to make a run slower
 _SAME = 0.02  # difference of shares, or relative one of times, that counts as none
 _DECODE_LESS = "read smaller images (a step's `size`) or fewer frames of films (`decode.every_nth`)"
-_COST = "lower {0}'s cost by its settings (`framekiln steps {0}` lists them)"
+_COST = "lower {0}'s cost where its settings allow it (`framekiln steps {0}`)"
 _BOOK_LESS = "lower {}'s cpus in the profile, so that more of its workers run"
 
 

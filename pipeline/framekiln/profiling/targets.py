@@ -149,7 +149,7 @@ def _measured(step: StepStatistics | None, name: str) -> float | None:
     if name == "rows_per_minute":
         return None if step.steady_rows_per_s is None else 60 * step.steady_rows_per_s
     if name == "call_p95_ms":
-        return step.p95_ms
+        return step.call_ms[1]
     return None if step.gpu_use is None else 100 * step.gpu_use
 
 

@@ -109,7 +109,9 @@ def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
         if step.phases.get("queue", 0.0) >= LEAST_SHARE:  # its processes work on several packets at a time
             busy = ", ".join(f"{part} {share:.2f} s" for part, share in step.parts.items())
             print_line(console, f"{step.step} in each second of a process: {busy}; what limits it: {step.limit}.")
-    print_line(console, f"Run {run_profile.run}. {run_profile.bottleneck}")
+    advice = run_profile.bottleneck
+    print_line(console, f"Run {run_profile.run}. {advice.others}{advice.reason}.")
+    print_line(console, f"To try: {advice.change}.")
 
 
 def _list_processes(step: StepStatistics, *, workers: bool) -> Iterator[dict[str, Any]]:

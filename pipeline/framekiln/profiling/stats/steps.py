@@ -75,11 +75,6 @@ class StepStatistics(ProcessStatistics):
     timed: speed.TimedCalls = NO_CALLS  # of records
 
     @property
-    def p95_ms(self) -> float | None:
-        """Return the 95th percentile of a call; None of too few calls."""
-        return self.call_ms[1]
-
-    @property
     def totals(self) -> speed.StepTotals:
         """Return its sums, as run.json and the end of a run show them; errors are in no record."""
         phases = {name: share * self.seconds for name, share in self.phases.items() if name != "other"}

@@ -15,11 +15,10 @@ _SPENT = ("busy", "starved", "held")  # shares of the time of a step's processes
 
 
 def bottleneck(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> str:
-    """Return what held a run up, by `figures` and `throughput` of its run.json."""
+    """Return which step held a run up, by `figures` and `throughput` of its run.json; `recommendation` has the rest."""
     if profile:
-        advice = profile["verdict"]
-        opening = f"The bottleneck is {advice['step']}. " if advice["rule"] == "busy" else ""
-        return f"{advice['others']}{opening}{advice['reason']}: {advice['change']}."
+        step = profile["verdict"]["step"]
+        return f"The bottleneck is {step}: why, and what to try, is above." if step else ""
     if not any(step["busy_s"] for step in figures.values()):
         return "No step had anything to do."
     if not any(step["rows"] for step in figures.values()):  # time on unreadable files does not show what is slow
