@@ -52,7 +52,7 @@ def with_gpu(gpu, **facts):
         (with_gpu(replace(CARD, parts=(PART,))), BUILD, (), NEEDS, [NOTE, NOTE], "CUDA_VISIBLE_DEVICES=MIG-1"),
         (with_gpu(replace(CARD, parts=(PART,)), visible="MIG-1"), BUILD, (), NEEDS, [NOTE], "--vram-cap 4.4"),
         (with_gpu(replace(CARD, free_gb=2.0)), BUILD, (), NEEDS, [NOTE], "others hold 6.6 GB"),
-        (MACHINE, BUILD, (), replace(NEEDS, gb=14.0), [NOTE], "smaller profile"),
+        (MACHINE, BUILD, (), replace(NEEDS, gb=14.0), [NOTE], "--profile memory-constrained"),
         (MACHINE, BUILD, ("gcc", "Python.h"), NEEDS, [NOTE], "apt-get install gcc python3."),
         (MACHINE, BUILD, ("triton",), NEEDS, [NOTE], "`python -m pip install triton`"),
         (MACHINE, BUILD, ("gcc",), Needs(gb=7.0), [], ""),

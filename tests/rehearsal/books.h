@@ -58,9 +58,10 @@ static inline Books *books(void) {
 }
 
 static inline void take_books(Books *all) {
-    for (int tries = 0; __sync_lock_test_and_set(&all->lock, 1);)
+    for (int tries = 0, owner; (owner = __sync_val_compare_and_swap(&all->lock, 0, getpid()));)
         if (++tries > 100000) {
             tries = 0;
+            if (kill(owner, 0) && errno == ESRCH) __sync_bool_compare_and_swap(&all->lock, owner, 0); /* killed with it */
             usleep(50);
         }
 }

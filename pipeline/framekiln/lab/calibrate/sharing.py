@@ -10,7 +10,7 @@ from pathlib import Path
 
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.user_files import expand
-from framekiln.lab.predict.gpu_specs import GpuList, GpuSpecs, gpu_by_driver_name, read_gpus
+from framekiln.lab.predict.gpu_specs import GpuList, GpuSpecs, find_gpu, read_gpus
 from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, read_gpu_calibration
 from framekiln.planning.manifest import read_pipeline
 from framekiln.planning.sample import Sample
@@ -59,9 +59,7 @@ def find_implausible(calibration: Calibration, gpus: GpuList) -> Iterator[str]:
         yield "it has no shipped step with real weights"
     if missing := [name for name in ("made", "framekiln", "torch") if not getattr(calibration, name)]:
         yield f"it does not say {', '.join(missing)}"
-    try:
-        gpu = gpu_by_driver_name(calibration.device, gpus)
-    except ConfigError:
+    if (gpu := find_gpu(calibration.device, gpus)) is None:
         yield f"manifests/gpus.yaml does not have {calibration.device!r}"
         return
     memory, (least, most) = calibration.gpu_vram_gb or 0.0, _MEMORY

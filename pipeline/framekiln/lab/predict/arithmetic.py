@@ -9,27 +9,21 @@ from collections.abc import Mapping
 
 import yaml
 
-from framekiln.contract.limits import NonNegative
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.shipped_files import shipped
 from framekiln.lab.predict.gpu_specs import GpuSpecs, find_gpu, read_gpus
 from framekiln.planning.gpu.machine import USABLE
 from framekiln.planning.plan import Plan
 from framekiln.planning.processes.waves import Wave
-from framekiln.planning.settings import Strict
+
+RowSeconds = Mapping[str, Mapping[str, float]]
+"""Seconds of a photo by step: of a `core` with a small model, of an `h200` with the large one."""
 
 
-class RowSeconds(Strict):
-    """Seconds of a photo in one step: of a core with a small model, of an H200 with the large one."""
-
-    core: NonNegative
-    h200: NonNegative = 0.0
-
-
-def read_row_seconds() -> dict[str, RowSeconds]:
-    """Return the shipped seconds by step."""
-    data = yaml.safe_load(shipped("row_seconds.yaml").read_text(encoding="utf-8"))
-    return {name: RowSeconds.model_validate(entry) for name, entry in data.items()}
+def read_row_seconds() -> RowSeconds:
+    """Return the shipped seconds."""
+    seconds: RowSeconds = yaml.safe_load(shipped("row_seconds.yaml").read_text(encoding="utf-8"))
+    return seconds
 
 
 def describe_pace(plan: Plan, gpus: float, device: str, profile_gb: float | None) -> str:
@@ -73,16 +67,15 @@ def choose_gpu(device: str, profile_gb: float) -> tuple[str, float]:
     return name, factor(gpus[name])
 
 
-def wave_limits(wave: Wave, known: Mapping[str, RowSeconds], factor: float) -> dict[str, float]:
+def wave_limits(wave: Wave, known: RowSeconds, factor: float) -> dict[str, float]:
     """Return the seconds of a photo on the GPU and in each process of a wave, by the step that takes most of them."""
     limits, on_gpu = dict[str, float](), Counter[str]()
     for place, group in enumerate(wave.groups()):
         first = group[0].placement if place and group else None
         names = [*([] if place else [DECODE]), *(step.name for step in group if not step.recalled)]
-        taken = {name: known[name] for name in names if name in known}
         if first and first.device != "cpu":
-            on_gpu.update({name: each.h200 * factor for name, each in taken.items()})
-        elif taken:
+            on_gpu.update({name: known[name]["h200"] * factor for name in names if "h200" in known.get(name, {})})
+        elif taken := {name: known[name]["core"] for name in names if name in known}:
             at_once = first.workers * first.in_flight if first else wave.decode.workers
-            limits[max(taken, key=lambda name: taken[name].core)] = sum(each.core for each in taken.values()) / at_once
+            limits[max(taken, key=lambda name: taken[name])] = sum(taken.values()) / at_once
     return limits | {f"the GPU ({name})": sum(on_gpu.values()) for name, _ in on_gpu.most_common(1)}

@@ -132,7 +132,6 @@ def _fill_in_order(requirements: Sequence[Requirement], capacity: GpuCapacity) -
     return blocks
 
 
-_OTHERS = 3  # layouts that are named beside the chosen one
 _TIMES = {1: "once", 2: "twice"}
 
 
@@ -147,17 +146,15 @@ def too_large(requirements: Sequence[Requirement], capacity: GpuCapacity) -> lis
     ]
 
 
-def reasons(
-    candidates: Sequence[Layout], capacity: GpuCapacity, calibration: Calibration | None, steps: Sequence[Step]
-) -> list[str]:
-    """Return the reasons for the first of some layouts."""
-    best, *others = candidates
+def reasons(best: Layout, capacity: GpuCapacity, calibration: Calibration | None, steps: Sequence[Step]) -> list[str]:
+    """Return the reasons for a layout."""
+    departure = "Processes are others than the profile's, which would not fit; each process has a context of its own."
     return [
         *_tell_source(calibration, steps),
         _tell_layout(best, capacity),
         *_count_memory(best, capacity),
         *_tell_bottlenecks(best, capacity),
-        *_tell_others(best, others, capacity),
+        *([departure] if any(wave.departs for wave in best.waves) and best.rate(capacity) is None else []),
     ]
 
 
@@ -229,18 +226,3 @@ def _tell_batch(member: Requirement) -> str:
     fastest = member.options[0]
     less = f" instead of {fastest.batch}" if fastest.batch != member.option.batch else ""
     return f"{member.name} in batches of {member.option.batch}{less} ({member.option.gb:.3g} GB{workers})"
-
-
-def _tell_others(best: Layout, others: Sequence[Layout], capacity: GpuCapacity) -> list[str]:
-    """Return other layouts by their estimates; without rates, the reason for other processes than the profile's."""
-    rate = best.rate(capacity)
-    if rate is not None:
-        first = {len(each.waves): each for each in reversed(others)}  # the best for each number of waves
-        sentences = []
-        for layout in (first[count] for count in sorted(first)[:_OTHERS]):
-            shape, other = " | ".join(wave.title for wave in layout.waves), layout.rate(capacity) or 0.0
-            sentences.append(f"Instead, {shape}: {other:.3g} rows/s ({round(100 * other / rate - 100):+} %).")
-        return sentences
-    if any(wave.departs for wave in best.waves):
-        return ["Processes are others than the profile's, which would not fit; each process has a context of its own."]
-    return []

@@ -74,7 +74,7 @@ def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], s
     return Schedule(
         steps=tuple(placed.get(step.name, step) for step in steps),
         numbers=wave_numbers(steps, waves or [wave.names for wave in best.waves]),
-        reasons=(*too_large(wanted, capacity), *reasons(candidates, capacity, settings.calibration, on_gpu)),
+        reasons=(*too_large(wanted, capacity), *reasons(best, capacity, settings.calibration, on_gpu)),
     )
 
 
