@@ -18,6 +18,7 @@ Overrides = Mapping[str, Mapping[str, Any]]
 """Values of --set by step and key."""
 NOT_YAML = (yaml.YAMLError, RecursionError, ValueError)
 """Errors of reading YAML, also of deep nesting, and of dates and numbers that are none."""
+adapter_of = lru_cache(maxsize=128)(TypeAdapter)  # those of all stages take 40 ms to make
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's names of it for models and dataclasses
 
 
@@ -142,9 +143,6 @@ def read_overrides(arguments: Sequence[str], steps: Collection[str]) -> Override
                 f"--set {argument!r}: the value is not valid YAML; quote it.", code="FK-NOT-YAML"
             ) from error
     return overrides
-
-
-adapter_of = lru_cache(maxsize=128)(TypeAdapter)  # those of all stages take 40 ms to make
 
 
 def validated(kind: Any, settings: Mapping[str, Any], where: str) -> Any:
