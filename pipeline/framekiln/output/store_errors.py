@@ -95,6 +95,5 @@ def _explain_unreadable(root: str, path: str, error: OSError) -> OutputError:
 
 def _advise(error: OSError, on_disk: str) -> str:
     text = str(error)
-    if not _OF_A_BUCKET.search(text):
-        return on_disk
-    return _ALLOW if _REFUSED.search(text) else _WAIT
+    in_a_bucket = _ALLOW if _REFUSED.search(text) else _WAIT
+    return in_a_bucket if _OF_A_BUCKET.search(text) else on_disk

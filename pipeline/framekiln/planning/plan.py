@@ -263,15 +263,15 @@ def _check_names(pipeline: PipelineFile, profile: ProfileFile, options: PlanOpti
     for name in options.stages:
         problem = f"--stages: the pipeline has no step {name!r}."
         check_known(name, pipeline.steps, problem, code="FK-UNKNOWN-STEP")
-    shipped = read_pipeline(None)  # a shipped profile serves any pipeline, also one with fewer steps
-    everything = {*pipeline.steps, *pipeline.planned, *shipped.steps, *shipped.planned}
+    own = {*pipeline.steps, *pipeline.planned}
     waves = () if profile.waves == "auto" else [name for wave in profile.waves for name in wave]
     named = (("places", profile.steps), ("has targets for", profile.targets.steps), ("has a wave of", waves))
-    for verb, names in named:
-        for name in names:
-            if name not in everything:
-                problem = f"The profile {verb} a step {name!r} that the pipeline does not have."
-                check_known(name, pipeline.steps, problem, code="FK-UNKNOWN-STEP")
+    others = [(verb, name) for verb, names in named for name in names if name not in own]
+    shipped = read_pipeline(None) if others else pipeline  # its profiles serve any pipeline, also one with fewer steps
+    for verb, name in others:
+        if name not in {*shipped.steps, *shipped.planned}:
+            problem = f"The profile {verb} a step {name!r} that the pipeline does not have."
+            check_known(name, pipeline.steps, problem, code="FK-UNKNOWN-STEP")
 
 
 def _place_second_pass(step: Step, cap_gb: float | None) -> Step:

@@ -10,13 +10,12 @@ from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
-from pydantic import TypeAdapter
 
 from framekiln.contract.errors import OWN_CODE, ConfigError, FramekilnError, check_known, did_you_mean
 from framekiln.contract.stage import Scope, Stage, Table
 from framekiln.device.failures import message_of
 from framekiln.planning.manifest import CONDITION_KEYS, PLACEMENT_KEYS, PipelineFile, ProfileFile, StepEntry
-from framekiln.planning.settings import Overrides, validated
+from framekiln.planning.settings import Overrides, adapter_of, validated
 
 _NO_SETTINGS: Mapping[str, Any] = {}
 
@@ -68,7 +67,7 @@ def built_config(use: str, settings: Mapping[str, Any]) -> Stage.Config:
     Raises Exception: of any class, since the code may be of another version.
     """
     module, _, attribute = use.partition(":")
-    config = TypeAdapter(getattr(importlib.import_module(module), attribute).Config).validate_python(dict(settings))
+    config = adapter_of(getattr(importlib.import_module(module), attribute).Config).validate_python(dict(settings))
     assert isinstance(config, Stage.Config)
     return config
 
@@ -90,7 +89,7 @@ def _load(use: str, refused: Callable[..., ConfigError]) -> type[Stage]:
 
 
 def _import(module_name: str, refused: Callable[..., ConfigError]) -> ModuleType:
-    if (here := str(Path.cwd())) not in own_folders():
+    if (here := str(Path.cwd())) not in sys.path and here not in own_folders():
         sys.path.append(here)  # last, so that a user's folder hides no installed package
     try:
         return importlib.import_module(module_name)

@@ -4,8 +4,6 @@ import importlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from framekiln.contract.columns import SOURCE
 from framekiln.contract.errors import UserError
 from framekiln.contract.row_errors import DECODE
@@ -13,6 +11,7 @@ from framekiln.contract.stage import Scope, Stage
 from framekiln.contract.words import counted
 from framekiln.planning.plan import Plan
 from framekiln.planning.processes.waves import Wave
+from framekiln.planning.settings import adapter_of
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.runtime.run.change_report import Changes, Outlook
 
@@ -138,7 +137,7 @@ def _rebuild_stage(step: Mapping[str, Any]) -> Stage | None:
         kind = getattr(importlib.import_module(module), attribute)
         if not (isinstance(kind, type) and issubclass(kind, Stage)):
             return None
-        stage = kind(TypeAdapter(kind.Config).validate_python(dict(step.get("settings", {}))))
+        stage = kind(adapter_of(kind.Config).validate_python(dict(step.get("settings", {}))))
     except Exception:  # code of another version may raise anything; readers continue without the stage
         return None
     return stage if stage.version == step.get("version", stage.version) else None
