@@ -30,9 +30,12 @@ def test_shots_of_two_frames_that_come_again_are_cut_apart():
     dark, light = ([mixed(frame, to, share) for frame in clip(name, 0, 4)] for name, to, share in COPIES)
     made = [*dark[:2], *light[:2], *dark[2:], *light[2:]]
     for rate in (1, 2):
-        rows = described(made)
-        rows = rows.set_column(rows.column_names.index("time_s"), "time_s", pa.array(np.arange(8) / rate))
-        assert Shots()(rows)["transitions"]["last_frame"].to_pylist() == [2, 4, 6]
+        assert Shots()(at_rate(described(made), rate))["transitions"]["last_frame"].to_pylist() == [2, 4, 6]
+
+
+def at_rate(rows, rate):
+    """The same rows at another number of frames a second."""
+    return rows.set_column(rows.column_names.index("time_s"), "time_s", pa.array(np.arange(len(rows)) / rate))
 
 
 def edit(times):
@@ -53,6 +56,7 @@ def edit(times):
     return frames
 
 
+LATE = (1, 1, 1, 1, 0.08)  # of an image's light in frames before a fade that none of them shows
 COPIES = ((FLOWER, 0, 0.7), (HOPPER, 240, 0.5))
 EDIT = [("cut", 2, 2), ("dissolve", 4, 5), ("fade_out", 7, 7.8), ("fade_in", 8.3, 9.1), ("wipe", 11, 12)]
 
@@ -93,3 +97,25 @@ def test_a_cut_to_white_that_another_image_comes_out_of_is_no_flash():
     after = [mixed(np.full_like(frame, 255), frame, by) for frame, by in zip(clip(FLOWER, 0, 30), share, strict=True)]
     changes, _ = found(clip(HOPPER, 0, 20) + after)
     assert [kind for kind, *_ in changes] == ["cut", "fade_in"] or [kind for kind, *_ in changes] == ["fade_in"]
+
+
+@pytest.mark.parametrize(("one", "other"), some((HOPPER, CHINA), heavy=[(FLOWER, HOPPER)]))
+def test_shots_meet_at_a_colour_beside_which_a_frame_a_second_shows_one_fade(one, other):
+    for after in ((0.22, 1, 1, 1), (0.3, 1, 1, 1)):
+        shown = [
+            mixed(clip(name, 0, 1)[0], 0, 1 - share) for name, own in ((one, LATE), (other, after)) for share in own
+        ]
+        assert found(at_rate(described(shown), 1)) == ([("fade_in", 4, 6)], [4])
+
+
+@pytest.mark.parametrize("name", some(FLOWER, heavy=[(CHINA,), (HOPPER,)]))
+def test_a_strobe_is_no_row_of_cuts(name):
+    lit = [mixed(frame, 0, 0.96 if i * 5 // 12 % 2 else 0) for i, frame in enumerate(clip(name, 0, 12))]
+    assert found(at_rate(described(lit), 12)) == ([], [])
+
+
+def test_a_cut_in_an_upright_video_between_black_bars_is_found():
+    made = [frame.copy() for frame in clip(CHINA, 0, 6) + [mixed(frame, 0, 0.4) for frame in clip(HOPPER, 0, 6)]]
+    for frame in made:
+        frame[:, :136] = frame[:, -136:] = 0
+    assert found(made)[1] == [6]

@@ -61,9 +61,7 @@ class Labels:
         starts = np.flatnonzero(np.diff(clusters[order], prepend=-1))
         found = np.split(members[order], starts[1:]) if len(members) else []
         for part in (part for cluster in found for part in split_people(self._evidence, cluster)):
-            vectors = self._faces.vectors[part].astype(np.float64)
-            likeness = vectors @ vectors.sum(axis=0)
-            own = np.sort(part[keep_once_per_frame(self._faces, part, np.zeros(len(part), np.int64), likeness)])
+            own = self._keep_once(part)
             looks = len(split_looks(self._faces, own, least))
             if looks == least:
                 self.add(own, several=True)
@@ -92,12 +90,18 @@ class Labels:
         for group in groups:
             self.copies[group] = len(group) > 1 and len(split_looks(self._faces, group, 2)) == 1
         for pair in pairs:
-            self.add(pair, several=False)
+            self.add(self._keep_once(pair), several=False)
         if pairs:
             beside = self._assign(singles, rule)
         self.between = beside.between & (self.of_face == NONE)
         self._measure(beside)
         self._number(known)
+
+    def _keep_once(self, members: Ints) -> Ints:
+        """Return the members of a person that are in different frames."""
+        vectors = self._faces.vectors[members].astype(np.float64)
+        likeness, person = vectors @ vectors.sum(axis=0), np.zeros(len(members), np.int64)
+        return np.sort(members[keep_once_per_frame(self._faces, members, person, likeness)])
 
     def _assign(self, singles: Ints, rule: Rule) -> Comparison:
         """Give single faces the identities that they are most like."""

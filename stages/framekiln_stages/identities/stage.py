@@ -40,7 +40,7 @@ class Identities(Stage):
     """An identity for each face, or none; and for each identity its size, centroid and example faces."""
 
     finds = ((SUMMARY, "person", "people"),)
-    version = 6  # 6: coverings, halves; 5: two copies have a reason; 4: probabilities, once in a frame; 3: `measured`
+    version = 7  # 6, 7: coverings, halves, pairs once in a frame; 5: two copies have a reason; 4: probabilities
     scope = Scope.DATASET
     devices = ("cpu", "cuda")
     reads_urls = True

@@ -33,6 +33,7 @@ AGREED = 10.0  # degrees between that side and the slopes of its smooth parts
 # Of 13 photographed heads, cut out round and lit by arithmetic, whose slopes were 35 to 91 off, 65 to 178.
 SOLID_AGREED = 30.0
 SEEN = 0.004  # L* a px, their mean from which they count
+MOSTLY = 0.5  # share of the frame: where more is smooth and gets lighter to no side, no lamp is seen
 VISIBLE = 2.3  # L*, the least difference that an eye sees (Mahy et al. 1994)
 _AT, _ONES = np.arange(WINDOW, dtype=np.float32) - WINDOW // 2, np.ones(WINDOW, np.float32)
 _SPREAD = float((_AT**2).mean())
@@ -60,10 +61,12 @@ def direction(lightness: Singles) -> dict[str, float | None]:
 
 
 def _contradicts(side: float, right: Singles, down: Singles, error: Singles) -> bool:
-    """Return whether the smooth parts get lighter to another side."""
+    """Return whether the smooth parts get lighter to another side, or to none where they are most of it."""
     smooth = (error < ROUGH**2).astype(np.float32) / error.size
     own = [float((slope * smooth).sum()) for slope in (right, down)]
-    return math.hypot(*own) > SEEN and _apart(_to_angle(*own), side) > AGREED
+    if math.hypot(*own) <= SEEN:
+        return float(smooth.sum()) > MOSTLY
+    return _apart(_to_angle(*own), side) > AGREED
 
 
 def _apart(one: float, other: float) -> float:
@@ -81,7 +84,7 @@ def _measure_slopes(lightness: Singles) -> tuple[Singles, Singles, Singles, Sing
     inside = (slice(WINDOW // 2, -(WINDOW // 2)),) * 2
     right, down = (cv2.sepFilter2D(level, -1, *taps)[inside] for taps in ((_RAMP, _ONES), (_ONES, _RAMP)))
     mean, power = (cv2.blur(values, (WINDOW, WINDOW))[inside] for values in (level, level * level))
-    return right, down, power - mean * mean - _SPREAD * (right * right + down * down), level[inside]
+    return right, down, power - mean * mean - _SPREAD * (right * right + down * down), lightness[inside]
 
 
 def _find_solid(right: Singles, down: Singles, error: Singles, level: Singles) -> float | None:
@@ -110,15 +113,30 @@ def _find_round(mask: Mask, smooth: Mask, right: Singles, down: Singles, level: 
     areas[_cut_by_edge(parts, count)] = 0
     part = int(areas.argmax())
     own = (parts == part).view(np.uint8)
-    if areas[part] < LEAST_AREA or not _is_round(own):
+    at = np.nonzero(own & smooth)
+    if areas[part] < LEAST_AREA or not len(at[0]) or not _is_round(own):
         return None
-    slopes = [cv2.mean(slope, own & smooth)[0] for slope in (right, down)]
-    if math.hypot(*slopes) < LEAST_SLOPE:
+    seen = level[at]
+    weights = (seen + 16) ** 2  # make slopes of luminance, in which lights add up, of those of lightness
+    across, along = (float((slope[at] * weights).sum() / weights.sum()) for slope in (right, down))
+    if math.hypot(across, along) < LEAST_SLOPE:
         return None
-    rows, columns = np.nonzero(own & smooth)
-    above = level[rows, columns] - level[rows, columns].mean()
-    side, rise = _to_angle(*slopes), _to_angle(float(above @ columns), float(above @ rows))
-    return side if _apart(side, rise) <= SOLID_AGREED else math.nan
+    rows, columns = (axis - axis.mean() for axis in at)
+    side, rise = _to_angle(across, along), _to_angle(float(seen @ columns), float(seen @ rows))
+    turn = complex(across, along) / math.hypot(across, along) * math.sqrt(len(seen) / math.pi)
+    places = (columns + 1j * rows) / turn
+    return math.nan if _apart(side, rise) > SOLID_AGREED or _is_lit_twice(places, seen) else side
+
+
+def _is_lit_twice(places: NDArray[np.complex128], lightness: Singles) -> bool:
+    """Tell whether a solid is lighter beside its middle than there, across the light: two lamps at its sides do that.
+
+    `places`: n, in radii, the first axis along the light.
+    """
+    beside = np.abs(places.imag)[np.abs(places.real) < 0.3]
+    band = lightness[np.abs(places.real) < 0.3]
+    middle, edge = band[beside < 0.3], band[beside > 0.6]
+    return bool(middle.size and edge.size and edge.mean() > middle.mean() + VISIBLE)
 
 
 def _cut_by_edge(parts: NDArray[np.uint16], count: int) -> NDArray[np.bool_]:

@@ -71,7 +71,7 @@ class Lighting(Stage):
     Colour and direction are null where an image does not determine them: see `colour` and `direction`.
     """
 
-    version = 6  # 5, 6: direction of a solid, or of the whole frame, or none
+    version = 7  # 5 to 7: direction of a solid, or of the whole frame, or none
     thread_safe = True
     inputs = ("frame_224",)
     outputs = OUTPUTS

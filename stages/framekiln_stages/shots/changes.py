@@ -37,7 +37,7 @@ BRIGHTER = 1.25  # least ratio of mean codes under other light, two thirds of a 
 # Codes of deviation below which a frame shows too little to compare. At 2, a flash that is nearly white began no decay
 # that `transitions.flashes` follows, and was a fade.
 PLAIN = 4.0
-TONES, THUMBNAIL = 24, (32, 18)
+TONES, THUMBNAIL, BAR = 24, (32, 18), 24  # code of a bar at most: black of TV range is 16
 
 
 def cut_scores(images: Sequence[Gray], half: float) -> Iterator[float | None]:
@@ -97,7 +97,11 @@ def is_lit(now: Gray, then: Gray, flows: Flows) -> bool:
     without their light.
     """
     shown = (now, warped(then, flows(even(now), even(then))))
-    one, other = (cv2.resize(image, THUMBNAIL, interpolation=cv2.INTER_AREA).ravel() for image in shown)
+    small = [cv2.resize(image, THUMBNAIL, interpolation=cv2.INTER_AREA) for image in shown]
+    bright = np.maximum(*small) > BAR  # black bars are the same function of anything
+    if not bright.any():
+        return False
+    one, other = (image[bright.any(axis=1)][:, bright.any(axis=0)].ravel() for image in small)
     low, high = sorted((float(one.mean()), float(other.mean())))
     if high < BRIGHTER * low or min(one.std(), other.std()) < PLAIN:
         return False

@@ -42,6 +42,7 @@ STRAY = 0.4  # of the distance, for frames at quarters of the way in a first sea
 # different photos that are apart enough, none is above 0.80; of 324 photos beside themselves darker, brighter or partly
 # faded to black or white, none is below 0.95.
 SAME_IMAGE = 0.9
+OTHER_LIGHT = 3.0  # least ratio of contrasts, two stops; below, `changes.is_lit` tells one image in other light
 EVIDENCE_S = 0.16  # on each side that must stand still, or nearly; at least a frame
 LENGTHS = 12  # tried in a first search
 SIDE = 4  # tiles in a row
@@ -101,6 +102,12 @@ def same_image(a: Grid, b: Grid) -> bool:
     one, other = a - a.mean(), b - b.mean()
     size = float(np.sqrt((one**2).sum() * (other**2).sum()))
     return float((one * other).sum()) > SAME_IMAGE * max(size, 1e-6)
+
+
+def is_other_light(grid: Grid, contrast: Values, first: int) -> bool:
+    """Tell whether a frame and the next one are one image in much other light, as between the flashes of a strobe."""
+    low, high = sorted(contrast[first : first + 2].tolist())
+    return high >= OTHER_LIGHT * low and same_image(grid[first], grid[first + 1])
 
 
 def _select_apart(found: list[Span], busy: NDArray[np.bool_]) -> list[Span]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from framekiln.contract import MEDIA_ID, Drawing, Image, Placement, Scope, Stage, Table, Weights, field, views
 from framekiln.contract.limits import Positive, Proportion
 from framekiln_stages.shots.changes import cut_scores
-from framekiln_stages.shots.gradual import LEAST_S, gradual
+from framekiln_stages.shots.gradual import LEAST_S, gradual, is_other_light
 from framekiln_stages.shots.transitions import Transition, boundaries, cuts, fades, flashes
 
 # Pixels of the grid, each the mean of its tile; at 8, motion moves dissolves 1.6 to 2 times as far off their line.
@@ -40,7 +40,7 @@ FEATURES = pa.schema(
 class Features(Stage):
     """Features of each frame, by which transitions are found; only the score of a cut is null, for the last frame."""
 
-    version = 2  # 2: the score of a cut, by small pixels and apart from light
+    version = 3  # 3: the score of a cut, by small pixels and apart from light and bars
     scope = Scope.CLIP
     halo = 1
     thread_safe = True
@@ -107,7 +107,7 @@ TRANSITIONS = pa.schema(
 class Shots(Stage):
     """Cuts, fades, dissolves and wipes of a file, and the shots between them."""
 
-    version = 7  # 7: wipes, fades and cuts between few frames, cuts beside fast pans
+    version = 8  # 8: fades of which few frames show a half, strobes
     finds = (("transitions", "cut or fade", "cuts and fades"),)
     scope = Scope.MEDIA
     inputs = ("media_id", "frame_index", "time_s", *FEATURES.names)
@@ -137,7 +137,8 @@ class Shots(Stage):
         """Find the shots of one file; a frame without features takes those of the frame before it."""
         rows = batch.sort_by("frame_index")
         transitions = self.find(rows)
-        starts = [0, *boundaries(transitions, len(rows)), len(rows)]
+        plain = rows["luma_deviation"].fill_null(np.inf).to_numpy() < self.config.plain
+        starts = [0, *boundaries(transitions, plain), len(rows)]
         media, index, time = (rows[name].to_pylist() for name in ("media_id", "frame_index", "time_s"))
         shots = [
             (media[a], number, index[a], index[b - 1], b - a, time[a], time[b - 1])
@@ -171,15 +172,16 @@ class Shots(Stage):
         )
         config, times = self.config, rows["time_s"].fill_null(0.0).to_numpy()  # null: a photo, one frame
         brief, longest = (config.cut, config.shortest_s, config.flash), max(LEAST_S, config.longest_s)
-        hard = cuts(score, grid, times, *brief)
-        soft = fades(contrast[known], grid, times, config.plain, longest, [item.last for item in hard])
+        contrast = contrast[known]
+        hard = [one for one in cuts(score, grid, times, *brief) if not is_other_light(grid, contrast, one.first)]
+        soft = fades(contrast, grid, times, config.plain, longest, [item.last for item in hard])
         bright = flashes(score, grid, times, *brief, config.longest_flash_s)
         hard, soft = ([one for one in own if not any(one.first in each for each in bright)] for own in (hard, soft))
         hard = [item for item in hard if not any(fade.first <= item.first < fade.last for fade in soft)]
         busy = np.zeros(len(grid), np.bool_)
         for item in soft:
             busy[item.first : item.last + 1] = True
-        slow = gradual(grid, contrast[known], times, config.dissolve, longest, busy)
+        slow = gradual(grid, contrast, times, config.dissolve, longest, busy)
         hard = [item for item in hard if not any(one.first <= item.first < one.last for one in slow)]
         return sorted([*hard, *soft, *slow])
 

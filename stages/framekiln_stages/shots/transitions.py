@@ -181,15 +181,16 @@ def _fit_ramp(away: Values, times: Values, plain: int, longest: float) -> tuple[
     return (start, start + len(ramp) - 1) if straight else None
 
 
-def boundaries(found: Sequence[Transition], frames: int) -> list[int]:
+def boundaries(found: Sequence[Transition], plain: NDArray[np.bool_]) -> list[int]:
     """Return the first frames of all shots but the first, in order.
 
-    A fade alone is no boundary; two on one plain stretch meet in the stretch's middle.
+    A fade is one where its plain stretch lies between two images, in the middle of that stretch: at few frames a second
+    the other fade may not be seen. `plain`: n, true for frames of one colour.
     """
     at = [item.middle for item in found if item.kind in ("cut", "dissolve", "wipe")]
-    outs, ins = ([item for item in found if item.kind == kind] for kind in ("fade_out", "fade_in"))
-    for out in outs:
-        after = min((item for item in ins if item.first >= out.last - 1), default=None)
-        if after is not None and not any(out.last <= b <= after.first for b in at):
-            at.append((out.last + after.first + 1) // 2)
-    return sorted({b for b in at if 0 < b < frames})
+    ends = [item.last if item.kind == "fade_out" else item.first for item in found if item.kind.startswith("fade")]
+    for start, stop in np.flatnonzero(np.diff(np.concatenate([[0], plain, [0]]))).reshape(-1, 2).tolist():
+        faded = any(start - 1 <= end <= stop for end in ends) and start > 0 and stop < len(plain)
+        if faded and not any(start <= b <= stop for b in at):
+            at.append((start + stop) // 2)
+    return sorted({b for b in at if 0 < b < len(plain)})

@@ -80,6 +80,14 @@ def test_two_copies_and_another_photo_are_an_identity_of_three():
     assert numbers(tables) == [0] * 3 and tables["identity_summary"]["several"].to_pylist() == [False]
 
 
+def test_nobody_is_twice_in_a_frame_of_a_pair():
+    marks = np.concatenate([copies(2), turned(4)[-1:] + [9, 0] * np.array([[0], [0], [2], [1], [1]])])
+    vectors = people([3])
+    both = rows(vectors[:2], per_frame=2, names=["a.jpg"], marks=marks[:2], **MEASURED)
+    tables = identities()(pa.concat_tables([both, rows(vectors[2:], names=["b.jpg"], marks=marks[2:], **MEASURED)]))
+    assert sorted(numbers(tables)[:2]) == [-1, 0] and numbers(tables)[2] == 0 and "twice" in reasons(tables)
+
+
 def test_a_third_stranger_that_is_as_near_prevents_a_pair():
     one, two = people([1, 1])
     middle = unit(np.stack([one + 0.9 * two, two + 0.9 * one, one + two]))

@@ -184,6 +184,15 @@ def test_a_lit_sphere_gives_its_direction_wherever_it_stands_and_before_any_wall
         assert angle_between(row["light_direction"], angle) < 5
 
 
+@pytest.mark.parametrize("shape", [(224, 398), (398, 224)])
+def test_a_weak_second_lamp_changes_no_direction_and_two_lamps_or_a_flat_disc_have_none(shape):
+    lamps = [ball(*shape, 30, radius=0.25, front=0.2, more=[(120, 0.1)])]
+    lamps += [ball(*shape, 30, radius=0.25, front=0.2, more=[(30 + apart, 1.0)]) for apart in (150, 180)]
+    disc = cv2.circle(np.full((*shape, 3), 60, np.uint8), (150, 90), 70, (190, 190, 190), -1, cv2.LINE_AA)
+    weak, *none = (row["light_direction"] for row in light(*lamps, disc))
+    assert angle_between(weak, 30) <= 7 and none == [None] * 3
+
+
 @pytest.mark.parametrize("shape", [(480, 640), (360, 640), (640, 360)])
 @pytest.mark.parametrize("angle", [30, 135, 250])
 def test_a_plain_ramp_is_exact_in_frames_of_any_shape(shape, angle):

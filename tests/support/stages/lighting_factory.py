@@ -43,14 +43,20 @@ def gain(image: np.ndarray, by) -> np.ndarray:
     return np.rint(255 * encoded).astype(np.uint8)
 
 
-def ball(height: int, width: int, angle: float, *, at=(0.5, 0.5), radius: float = 0.35, wall=0.2) -> np.ndarray:
-    """A matt sphere, lit from an angle and somewhat from the front, before a wall that is even or given by place."""
+def ball(height, width, angle, *, at=(0.5, 0.5), radius=0.35, wall=0.2, front=0.6, more=()) -> np.ndarray:
+    """A matt sphere, lit from an angle and somewhat from the front, before a wall that is even or given by place.
+
+    `more`: angles and strengths of further lamps.
+    """
     y, x = np.mgrid[:height, :width]
     radius *= min(height, width)
     across, up = (x - at[0] * width) / radius, (at[1] * height - y) / radius
     inside = across**2 + up**2 < 1
     depth = np.sqrt(np.clip(1 - across**2 - up**2, 0, None))
-    turn = math.radians(angle)
-    shade = np.clip(0.8 * (across * math.cos(turn) + up * math.sin(turn)) + 0.6 * depth, 0, None)
+    shade = np.zeros((height, width))
+    for lamp, strength in ((angle, 1.0), *more):
+        turn = math.radians(lamp)
+        side = math.sqrt(1 - front**2) * (across * math.cos(turn) + up * math.sin(turn))
+        shade += strength * np.clip(side + front * depth, 0, None)
     codes = 255 * np.where(inside, 0.05 + 0.7 * shade, wall) ** (1 / 2.2)
     return np.repeat(codes.astype(np.uint8)[..., None], 3, axis=2)
