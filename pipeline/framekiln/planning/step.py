@@ -179,10 +179,8 @@ def identify(
     narrowing |= {id(condition): condition} if condition.is_given else {}
     facts = {**facts, **({"rows": condition.facts()} if condition.is_given else {})}
     whole = fingerprint({**facts, "reads": sorted(set(facts["reads"].values()))})
-    alike = whole
-    if narrowing:
-        alike = fingerprint({key: value for key, value in facts.items() if key != "rows"} | {"reads": sorted(inputs)})
-        facts |= {"alike": alike}
+    alike = fingerprint({key: value for key, value in facts.items() if key != "rows"} | {"reads": sorted(inputs)})
+    facts |= {"alike": alike} if alike != whole else {}
     return {
         "fingerprint": whole,
         "values": alike if by_row else whole,
