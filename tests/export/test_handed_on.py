@@ -103,7 +103,9 @@ def test_shards_go_to_a_bucket_and_the_same_export_finds_them_done(out, tmp_path
     out.export("webdataset", tmp_path, shard_rows=10)
     with served(Objects()) as objects:
         place = objects.url.format("shards")
-        out.export("webdataset", place, shard_rows=10)
+        said = out.export("webdataset", place, shard_rows=10)
+        marks = [data for name, data in objects.files.items() if name.endswith("export.json")]
+        assert "id:secret@" in place and "secret" not in str(said) and len(marks) == 1 and b"secret" not in marks[0]
         tars = {name.rpartition("/")[2]: data for name, data in objects.files.items() if name.endswith(".tar")}
         assert tars == {path.name: path.read_bytes() for path in tmp_path.glob("*.tar")} and len(tars) == 3
         again = objects.count(lambda: out.export("webdataset", place, shard_rows=10))

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.columns import KEYS
-from framekiln.contract.errors import ConfigError, FramekilnError
+from framekiln.contract.errors import ConfigError, FramekilnError, without_secrets
 from framekiln.contract.row_errors import Failure, reasons, to_table
 from framekiln.contract.words import counted
 from framekiln.export.chosen import by_file, read_rows
@@ -112,7 +112,7 @@ def _describe(
     images = Counter(dict.fromkeys(splits.names, 0))
     images.update(clip.split for clip in whole)
     return ExportSummary(
-        to=CLIPS, destination=destination.root, images=dict(images), annotations={}, notes=tuple(notes)
+        to=CLIPS, destination=without_secrets(destination.root), images=dict(images), annotations={}, notes=tuple(notes)
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 
-from framekiln.contract.errors import OutputError
+from framekiln.contract.errors import OutputError, without_secrets
 from framekiln.contract.words import counted
 from framekiln.export.request import CLIPS, ExportRequest
 from framekiln.export.splits import Chosen
@@ -55,7 +55,8 @@ def prepare(destination: Store, request: ExportRequest, store: Store, chosen: Ch
     """
     facts = json.dumps(asdict(request), default=sorted)
     frames = blake2b(repr([(name, sorted(chosen[name])) for name in sorted(chosen)]).encode(), digest_size=16)
-    record: dict[str, object] = {"output": store.root, "request": json.loads(facts), "frames": frames.hexdigest()}
+    record: dict[str, object] = {"output": without_secrets(store.root), "request": json.loads(facts)}
+    record["frames"] = frames.hexdigest()
     destination.check_folder()
     if destination.exists(RECORD):
         earlier = destination.read_json(RECORD)

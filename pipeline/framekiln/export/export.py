@@ -7,7 +7,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from framekiln.contract.errors import ConfigError, check_known
+from framekiln.contract.errors import ConfigError, check_known, without_secrets
 from framekiln.contract.output_names import FRAMES
 from framekiln.export.annotation import ExportedImage
 from framekiln.export.chosen import read_chosen
@@ -70,7 +70,7 @@ def _export_frames(
     writer.end()
     summary = ExportSummary(
         to=request.to,
-        destination=destination.root,
+        destination=without_secrets(destination.root),
         images=dict(tally.images),
         annotations=dict(sorted(tally.annotations.items())),
         tracks=tally.tracks,
