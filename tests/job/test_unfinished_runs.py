@@ -160,7 +160,7 @@ def test_an_interruption_after_the_last_table_finds_all_files_counted(local, sma
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(job_module, "conclude", interrupted)
+    monkeypatch.setattr(job_module.RunSoFar, "conclude", interrupted)
     job = Job(order(small, tmp_path / "out", {"crc": ("Checksum", {})}))
     with pytest.raises(KeyboardInterrupt):
         job.run()
