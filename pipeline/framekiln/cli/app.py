@@ -14,11 +14,12 @@ from framekiln.cli.bench.command import bench
 from framekiln.cli.commands.calibrate import calibrate
 from framekiln.cli.commands.check import check
 from framekiln.cli.commands.compare import compare
+from framekiln.cli.commands.export import export
 from framekiln.cli.commands.fetch import fetch
 from framekiln.cli.commands.predict import predict
 from framekiln.cli.commands.profile import profile, trace
 from framekiln.cli.commands.run import EXAMPLES, plan, retry, run
-from framekiln.cli.commands.select import export, select
+from framekiln.cli.commands.select import select
 from framekiln.cli.commands.steps import columns, schema, steps
 from framekiln.cli.console import ERRORS, handle_signals, leave, print_report
 from framekiln.cli.options import spread

@@ -26,12 +26,10 @@ from framekiln.planning.lineage import (
 )
 from framekiln.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
 from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.core_limits import describe_limits, fit_later, fit_wave
 from framekiln.planning.processes.placement import (
     assign_workers,
     check_numbers,
-    describe_limits,
-    fit_later,
-    fit_wave,
     limit_to_cores,
     merge_placement,
 )

@@ -1,16 +1,12 @@
-"""`framekiln select` and `framekiln export`: choose frames of an output, and hand them to other tools."""
+"""`framekiln select`: choose frames of an output, for an export or another run."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Annotated
 
-from rich import progress as bars
 from rich.console import Console
-from typer import Argument, Option
+from typer import Option
 
-from framekiln.api.output_options import ExportOptions, SelectOptions
-from framekiln.cli.console import interruptible, print_note
+from framekiln.api.output_options import SelectOptions
+from framekiln.cli.console import print_note
 from framekiln.cli.options import Json, Out
 from framekiln.reporting.terminal.console import print_line
 
@@ -46,49 +42,3 @@ def select(
     print_line(console, f"{len(chosen):,} of {out.table('frames').count_rows():,} frames{place}.")
     if earlier is not None:
         print_line(console, "Against {}: {:,} frames more, {:,} fewer.".format(against, *chosen.compare(earlier)))
-
-
-Destination = Annotated[str, Argument(help="An empty folder or URL, or one in which the same export was stopped.")]
-To = Annotated[
-    str,
-    Option(
-        metavar="FORMAT",
-        help="coco, yolo, cvat, labelstudio, mot, folder, webdataset, hf (Hugging Face), lance or clips.",
-    ),
-]
-
-_MANY = 1000
-"""Frames of an export that takes long enough for lines about its progress."""
-
-
-def export(output: Out, destination: Destination, to: To, options: ExportOptions, as_json: Json = False) -> None:
-    """Write frames and what was found on them in the format of another tool."""
-    from framekiln.api.output import open_output
-
-    console = Console()
-    stopped = "Stopped. The same command goes on."
-    with interruptible(stopped), _show_progress(console, quiet=as_json) as progress:
-        summary = open_output(output).export(to, destination, progress=progress, **options)
-    if as_json:
-        console.print_json(data=asdict(summary))
-        return
-    for line in summary.lines():
-        print_line(console, line)
-
-
-@contextmanager
-def _show_progress(console: Console, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Yield a callback that shows the frames that are done: a bar, or without a terminal a line for each tenth."""
-    columns = (bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn())
-    disable, tenths = quiet or not console.is_terminal, 0
-    with bars.Progress(bars.TextColumn("Exported"), *columns, console=console, disable=disable) as progress:
-        task = progress.add_task("Exported")
-
-        def watch(done: int, total: int) -> None:
-            nonlocal tenths
-            progress.update(task, completed=done, total=total)
-            if disable and not quiet and total > _MANY and 10 * done // total > tenths:
-                tenths = 10 * done // total
-                print_line(console, f"{done:,} of {total:,} exported")
-
-        yield watch

@@ -1,29 +1,20 @@
-"""Placements of steps: merged from the stage, the profile and the command line, then fitted to the machines.
+"""Placements of steps: merged from the stage, the profile and the command line, and what processes they ask for."""
 
-A profile may be made for more cores, and Ray waits without end for cores that do not exist. So numbers of workers are
-lowered, then models share processes, then each process books fewer cores. A GPU that is missing stays an error.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from framekiln.contract import Placement, Scope, Stage
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.row_errors import DECODE
-from framekiln.planning.lineage import with_drops
 from framekiln.planning.manifest import PLACEMENT_KEYS, PlacementSettings, ProfileFile
-from framekiln.planning.processes.resources import SLACK, Demand, Node, fits, place
-from framekiln.planning.processes.waves import Wave, combined_placement, order_by_process, process_name, processes
+from framekiln.planning.processes.resources import SLACK, Demand, Node, place
+from framekiln.planning.processes.waves import Wave, combined_placement, process_name, processes
 from framekiln.planning.settings import Overrides, validated
 from framekiln.planning.step import DecodeStep, Step
 
 AUTO = 0  # number of workers until `assign_workers`: as many as the cores allow
 _LEAST_SHARE = 0.01  # of a GPU, for a step that --device puts there: without a share Ray assigns it no GPU
-
-SHARED = "shared-"
-"""Start of the group, before the device's name, of models that share a process for want of cores."""
-LEAST_CPUS = 0.5  # of a process: two that share a core are slower, but a cloud machine with a GPU may have two cores
 
 
 def merge_placement(
@@ -210,92 +201,3 @@ def process_demands(decode: DecodeStep, steps: Sequence[Step]) -> list[Demand]:
         models.append(Demand(step=name, cpus=needs.cpus, gpus=needs.gpus, copies=needs.workers))
     tasks = [Demand(step=s.name, cpus=s.placement.cpus) for s in steps if not s.keeps_model]
     return [*models, max([Demand(step=DECODE, cpus=decode.cpus), *tasks], key=lambda task: task.cpus)]
-
-
-def fit_wave(wave: Wave, nodes: Sequence[Node]) -> Wave:
-    """Return a wave with numbers that fit the nodes; unchanged if none do, or if they all fit."""
-    fewer = [_take_workers(candidate, nodes) for candidate in (wave, _share_processes(wave))]
-    for least in (None, 1.0, LEAST_CPUS):
-        for candidate in fewer:
-            smaller = candidate if least is None else _halve_cpus(candidate, nodes, least)
-            if _fits(smaller, nodes):
-                return smaller
-    return wave
-
-
-def fit_later(step: Step, nodes: Sequence[Node]) -> Step:
-    """Return a second-pass step with numbers that fit the nodes; unchanged if none do."""
-    smaller = step
-    while not fits(later_demand(smaller), nodes):
-        place = smaller.placement
-        if place.workers > 1:
-            smaller = smaller.placed(workers=place.workers - 1)
-        elif place.cpus > LEAST_CPUS:
-            smaller = smaller.placed(cpus=max(LEAST_CPUS, place.cpus / 2))
-        else:
-            return step
-    return smaller
-
-
-def describe_limits(asked: Mapping[str, Placement], steps: Iterable[Step], cores: float) -> str:
-    """Return a sentence with the numbers that were lowered for want of cores; empty if there are none.
-
-    `asked` has the placements by step, as the profile and the command line have them.
-    """
-    lowered, sharing = [], []
-    for step in steps:
-        before, now = asked[step.name], step.placement
-        if before.workers not in (AUTO, now.workers) and now.workers < before.workers:
-            lowered.append(f"{step.name} {now.workers} worker{'s' * (now.workers > 1)} instead of {before.workers}")
-        if now.cpus < before.cpus:
-            lowered.append(f"{step.name} {now.cpus:g} CPU instead of {before.cpus:g}")
-        if now.group != before.group and now.group.startswith(SHARED):
-            sharing.append(step.name)
-    parts = [", ".join(lowered), f"{', '.join(sharing)} share a process" if sharing else ""]
-    return f"To fit {cores:g} cores: {'; '.join(part for part in parts if part)}." if any(parts) else ""
-
-
-def _fits(wave: Wave, nodes: Sequence[Node]) -> bool:
-    return fits(process_demands(wave.decode, wave.own), nodes)
-
-
-def _take_workers(wave: Wave, nodes: Sequence[Node]) -> Wave:
-    """Take workers from a wave's models, most workers first, until it fits or each has one; return the wave."""
-    while not _fits(wave, nodes):
-        models = [step for step in wave.steps if step.keeps_model]
-        most = max(models, key=lambda step: step.placement.workers, default=None)
-        if most is None or most.placement.workers == 1:
-            break
-        fewer = {step.name: most.placement.workers - 1 for step in models if process_name(step) == process_name(most)}
-        steps = tuple(step.placed(workers=fewer.get(step.name, step.placement.workers)) for step in wave.steps)
-        wave = replace(wave, steps=steps)
-    return wave
-
-
-def _halve_cpus(wave: Wave, nodes: Sequence[Node], least: float) -> Wave:
-    """Halve the cores of a wave's largest processes until it fits, or until all have the least; return the wave."""
-    while not _fits(wave, nodes):
-        largest = max([wave.decode.cpus, *(step.placement.cpus for step in wave.own)])
-        if largest <= least:
-            break
-        half = max(least, largest / 2)
-        steps = tuple(step.placed(cpus=min(step.placement.cpus, half)) for step in wave.steps)
-        wave = replace(wave, steps=steps, decode=replace(wave.decode, cpus=min(wave.decode.cpus, half)))
-    return wave
-
-
-def _share_processes(wave: Wave) -> Wave:
-    """Return a wave with one process for the models of each device; unchanged if a step must run between them."""
-    models = [step.placement for step in wave.steps if step.keeps_model]
-    most = {place.device: max(m.in_flight for m in models if m.device == place.device) for place in models}
-    steps = [
-        step.placed(group=f"{SHARED}{place.device}", workers=1, in_flight=most[place.device])
-        if step.keeps_model
-        else step
-        for step, place in ((step, step.placement) for step in wave.steps)
-    ]
-    kept = [name for name in wave.decode.columns if name not in wave.decode.drops]
-    try:
-        return replace(wave, steps=with_drops(order_by_process(steps), kept))
-    except ConfigError:
-        return wave
