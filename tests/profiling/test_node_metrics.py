@@ -39,7 +39,7 @@ def test_gpu_use_is_the_mean_of_samples_within_calls():
     assert calls.measured(node_metrics.to_table([*samples, *other]))["faces"].gpu_use == pytest.approx(0.8)
     full = Made().step("faces", 9.9, **GPU)
     table = node_metrics.to_table([sample | {"gpus": [gpu]} for sample in samples])
-    assert "this one is full" in bottleneck(step_statistics(to_table(full.lines), table)).change
+    assert "this one is full" in bottleneck(step_statistics(to_table(full.lines), table), {}).change
 
 
 def test_a_gpu_that_waits_for_a_set_up_is_not_idle():
