@@ -21,7 +21,7 @@ from framekiln.planning.gpu.machine import examine
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.processes.resources import Node, gpu_names, this_machine
 from framekiln.reporting.plan_facts import plan_facts
-from framekiln.reporting.terminal.console import Terminal, print_line, printed
+from framekiln.reporting.terminal.console import Terminal, print_wrapped, printed
 from framekiln.reporting.terminal.tables import outlook_table, plan_tables, print_outlook, print_plan
 from framekiln.runtime.run.change_report import Changes, Outlook
 from framekiln.runtime.run.request import RunRequest
@@ -83,7 +83,7 @@ class RunPlan:
         """Print the plan, the work that is left, and what it costs."""
         print_plan(console, self.planned)
         for note in self.notes:
-            print_line(console, note)
+            print_wrapped(console, note)
         if self.work:
             print_outlook(console, *self.work)
         self.print_costs(console, price_per_hour)
