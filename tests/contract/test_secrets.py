@@ -9,6 +9,7 @@ import pytest
 import framekiln
 from framekiln.contract.errors import OutputError
 from framekiln.output.store_errors import read_errors
+from framekiln.runtime.run.request import RunRequest
 
 
 @pytest.mark.parametrize(
@@ -25,3 +26,12 @@ def test_an_output_that_cannot_be_opened_hides_it_too():
     with pytest.raises(framekiln.UserError) as caught:
         framekiln.open("no://id:s3cr3t@bucket/out")
     assert "s3cr3t" not in str(caught.value) and caught.value.code == "FK-OUTPUT-ADDRESS"
+
+
+def test_run_json_has_it_where_retry_reads_it_alone():
+    out, arguments = "s3://id:s3cr3t@bucket/out", ("run", "photos", "s3://id:s3cr3t@bucket/out")
+    request = RunRequest(
+        input="s3://id:s3cr3t@bucket/in", output=out, arguments=arguments, call=f"framekiln.run({out!r})"
+    )
+    record = request.to_record()
+    assert record.pop("input") == request.input and "s3cr3t" not in str(record)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from framekiln.contract.errors import ConfigError
+from framekiln.contract.errors import ConfigError, without_secrets
 from framekiln.contract.user_files import expand
 from framekiln.media.discovery.listing import in_shard, shard
 from framekiln.media.discovery.spread import spread_over
@@ -66,13 +66,16 @@ class RunRequest:
                 )
 
     def to_record(self) -> dict[str, Any]:
-        """Return the keys of run.json that this request decides."""
+        """Return the keys of run.json that this request decides.
+
+        What is only shown has no password in its URLs; the input has it, since `retry` reads it again.
+        """
         return {
             "input": self.input,
             **({"more_inputs": list(self.more_inputs)} if self.more_inputs else {}),
-            "output": self.output,
-            "arguments": list(self.arguments),
-            **({"call": self.call} if self.call else {}),
+            "output": without_secrets(self.output),
+            "arguments": [without_secrets(word) for word in self.arguments],
+            **({"call": without_secrets(self.call)} if self.call else {}),
             **{name: getattr(self, name) for name in _STORED},
             "choices": asdict(self.options),
             "profile": self.profile.model_dump(by_alias=True, exclude_none=True),
