@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
 import framekiln
+from framekiln.api.request import make_request
 from framekiln.contract.errors import OutputError
 from framekiln.output.store_errors import read_errors
-from framekiln.runtime.run.request import RunRequest
 
 
 @pytest.mark.parametrize(
@@ -29,9 +30,8 @@ def test_an_output_that_cannot_be_opened_hides_it_too():
 
 
 def test_run_json_has_it_where_retry_reads_it_alone():
-    out, arguments = "s3://id:s3cr3t@bucket/out", ("run", "photos", "s3://id:s3cr3t@bucket/out")
-    request = RunRequest(
-        input="s3://id:s3cr3t@bucket/in", output=out, arguments=arguments, call=f"framekiln.run({out!r})"
-    )
-    record = request.to_record()
+    out = "s3://id:s3cr3t@bucket/out"
+    request = make_request("s3://id:s3cr3t@bucket/in", out)
+    command = {"arguments": ("run", "photos", out), "call": f"framekiln.run({out!r})"}
+    record = replace(request, **command).to_record()
     assert record.pop("input") == request.input and "s3cr3t" not in str(record)
