@@ -136,9 +136,9 @@ def choose_kinds(kind: type[Format], declared: Declared, request: ExportRequest)
             message = f"{request.to} has no place for {' and '.join(foreign)}; it holds {held}."
             raise ConfigError(message, code="FK-EXPORT-KIND")
     if missing:
-        has = f"it has {', '.join(sorted(there, key=KINDS.index))}" if there else "nothing was found on its frames"
+        has = f", it has {', '.join(sorted(there, key=KINDS.index))}" if there else " and nothing else to be exported"
         raise ConfigError(
-            f"The output has no {' and no '.join(sorted(missing))}, {has}; run the step that finds them.",
+            f"The output has no {' and no '.join(sorted(missing))}{has}; run the step that finds them.",
             code="FK-EXPORT-MISSING",
         )
     return found

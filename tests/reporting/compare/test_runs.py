@@ -133,6 +133,14 @@ def test_a_run_that_made_all_is_compared_whole_in_waves_and_after_a_killed_proce
     assert line(compared, "run", "seconds").second == 30.0
 
 
+def test_rows_that_a_condition_passed_over_were_made_by_no_other_run(make):
+    figures_of_a = {"decode": figures(12, 1.0), "marked": figures(3, 1.0)}
+    a, b = (make(name, figures=figures_of_a, **WHOLE, chosen={"marked": [3, 12]}) for name in "ab")
+    compared = pair(a, b)
+    assert not any("Other runs" in note for note in compared.notes)
+    assert line(compared, "run", "seconds").second == 30.0
+
+
 def test_records_are_of_the_run_that_run_json_names(make):
     lines = [*calls(50, run="01"), *[record | {"started": record["started"] + 1} for record in calls(60, run="02")]]
     assert len(read_run(make("a", lines, throughput={"run": "01"})).statistics["marked"].timed.rows) == 50
