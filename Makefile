@@ -50,7 +50,7 @@ $(SAMPLES)/.made: pipeline/framekiln/media/samples.py $(STAMP)
 	$(BIN)/python -m framekiln.media.samples $(SAMPLES)
 	touch $@
 
-# Measured with every package in pip's cache: 174 and 160 s to install (25 November 2026), 19 s for the run (27 November),
+# Measured with every package in pip's cache: 174 and 160 s to install (25 November 2026), 19 and 23 s for the run (27 November),
 # 37 s beside other programs (26 November). Every step: 227 s for 20 photos with random weights (docs/measuring/performance.md).
 demo: RUNS := runs the steps that need no large weights: half a minute to one, 2 MB in $(OUT)
 demo-full: RUNS := fetches up to 1.0 GB of weights, and runs every step on 228 frames: 11 s a frame without a GPU
