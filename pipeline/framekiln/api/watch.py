@@ -31,7 +31,7 @@ _SECONDS = 0.5  # between two updates of a cell
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """What a run tells while it goes on; by default it is shown nowhere."""
+    """Listeners of a run while it goes on; by default nothing is shown."""
 
     say: Callable[[str], None] = lambda _: None  # takes a sentence about its start, which is logged too
     found: Callable[[Workload, RunRequest], None] = lambda *_: None  # takes the work before it starts

@@ -32,6 +32,12 @@ def test_streams_without_a_container_and_rarer_containers(tmp_path: Path, form: 
     rows, failures = decoded(tmp_path / f"film.{form}")
     assert failures == [] and seen(rows) == list(range(20))
     assert [row["time_s"] for row in rows] == pytest.approx([number / 25 for number in range(20)], abs=2e-3)
+    if form == "mxf":
+        film = (tmp_path / "film.mxf").read_bytes()
+        (tmp_path / "two.mxf").write_bytes(2 * film)
+        rows, failures = decoded(tmp_path / "two.mxf")
+        assert failures == [] and seen(rows) == 2 * list(range(20))
+        assert [row["time_s"] for row in rows] == pytest.approx([number / 25 for number in range(40)], abs=2e-3)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ _NEED_KEY = (
     *("vp8", "vp9", "hevc", "av1", "ffv1"),
 )
 _NO_TIMES = ("avi",)  # formats without presentation times: libav's guesses for B-frames are wrong
+_CONSTANT = ("mxf",)  # of one rate; libav gives all frames of a second film the time of the last one before
 
 
 def open_video(media: MediaFile, kind: Kind, spec: FrameSpec, wanted: Segments) -> FrameSource:
@@ -151,7 +152,8 @@ class _VideoReader:
                     if own is None or own.start <= limit < own.stop:
                         yield LostFrames(index=index, error=too_many_frames(limit, self._spec.config.max_length))
                     return
-                time_s = self.clock.time_s(av_frame.pts if self._stored is None else self._stored[index])
+                pts = av_frame.pts if self._stored is None else self._stored[index]
+                time_s = self.clock.time_s(None if self._kind.name in _CONSTANT else pts)
                 is_key = is_key or av_frame.key_frame
                 if not self._spec.keeps(index):
                     continue

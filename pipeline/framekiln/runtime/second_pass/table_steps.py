@@ -85,7 +85,7 @@ def _read_generations(store: Store, table: str) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Made:
-    """What the calls of a step returned."""
+    """Results of the calls of a step."""
 
     results: dict[str, list[pa.Table]]  # by table
     failures: list[Failure] = field(default_factory=list)
