@@ -279,7 +279,7 @@ class Job:
         self._engine = choose(self._request, plan, pending)
         if left and self._engine[0] == "local":
             work = replace(work, plan=replace(plan, limits=""), has_local_engine=True)
-        self._totals = RunTotals(pending, len(work.waves))
+        self._totals.begin(pending, len(work.waves))
         if first:
             self._on_wait(first)
         self._on_plan(work)

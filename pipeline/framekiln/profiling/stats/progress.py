@@ -145,6 +145,10 @@ class RunTotals:
         self.engine = ""  # owner of the processes; empty where nothing was computed
         self.notes: dict[str, str] = {}  # by step, why its model ran uncompiled in one of its processes
 
+    def begin(self, units: Iterable[Unit], waves: int) -> None:
+        """Start the progress at zero for a further pass; the totals of earlier ones stay."""
+        self.progress = Progress(units, waves)
+
     def add(self, events: Iterable[Event]) -> None:
         """Count events as they arrive."""
         for event in events:
