@@ -24,6 +24,7 @@ from framekiln.planning.manifest import ProfileFile, read_pipeline
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
+from framekiln.profiling.stats.progress import RunTotals
 from framekiln.runtime.worker import Worker
 from tests.support.media.collections_factory import clip, frame, photo, recut
 from tests.support.runs.engine_factory import ALL, order, rows, small, table
@@ -80,11 +81,11 @@ def test_a_task_that_dies_costs_no_packet(tmp_path, machines, engine):
     made = recut(made, replace(made.decode.config, clip_frames=4, packet_rows=4))
     store = Store(str(tmp_path / "out"))
     media = list_media(str(tmp_path / "in"))
-    units = ensure_units(store, media, media, slots=1)
-    context = RunContext(plan=made, store=store, on_events=lambda _: None)
+    units, totals = ensure_units(store, media, media, slots=1), RunTotals()
+    context = RunContext(plan=made, store=store, on_events=totals.add)
     with closing(make_engine(engine, context, [], pytest.fail)) as running:
         running.first_pass(0, units, Ledger(store))
-    assert (tmp_path / "died").exists()
+    assert (tmp_path / "died").exists() and len(totals.dead) == 1
     check_collections(Ledger(store), store, made, units, {"clip.png": 30}, {"clip.png": 5}, 4)
     assert all(Ledger(store).parts(folder, made.decode.folder, units[0].name) for folder in made.first_folders)
 

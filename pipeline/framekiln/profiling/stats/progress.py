@@ -143,6 +143,7 @@ class RunTotals:
         self.live = LiveWindow()
         self.progress = Progress(units, waves)
         self.engine = ""  # owner of the processes; empty where nothing was computed
+        self.dead: set[str] = set()  # worker processes; others did their work again
         self.notes: dict[str, str] = {}  # by step, why its model ran uncompiled in one of its processes
 
     def begin(self, units: Iterable[Unit], waves: int) -> None:
@@ -156,6 +157,7 @@ class RunTotals:
                 self.live.read(event)
                 continue
             if isinstance(event, Death):
+                self.dead.add(event.worker)
                 continue
             if event.note:
                 self.notes.setdefault(event.step, event.note)

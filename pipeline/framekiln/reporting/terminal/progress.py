@@ -161,11 +161,13 @@ def progress_line(figures: RunTotals, steps: Sequence[str], moment: float) -> st
         parts.append(f"{count(figures.steps[begun[-1]].rows, 'row')} through {begun[-1]}")
     if errors := sum(step.failures for step in figures.steps.values()):
         parts.append(count(errors, "error"))
+    if figures.dead:
+        parts.append(f"{count(len(figures.dead), 'process', 'processes')} died")
     return f"{time.strftime('%H:%M:%S', time.localtime(moment))} {int(100 * done):>3}%  {', '.join(parts)}"
 
 
 class AdvisingView(ProgressView):
-    """Several views as one, with a line for each model that is compiled, and one advice.
+    """Several views as one, with a line for each model that is compiled and for the first death, and one advice.
 
     The advice comes once, when the first batches show an idle GPU or idle models.
     """
@@ -173,6 +175,7 @@ class AdvisingView(ProgressView):
     def __init__(self, views: Sequence[ProgressView | Scalars], plan: Plan, rooms: Mapping[str, Room]) -> None:
         """Prepare the rules; `rooms` are those of each step, decoding included."""
         self._views, self._stack, self._advised, self._next = views, ExitStack(), False, 0.0
+        self._is_death_said = False
         self._steps, self._rooms = plan.first, rooms
         self._compiled = {step.name for step in plan.first if step.placement.compile}  # that are not yet
 
@@ -184,6 +187,9 @@ class AdvisingView(ProgressView):
             self._compiled.remove(name)
             others = f"; next: {', '.join(sorted(self._compiled))}" if self._compiled else ""
             self.say(f"{name} is compiled, {elapsed(round(figures.steps[name].set_up))}{others}.")
+        if figures.dead and not self._is_death_said:
+            self._is_death_said = True
+            self.say("A process died, and another one does its work again; a row that ends processes becomes an error.")
         if self._advised or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + ADVICE_SECONDS
