@@ -100,11 +100,13 @@ class Coordinator(RunState):
 
 
 def start_coordinator(budgets: Budgets, store: Store | None = None) -> Any:
-    """Start the coordinator in a process of its own, on any node; it reserves no CPU.
+    """Start the coordinator in a process of its own, which reserves no CPU, on the driver's node: others may be lost.
 
     If it dies, Ray restarts it empty: events since the last `take`, and attempts so far, are lost.
     """
-    return ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Coordinator).remote(budgets, store)
+    here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=True)
+    make = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)(Coordinator)
+    return make.remote(budgets, store)
 
 
 @dataclass(frozen=True)
