@@ -1,4 +1,4 @@
-"""A run ends with a sentence if Ray's own processes are killed, and goes on where its usual folders are not there."""
+"""Ray's own processes are killed, a node of its cluster is lost, and its usual folders are not there."""
 
 from __future__ import annotations
 
@@ -28,6 +28,31 @@ def test_ray_without_one_of_its_processes(undisturbed, tmp_path, name):
     assert stderr.endswith("[FK-RAY-STOPPED]\n") and len(stderr.splitlines()) == 1, stderr
     chaos.wait_for_end(family)
     code, printed, stderr = chaos.finish(*undisturbed.words(out, "--engine", "local"))
+    assert code == 0, printed + stderr
+    chaos.check_whole(out, undisturbed.out)
+
+
+@pytest.fixture
+def cluster():
+    """A Ray of a head and two nodes with a core each, on this machine."""
+    from ray.cluster_utils import Cluster
+
+    store = {"object_store_memory": 100_000_000}
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **store})
+    for _ in range(2):
+        made.add_node(num_cpus=1, **store)
+    yield made
+    made.shutdown()
+
+
+def test_a_node_is_lost_with_all_its_processes(undisturbed, tmp_path, cluster):
+    out = tmp_path / "out"
+    run = chaos.start(*undisturbed.words(out, "--address", cluster.address))
+    assert chaos.wait_for(lambda: len(chaos.parts(out)) >= 2 * chaos.FIRST_PASS, run), run.communicate()
+    raylet = psutil.Process(cluster.list_all_nodes()[-1].all_processes["raylet"][0].process.pid)
+    for process in [*raylet.children(recursive=True), raylet]:
+        process.kill()
+    code, printed, stderr = chaos.ended(run)
     assert code == 0, printed + stderr
     chaos.check_whole(out, undisturbed.out)
 
