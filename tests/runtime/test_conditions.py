@@ -16,6 +16,8 @@ from framekiln.media import samples
 from framekiln.media.packets import decode as decoding
 from framekiln.planning.condition import FrameRule
 from framekiln.planning.manifest import read_pipeline
+from framekiln.reporting.compare.drift import find_drift
+from framekiln.reporting.compare.runs import read_run
 from tests.support.errors import fails
 from tests.support.media import photos
 from tests.support.media.collections_factory import collection
@@ -67,7 +69,7 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     with without_ray():
         run(collection(folder / "in", PHOTOS, FRAMES), folder / "out", ("crc", "twice", "small"))
-    return {name: values(folder / "out", name) for name in ("crc", "twice", "small")}
+    return {name: values(folder / "out", name) for name in ("crc", "twice", "small")} | {"out": folder / "out"}
 
 
 CHOSEN = {
@@ -91,6 +93,10 @@ def test_chosen_rows_have_their_values_and_others_nulls_in_all_that_reads_them(s
     assert counts.get("crc", 0) == counts.get("twice", 0) == len(expected) and counts["small"] == FRAMES + PHOTOS
     counted = rows(tmp_path / "out", "counts").to_pylist()
     assert {row["media_id"]: row["frames"] for row in counted} == Counter(key[0] for key in expected)
+    drift = find_drift(read_run(str(whole["out"])), read_run(str(tmp_path / "out")), ("crc", "twice"), 5000)
+    compared = {name: (one.value, one.rows, one.tables[0].only_first) for name, one in drift.items()}
+    chosen, alone = len(expected), FRAMES + PHOTOS - len(expected)
+    assert compared == dict.fromkeys(("crc", "twice"), (0 if chosen else None, chosen, alone))
 
 
 def test_a_wider_condition_computes_the_new_rows_alone_and_a_narrower_one_nothing(source, tmp_path, whole, monkeypatch):

@@ -202,8 +202,9 @@ class RunSoFar:
             return dict(before)
         units = unit_rows(work.plan, Ledger(store), work.units, work.wanted) if narrowed else []
         rows = sum(part.stop - part.start for unit in units for part in unit.parts[work.plan.decode.folder])
-        unchosen = {step.name: sum(unit.count_unchosen(store, step.folder) for unit in units) for step in narrowed}
-        return {name: [rows - number, rows] for name, number in unchosen.items()}
+        unchosen = {step.name: [unit.unchosen(store, step.folder) for unit in units] for step in narrowed}
+        numbers = {name: sum(int(mask.sum()) for mask in masks if mask is not None) for name, masks in unchosen.items()}
+        return {name: [rows - number, rows] for name, number in numbers.items()}
 
     def _count_absent(self, tables: Store) -> int:
         """Return how many rows of `--rows` are not in `frames/`; a shard does not know the files of others."""

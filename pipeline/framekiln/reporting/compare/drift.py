@@ -6,8 +6,10 @@ hash of its keys is a multiple of n. Both sides take the same rows in this way, 
 
 import math
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +26,7 @@ from framekiln.reporting.plan_facts import rebuild
 from framekiln.reporting.table_rows import TableFiles, batches, find_table, is_number, is_text
 
 MOST_BYTES = 256_000_000  # in memory, of the columns of one step on each side
+Unchosen = Callable[[str], Collection[tuple[Any, ...]]]
 
 
 def sample(
@@ -33,16 +36,19 @@ def sample(
     columns: Sequence[str],
     most: int,
     left_out: Collection[str] = (),
+    unchosen: Sequence[Unchosen] = (lambda _: (),) * 2,
 ) -> tuple[tuple[pa.Table, pa.Table], int, int]:
     """Return about `most` rows of a table on both sides, n where every n-th was read, and the rows of both tables.
 
-    Rows of the media files in `left_out` are none of them, as these cannot be compared.
+    Rows of the media files in `left_out` are none of them, as these cannot be compared, nor are rows with the keys
+    that `unchosen` returns for the path of a table's file on each side.
     """
     tables = [find_table(store, name) for store in stores]
     every = max(_choose_every(store, table, columns, most) for store, table in zip(stores, tables, strict=True))
     unwanted = pa.array(sorted(left_out), pa.string())
     first, second = (
-        _take_rows(store, table, keys, columns, every, unwanted) for store, table in zip(stores, tables, strict=True)
+        _take_rows(store, table, keys, columns, every, unwanted, without)
+        for store, table, without in zip(stores, tables, unchosen, strict=True)
     )
     return (first, second), every, sum(table.rows for table in tables)
 
@@ -60,10 +66,17 @@ def _choose_every(store: Store, table: TableFiles, columns: Sequence[str], most:
 
 
 def _take_rows(
-    store: Store, table: TableFiles, keys: Sequence[str], columns: Sequence[str], every: int, unwanted: pa.Array
+    store: Store,
+    table: TableFiles,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    every: int,
+    unwanted: pa.Array,
+    unchosen: Unchosen,
 ) -> pa.Table:
     parts: list[pa.Table] = []
     for path in table.files:
+        without = unchosen(path)
         with store.parquet(path) as file:
             present = set(file.schema_arrow.names)
         if not set(keys) <= present:
@@ -72,9 +85,10 @@ def _take_rows(
             rows = pa.Table.from_batches([batch])
             if len(unwanted) and "media_id" in keys:
                 rows = rows.filter(pc.invert(pc.is_in(rows["media_id"], unwanted)))
-            if every > 1:
+            if every > 1 or without:
                 ids = zip(*(rows[key].to_pylist() for key in keys), strict=True)
-                rows = rows.filter(pa.array([zlib.crc32(str(one).encode()) % every == 0 for one in ids], pa.bool_()))
+                taken = [zlib.crc32(str(one).encode()) % every == 0 and one not in without for one in ids]
+                rows = rows.filter(pa.array(taken, pa.bool_()))
             parts += [rows] if rows.num_rows else []
     return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
 
@@ -183,18 +197,18 @@ def find_drift(first: Run, second: Run, steps: Sequence[str], most: int) -> dict
     if not stages:
         return {}
     left_out = {name for files in compare_files(first, second, ("A", "B")).other.values() for name in files}
-    stores = first.store, second.store
-    drift = {}
+    drift, sides = {}, (first, second)
     for step in steps:
-        uses = [run.part("steps", step).get("use") for run in (first, second)]
-        if step in stages and (tables := _compare_tables(stages[step], uses[0] == uses[1], stores, most, left_out)):
+        if step in stages and (tables := _compare_tables(step, stages[step], sides, most, left_out)):
             drift[step] = StepDrift(step=step, tables=tables)
     return drift
 
 
 def _compare_tables(
-    stage: Stage, same: bool, stores: tuple[Store, Store], most: int, left_out: Collection[str]
+    step: str, stage: Stage, sides: tuple[Run, Run], most: int, left_out: Collection[str]
 ) -> list[TableDrift]:
+    uses = [run.part("steps", step).get("use") for run in sides]
+    stores, unchosen = (sides[0].store, sides[1].store), [partial(run.unchosen, step) for run in sides]
     tables = {name: (table.keys, table.schema.names) for name, table in stage.tables.items()}
     if stage.scope.first_pass:
         names = [item.name for item in stage.outputs if not is_file_column(item)]
@@ -202,8 +216,8 @@ def _compare_tables(
     found = []
     for name, (keys, columns) in tables.items():
         others = [column for column in columns if column not in keys]
-        rows = sample(stores, name, keys, others, most, left_out)
-        found.append(_compare_table(stage, same, name, keys, others, rows))
+        rows = sample(stores, name, keys, others, most, left_out, unchosen)
+        found.append(_compare_table(stage, uses[0] == uses[1], name, keys, others, rows))
     return found
 
 

@@ -5,16 +5,19 @@ last run computed only in part (resumed, a shard, a retry) the tables are whole,
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
+
+from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import ConfigError, DamagedError
 from framekiln.contract.output_names import COLUMNS, FACTS, FRAMES, RUN_RECORD
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.user_files import expand
-from framekiln.output.ledger import Ledger
+from framekiln.output.ledger import MARKS, Ledger
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
 from framekiln.output.unit_table import read_units
@@ -24,7 +27,7 @@ from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.runtime.run.change_report import Facts, stored_facts
 from framekiln.runtime.run.progress import FINISHED, unfinished
 from framekiln.runtime.run.record import read_run_record
-from framekiln.runtime.second_pass.second_pass import unit_of
+from framekiln.runtime.second_pass.second_pass import UnitRows, unit_of
 
 _NEARLY = 0.99  # of the rows: a killed process may not have counted its last packet, which is no other run's work
 
@@ -81,6 +84,24 @@ class Run:
         computed = {step: passes.get(step, {}).get("rows", 0) for step in expected}
         return {step: rows for step, rows in computed.items() if rows < _NEARLY * expected[step]}
 
+    def unchosen(self, step: str, path: str) -> Collection[tuple[str, int]]:
+        """Return the keys of rows in a file of `frames/` that a step's condition passed over; none without parts."""
+        unit = unit_of(path) or ""
+        folder, decode = (f"{name}-{self.fingerprints.get(name, '')}" for name in (step, DECODE))
+        found = {name: tuple(self._ledger.parts(name, decode, unit) or ()) for name in (decode, folder)}
+        if not all(found.values()):
+            return ()
+        rows = UnitRows(unit=unit, parts=found)
+        mask = rows.unchosen(self.store, folder)
+        if mask is None:
+            return ()
+        keys = rows.read(self.store, {decode: MARKS}).filter(pa.array(mask))
+        return set(zip(*(keys[key].to_pylist() for key in KEYS), strict=True))
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        return Ledger(self.store)
+
     @property
     def cut(self) -> bool:
         """True if the run that wrote the tables is not finished."""
@@ -120,7 +141,7 @@ class Run:
 
     def finished_rows(self, step: str) -> int:
         """Return the number of rows in a first-pass step's parts."""
-        spans = Ledger(self.store).spans(f"{step}-{self.fingerprints.get(step, '')}")
+        spans = self._ledger.spans(f"{step}-{self.fingerprints.get(step, '')}")
         return sum(stop - start for by_unit in spans.values() for start, stop in by_unit)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from framekiln.contract.columns import MEDIA_ID, PLACES, SOURCE
 from framekiln.contract.errors import OutputError
@@ -67,13 +68,16 @@ class UnitRows:
         table = pa.table(columns_read, schema=pa.schema(fields))
         return self._select_requested(table.filter(~np.any(unchosen, axis=0)) if unchosen else table)
 
-    def count_unchosen(self, store: Store, folder: str) -> int:
-        """Count the rows that a step with this folder passed over."""
+    def unchosen(self, store: Store, folder: str) -> NDArray[np.bool_] | None:
+        """Return which rows (n) the step with this folder passed over; None where it has no condition."""
         masks = []
         for part in self.parts[folder]:
             with store.parquet(f"{COLUMNS}/{folder}/{part.name}") as file:
-                masks.append(read_unchosen(file.schema_arrow, file.metadata.num_rows))
-        return sum(int(mask.sum()) for mask in masks if mask is not None)
+                mask = read_unchosen(file.schema_arrow, file.metadata.num_rows)
+            if mask is None:  # then no part of the folder has one
+                return None
+            masks.append(mask)
+        return np.concatenate(masks) if masks else None
 
     def failures(self, store: Store, folder: str, empty_too: bool = False) -> pa.Table:
         """Return the failures that a step wrote; with `empty_too`, also those of the part that ends the unit."""
