@@ -22,8 +22,11 @@ Values = NDArray[np.float64]
 # that no reduced copy of 35 further photos takes the place of its original, which is worse than an enlarged one kept.
 SAME_DETAIL, SAME_NOISE = math.log(1.05), 0.8  # no detail is lost with the larger one
 GAIN, LESS_NOISE = 0.35, 0.55  # exponent of the ratio of sides
-TAGS = ("camera_model", "taken_at")
+TAGS, EDITED = ("camera_model", "taken_at"), "edited_at"
+# A copy made brighter has more of its picture at its brightest. Chosen on 250 photos and 14 kinds of changed copies.
+BRIGHTEST, CLIPPED = 0.97, 0.005  # of the brightest cell of a thumbnail; share of cells that counts
 SHARPER, CLEANER = 0.05, 0.1  # that count: of the logarithm, and of blockiness
+SHARPER_AT_ONE_SIZE = 0.1  # more contrast reads as sharper: of 250 copies made brighter by 1.6 three in ten by 0.05
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,7 +39,8 @@ class Copies:
     side: Values  # n; px of the short side, inside of bars
     pixels: Values  # n; inside of bars
     bare: Values  # n; 1 without bars
-    tags: Values  # n; what the camera wrote: 2 with its model and the time, which most programs drop
+    tags: Values  # n; what the camera wrote: 2 with its model and the time, which most programs drop; 1 less if edited
+    clipped: Values  # n; share of cells of the thumbnail that are as bright as its brightest
 
     @classmethod
     def measure(cls, rows: pa.Table) -> "Copies":
@@ -47,7 +51,8 @@ class Copies:
             float_values(rows[name]) - [bar.get(a, 0) + bar.get(b, 0) for bar in bars]
             for name, a, b in (("height", "top", "bottom"), ("width", "left", "right"))
         )
-        zero = np.zeros(len(rows))
+        tags = [rows[name].is_valid() for name in TAGS if name in rows.column_names] or [np.zeros(len(rows))]
+        edited = np.asarray(rows[EDITED].is_valid()) if EDITED in rows.column_names else 0.0
         return cls(
             detail=np.log(np.maximum(own["sharpness"], 1.0)),
             blocks=own["blockiness"],
@@ -55,7 +60,8 @@ class Copies:
             side=np.minimum(height, width),
             pixels=height * width,
             bare=np.array([float(not any(bar.values())) for bar in bars]),
-            tags=np.sum([rows[name].is_valid() for name in TAGS if name in rows.column_names] or [zero], axis=0),
+            tags=np.sum(tags, axis=0) - edited,
+            clipped=np.array([_measure_brightest(small.as_py()) for small in rows["thumbnail"]], np.float64),
         )
 
     @classmethod
@@ -86,12 +92,14 @@ class Copies:
         left = np.array([at for at in group if not any(self._is_enlarged(at, other) for other in group)])
         if len(left) == 1 < len(group):
             return int(left[0]), "original"
+        is_one_size = np.ptp(self.pixels[left]) == 0
         for reason, values, margin in (
-            ("sharper", self.detail, SHARPER),
+            ("sharper", self.detail, SHARPER_AT_ONE_SIZE if is_one_size else SHARPER),
             ("cleaner", -self.blocks - self.noise / 5, CLEANER),
             ("tags", self.tags, 0.0),
             ("larger", self.pixels, 0.0),
             ("bare", self.bare, 0.0),
+            ("unclipped", -self.clipped, CLIPPED),
         ):
             left = left[values[left] >= values[left].max() - margin]
             if len(left) == 1:
@@ -105,3 +113,11 @@ class Copies:
         if growth < SHARPER or not self.detail[other] or self.blocks[other] - self.blocks[at] > CLEANER:
             return False
         return bool((gain < SAME_DETAIL and noise < SAME_NOISE) or (gain < GAIN * growth and noise < LESS_NOISE))
+
+
+def _measure_brightest(thumbnail: bytes | None) -> float:
+    """Return the share of a thumbnail's cells that are as bright as its brightest; 0 for a film, which has none."""
+    if thumbnail is None:
+        return 0.0
+    cells = np.frombuffer(thumbnail, np.uint8)
+    return float(np.mean(cells >= BRIGHTEST * cells.max()))

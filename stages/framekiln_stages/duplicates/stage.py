@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, NonNegative, Scope, Stage, Table, field
-from framekiln_stages.duplicates.best import TAGS, Copies
+from framekiln_stages.duplicates.best import EDITED, TAGS, Copies
 from framekiln_stages.duplicates.confirmation import EMBEDDING, confirm, measure_cosines
 from framekiln_stages.duplicates.earlier import (
     PAIRS,
@@ -42,8 +42,8 @@ COPIES = pa.schema(
             "reason",
             pa.string(),
             "why the kept one is kept: original (others are enlarged), sharper (more detail), cleaner (fewer blocks, "
-            "less noise), tags (it has the camera's), larger, bare (no bars), or first (the shortest name, as a copy "
-            "is called `a (1).jpg`)",
+            "less noise), tags (it has the camera's, and no program changed it later), larger, bare (no bars), "
+            "unclipped (less of it is at its brightest), or first (the shortest name, as a copy is called `a (1).jpg`)",
             nullable=False,
         ),
         field("copy_of", pa.string(), "media_id of the one to keep; null for itself"),
@@ -66,8 +66,8 @@ class Duplicates(Stage):
         ("duplicates", "photo with copies", "photos with copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 5  # 5: originals are no enlarged copies
-    optional_inputs = (*TAGS, EMBEDDING)
+    version = 6  # 6: edited and brighter copies are not kept
+    optional_inputs = (*TAGS, EDITED, EMBEDDING)
     scope = Scope.DATASET
     inputs = (
         *("media_id", "frame_index", "media_type", "time_s", "height", "width"),
@@ -175,9 +175,11 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
     for ends in (pairs.first, pairs.second):
         for at, distance, kind in zip(ends.tolist(), pairs.distance.tolist(), kinds.tolist(), strict=True):
             nearest[at] = min(nearest.get(at, (129, "")), (distance, kind))
+    order = sorted(nearest)
+    photos = photos.take(pa.array(order, pa.int64()))
     groups: dict[int, list[int]] = {}
-    for at in sorted(nearest):
-        groups.setdefault(int(labels[at]), []).append(at)
+    for at, label in enumerate(labels[np.array(order, np.int64)].tolist()):
+        groups.setdefault(label, []).append(at)
     names, index = photos["media_id"].to_pylist(), photos["frame_index"].to_pylist()
     copies = Copies.measure(photos)
     found = []
@@ -187,7 +189,7 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
             {"media_id": names[at], "frame_index": index[at], "group": number, "keep": at == best, "reason": reason}
             | {"copy_of": None if at == best else names[best], "distance": max(bits, 0), "kind": kind}
             for at in members
-            for bits, kind in [nearest[at]]
+            for bits, kind in [nearest[order[at]]]
         ]
     return _add_cosines(photos, pa.Table.from_pylist(found, schema=COPIES))
 

@@ -38,6 +38,7 @@ OUTPUTS = pa.schema(
         field("label", pa.string(), "colour or word of an editor, in its language, such as Red"),
         field("keywords", pa.list_(pa.string()), "words that a person gave; a sidecar's replace the file's"),
         field("software", pa.string(), "program or firmware that wrote the file"),
+        field("edited_at", pa.timestamp("us"), "when a program last changed the photo, by its EXIF; null if none did"),
         field("content_credentials", pa.bool_(), "whether the file holds a C2PA manifest, which is not verified"),
     ]
 )
@@ -94,7 +95,7 @@ _SAID_TOGETHER = (*_TOGETHER, *((name,) for name in (*_NUMBERS, *_TEXTS, "keywor
 class Metadata(Stage):
     """Time, place, camera, exposure, rating and software of each file, as its tags say."""
 
-    version = 4  # 4: zones within times of EXIF; places in degrees and minutes are none
+    version = 5  # 5: times of changes
     thread_safe = True
     inputs = ("tags",)
     outputs = OUTPUTS
@@ -163,6 +164,7 @@ def _describe(tags: Tags) -> dict[str, Any]:
         "latitude": latitude,
         "longitude": longitude,
         "altitude": altitude,
+        "edited_at": values.read_edit_time(tags, taken_at),
         "flash": None if fired is None else bool(int(fired) & 1),  # EXIF 2.32, table 8: bit 0
         "content_credentials": "c2pa" in tags,
     }

@@ -24,6 +24,7 @@ _ISO_NAMES = (
     "film:creation_time",
 )
 _FIRST = datetime(1826, 1, 1)  # the year of the first photo
+WRITTEN_WITHIN = timedelta(minutes=1)  # of the exposure: a camera may write the time at its end
 _UNSET = (datetime(1904, 1, 1), datetime(1970, 1, 1), datetime(1980, 1, 1))  # of clocks that were never set
 
 
@@ -51,6 +52,19 @@ def read_time(tags: Tags) -> tuple[datetime | None, str | None]:
         if time:
             return time, _read_zone(tags.get(zone, "")) or own
     return next((found for name in _ISO_NAMES if (found := _parse(tags.get(name, "")))[0]), (None, None))
+
+
+def read_edit_time(tags: Tags, taken_at: datetime | None) -> datetime | None:
+    """Return when a program last changed a photo; None where that is when it was taken, or where either is unknown.
+
+    EXIF 2.32: a camera writes the same time to both tags, a program changes DateTime alone.
+    """
+    changed = next(
+        (time for name in ("exif:DateTime", "xmp:ModifyDate") if (time := _parse(tags.get(name, ""))[0])), None
+    )
+    if changed is None or taken_at is None or "exif:DateTimeOriginal" not in tags:
+        return None
+    return None if abs(changed - taken_at) < WRITTEN_WITHIN else changed
 
 
 def _parse(text: str, digits: str = "") -> tuple[datetime | None, str | None]:

@@ -147,6 +147,12 @@ def test_the_one_to_keep_has_the_most_detail_then_the_fewest_blocks_then_the_mos
     assert kept() == ("a", "first")  # not the copy, which is before it by name
     images = {"b": image, "a": image}
     assert kept(camera_model=["X100", None]) == ("b", "tags")  # most programs drop what the camera wrote
+    later = np.datetime64("2026-03-04T05:06:00", "us")
+    assert kept(camera_model=["X100"] * 2, edited_at=[None, later]) == ("b", "tags")
+    assert kept(sharpness=[400, 430]) == ("a", "first") and kept(sharpness=[400, 450]) == ("a", "sharper")
+    for bright, names in (("a", "ba"), ("b", "ab")):  # by no name
+        images = {name: np.minimum(image * (1.4 if name == bright else 1.0), 255).astype(np.uint8) for name in names}
+        assert kept() == (min({*"ab"} - {bright}), "unclipped")
 
 
 def test_files_of_the_same_bytes_are_told_and_found_without_detail():

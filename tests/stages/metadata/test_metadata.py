@@ -43,6 +43,7 @@ def picture(kind: str = "JPEG", **more) -> bytes:
 def exif() -> Image.Exif:
     tags = Image.Exif()
     tags[0x010F], tags[0x0110], tags[0x0131] = "NIKON CORPORATION", "NIKON Z 9", "Ver.04.10"
+    tags[0x0132] = "2024:03:04 05:06:07"
     own = tags.get_ifd(EXIF)
     own[0x9003], own[0x9011], own[0x9291] = "2024:02:29 23:59:58", "+05:30", "25"
     own[0x829A], own[0x829D], own[0x8827] = IFDRational(1, 250), IFDRational(28, 10), 6400
@@ -73,6 +74,7 @@ EXPECTED = {
     "label": None,
     "keywords": None,
     "software": "Ver.04.10",
+    "edited_at": datetime(2024, 3, 4, 5, 6, 7),
     "content_credentials": False,
 }
 
@@ -157,6 +159,17 @@ def test_a_phone_says_where_a_film_was_taken(tmp_path):
 def test_the_clock_of_a_container_is_utc(tmp_path):
     row = read(tmp_path, film({"creation_time": "2024-03-10T02:01:02.000000Z"}, "mp4"), "a.mp4")
     assert (row["taken_at"], row["utc_offset"]) == (datetime(2024, 3, 10, 2, 1, 2), "+00:00")
+
+
+def test_a_camera_that_writes_the_time_twice_edits_nothing():
+    taken = {"exif__DateTimeOriginal": "2024:06:01 12:00:00"}
+    for changed, edited in (
+        ("2024:06:01 12:00:20", None),
+        ("2024:06:02 12:00:00", datetime(2024, 6, 2, 12)),
+        ("", None),
+    ):
+        assert columns(**taken, exif__DateTime=changed)["edited_at"] == edited
+    assert columns(exif__DateTime="2024:06:02 12:00:00")["edited_at"] is None  # a scanner's
 
 
 def columns(**tags: str) -> dict:
