@@ -22,8 +22,7 @@ from framekiln.lab.measure.timed import check_device
 from framekiln.lab.models.registry import is_model
 from framekiln.lab.output import results
 from framekiln.lab.output.cells import CellResult
-from framekiln.lab.samples import parse_targets, samples, verdicts, video_rows
-from framekiln.lab.sav.measure import write_video_csv
+from framekiln.lab.samples import clip_rows, parse_targets, samples, verdicts, video_rows
 from framekiln.planning.manifest import PipelineFile
 from framekiln.profiling.targets import Verdict
 from framekiln.reporting.bench import history
@@ -84,11 +83,8 @@ class BenchFiles:
         """Write the figures of a new bench, and a copy where one is asked for."""
         paths = []
         if self.out is not None and is_new:
-            paths = [
-                results.write_report(report, self.out / results.STATS),
-                *results.write_tables(report.cells, self.out),
-            ]
-            paths += [write_video_csv(rows, self.out / results.SUMMARY)] if (rows := video_rows(report)) else []
+            rows = [*report.cells, *video_rows(report), *clip_rows(report)]
+            paths = [results.write_report(report, self.out / results.STATS), *results.write_tables(rows, self.out)]
         return [*paths, results.write_report(report, self.save)] if self.save else paths
 
 

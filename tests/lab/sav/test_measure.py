@@ -11,9 +11,10 @@ import torch
 
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.placement import Placement
+from framekiln.lab.output.results import write_tables
 from framekiln.lab.sav.layout import NAME, annotated_videos, write_made_video
 from framekiln.lab.sav.masks import check_model, draw
-from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow, measure_videos, summarize, write_video_csv
+from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow, measure_videos, summarize
 from framekiln_stages.nets.sam2.video import Tracker
 from tests.support.stages.sam import video_reference as reference
 
@@ -89,7 +90,8 @@ def test_rows_by_object_and_run_and_a_line_for_each(folder, tmp_path):
     assert found[0].j == pytest.approx(truth)  # all of the frame, against a disc
     # 001 has PNGs in frames 8 and 12 only: both are left out
     assert found[2].j is None and found[2].scored_frames == 0
-    with write_video_csv(found, tmp_path / "out" / "summary.csv").open(encoding="utf-8") as file:
+    (path,) = write_tables(found, tmp_path / "out")
+    with path.open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     assert [line["object"] for line in lines] == ["000", "000", "001", "001"]
     assert float(lines[0]["j"]) == found[0].j and lines[2]["j"] == ""

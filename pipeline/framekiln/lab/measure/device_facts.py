@@ -8,8 +8,7 @@ machine makes calls slower, never faster.
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import psutil
@@ -103,50 +102,36 @@ def _reasons(nvml: Any, handle: Any) -> int:
     return int((read or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Energy:
-    """Joules of a loop, or why there are none."""
-
-    joules: float | None = None
-    why: str = ""
-
-
 class EnergyCounter:
     """The counter of one device; a CPU has none. Tests give their own `nvml`, and the `uuid` that it knows."""
 
     def __init__(self, device: str, nvml: Any = None, uuid: str | None = None) -> None:
-        self._read_mj: Callable[[], float] | None = None
-        self._before: float | None = None
-        self._why = "only a GPU counts its energy"
-        nvml = None if device == "cpu" else nvml or library()
-        if nvml is None:
-            self._why = self._why if device == "cpu" else "NVML is missing"
-            return
-        try:
-            handle = nvml.nvmlDeviceGetHandleByUUID(uuid or f"GPU-{torch.cuda.get_device_properties(device).uuid}")
-            self._read_mj = partial(nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
-        except Exception as error:  # NVML's own, of any class: a part of a GPU, or no permission
-            self._why = f"NVML does not know the GPU: {error}"
+        self._device, self._uuid, self._nvml = device, uuid, None if device == "cpu" else nvml or library()
+        self._before: float | str = ""
 
     def mark(self) -> None:
         """Note the joules so far."""
         self._before = self._read()
 
-    def since_mark(self, seconds: float) -> Energy:
-        """Return the energy since the mark, in a loop that took so long."""
-        after = self._read()
-        if self._before is None or after is None:
-            return Energy(why=self._why)
+    def since_mark(self, seconds: float) -> tuple[float | None, str]:
+        """Return the joules since the mark, in a loop that took so long; None with the reason why there are none."""
+        before, after = self._before, self._read()
+        if isinstance(before, str) or isinstance(after, str):
+            return None, str(after)
         if seconds < LEAST_S:
-            return Energy(why=f"a loop of {seconds:.2f} s is too short for the GPU's counter; {LEAST_S:g} s are enough")
-        return Energy(joules=after - self._before)
+            return None, f"a loop of {seconds:.2f} s is too short for the GPU's counter; {LEAST_S:g} s are enough"
+        return after - before, ""
 
-    def _read(self) -> float | None:
+    def _read(self) -> float | str:
+        """Return the joules that the device has counted, or why it counts none."""
+        if self._nvml is None:
+            return "only a GPU counts its energy" if self._device == "cpu" else "NVML is missing"
         try:
-            return None if self._read_mj is None else float(self._read_mj()) / 1e3
-        except Exception as error:  # of NVML, of any class: GPUs before Volta, and parts of GPUs
-            self._why, self._read_mj = f"the GPU does not count it: {error}", None
-            return None
+            uuid = self._uuid or f"GPU-{torch.cuda.get_device_properties(self._device).uuid}"
+            gpu = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
+            return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(gpu)) / 1e3
+        except Exception as error:  # NVML's own, of any class: GPUs before Volta, parts of a GPU, or no permission
+            return f"NVML does not count the GPU's energy: {error}"
 
 
 @cache

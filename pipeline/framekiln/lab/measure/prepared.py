@@ -11,7 +11,7 @@ from typing import Any
 
 from framekiln.device import seeded, torch, wait
 from framekiln.lab.backends import backend_call
-from framekiln.lab.measure.device_facts import Energy, EnergyCounter
+from framekiln.lab.measure.device_facts import EnergyCounter
 from framekiln.lab.measure.precision import UnsupportedError, arithmetic, check, converted, dtype_of
 from framekiln.lab.measure.timed import Samples, TimeLimits, timed
 from framekiln.lab.models.factory import Built, map_tensors, tensors_in
@@ -142,7 +142,7 @@ def measure_speed(blank: CellResult, prepared: Prepared, limits: TimeLimits, *, 
     loop = partial(timed, prepared.call, prepared.wait, event=event, before=before)
     single = loop(limits, wait_each=True)
     row = loop(limits) if event and not cold else single
-    energy = Energy(why="the caches' flushing would count too") if cold else counter.since_mark(row.wall_s)
+    joules, no_energy = (None, "the caches' flushing would count too") if cold else counter.since_mark(row.wall_s)
     copies = _copies(prepared) if event else (None, None)
     latency, items = Statistics.of(single.seconds), prepared.items
     rate = items * row.calls / (sum(row.seconds) if cold else row.wall_s)
@@ -160,8 +160,8 @@ def measure_speed(blank: CellResult, prepared: Prepared, limits: TimeLimits, *, 
         item_ms=latency.median / items,
         items_per_s=rate,
         frames_per_s=rate * prepared.frames,
-        item_j=None if energy.joules is None else energy.joules / row.calls / items,
-        no_energy=energy.why,
+        item_j=None if joules is None else joules / row.calls / items,
+        no_energy=no_energy,
     )
 
 

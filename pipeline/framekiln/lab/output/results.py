@@ -1,12 +1,12 @@
-"""The files of a bench: `profile_stats.json`, `profile_summary.csv`, a row a cell, and `layers.csv`, a row a module."""
+"""The files of a bench: its figures as JSON, a table of cells, clips and videos, and one of the modules of models."""
 
 import csv
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from framekiln.contract.errors import ConfigError, OutputError
-from framekiln.lab.output.cells import CellResult, Layer
+from framekiln.lab.output.cells import CellResult
+from framekiln.planning.sample import PERCENTILES
 
 FORMAT = 1
 """Raised when a key changes its meaning or goes."""
@@ -23,13 +24,6 @@ STATS = "profile_stats.json"
 SUMMARY, LAYERS = "profile_summary.csv", "layers.csv"
 
 
-_LATENCY = ("count", "mean", "median", "std", "min", "max", "p50", "p90", "p95", "p99")
-_PLAIN = (
-    *("item_ms", "items_per_s", "frames_per_s", "item_j", "h2d_ms", "d2h_ms", "set_up_s", "compile_s", "params"),
-    *("weights_bytes", "flops", "tflops", "peak_share", "traffic", "gb_s", "bandwidth_share"),
-)
-_MEMORY = ("activations_peak", "peak", "device_share", "reserved", "inputs", "outputs")
-_DRIFT = ("rel_l2", "cosine", "max", "nonfinite")
 TOO_FEW = "too few"
 """A percentile for which there were not enough calls."""
 
@@ -149,49 +143,33 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def write_tables(cells: Sequence[CellResult], folder: Path) -> list[Path]:
-    """Write both tables into a folder, and return the paths of those with a row.
+def write_tables(rows: Sequence[Any], folder: Path) -> list[Path]:
+    """Write cells, runs of videos or clips into a folder, a row each, and the layers of cells, a row each.
 
-    Raises OutputError: a file cannot be written.
+    Returns the paths of the tables with a row. Raises OutputError: a file cannot be written.
     """
-    names = [item.name for item in fields(Layer)]
-    rows = [{"model": cell.model, **vars(cell.cell), **_take(layer, names)} for cell in cells for layer in cell.layers]
-    paths = [write_table(folder / SUMMARY, [summary_row(cell) for cell in cells])] if cells else []
-    return [*paths, write_table(folder / LAYERS, rows)] if rows else paths
+    found = [(row, layer) for row in rows for layer in getattr(row, "layers", ())]
+    layers = [{"model": row.model, "cell": row.cell, "layer": layer} for row, layer in found]
+    tables = {SUMMARY: list(map(_flatten, rows)), LAYERS: list(map(_flatten, layers))}
+    return [_write_table(folder / name, lines) for name, lines in tables.items() if lines]
 
 
-def summary_row(result: CellResult) -> dict[str, Any]:
-    """Return a cell's row: times in ms of a call, bytes, shares; empty where a figure was not measured."""
-    row: dict[str, Any] = {"model": result.model, **vars(result.cell), "outcome": result.outcome}
-    row |= {"why": result.why, "notes": "; ".join(result.notes)}
-    row |= {f"latency_{name}": value for name, value in latency_cells(result).items()}
-    row["enqueue_median"] = getattr(result.enqueue_ms, "median", None)
-    row["gpu_median"] = getattr(result.gpu_ms, "median", None)
-    row |= _take(result, _PLAIN)
-    row |= {f"memory_{name}": getattr(result.memory, name, None) for name in _MEMORY}
-    row |= {f"drift_{name}": getattr(result.drift, name, None) for name in _DRIFT}
-    row |= {f"speedup_{name}": getattr(result.speedup, name, None) for name in ("factor", "low", "high")}
-    leak = result.leak
-    return row | {"leak_bytes_per_call": leak and leak.slope, "leaks": leak and leak.leaks}
+def _flatten(row: Any, start: str = "") -> dict[str, Any]:
+    """Return the plain values of a row by name, and those of its parts behind the part's name: latency_p50."""
+    cells: dict[str, Any] = {}
+    for name, value in (row if isinstance(row, Mapping) else vars(row)).items():
+        if is_dataclass(value):
+            cells |= _flatten(value, "" if name in ("cell", "layer") else f"{name.removesuffix('_ms')}_")
+        elif name == "notes":
+            cells[name] = "; ".join(value)
+        elif not isinstance(value, Mapping | tuple):
+            cells[f"{start}{name}"] = TOO_FEW if value is None and name in PERCENTILES else value
+    return cells
 
 
-def latency_cells(result: CellResult) -> dict[str, Any]:
-    """Return the statistics of the latency; a percentile with too few calls says so."""
-    latency = result.latency_ms
-    if latency is None:
-        return dict.fromkeys(_LATENCY)
-    cells = _take(latency, _LATENCY)
-    return {name: TOO_FEW if value is None and name.startswith("p") else value for name, value in cells.items()}
-
-
-def _take(source: object, names: Iterable[str]) -> dict[str, Any]:
-    return {name: getattr(source, name) for name in names}
-
-
-def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write rows of the same columns, at least one, as CSV."""
+def _write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     with writing(path), path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
+        writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)))
         writer.writeheader()
         writer.writerows(rows)
     return path

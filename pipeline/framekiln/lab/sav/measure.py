@@ -15,7 +15,6 @@ from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError
 from framekiln.device import Meter, wait
 from framekiln.lab.models.factory import failure_of
-from framekiln.lab.output.results import write_table
 from framekiln.lab.sav.layout import AnnotatedVideo
 from framekiln.lab.sav.masks import (
     Mask,
@@ -186,11 +185,6 @@ def _measured(row: VideoRow, bench: ObjectBench, video: AnnotatedVideo, overlays
     return replace(row, outcome="ok", **vars(found))
 
 
-_PLAIN = ("model", "weights", "device", "prompt", "video", "object", "run", "outcome", "why", "first_frame", "frames")
-_FIGURES = ("scored_frames", "fps", "first_ms", "peak_gb", "ram_gb", "j", "f")
-_LATENCY = ("mean", "median", "std", "min", "max", "p50", "p90", "p95", "p99")
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModelSummary:
     """A model over all objects that it tracked; each object counts once."""
@@ -237,19 +231,6 @@ def _summary(rows: Sequence[VideoRow]) -> ModelSummary:
         j=_mean(row.j for row in firsts.values()),
         f=_mean(row.f for row in firsts.values()),
     )
-
-
-def write_video_csv(rows: Sequence[VideoRow], path: Path) -> Path:
-    """Write a line for each run, with latencies in ms and J and F from 0 to 1.
-
-    Raises OutputError: the file cannot be written.
-    """
-    lines = [
-        {name: getattr(row, name) for name in (*_PLAIN, *_FIGURES)}
-        | {f"{name}_ms": getattr(row.latency_ms, name, None) for name in _LATENCY}
-        for row in rows
-    ]
-    return write_table(path, lines)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
