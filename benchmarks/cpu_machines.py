@@ -102,7 +102,7 @@ def model(name: str) -> tuple[Any, Any, GpuWork]:
     """Return a model with random weights, inputs of one row, and its counted work."""
     recipe: Any = find_model(name, read_pipeline(None))
     with made_weights():
-        built = replace(recipe, factory=replace(recipe.factory, weights=None)).build().built
+        built = replace(recipe.factory, weights=None).build()
     inputs = example_inputs(built, Cell(batch=1, size=SIZES[name]))
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
 

@@ -10,7 +10,7 @@ from framekiln.lab.measure.figures import measure_cell
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import prepare
 from framekiln.lab.measure.timed import MeasureOptions
-from framekiln.lab.models.factory import Built, axes_of, tensors_in
+from framekiln.lab.models.factory import Built, Factory, axes_of, tensors_in
 from framekiln.lab.models.registry import TorchModel
 from framekiln.lab.output.cells import Cell, CellResult
 
@@ -68,7 +68,9 @@ def test_outputs_equal_those_of_eager_pytorch(name):
 def test_a_cell_of_another_backend_has_its_drift_and_no_layers():
     options = MeasureOptions(iterations=3, warmup=1, warmup_s=0, layers=True)
     cell = Cell(batch=2, backend="torchscript")
-    result = measure_cell(TorchModel(net()), CellResult(cell=cell, model="net", outcome="ok"), options)
+    given = Factory(use="net", settings={}, given=lambda: (Net(), net().inputs))
+    model = TorchModel(name="net", factory=given, weights="none")
+    result = measure_cell(model, CellResult(cell=cell, model="net", outcome="ok"), options)
     assert result.drift.rel_l2 < 1e-5 and result.speedup is not None and result.latency_ms.count == 3
     assert result.layers == () and any("layers" in note for note in result.notes)
     assert result.flops and result.traffic is None

@@ -26,7 +26,7 @@ def work(name):
     """The work of one item in 16 bits, at the batch of the ceilings."""
     ceiling = MODELS[name]
     with made_weights():
-        built = ceiling.recipe().build().built
+        built = ceiling.recipe().built
     module = getattr(built.module, "net", built.module).half()
     inputs = half(example_inputs(built, Cell(batch=ceiling.batch, size=ceiling.size)))
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)

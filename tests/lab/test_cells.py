@@ -14,11 +14,11 @@ from framekiln.lab.bench import Axes
 from framekiln.lab.findings import waits
 from framekiln.lab.measure.figures import ABOVE, CACHED, drift
 from framekiln.lab.measure.layers import WHOLE
-from framekiln.lab.measure.memory import LEAK, measure_memory, verdict
+from framekiln.lab.measure.memory import LEAK, find_leak, measure_memory
 from framekiln.lab.measure.timed import MeasureOptions
 from framekiln.lab.measure.tracing import DetailOptions, synchronisations
 from framekiln.lab.models.factory import Factory
-from framekiln.lab.models.registry import ModelSource
+from framekiln.lab.models.registry import TorchModel
 from framekiln.lab.output.cells import Cell
 from framekiln.lab.sweep.runner import ModelBench, ModelProcess
 
@@ -26,7 +26,7 @@ QUICK = {"iterations": 3, "warmup": 1, "warmup_s": 0.0}
 
 
 def source(name):
-    return ModelSource(name=name, factory=Factory(use=f"tests.lab.models:{name}", settings={}), weights="")
+    return TorchModel(name=name, factory=Factory(use=f"tests.lab.models:{name}", settings={}), weights="")
 
 
 def process(name, **options):
@@ -84,19 +84,19 @@ def test_a_cache_that_fills_once_is_no_leak():
 
 
 def test_a_leak_is_growth_in_the_second_half():
-    assert not verdict([5_000_000 * n for n in range(10)] + [45_000_000] * 10).leaks
-    assert verdict([0] * 10 + [int(2 * LEAK) * n for n in range(10)]).slope == 2 * LEAK
+    assert not find_leak([5_000_000 * n for n in range(10)] + [45_000_000] * 10).leaks
+    assert find_leak([0] * 10 + [int(2 * LEAK) * n for n in range(10)]).slope == 2 * LEAK
 
 
 def test_growth_in_nearly_every_call_is_a_leak_and_in_a_few_calls_only_where_it_is_large():
     every, third = ([size * (n // each) for n in range(40)] for each, size in ((1, 4), (3, 4)))
-    assert verdict(every).leaks and not verdict(third).leaks
-    assert verdict([5000 * (n // 3) for n in range(40)]).leaks  # 1,667 bytes a call
-    assert not verdict([4 * (n % 10) for n in range(40)]).leaks  # a buffer that every tenth call empties
+    assert find_leak(every).leaks and not find_leak(third).leaks
+    assert find_leak([5000 * (n // 3) for n in range(40)]).leaks  # 1,667 bytes a call
+    assert not find_leak([4 * (n % 10) for n in range(40)]).leaks  # a buffer that every tenth call empties
 
 
 def test_memory_that_does_not_grow_is_no_leak():
-    assert not verdict([512] * 40).leaks and not verdict([7]).leaks
+    assert not find_leak([512] * 40).leaks and not find_leak([7]).leaks
 
 
 def test_an_overflow_is_seen_as_values_that_are_not_finite():

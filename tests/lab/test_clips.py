@@ -19,7 +19,7 @@ from framekiln.contract.errors import ConfigError, InputError
 from framekiln.lab.clips.formats import BenchClip, ClipFormat, Load, arrivals, clip_of_file, made_clip
 from framekiln.lab.clips.measure import PHASES, Buffers, ClipSettings, FrameCall, measure_clips
 from framekiln.lab.models.factory import Factory
-from framekiln.lab.models.registry import ModelSource
+from framekiln.lab.models.registry import TorchModel
 from framekiln.lab.output.cells import Cell
 from framekiln.lab.samples import parse_targets, samples, verdicts
 from framekiln.planning.sample import Statistics
@@ -116,11 +116,13 @@ def test_targets():
 class Model:
     """A network of images that returns the mean of each, and a map that is above 0 in bright pixels."""
 
+    name, weights = "bright", "none"
+
     def prepare(self, cell, device):
         from tests.lab.models import plain  # noqa: F401  a factory's module is imported as a user's is
 
         source = Factory(use="tests.lab.test_clips:bright", settings={})
-        return ModelSource(name="bright", factory=source, weights="none").build().prepare(cell, device)
+        return TorchModel(name="bright", factory=source, weights="none").prepare(cell, device)
 
 
 class Bright(torch.nn.Module):
@@ -178,7 +180,7 @@ def test_rows_of_formats_and_scenarios(tmp_path):
         pools=(True, False),
         load=Load(frames=10, batch=4),
     )
-    rows = list(measure_clips("bright", "none", Model(), clips, settings))
+    rows = list(measure_clips(Model(), clips, settings))
     assert [(row.clip, row.eyes, row.scenario, row.pools) for row in rows] == [
         (name, eyes, scenario, pools)
         for name, eyes in (("small", 1), ("eyes", 2))
@@ -193,15 +195,15 @@ def test_rows_of_formats_and_scenarios(tmp_path):
 
 def test_models_without_images_or_that_raise_and_damaged_clips_are_rows(tmp_path):
     clip = made_clip(SMALL, tmp_path, frames=2)
-    other = ModelSource(name="v", factory=Factory(use="tests.lab.test_clips:vectors", settings={}), weights="none")
-    (row,) = measure_clips("v", "none", other.build(), [clip], ClipSettings())
+    other = TorchModel(name="v", factory=Factory(use="tests.lab.test_clips:vectors", settings={}), weights="none")
+    (row,) = measure_clips(other, [clip], ClipSettings())
     assert row.outcome == "unsupported" and "images" in row.why
-    other = ModelSource(name="s", factory=Factory(use="tests.lab.test_clips:stops", settings={}), weights="none")
-    (row,) = measure_clips("s", "none", other.build(), [clip], ClipSettings())
+    other = TorchModel(name="s", factory=Factory(use="tests.lab.test_clips:stops", settings={}), weights="none")
+    (row,) = measure_clips(other, [clip], ClipSettings())
     assert row.outcome == "error" and "this model stops" in row.why
     (tmp_path / "broken.mp4").write_bytes(clip.path.read_bytes()[:100])
     broken = BenchClip(path=tmp_path / "broken.mp4", format=SMALL)
-    (row,) = measure_clips("bright", "none", Model(), [broken], ClipSettings())
+    (row,) = measure_clips(Model(), [broken], ClipSettings())
     assert row.outcome == "error" and row.why and row.latency_ms is None
     with pytest.raises(InputError) as error:
         clip_of_file(tmp_path / "broken.mp4", 1)

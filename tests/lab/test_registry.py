@@ -61,7 +61,7 @@ def test_parameters_and_operations(name):
 
 def test_weights_of_an_onnx_file_are_counted():
     source = find_model("mobilefacenet", PipelineFile(steps={}), weights("MobileFaceNet.onnx").parent)
-    assert source.build().about()["params"] == pytest.approx(0.99e6, rel=0.01)
+    assert source.about()["params"] == pytest.approx(0.99e6, rel=0.01)
 
 
 def test_either_of_two_published_weights_is_taken():
@@ -73,7 +73,7 @@ def test_a_stage_is_called_on_rows_of_photos(tmp_path, monkeypatch):
     from tests.support.media.photos import photo_file
 
     source = stage_source("faces", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=2)
-    model, number = source.build(), []
+    model, number = source, []
     monkeypatch.setattr("framekiln.lab.models.stage_model.set_up", lambda step: number.append(1) or set_up(step))
     assert model.about() == model.about() and len(number) == 1
     prepared = model.prepare(Cell(batch=2), "cpu")
@@ -85,7 +85,7 @@ def test_a_step_that_was_set_up_for_its_rows_goes_to_another_process(tmp_path):
     from tests.support.media.photos import photo_file
 
     source = stage_source("flow", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=1)
-    assert source.weights == "none" and pickle.loads(pickle.dumps(source)).build().about()["params"] == 0
+    assert source.weights == "none" and pickle.loads(pickle.dumps(source)).about()["params"] == 0
 
 
 def test_a_step_that_looks_ahead_is_called_on_consecutive_frames_and_its_halo(tmp_path):
@@ -95,7 +95,7 @@ def test_a_step_that_looks_ahead_is_called_on_consecutive_frames_and_its_halo(tm
     frames = [Image.open(photo).crop((i, 0, i + 96, 64)) for i in range(6)]
     frames[0].save(tmp_path / "pan.png", save_all=True, append_images=frames[1:], duration=40)
     source = stage_source("flow", [str(tmp_path / "pan.png"), str(photo)], "cpu", tmp_path, rows=4)
-    prepared = source.build().prepare(Cell(batch=1), "cpu")
+    prepared = source.prepare(Cell(batch=1), "cpu")
     prepared.before(0)
     assert prepared.items == 1 and prepared.call()["motion_mean"][0].as_py() is not None
 
@@ -105,7 +105,7 @@ def test_a_step_without_a_network_in_torch_has_a_note_in_place_of_layers(tmp_pat
 
     source = stage_source("lighting", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=1)
     options = MeasureOptions(iterations=3, warmup=1, warmup_s=0, layers=True)
-    result = measure_cell(source.build(), CellResult(cell=Cell(), model="lighting", outcome="ok"), options)
+    result = measure_cell(source, CellResult(cell=Cell(), model="lighting", outcome="ok"), options)
     assert result.layers == () and any("no layers" in note for note in result.notes)
     assert result.extra == {}, "without a model there is no share of its rate"
 
@@ -116,7 +116,7 @@ def test_a_step_is_timed_beside_its_models_calls_alone(tmp_path):
 
     source = stage_source("categorize", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=1)
     options = MeasureOptions(iterations=1, warmup=0, warmup_s=0)
-    result = measure_cell(source.build(), CellResult(cell=Cell(), model="categorize", outcome="ok"), options)
+    result = measure_cell(source, CellResult(cell=Cell(), model="categorize", outcome="ok"), options)
     share = result.extra["model_share"]
     assert 0 < share["low"] <= share["factor"] <= share["high"] and share["turns"] in (1, 5)
 

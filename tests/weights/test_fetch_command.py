@@ -18,7 +18,7 @@ def lock(site, monkeypatch):
     bound = {"name": "bound", "file": "bound.bin", "ask": True, "licence_note": "research only"}
     asking = entry(link(site, "/bound.bin"), content=OTHER).model_copy(update=bound)
     site.files["/bound.bin"] = OTHER
-    owner = import_module("framekiln.weights.resolver")
+    owner = import_module("framekiln.weights.lockfile")
     monkeypatch.setattr(owner, "load_lock", lambda _: {"toy": free, "bound": asking})
     default_lock.cache_clear()
     yield

@@ -20,7 +20,7 @@ from framekiln.device import memory_gb
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.lab.models.factory import Factory
-from framekiln.lab.models.registry import ModelRecipe, ModelSource, find_model
+from framekiln.lab.models.registry import BenchModel, TorchModel, find_model
 from framekiln.lab.output.cells import Cell
 from framekiln.planning.manifest import read_pipeline
 from framekiln_stages.nets.factories import lama as generator
@@ -110,11 +110,11 @@ class Ceiling:
     channels_last: bool = False
     size: int | None = None
 
-    def recipe(self) -> ModelRecipe:
+    def recipe(self) -> BenchModel:
         """Return the model, with random weights."""
         if ":" not in self.model:
             return replace(find_model(self.model, read_pipeline(None)), factory=self._factory())
-        return ModelSource(name=self.model, factory=Factory(use=self.model, settings={}), weights="random")
+        return TorchModel(name=self.model, factory=Factory(use=self.model, settings={}), weights="random")
 
     def _factory(self) -> Factory:
         return replace(find_model(self.model, read_pipeline(None)).factory, weights=None)
@@ -159,7 +159,7 @@ class Alone:
         ceiling = self.ceiling
         axes: dict[str, Any] = {"channels_last": ceiling.channels_last, "size": ceiling.size}
         cell = Cell(batch=ceiling.batch, precision=ceiling.precision, compile=self.mode, **axes)
-        self._model: Prepared = ceiling.recipe().build().prepare(cell, self.device)
+        self._model: Prepared = ceiling.recipe().prepare(cell, self.device)
         self._model.call()
         self._model.wait()
 

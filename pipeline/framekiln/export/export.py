@@ -19,7 +19,7 @@ from framekiln.export.images import Pictures
 from framekiln.export.originals import open_pictures
 from framekiln.export.pictures import CROP
 from framekiln.export.request import BIOMETRIC, CLIPS, KINDS, ExportRequest
-from framekiln.export.rows import BATCH, NEEDED, Rows
+from framekiln.export.rows import BATCH, NEEDED, ExportRows
 from framekiln.export.splits import Splits, make_splits
 from framekiln.output.object_store import Store
 
@@ -47,7 +47,7 @@ def _export_frames(
     ways = choose_images(kind, destination, request, kinds)
     request = replace(request, include=kinds, images=ways)
     writer = kind(destination, request)
-    rows = Rows(
+    rows = ExportRows(
         store=store,
         declared=declared,
         kinds=kinds,
@@ -80,7 +80,7 @@ def _export_frames(
 
 
 def _read_images(
-    rows: Rows, splits: Splits, writer: Format, pictures: Pictures | None
+    rows: ExportRows, splits: Splits, writer: Format, pictures: Pictures | None
 ) -> Iterator[tuple[int, list[ExportedImage]]]:
     """Yield how many frames were read, and the images of the last ones with their splits and pictures."""
     done, waiting = 0, list[ExportedImage]()

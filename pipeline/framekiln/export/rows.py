@@ -29,7 +29,7 @@ Size = tuple[int, int]  # width, height
 _KIND_OF = {"track": "tracks", "identity": "identities"}
 
 
-class Reader:
+class Annotations:
     """Reads the annotations of rows, of the kinds that are exported, in px of the shown frame."""
 
     def __init__(self, store: Store, declared: Declared, kinds: frozenset[str], keypoints: str) -> None:
@@ -111,7 +111,7 @@ class Reader:
 
 
 @dataclass(kw_only=True)
-class Rows:
+class ExportRows:
     """The chosen rows."""
 
     store: Store
@@ -123,7 +123,7 @@ class Rows:
     """Rows left out, by the column that is null there: nobody knows what is on these frames."""
 
     def __post_init__(self) -> None:
-        self._reader = Reader(self.store, self.declared, self.kinds, self.keypoints)
+        self._reader = Annotations(self.store, self.declared, self.kinds, self.keypoints)
         self._drop_unknown()
 
     def _drop_unknown(self) -> None:
@@ -176,7 +176,7 @@ class Rows:
         pairs = zip(*(rows[key].to_pylist() for key in KEYS), strict=True)
         return rows.filter(pa.array([index in self.chosen.get(name, ()) for name, index in pairs], pa.bool_()))
 
-    def _make_images(self, rows: pa.Table, reader: Reader, vectors: tuple[str, ...]) -> Iterator[ExportedImage]:
+    def _make_images(self, rows: pa.Table, reader: Annotations, vectors: tuple[str, ...]) -> Iterator[ExportedImage]:
         found = reader.read(rows)
         needed = rows.select(NEEDED).to_pylist()
         values = rows.select([name for name in self.declared.values if name in rows.column_names]).to_pylist()

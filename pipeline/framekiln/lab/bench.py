@@ -15,7 +15,7 @@ from framekiln.lab.measure.device_facts import bench_environment
 from framekiln.lab.measure.precision import PRECISIONS
 from framekiln.lab.measure.timed import MeasureOptions
 from framekiln.lab.measure.tracing import DetailOptions, Details, function_of
-from framekiln.lab.models.registry import ModelRecipe, find_model, is_step, of_function
+from framekiln.lab.models.registry import BenchModel, find_model, is_step, of_function
 from framekiln.lab.models.stage_model import stage_source
 from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.lab.output.results import BenchFinding, BenchReport, ModelInfo, new_report, with_figures
@@ -140,7 +140,7 @@ def recipes(
     device: str,
     inputs: Sequence[str] = (),
     weights_dir: Path | None = None,
-) -> Iterator[list[ModelRecipe]]:
+) -> Iterator[list[BenchModel]]:
     """Return the models, by names or factories; rows of steps are kept until the end of the block.
 
     `inputs` are media for a step; none: the sample collection. Raises ConfigError: a model is unknown.
@@ -153,7 +153,7 @@ def recipes(
             sources = [str(folder / "samples")]
             make(folder / "samples")
 
-        def recipe(model: Model) -> ModelRecipe:
+        def recipe(model: Model) -> BenchModel:
             if not isinstance(model, str):
                 return of_function(model)
             if is_step(model, pipeline):

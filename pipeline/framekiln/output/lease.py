@@ -8,28 +8,14 @@ ends without error removes its lease. Any other leaves it, so that the next run 
 """
 
 import signal
-import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
-
-import psutil
 
 from framekiln.contract.errors import FramekilnError, OutputError
-from framekiln.output.lease_record import (
-    LeaseRecord,
-    Shard,
-    birth,
-    lease_name,
-    leases_of,
-    list_leases,
-    machine_id,
-    read_lease,
-    write_lease,
-)
+from framekiln.output.lease_record import LeaseRecord, Shard, lease_name, leases_of, machine_id, read_lease, write_lease
 from framekiln.output.object_store import Store
 from framekiln.output.publisher import TEMPORARY
 
@@ -55,18 +41,9 @@ class Lease:
         Without a shard it is for a run over everything. `on_wait` is called with a sentence if the start has to wait.
         All runs into one output must use the same `heartbeat_seconds`.
         """
-        process = psutil.Process()
         self.run = uuid.uuid4().hex[:12]
         self._store, self._on_wait, self._heartbeat_seconds = store.of_run(self.run), on_wait, heartbeat_seconds
-        self._record = LeaseRecord(
-            run=self.run,
-            host=socket.gethostname(),
-            machine=machine or machine_id(),
-            pid=process.pid,
-            born=birth(process),
-            since=datetime.now(UTC).isoformat(timespec="seconds"),
-            shard=shard,
-        )
+        self._record = LeaseRecord.of_this_process(self.run, machine or machine_id(), shard)
         self._fatal: FramekilnError | None = None
         self._lost, self._replaced_handler = False, False
         self._compatible: set[str] = set()  # runs of other shards: read once, as there may be a hundred
@@ -89,7 +66,7 @@ class Lease:
             signal.signal(signal.SIGINT, self._on_interrupt)  # a script that started this ignores Ctrl-C
         self._thread.start()
         try:
-            for other in self._find_conflicts(list_leases(self._store)):
+            for other in self._find_conflicts(leases_of(self._store.names(""))):
                 self._resolve(other)
             self._update(state="holding")
             if self._is_replaced():
@@ -222,7 +199,7 @@ class Lease:
 
 def active_runs(store: Store) -> frozenset[str]:
     """Return the runs that still write into an output; a run that died on another machine is included."""
-    records = (read_lease(store, run) for run in list_leases(store))
+    records = (read_lease(store, run) for run in leases_of(store.names("")))
     machine = machine_id()
     return frozenset(
         record.run for record in records if record is not None and not record.has_ended(machine, _RUNS_HERE)

@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -36,6 +37,13 @@ class LeaseRecord:
     state: Literal["asking", "holding", "left"] = "asking"
     beat: int = 0  # heartbeats so far
     over: tuple[str, ...] = ()  # runs that it took the output over from
+
+    @classmethod
+    def of_this_process(cls, run: str, machine: str, shard: Shard | None) -> "LeaseRecord":
+        """Return the first record of a run of this process."""
+        process, since = psutil.Process(), datetime.now(UTC).isoformat(timespec="seconds")
+        here = {"host": socket.gethostname(), "machine": machine, "pid": process.pid, "born": birth(process)}
+        return cls(run=run, since=since, shard=shard, **here)
 
     def conflicts(self, other: "LeaseRecord") -> bool:
         """Return whether both runs must not write at once: true except for different shards of the same number."""
@@ -77,11 +85,6 @@ def birth(process: psutil.Process) -> float:
 def lease_name(run: str) -> str:
     """Return the name of a run's lease."""
     return f"{LEASE_PREFIX}{run}.json"
-
-
-def list_leases(store: Store) -> set[str]:
-    """Return the runs with a lease in the output."""
-    return leases_of(store.names(""))
 
 
 def leases_of(names: Iterable[str]) -> set[str]:

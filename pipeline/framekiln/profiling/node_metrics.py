@@ -180,10 +180,9 @@ class GpuMetrics:
             with suppress(Exception):
                 for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle):
                     processes[process.pid] = processes.get(process.pid, 0.0) + (process.usedGpuMemory or 0) / 1e9
-        return {"gpus": [self._gpu(handle) for handle in self._handles], "gpu_processes_gb": processes}
-
-    def _gpu(self, handle: Any) -> dict[str, float | None]:
-        return {**dict.fromkeys(item.name for item in GPU), **read_gpu(self._nvml, handle, GPU_FIGURES)}
+        unknown = dict.fromkeys(item.name for item in GPU)
+        gpus = [unknown | read_gpu(self._nvml, handle, GPU_FIGURES) for handle in self._handles]
+        return {"gpus": gpus, "gpu_processes_gb": processes}
 
 
 GPU_FIGURES: Mapping[str, Callable[[Any, Any], Any]] = {

@@ -173,7 +173,7 @@ GpuSample = Mapping[str, float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """Use of a node's GPUs and cores since its previous reading, about a second ago."""
+    """Use of a node's GPUs and cores since its previous reading, a quarter of a second ago."""
 
     node: str
     time: float  # seconds since the epoch

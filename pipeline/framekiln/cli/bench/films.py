@@ -55,7 +55,7 @@ def bench_clips(
     clip cannot be decoded.
     """
     settings = clip_settings(clips, cells, files.target)
-    recipes = [find_model(name, read_pipeline(None), bench_plan(cells).weights_dir) for name in models]
+    found = [find_model(name, read_pipeline(None), bench_plan(cells).weights_dir) for name in models]
     rows: list[ClipRow] = []
     if clips.clip_frames is None and settings.load.frames > Load.frames:
         print_line(console, f"{settings.load.frames} frames of each clip, for --target {files.target}.")
@@ -65,10 +65,10 @@ def bench_clips(
             made_clip(FORMATS[name], folder) if name in FORMATS else clip_of_file(Path(name), 1 + clips.stereo)
             for name in split_names(clips.clip)
         ]
-        for recipe in recipes:
-            print_line(console, f"\n{recipe.name}, weights {recipe.weights}")
+        for model in found:
+            print_line(console, f"\n{model.name}, weights {model.weights}")
             first = len(rows)
-            rows.extend(measure_clips(recipe.name, recipe.weights, recipe.build(), made, settings))
+            rows.extend(measure_clips(model, made, settings))
             _print(console, rows[first:])
 
 

@@ -84,7 +84,7 @@ class WorkerProcess(Child):
             return last_lines(self._read_output())
 
 
-class Pool:
+class ProcessPool:
     """The worker processes of a run."""
 
     def __init__(self, state: RunState, tick: Callable[[], None], started: Sequence[WorkerProcess] = ()) -> None:
@@ -188,7 +188,7 @@ class LocalEngine(Engine):
         """Start the sampling of this machine; `started` are idle processes, which this engine takes over."""
         super().__init__(context)
         self._state = RunState(Budgets(self._plan.budgets))
-        self._pool = Pool(self._state, lambda: self._on_events(self._state.take()), started)
+        self._pool = ProcessPool(self._state, lambda: self._on_events(self._state.take()), started)
         self._sampler = Sampler(self._store, self._state.add_event, parent=os.getpid()) if self._store.run else None
 
     def close(self) -> None:

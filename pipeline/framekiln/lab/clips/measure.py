@@ -180,15 +180,13 @@ class ClipRow:
     shares: Mapping[str, float] = field(default_factory=dict)  # of the phases' sum
 
 
-def measure_clips(
-    name: str, weights: str, model: BenchModel, clips: Sequence[BenchClip], settings: ClipSettings
-) -> Iterator[ClipRow]:
+def measure_clips(model: BenchModel, clips: Sequence[BenchClip], settings: ClipSettings) -> Iterator[ClipRow]:
     """Yield the rows of a model; what fails, does not fit or cannot be read is a row that says why."""
     for clip, scenario, pooled in product(clips, settings.scenarios, settings.pools):
         item, frames = clip.format, 1 if scenario == "single" else settings.load.batch
         row = ClipRow(
-            model=name,
-            weights=weights,
+            model=model.name,
+            weights=model.weights,
             device=settings.device,
             clip=item.name,
             height=item.height,

@@ -53,16 +53,16 @@ def measure_leak(prepared: Prepared, calls: int) -> Leak:
     The first half is left out, so that a cache that fills once is no leak.
     """
     if prepared.device == "cpu":
-        return verdict(_allocated_on_cpu(prepared.call, calls))
+        return find_leak(_allocated_on_cpu(prepared.call, calls))
     allocated = []
     for _ in range(calls):
         prepared.call()
         prepared.wait()
         allocated.append(torch.cuda.memory_allocated(prepared.device))
-    return verdict(allocated)
+    return find_leak(allocated)
 
 
-def verdict(allocated: Sequence[int]) -> Leak:
+def find_leak(allocated: Sequence[int]) -> Leak:
     """Return the slope of bytes after each call, by least squares over the second half, and whether it is a leak.
 
     A leak grows in nearly every call, or much on average, and most of that growth stays: buffers that are filled and

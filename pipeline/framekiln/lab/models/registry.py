@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from framekiln.contract.shipped_files import shipped
 from framekiln.device import flops_by_module, torch
 from framekiln.lab.measure.prepared import Prepared, example_inputs, moved, prepare, run
 from framekiln.lab.models.factory import RANDOM, REAL, Built, Factory
-from framekiln.lab.models.stage_model import StageModel, StageSource
+from framekiln.lab.models.stage_model import StageModel
 from framekiln.lab.output.cells import Cell
 from framekiln.planning.manifest import PipelineFile, ProfileFile
 from framekiln.planning.settings import Strict
@@ -27,23 +28,21 @@ _OF_FACTORY = "of its factory; random ones are seeded"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSource:
-    """A torch module that a factory makes, and where its weights are from."""
+class TorchModel:
+    """A torch module with example inputs, which a factory makes at the first use; each cell gets a copy."""
 
     name: str
     factory: Factory
     weights: str  # real with the file, or seeded random
 
-    def build(self) -> TorchModel:
-        """Build it."""
-        return TorchModel(self.factory.build())
+    @cached_property
+    def built(self) -> Built:
+        """The module, without any cell's settings."""
+        return self.factory.build()
 
-
-class TorchModel:
-    """A torch module with example inputs; each cell gets a copy."""
-
-    def __init__(self, built: Built) -> None:
-        self.built = built
+    def load(self) -> None:
+        """Build it, unless it is built."""
+        _ = self.built
 
     def prepare(self, cell: Cell, device: str) -> Prepared:
         """Return a call of the model in a cell. Raises UnsupportedError if the cell does not exist here."""
@@ -72,8 +71,7 @@ class TorchModel:
 
 
 BenchModel = TorchModel | StageModel
-ModelRecipe = ModelSource | StageSource
-"""A model that is built in another process."""
+"""A model that is pickled before its first use, and built in another process."""
 
 
 def _params(module: Any) -> int:
@@ -115,7 +113,7 @@ def first_pass_steps(pipeline: PipelineFile) -> list[str]:
     return [name for name, stage in stages.items() if stage.scope.first_pass]
 
 
-def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = None) -> ModelSource:
+def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = None) -> TorchModel:
     """Return a model by its name in the registry, or that of a factory, package.module:factory.
 
     A message about an unknown name lists the pipeline's steps, too. Raises ConfigError: there is no such model, or it
@@ -124,7 +122,7 @@ def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = Non
     if ":" in name:
         factory = Factory(use=name, settings={})
         factory.load()
-        return ModelSource(name=name, factory=factory, weights=_OF_FACTORY)
+        return TorchModel(name=name, factory=factory, weights=_OF_FACTORY)
     known = known_models()
     check_known(name, {*known, *pipeline.steps}, f"There is no model {name!r}.", code="FK-BENCH-MODEL")
     if name not in known:
@@ -135,14 +133,14 @@ def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = Non
     entry = known[name]
     paths, _ = find_weights(entry.weights, weights_dir=weights_dir)
     path = next(iter(paths.values()), None)
-    return ModelSource(
+    return TorchModel(
         name=name,
         factory=Factory(use=entry.use, settings=entry.with_, weights=path, takes_weights=True),
         weights=f"{REAL}: {path.name}" if path else RANDOM,
     )
 
 
-def of_function(function: Callable[..., Any]) -> ModelSource:
+def of_function(function: Callable[..., Any]) -> TorchModel:
     """Return the model of a factory that Python code gives, from a notebook too."""
     name = f"{function.__module__}:{function.__qualname__}"
-    return ModelSource(name=name, factory=Factory(use=name, settings={}, given=function), weights=_OF_FACTORY)
+    return TorchModel(name=name, factory=Factory(use=name, settings={}, given=function), weights=_OF_FACTORY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,38 +29,29 @@ from framekiln.runtime.stage_setup import set_up
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageSource:
-    """A step of a plan and the rows that it is called on."""
+class StageModel:
+    """A step of a plan and the rows that it is called on; its batch is in rows, and it has no other axis."""
 
     name: str
     step: Step
     rows: Path  # Arrow file, images of one size
     weights: str  # real, seeded random, or none
 
-    def build(self) -> StageModel:
-        """Open the rows; the stage is set up in each cell."""
-        return StageModel(self.step, open_rows(self.rows))
-
-
-class StageModel:
-    """A stage; its batch is in rows, and it has no other axis."""
-
-    def __init__(self, step: Step, rows: pa.Table) -> None:
-        self._step, self._rows = step, rows
-        self._about: dict[str, Any] = {}
+    def load(self) -> None:
+        """Load nothing: the stage is set up in each cell."""
 
     def prepare(self, cell: Cell, device: str) -> Prepared:
         """Set the stage up as a cell says, with the rows in turn.
 
         Raises UnsupportedError: a stage cannot be called so.
         """
-        began = time.perf_counter()
-        step = not_set_up(replace(self._step, placement=self._placement(cell, device)))
+        rows, began = open_rows(self.rows), time.perf_counter()
+        step = not_set_up(replace(self.step, placement=self._placement(cell, device)))
         set_up(step)
         batches: list[pa.Table] = []
 
         def before(number: int) -> None:
-            batches[:] = [batch_of(step.stage, self._rows, cell.batch, cell.batch * number)]
+            batches[:] = [batch_of(step.stage, rows, cell.batch, cell.batch * number)]
 
         before(0)
         wait(device)
@@ -95,11 +87,13 @@ class StageModel:
 
     def about(self) -> dict[str, Any]:
         """Return `params`, `parts` (parameters by network) and `axes`; the stage is set up for it once."""
-        if not self._about:
-            roots = self.prepare(Cell(), self._step.placement.device).roots
-            parts = {name: sum(tensor.numel() for tensor in net.parameters()) for name, net in roots.items()}
-            self._about = {"params": sum(parts.values()), "parts": parts, "axes": {"batch": 1}}
-        return self._about
+        return self._facts
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        roots = self.prepare(Cell(), self.step.placement.device).roots
+        parts = {name: sum(tensor.numel() for tensor in net.parameters()) for name, net in roots.items()}
+        return {"params": sum(parts.values()), "parts": parts, "axes": {"batch": 1}}
 
     def _placement(self, cell: Cell, device: str) -> Any:
         if cell.size is not None or cell.frames is not None:
@@ -108,11 +102,11 @@ class StageModel:
             raise UnsupportedError(f"stages run in {', '.join(WEIGHT_TYPES)}")
         if cell.compile not in ("off", "default"):
             raise UnsupportedError("stages are compiled in the default mode only")
-        if device not in self._step.stage.devices:
+        if device not in self.step.stage.devices:
             raise UnsupportedError(f"the stage does not run on {device}")
         changed: dict[str, Any] = {"device": device, "precision": cell.precision}
         return replace(
-            self._step.placement,
+            self.step.placement,
             batch=cell.batch,
             compile=cell.compile == "default",
             channels_last=cell.channels_last,
@@ -128,7 +122,7 @@ def stage_source(
     weights_dir: Path | None = None,
     rows: int = 8,
     pipeline: PipelineFile | None = None,
-) -> StageSource:
+) -> StageModel:
     """Plan a step, decode some rows into a folder for it as its pipeline does, and return it as a model.
 
     Steps that it reads run on the rows; those with a model do so in a child process. Raises ConfigError: it is a step
@@ -148,4 +142,4 @@ def stage_source(
     path = write_rows(sample.sizes(step.stage.scope)[-1], folder / f"{name}.arrow")
     weights = "none" if not step.stage.weights else RANDOM if step.name in step.dummies else REAL
     # a step without a model was set up here for the rows, and flow cannot be pickled then
-    return StageSource(name=name, step=not_set_up(step), rows=path, weights=weights)
+    return StageModel(name=name, step=not_set_up(step), rows=path, weights=weights)

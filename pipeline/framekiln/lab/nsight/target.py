@@ -27,8 +27,7 @@ def main(words: Sequence[str]) -> int:
     target = TypeAdapter(Target).validate_json(words[0])
     profiler: Any = torch.cuda.profiler
     pipeline, ranged = read_pipeline(target.pipeline), "--range" in words[1:] and target.device != "cpu"
-    with recipes([target.model], pipeline, target.device, target.inputs, target.weights_dir) as (recipe,):
-        model = recipe.build()
+    with recipes([target.model], pipeline, target.device, target.inputs, target.weights_dir) as (model,):
         batch = (model.about()["axes"].get("batch") or 1) if target.own_batch else target.cell.batch
         prepared = model.prepare(replace(target.cell, batch=batch), target.device)
         for number in range(_WARM_UP):

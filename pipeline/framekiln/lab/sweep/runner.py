@@ -2,7 +2,6 @@
 
 import resource
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +13,7 @@ from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.timed import MeasureOptions
 from framekiln.lab.measure.tracing import DetailOptions, Details, record
 from framekiln.lab.models.factory import failure_of
-from framekiln.lab.models.registry import BenchModel, ModelRecipe
+from framekiln.lab.models.registry import BenchModel
 from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.lab.output.results import ModelInfo
 from framekiln.lab.samples import sample_of
@@ -30,14 +29,13 @@ class CellChild:
     """At most one child process, which holds an object and calls its methods."""
 
     def __init__(self) -> None:
-        self._stack = ExitStack()
         self._process: ChildProcess | None = None
 
     @classmethod
-    def of(cls, held: object, environment: Mapping[str, str] | None = None) -> Self:
+    def of(cls, held: object) -> Self:
         """Return one that has started, for a block."""
         child = cls()
-        child.start(held, environment)
+        child.start(held)
         return child
 
     def __enter__(self) -> Self:
@@ -54,7 +52,7 @@ class CellChild:
     def start(self, held: object, environment: Mapping[str, str] | None = None) -> None:
         """End the child, and start another one that holds an object, with variables of its environment."""
         self.end()
-        self._process = self._stack.enter_context(ChildProcess(held, environment))
+        self._process = ChildProcess(held, environment)
 
     def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
         """Call a method of what the child holds; the answer is what it returned, raised, or died of."""
@@ -66,8 +64,9 @@ class CellChild:
 
     def end(self) -> None:
         """End the child, if there is one."""
+        if self._process is not None:
+            self._process.__exit__()
         self._process = None
-        self._stack.close()
 
 
 def reason_of(answer: ChildDied | CapturedError) -> str:
@@ -82,7 +81,7 @@ def reason_of(answer: ChildDied | CapturedError) -> str:
 class ModelBench(CellChild):
     """One model's child process, from the start of the block to its end."""
 
-    def __init__(self, source: ModelRecipe, options: MeasureOptions) -> None:
+    def __init__(self, source: BenchModel, options: MeasureOptions) -> None:
         super().__init__()
         self._source, self._options = source, options
 
@@ -148,13 +147,12 @@ class ModelBench(CellChild):
 class ModelProcess:
     """One model in a process of its own; it is pickled before use."""
 
-    def __init__(self, recipe: ModelRecipe, options: MeasureOptions) -> None:
-        self._recipe, self._options = recipe, options
-        self._model: BenchModel | None = None
+    def __init__(self, model: BenchModel, options: MeasureOptions) -> None:
+        self._model, self._options, self._is_limited = model, options, False
 
     def measure(self, cell: Cell) -> CellResult:
         """Measure a cell; memory that runs out and cells that do not exist here are outcomes."""
-        blank = CellResult(cell=cell, model=self._recipe.name, outcome="ok")
+        blank = CellResult(cell=cell, model=self._model.name, outcome="ok")
         try:
             return measure_cell(self.model(), blank, self._options)
         except Exception as error:  # of any class: the model's own code runs
@@ -167,7 +165,7 @@ class ModelProcess:
             prepared = self.model().prepare(cell, self._options.device)
         except UnsupportedError as error:
             return Details(files=(), notes=(str(error),))
-        return record(prepared, f"{self._recipe.name}-{cell.title}", options, folder)
+        return record(prepared, f"{self._model.name}-{cell.title}", options, folder)
 
     def about(self) -> dict[str, Any]:
         """Return the model's facts."""
@@ -175,8 +173,9 @@ class ModelProcess:
 
     def model(self) -> BenchModel:
         """Return the model, built at the first use, with the memory that this process may have."""
-        if self._model is None:
-            self._model = self._recipe.build()
+        if not self._is_limited:
+            self._model.load()
+            self._is_limited = True
             if (cap := self._options.memory_cap_gb) is not None and self._options.device != "cpu":
                 limit_memory(cap)
             elif cap is not None:  # of this process's addresses beyond what it has mapped by now

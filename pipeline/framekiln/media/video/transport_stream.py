@@ -58,7 +58,7 @@ class _Join:
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _PacketPlaces:
     """The places of a file's packets: runs of whole ones, from a byte to another, and the joins between them."""
 
     step: int  # bytes from packet to packet: 192 with a time before each
@@ -94,7 +94,7 @@ def ends_in_a_frame(stream: BinaryIO) -> bool:
 class _Mended(StreamView):
     """The bytes of a file in which clocks and counters go on at each join."""
 
-    def __init__(self, stream: BinaryIO, layout: _Layout) -> None:
+    def __init__(self, stream: BinaryIO, layout: _PacketPlaces) -> None:
         super().__init__(stream, min([stream.seek(0, os.SEEK_END), *layout.stops]))
         self._layout = layout
 
@@ -144,11 +144,11 @@ class _Mended(StreamView):
 
 
 @lru_cache(4)  # sound is read from a second handle
-def _find_layout(media: MediaFile) -> _Layout:
+def _find_layout(media: MediaFile) -> _PacketPlaces:
     with open_media(media) as stream:
         head = np.frombuffer(stream.read(20 * 192), np.uint8)
         step = 192 if len(head) > 4 and (head[4::192] == SYNC).all() else 188
-        layout, found, clock = _Layout(step, [], [], []), set[int](), -1
+        layout, found, clock = _PacketPlaces(step, [], [], []), set[int](), -1
         for at, packets in _read_runs(stream, step, layout.runs):
             pids = read_pids(packets)
             tables = np.flatnonzero(pids == 0)
@@ -214,7 +214,7 @@ def _find_sync(block: NDArray[np.uint8], step: int, prefix: int) -> int:
     return 1 + int(found[0]) if len(found) else max(1, last)
 
 
-def _add_join(stream: BinaryIO, layout: _Layout, before: int, place: int, after: int) -> None:
+def _add_join(stream: BinaryIO, layout: _PacketPlaces, before: int, place: int, after: int) -> None:
     """Add a join or the end to a layout, if there is one at a place."""
     earlier = _read_packets(stream, layout, max(before, place - _AROUND * layout.step), place)
     later = _read_packets(stream, layout, place, min(after, place + _AROUND * layout.step))
@@ -258,7 +258,7 @@ def _find_cuts(packets: Packets) -> tuple[dict[int, int], int]:
     return cuts, next((pid for (pid, _), _ in find_times(packets, video=True)), -1)
 
 
-def _read_packets(stream: BinaryIO, layout: _Layout, start: int, stop: int) -> Packets:
+def _read_packets(stream: BinaryIO, layout: _PacketPlaces, start: int, stop: int) -> Packets:
     step, pieces = layout.step, [np.zeros((0, 188), np.uint8)]
     for first, last in layout.runs:
         low, high = max(first, first + (start - first) // step * step), min(last, stop)
