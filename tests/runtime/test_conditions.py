@@ -13,6 +13,7 @@ from PIL import Image
 
 from framekiln.job import Job
 from framekiln.media import samples
+from framekiln.media.config import DecodeConfig
 from framekiln.media.packets import decode as decoding
 from framekiln.planning.condition import FrameRule
 from framekiln.planning.manifest import read_pipeline
@@ -141,6 +142,17 @@ def test_whatever_was_computed_before_a_run_gives_what_it_gives_alone(tmp_path_f
 
 
 @pytest.mark.heavy
+@pytest.mark.parametrize("rows", [(512, 64), (64, 512), (128, 64)])
+def test_another_run_had_cut_packets_in_another_way(tmp_path, monkeypatch, rows):
+    source, out, even = collection(tmp_path / "in", 1, 150), tmp_path / "out", {"where": "crc % 2 = 0"}
+    for count, steps in zip(rows, (("crc", "small"), ("crc", "small", "twice")), strict=True):
+        monkeypatch.setitem(DecodeConfig.__init__.__kwdefaults__, "packet_rows", count)
+        computed = run(source, out, steps, conditions={"twice": even, "small": {"on": {"every": 2}}})
+    assert values(out, "twice") == {key: 2 * value for key, value in values(out).items() if value % 2 == 0}
+    assert computed == {"twice": len(values(out, "twice"))}, "the other values are there"
+    assert run(source, out, ("small",), conditions={"small": {"on": {"every": 4}}}) == {}, "a narrower choice"
+
+
 def test_a_clip_and_a_files_table_are_computed_again_only_where_other_rows_are_chosen(source, tmp_path):
     out, photo, steps = tmp_path / "out", "media_type = 'photo'", ("near", "crc", "count", "shares")
     for condition, near, count in (

@@ -20,7 +20,7 @@ from framekiln.contract.packet import HALO, Packet
 from framekiln.contract.row_errors import SCHEMA, Failure, to_table
 from framekiln.contract.stage import Scope
 from framekiln.media.media_ids import as_folder
-from framekiln.output.ledger import MARKS, Part
+from framekiln.output.ledger import MARKS, Ledger, Part
 from framekiln.output.object_store import Store
 from framekiln.planning.step import DecodeStep, Step, is_file_column
 from framekiln.runtime.step_results import Outcome, clip_bounds
@@ -41,7 +41,7 @@ class Parts:
     """The parts of an output, for a worker."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self._ledger = store, Ledger(store)
 
     def done(self, step: Step, part: Part) -> bool:
         """Return whether a part exists, with no row to be retried."""
@@ -67,14 +67,48 @@ class Parts:
         rows = self._store.read_table(_make_path(step, part.name), SOURCE.names, expected=SOURCE)
         return rows, {row.media_id for row in self._read_failures(step, part)}
 
-    def read(self, step: Step, part: Part) -> Outcome:
-        """Read the columns of a part that later steps read, with the content of files, and its failures."""
-        table = self._store.read_table(_make_path(step, part.name), step.carried, expected=step.table_schema)
+    def read(self, step: Step, part: Part) -> Outcome | None:
+        """Read the columns of a packet's rows that later steps read, with the content of files, and their failures.
+
+        Returns None if there is no such part. Of a recalled step any parts with these rows will do.
+        """
+        if (rows := self._read_rows(step, part, step.carried)) is None:
+            return None
+        table = rows.columns
         for position, name in enumerate(step.carried):
             if is_file_column(item := step.stage.outputs.field(name)):
                 data = [None if path is None else self._read_content(path) for path in table[name].to_pylist()]
                 table = table.set_column(position, item, pa.array(data, item.type))
-        return Outcome(table, self._read_failures(step, part), read_unchosen(table.schema, table.num_rows))
+        return replace(rows, columns=table)
+
+    def _read_rows(self, step: Step, part: Part, names: Sequence[str]) -> Outcome | None:
+        """Read columns of a packet's rows, of a recalled step from the parts there are; None if some are missing.
+
+        Packets are cut by the pixels that all steps ask for, so a run of other steps may have cut others.
+        """
+        tables: list[pa.Table] = []
+        masks: list[NDArray[np.bool_]] = []
+        failures: list[Failure] = []
+        reached = part.start
+        is_there = self.done(step, part)
+        while not tables or reached < part.stop:
+            if (found := part if is_there else self._find_part(step, part.unit, reached)) is None:
+                return None
+            table = self._store.read_table(_make_path(step, found.name), names, expected=step.table_schema)
+            own = slice(reached - found.start, min(found.stop, part.stop) - found.start)
+            tables.append(table[own].replace_schema_metadata(None))
+            if (mask := read_unchosen(table.schema, table.num_rows)) is not None:
+                masks.append(mask[own])
+            failures += self._read_failures(step, found)
+            reached = found.start + own.stop
+        return Outcome(pa.concat_tables(tables), failures, np.concatenate(masks) if masks else None)
+
+    def _find_part(self, step: Step, unit: str, row: int) -> Part | None:
+        if not step.recalled:
+            return None
+        spans = (span for span in self._ledger.spans(step.folder).get(unit, ()) if span[0] <= row < span[1])
+        longest = max(spans, key=lambda span: span[1], default=None)
+        return None if longest is None else Part(unit, *longest)
 
     def _read_content(self, path: str) -> bytes:
         try:
@@ -90,21 +124,20 @@ class Parts:
         is known as a whole, and only if that run computed the same rows of it.
         """
         part, known = part_of(packet), KnownRows(pa.table({}), np.zeros(len(wanted), bool))
-        for other in (replace(step, fingerprint=name.rpartition("-")[2]) for name in step.others):
-            if known.taken[wanted].all() or not self.done(other, part):
+        for name in step.others:
+            other = replace(step, fingerprint=name.rpartition("-")[2], recalled=True)
+            if known.taken[wanted].all() or (rows := self._read_rows(other, part, step.table_schema.names)) is None:
                 continue
-            table = self._store.read_table(_make_path(other, part.name), expected=step.table_schema)
-            failed = {(row.media_id, row.frame_index) for row in self._read_failures(other, part)}
+            failed = {(row.media_id, row.frame_index) for row in rows.failures}
             own = packet.rows.filter(pc.invert(packet.rows[HALO]))
-            unchosen = read_unchosen(table.schema, table.num_rows)
             whole = ~_find_keys(own, failed)
-            there = whole & (True if unchosen is None else ~unchosen)
+            there = whole & (True if rows.unchosen is None else ~rows.unchosen)
             if step.stage.scope is Scope.CLIP:
                 whole &= there == wanted
                 for start, stop in clip_bounds(own):
                     there[start:stop] &= whole[start:stop].all()
             there &= wanted & ~known.taken
-            columns = table.select(step.table_schema.names).cast(step.table_schema)
+            columns = rows.columns.cast(step.table_schema)
             known = KnownRows(_choose_rows(known.columns, columns, there), known.taken | there)
         return known if known.taken.any() else None
 

@@ -126,7 +126,9 @@ def _adopt_part(parts: Parts, chooser: RowChooser, decode: DecodeStep, part: Par
     for step in decode.adopters:
         if not step.recalled and not _write_known(parts, chooser, step, packet):
             return False
-        packet = replace(packet, rows=advance(packet.rows, step, parts.read(step, part)))
+        if (outcome := parts.read(step, part)) is None:
+            return False
+        packet = replace(packet, rows=advance(packet.rows, step, outcome))
     return True
 
 

@@ -170,18 +170,18 @@ class Worker:
 
     def _read_stored(self, step: Step, part: Part) -> Outcome | None:
         """Return an earlier result; None if it is missing, or damaged and can be computed here."""
-        if self._parts.done(step, part):
-            try:
-                return self._parts.read(step, part)
-            except DamagedError:
-                if step.recalled:
-                    raise
-        elif step.recalled:
+        try:
+            outcome = self._parts.read(step, part)
+        except DamagedError:
+            if step.recalled:
+                raise
+            return None
+        if outcome is None and step.recalled:
             raise OutputError(
                 f"Results of step {step.name!r} have gone from the output. Run the same command again.",
                 code="FK-PART-GONE",
             )
-        return None
+        return outcome
 
     def _compute(
         self, step: Step, caller: PacketCaller, packet: Packet, attempt: Attempt, arrival: Mapping[str, float]
@@ -206,7 +206,7 @@ class Worker:
         rows = int((computed & ~left_out if step.is_narrowed else computed).sum())
         around = {**arrival, "write": now() - before_write}
         self._report(work.finish(rows=rows, failures=outcome.failures, around=around))
-        return outcome if retried is None and known is None else self._parts.read(step, part_of(packet))
+        return outcome if retried is None and known is None else self._parts.read(step, part_of(packet)) or outcome
 
 
 def _make_call_scheduler(steps: Sequence[Step], stall_s: float) -> CallScheduler:
