@@ -116,6 +116,23 @@ def test_an_interrupted_run_writes_what_is_finished(engine, gated, tmp_path, num
         same(gated, tmp_path)
 
 
+def test_a_run_is_interrupted_before_its_conditions_are_settled(local, gated):
+    where = "passed >= 0 and media_id in (select media_id from counts)"
+    with gated.pipeline.open("a") as file:
+        file.write(f"  twice: {{use: 'tests.toys:Double', where: '{where}'}}\n")
+    run = gated.start(eager=False)
+    gated.wait_for_parts(run, FILES)
+    os.killpg(run.pid, signal.SIGINT)
+    assert chaos.ended(run)[0] == 130
+    assert (gated.record["state"], gated.record["reason"], gated.record["files_done"]) == ("stopped", "interrupted", 0)
+    assert "was interrupted" in command("report", gated.out).stdout + gated.page
+    selected = command("select", gated.out, "--where", "crc > 0")
+    assert (selected.returncode, selected.stderr.split("[")[-1]) == (2, "FK-SELECTION-TABLE]\n"), selected.stderr
+    gated.gate.touch()
+    assert command("retry", gated.out).returncode == 0
+    assert gated.record["state"] == "finished" and gated.frames()["twice"].null_count == 0
+
+
 def test_an_error_that_stops_a_run_leaves_tables_and_its_code(local, gated):
     gated.set(HELD, breaks=True)
     run = gated.start(eager=False)

@@ -53,11 +53,12 @@ class _Writer:
 class Interim:
     """The tables of a run that computes in the block, from `start` on."""
 
-    def __init__(self, run: RunSoFar, owners: Sequence[SecondPass], lease: Lease) -> None:
-        """Look at the tables of earlier runs; nothing is written yet."""
+    def __init__(self, run: RunSoFar, owners: Sequence[SecondPass], lease: Lease, *, tables: bool = True) -> None:
+        """Look at the tables of earlier runs; nothing is written yet. Without `tables` run.json alone will be."""
         self._run, self._store, self._work, self._lease = run, run.store, run.work, lease
         self._tables = TablesSoFar(run.store, run.work, owners, read_earlier(run.store))
-        self._assembles, self._busy = True, threading.Lock()  # the lock is held by a publication
+        self._writes_tables = self._assembles = tables
+        self._busy = threading.Lock()  # held by a publication
         self._child: ChildProcess | None = None  # the last one, which may have ended
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="interim")
@@ -79,13 +80,15 @@ class Interim:
             self._halt()
             self._thread.join(_MOMENT_S)
         if error is None:
-            self._complete()
+            if self._writes_tables:
+                self._complete()
             return
         if (reason := self._find_reason(error)) == _LOST:
             return
-        self._assembles = True
+        self._assembles = self._writes_tables
+        report = self._writes_tables and not isinstance(error, OutputError)
         with suppress(Exception, KeyboardInterrupt):  # a second Ctrl-C ends this, and nothing else
-            self._publish(report=not isinstance(error, OutputError), reason=reason, profile=self._run.profile())
+            self._publish(report=report, reason=reason, profile=self._run.profile())
 
     @property
     def extent(self) -> str:
@@ -132,7 +135,7 @@ class Interim:
     def _watch(self) -> None:
         wait, report_at = FIRST_S, time.monotonic() + FIRST_REPORT_S
         while not self._ended.wait(wait):
-            wait, report = EVERY_S, time.monotonic() >= report_at
+            wait, report = EVERY_S, self._writes_tables and time.monotonic() >= report_at
             with suppress(Exception):  # the run finds out by itself what is wrong with its output
                 spent, reporting = self._publish(report=report)
                 wait = max(EVERY_S, spent / SHARE)

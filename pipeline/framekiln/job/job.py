@@ -87,7 +87,7 @@ class Job:
                 output cannot be written any more, or belongs to another run.
             ContractError: a stage broke its promise.
         """
-        started = now()
+        self._started = now()
         check_may_become_output(self.store)  # before inputs are listed, which may take minutes
         with ExitStack() as stack:
             request = self._request
@@ -108,7 +108,7 @@ class Job:
                     if request.retry is not None:
                         self._mark_failures(plan, files, request.retry)
                     work = self._look(plan, nodes, files, owners)
-                    run = RunSoFar(store=self.store, request=request, work=work, figures=self._totals, started=started)
+                    run = self._so_far(work)
                     if work.left:
                         self._interim = Interim(run, owners, lease)
                         with self._interim as interim, self._open(work, lease, stack) as passes:
@@ -192,10 +192,15 @@ class Job:
         why = f"First {names}, which decide what {decided} computes."
         work = self._look(plan, nodes, files, tables, first=why)
         if work.left:
-            with self._open(work, lease, stack) as passes:
+            self._interim = Interim(self._so_far(work), tables, lease, tables=False)
+            with self._interim as interim, self._open(work, lease, stack) as passes:
+                interim.start()
                 passes.first()
                 passes.write_tables(tables, unit_rows(plan, Ledger(self.store), work.units, work.wanted))
         return True
+
+    def _so_far(self, work: Workload) -> RunSoFar:
+        return RunSoFar(store=self.store, request=self._request, work=work, figures=self._totals, started=self._started)
 
     @contextmanager
     def _open(self, work: Workload, lease: Lease, stack: ExitStack) -> Iterator[Passes]:

@@ -68,6 +68,9 @@ class Rows:
             if self._tables is None
             else widen(self._tables[table])
         )
+        if not data.schema.names:  # which DuckDB refuses
+            message = f"There is no table {table!r} in {self._store.root!r} yet; let the run there go on to its end."
+            raise ConfigError(message, code="FK-SELECTION-TABLE")
         self.connection.register(table, data)
         self.tables.append(table)
         return list(data.schema.names)

@@ -75,7 +75,9 @@ def remember(store: Store, plan: Plan) -> None:
 
 def refuse_changed(store: Store, plan: Plan) -> None:
     """Check that no step would give other results than before. Raises ConfigError: one would."""
-    if changed := [step.name for step in plan.steps if not store.exists(facts_path(step))]:
+    known = {name.removesuffix(".json") for name in store.names(FACTS)}
+    begun = {name.rpartition("-")[0] for name in known}  # others had no turn, as the run was interrupted before
+    if changed := [step.name for step in plan.steps if step.name in begun and step.folder not in known]:
         raise ConfigError(
             f"{', '.join(changed)} would give other results than before, since settings, weights or versions have "
             "changed; use `framekiln run`, which computes all their rows again.",
