@@ -126,7 +126,7 @@ class Bench:
                 self._add(process.measure(cell))
             return
         for cell in dict.fromkeys(cell for cell in cells if cell.batch == cells[0].batch):
-            self._watch(process.find_batch(cell, self._plan.find_batch, self._add)[1])
+            self._watch(process.find_batch(cell, self._plan.find_batch, self._add))
 
     def _add(self, result: CellResult) -> None:
         self._watch(result)

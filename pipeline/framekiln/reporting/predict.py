@@ -5,11 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from framekiln.contract.user_files import expand
-from framekiln.lab.output.results import writing
 from framekiln.lab.predict.choose import GpuChoice, Prediction
 from framekiln.lab.predict.costs import Costs, StepCost
 from framekiln.lab.predict.pace import Interval
-from framekiln.reporting.kit.pages import render_page
+from framekiln.reporting.kit import pages
 from framekiln.reporting.kit.texts import MISSING, Column, TextTable, duration, figure, number, words
 from framekiln.reporting.terminal.console import DENSE, Terminal, print_wrapped, show_table
 
@@ -98,10 +97,8 @@ def print_prediction(console: Terminal, found: Prediction) -> None:
 
 def write_page(path: str, found: Prediction) -> str:
     """Write the page and return its path. Raises OutputError if the file cannot be written."""
-    target = expand(path)
-    with writing(target, code="FK-PAGE-NOT-WRITABLE", fix="choose another file with --html"):
-        target.write_text(render(found), encoding="utf-8", errors="replace")
-    return str(target)
+    fix = "choose another file with --html"
+    return str(pages.write_page(expand(path), render(found), code="FK-PAGE-NOT-WRITABLE", fix=fix))
 
 
 def render(found: Prediction) -> str:
@@ -124,7 +121,7 @@ def render(found: Prediction) -> str:
         "sections": sections,
         "lacks": _lacks(found),
     }
-    return render_page("predict.html", values)
+    return pages.render_page("predict.html", values)
 
 
 def _lacks(found: Prediction) -> list[str]:

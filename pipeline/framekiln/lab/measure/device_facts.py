@@ -145,7 +145,7 @@ def peak_tflops(precision: str, device: str) -> float | None:
 
     if precision.startswith("int8"):
         return None
-    side, name = _SIDES[_kind(device)], precision.removesuffix("-autocast")
+    side, name = _SIDES[device.partition(":")[0]], precision.removesuffix("-autocast")
     left = torch.rand(side, side, device=device).to(dtype_of(name))
     with torch.inference_mode(), arithmetic(name, device):
         seconds = timed(lambda: linear(left, left), lambda: wait(device), _LIMITS, wait_each=True).seconds
@@ -155,11 +155,7 @@ def peak_tflops(precision: str, device: str) -> float | None:
 @cache
 def peak_gb_s(device: str) -> float:
     """Return the GB/s that a large copy on a device reads and writes together."""
-    source = torch.zeros(_COPIED[_kind(device)], dtype=torch.uint8, device=device)
+    source = torch.zeros(_COPIED[device.partition(":")[0]], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     seconds = timed(lambda: target.copy_(source), lambda: wait(device), _LIMITS, wait_each=True).seconds
     return 2 * source.nbytes / min(seconds) / 1e9
-
-
-def _kind(device: str) -> str:
-    return "cpu" if device == "cpu" else "cuda"

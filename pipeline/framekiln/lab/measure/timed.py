@@ -5,8 +5,7 @@ pair of events surrounds each call. They are read after the loop, so that the lo
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from framekiln.contract.errors import ConfigError
@@ -86,10 +85,14 @@ def timed(
     while not limits.is_enough(len(taken), calls_s, clock() - began, max(taken, default=0.0)):
         before(len(taken))
         asked = clock()
-        with _recorded(event, events):
-            start = clock()
-            call()
-            enqueued.append(clock() - start)
+        if event is not None:
+            events.append((event(), event()))
+            events[-1][0].record()
+        start = clock()
+        call()
+        enqueued.append(clock() - start)
+        if event is not None:
+            events[-1][1].record()
         if wait_each:
             wait()
         taken.append(clock() - start if wait_each else enqueued[-1])
@@ -99,18 +102,6 @@ def timed(
     return Samples(
         seconds=tuple(taken), enqueue_s=tuple(enqueued), gpu_s=gpu_s, wall_s=wall_s, warmup=warmup, warmup_s=warmup_s
     )
-
-
-@contextmanager
-def _recorded(event: Callable[[], Event] | None, pairs: list[tuple[Event, Event]]) -> Iterator[None]:
-    if event is None:
-        yield
-        return
-    pair = event(), event()
-    pair[0].record()
-    yield
-    pair[1].record()
-    pairs.append(pair)
 
 
 def _warm_up(

@@ -2,11 +2,10 @@
 
 import csv
 import json
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -96,9 +95,8 @@ def with_figures(info: ModelInfo, cells: Sequence[CellResult]) -> ModelInfo:
 
 def write_report(report: BenchReport, path: Path) -> Path:
     """Write a report as JSON, null for numbers that are not finite. Raises OutputError: the file cannot be written."""
-    text = json.dumps(_finite(asdict(report)), indent=1, ensure_ascii=False)
     with writing(path):
-        path.write_text(text + "\n", encoding="utf-8")
+        path.write_bytes(TypeAdapter(BenchReport).dump_json(report, indent=1) + b"\n")
     return path
 
 
@@ -133,14 +131,6 @@ def require_any(rows: Sequence[Any]) -> None:
         raise ConfigError(
             f"Nothing was measured{reason}; mend the model, or choose other cells.", code="FK-BENCH-NOTHING-MEASURED"
         )
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def write_tables(rows: Sequence[Any], folder: Path) -> list[Path]:

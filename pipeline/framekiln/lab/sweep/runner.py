@@ -121,21 +121,17 @@ class ModelBench(CellChild):
         assert isinstance(answer, Details)
         return answer
 
-    def find_batch(
-        self, cell: Cell, most: int, on_result: Callable[[CellResult], None]
-    ) -> tuple[list[CellResult], SearchResult]:
-        """Measure batches of 1, 2, 4, ... until one does not fit or gains nothing, then bisect; returns all."""
-        results: list[CellResult] = []
+    def find_batch(self, cell: Cell, most: int, on_result: Callable[[CellResult], None]) -> SearchResult:
+        """Measure batches of 1, 2, 4, ... until one does not fit or gains nothing, then bisect."""
 
         def attempt(batch: int) -> Sample:
             result = self.measure(replace(cell, batch=batch))
-            results.append(result)
             on_result(result)
             return sample_of(result)
 
         options = self._options
         is_limited = options.device != "cpu" or options.memory_cap_gb is not None
-        return results, search(attempt, Limits(most_batch=most, memory=is_limited))
+        return search(attempt, Limits(most_batch=most, memory=is_limited))
 
     def ask(self, method: str, *arguments: object) -> Any:
         """Call a method of the child's `ModelProcess`."""

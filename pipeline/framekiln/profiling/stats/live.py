@@ -14,7 +14,7 @@ import numpy as np
 
 from framekiln.profiling.records import GpuSample, Reading, StepEvent
 from framekiln.profiling.stats import speed
-from framekiln.profiling.stats.steps import NO_PERCENTILES, ProcessStatistics, StepStatistics, weighted
+from framekiln.profiling.stats.steps import ProcessStatistics, StepStatistics, weighted
 
 WINDOW_SECONDS = 10.0  # short enough to follow changes, long enough for several packets
 _LONGEST_PACKETS = 3  # the window spans this many of the longest packets, since a running packet sends no event yet
@@ -78,7 +78,7 @@ class LiveWindow:
             **weighted(processes),
             packets=len(packets),
             calls=len(calls),
-            call_ms=speed.percentiles_ms(calls) or NO_PERCENTILES,
+            call_ms=speed.percentiles_ms(calls),
             phases=speed.phase_shares(totals.phases, seconds),
             begin=self._first[name],
             end=now,

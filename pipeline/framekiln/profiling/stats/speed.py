@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from framekiln.planning.sample import PERCENTILES, calls_for
+from framekiln.planning.sample import PERCENTILES, Statistics
 from framekiln.profiling.records import CALL, OUTSIDE, StepEvent
 
 QUANTILES: Mapping[str, float] = {name: PERCENTILES[name] for name in ("p50", "p95", "p99")}
@@ -25,6 +25,7 @@ MIN_STEADY_PACKETS = 5  # with fewer, the rate would rest on one or two packets
 
 Floats = NDArray[np.float64]
 Percentiles = tuple[float, float | None, float | None]
+NO_PERCENTILES: Percentiles = (0.0, None, None)
 _MIN_CPU_SAMPLES = 4  # one second of samples; the first sample of a run has no value
 
 
@@ -52,16 +53,12 @@ def steady_rows_per_s(ends: Floats, rows: Floats) -> float | None:
     return float((finished[last] - finished[first]) / length) if length > 0 else None
 
 
-def percentiles_ms(seconds: Floats | Sequence[float]) -> Percentiles | None:
-    """Return p50, p95 and p99 in milliseconds, by linear interpolation; None without values.
-
-    p95 is None of fewer than 100 values, and p99 of fewer than 500, as in a bench.
-    """
+def percentiles_ms(seconds: Floats | Sequence[float]) -> Percentiles:
+    """Return p50, p95 and p99 in milliseconds as a bench does: p95 is None of fewer than 100 values, p99 of 500."""
     if not len(seconds):
-        return None
-    p50, p95, p99 = (float(value) for value in 1000 * np.quantile(seconds, tuple(QUANTILES.values())))
-    known = len(seconds) >= calls_for(QUANTILES["p95"]), len(seconds) >= calls_for(QUANTILES["p99"])
-    return p50, p95 if known[0] else None, p99 if known[1] else None
+        return NO_PERCENTILES
+    found = Statistics.of(seconds, keep=False)  # type: ignore[arg-type]
+    return found.median, found.p95, found.p99
 
 
 def covered_s(started: Floats, seconds: Floats) -> float:

@@ -17,7 +17,6 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.profiling.records import CALL, HAND_ON, INSIDE, PACKET, SET_UP
 from framekiln.profiling.stats import speed
 
-NO_PERCENTILES: speed.Percentiles = (0.0, None, None)
 NO_CALLS = speed.TimedCalls.of((), (), (), ())
 PARTS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("fetch", "preprocess", "upload"),
@@ -65,7 +64,7 @@ class StepStatistics(ProcessStatistics):
     packets: int
     calls: int
     call_ms: speed.Percentiles  # p50, p95, p99; in decoding each packet counts as a call
-    row_ms: speed.Percentiles = NO_PERCENTILES  # a call's time by its rows, which events do not tell
+    row_ms: speed.Percentiles = speed.NO_PERCENTILES  # a call's time by its rows, which events do not tell
     phases: Mapping[str, float]  # share of the step's seconds
     set_up_s: float = 0.0  # of the slowest process
     retries: int
@@ -134,8 +133,8 @@ def _step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.Table | Non
         **_amounts(packets, max(end - begin, 1e-9)),
         packets=whole.num_rows,
         calls=timed.num_rows,
-        call_ms=speed.percentiles_ms(seconds) or NO_PERCENTILES,
-        row_ms=speed.percentiles_ms(seconds / rows) or NO_PERCENTILES,
+        call_ms=speed.percentiles_ms(seconds),
+        row_ms=speed.percentiles_ms(seconds / rows),
         timed=speed.TimedCalls.of(*(timed[column].to_numpy() for column in ("worker", "started", "seconds", "rows"))),
         phases=speed.phase_shares(durations, float(pc.sum(packets["seconds"]).as_py())),
         set_up_s=float(pc.max(own.filter(pc.equal(own["kind"], SET_UP))["seconds"]).as_py() or 0.0),
