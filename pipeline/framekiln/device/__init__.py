@@ -34,6 +34,7 @@ from framekiln.device.model import (
     recorded_calls as recorded_calls,
     seeded as seeded,
     summed as summed,
+    type_of as type_of,
     wait as wait,
 )
 from framekiln.device.preprocessing import (
