@@ -40,6 +40,8 @@ from framekiln.device.model import (
 from framekiln.device.preprocessing import (
     LONGEST as LONGEST,
     Phase as Phase,
+    in_order as in_order,
+    indices_by_key as indices_by_key,
     middle as middle,
     normalized as normalized,
     prepare as prepare,

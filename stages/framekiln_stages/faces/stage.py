@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, GpuMemory, Image, Placement, Stage, Weights, annotates, field, views
 from framekiln.contract.limits import Count, Natural, Proportion
+from framekiln.contract.words import counted
 from framekiln_stages.faces.aligned_faces import Described, DeviceFaces, HostFaces
 from framekiln_stages.faces.alignment import (
     crop_scales,
@@ -29,7 +30,7 @@ from framekiln_stages.faces.recognizers import FACE_MB, NETWORKS, ROWS, Recogniz
 from framekiln_stages.nets.faces import scrfd
 from framekiln_stages.nets.faces.detections import FaceDetections
 from framekiln_stages.shared.device_images import DeviceImages
-from framekiln_stages.shared.mask_drawings import box_edges, counted
+from framekiln_stages.shared.mask_drawings import box_edges
 from framekiln_stages.shared.masks import BOX, POINT
 from framekiln_stages.shared.result_agreement import Detections, cosine_figures, match_by_boxes, mean_or
 from framekiln_stages.shared.settings import PixelStage

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from framekiln.contract import Drawing, GpuMemory, Image, Placement, Stage, Weights, field, views
 from framekiln.contract.limits import Limits, Natural, NonNegative, Proportion
+from framekiln.device import indices_by_key
 from framekiln_stages.inpaint import crops as cropping
 from framekiln_stages.inpaint.crops import GRID, Crop, Framing
 from framekiln_stages.inpaint.image_files import ENCODERS
 from framekiln_stages.inpaint.mask_sources import box_mask, dilate, read_mask, union
-from framekiln_stages.shared.device_images import indices_by_key
 from framekiln_stages.shared.masks import Mask, decode, mask_share
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, unmatched_share
 

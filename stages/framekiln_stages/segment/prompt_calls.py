@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.device import torch
-from framekiln_stages.shared.device_images import indices_by_key, numbers_on
+from framekiln.device import indices_by_key, torch
+from framekiln_stages.shared.device_images import numbers_on
 from framekiln_stages.shared.point_prompts import POINT, Prompt
 
 
