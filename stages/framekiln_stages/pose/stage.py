@@ -141,7 +141,6 @@ class Pose(LandmarkStage):
             seen = [*follow(self._net, images, keys, lambda i: self._look_everywhere(images[i], places[i]))]
         with self.phase("postprocess"):
             results = [collected(one, image, self.config.max_people) for one, image in zip(seen, images, strict=True)]
-        with self.phase("postprocess"):
             offsets = pa.array(np.cumsum([0, *(len(result.body) for result in results)]), pa.int32())
             poses = pa.ListArray.from_arrays(offsets, people(results))
             counts = pa.array([len(result.body) for result in results], pa.int32())
