@@ -32,6 +32,7 @@ from framekiln.planning.manifest import read_pipeline
 from framekiln.planning.step import is_file_column
 from framekiln.reporting.html import NAME, write_report
 from framekiln.reporting.plan_facts import rebuild
+from framekiln.runtime.run.record import sealed
 from framekiln_stages.shared.masks import encode
 from tests.support.runs.units import ensure_units
 
@@ -114,7 +115,7 @@ def main(rows: int, names: list[str], folder: Path) -> None:
     tables(store, folder, rebuild(steps), rows)
     own = {"decode": FACTORY.figures(rows, 900.0)} | {name: FACTORY.figures(rows, 900.0, infer=600.0) for name in names}
     record = FACTORY.record(folder / "in", folder / "out", files=rows, frames=rows, steps=steps, figures=own)
-    store.write("run.json", json.dumps(record).encode())
+    store.write("run.json", json.dumps(sealed(record)).encode())
     FACTORY.recorded(store, WORKERS, packets=PACKETS, seconds=1.5, gpus=1)
     process, began, used = psutil.Process(), time.perf_counter(), time.process_time()
     write_report(store)

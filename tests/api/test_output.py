@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import framekiln
+from framekiln.runtime.run.record import sealed
 from tests.support.errors import fails
 from tests.support.media.collections_factory import collection, frame, photo
 
@@ -130,7 +131,7 @@ def test_folders_that_are_no_output_are_told(tmp_path):
 def test_an_unfinished_run_says_how_far_it_came(made, tmp_path):
     record = json.loads((shutil.copytree(made.path, tmp_path / "out") / "run.json").read_text())
     cut = record | {"state": "stopped", "reason": "interrupted", "files_done": 3}
-    (tmp_path / "out" / "run.json").write_text(json.dumps(cut))
+    (tmp_path / "out" / "run.json").write_text(json.dumps(sealed(cut)))
     out = framekiln.open(tmp_path / "out")
     assert not out.summary.finished and "3 of 7 files" in out.summary.unfinished
     assert out.summary.unfinished in str(out) and out.summary.unfinished in out._repr_html_()

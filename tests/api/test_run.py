@@ -60,7 +60,7 @@ def test_a_run_is_the_command(media, tmp_path, local, capfd):
     )
     assert capfd.readouterr() == ("", ""), "nothing is printed"
     ours, theirs = (json.loads((tmp_path / name / "run.json").read_text()) for name in ("by-api", "by-command"))
-    measured = {"started", "seconds", "written", "run", "figures", "throughput", "output", "arguments"}
+    measured = {"started", "seconds", "written", "run", "figures", "throughput", "output", "arguments", "sha256"}
     assert ours.keys() - theirs.keys() == {"call"} and theirs.keys() <= ours.keys()
     assert {key: ours[key] for key in theirs.keys() - measured} == {
         key: theirs[key] for key in theirs.keys() - measured

@@ -12,6 +12,7 @@ import pytest
 from framekiln.contract.output_names import ERRORS, FRAMES
 from framekiln.job import Job
 from framekiln.job import job as job_module
+from framekiln.runtime.run.record import sealed
 from tests.faults import chaos
 from tests.support.machine.command_line import command
 from tests.support.runs.engine_factory import order, rows, small
@@ -163,13 +164,14 @@ def test_a_run_that_was_killed_after_its_last_table_is_finished_by_the_next(loca
     gated.gate.touch()
     assert command(*gated.words()).returncode == 0
     finished = gated.record
-    (gated.out / "run.json").write_text(json.dumps(finished | {"state": "running", "files_done": 3, "frames": 5}))
+    killed = sealed(finished | {"state": "running", "files_done": 3, "frames": 5})
+    (gated.out / "run.json").write_text(json.dumps(killed))
     assert "was killed" in command("check", gated.out).stdout
     shard = command(*gated.words("--shard", "1/2"))
     assert shard.returncode == 0 and gated.record["state"] == "running", "a shard is not the whole"
     done = command(*gated.words())
     assert "Nothing is left to do" in done.stdout
-    assert gated.record | {"written": ""} == finished | {"written": ""}
+    assert sealed(gated.record | {"written": ""}) == sealed(finished | {"written": ""})
     assert "Unfinished" not in gated.page
 
 

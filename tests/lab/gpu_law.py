@@ -15,6 +15,7 @@ from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, se
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.sample import Sample
 from framekiln.profiling.records import PACKET, Record
+from framekiln.runtime.run.record import sealed
 
 RUN, EPOCH = "abc123", 1.7e9
 HERE, DEVICE = "rtx-4090", "NVIDIA GeForce RTX 4090"
@@ -102,5 +103,5 @@ def output(
         "pipeline": {"steps": {name: USES[name] for name in steps}},
     }
     record |= {"steps": {each: facts(each) | {"placement": place} for each in steps}}
-    store.write("run.json", json.dumps(record).encode())
+    store.write("run.json", json.dumps(sealed(record)).encode())
     return root

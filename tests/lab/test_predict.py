@@ -27,6 +27,7 @@ from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
 from framekiln.profiling.records import PACKET, Record
+from framekiln.runtime.run.record import sealed
 from tests.lab.gpu_law import EPOCH, GPUS, HERE, RUN, UPLOAD, model_s, output
 
 HELD, MOVED, FLOPS = 1e8, 1e6, 1e11  # bytes of weights; bytes and operations of a row
@@ -173,7 +174,7 @@ def test_a_model_that_ran_uncompiled_is_taken_for_that(tmp_path, notes, compiled
     output(tmp_path)
     record = json.loads((tmp_path / "run.json").read_text("utf-8"))
     record["steps"]["big"]["placement"]["compile"] = True
-    (tmp_path / "run.json").write_text(json.dumps(record | {"notes": notes}), "utf-8")
+    (tmp_path / "run.json").write_text(json.dumps(sealed(record | {"notes": notes})), "utf-8")
     assert [step.compile for step in read_source(str(tmp_path)).gpu_steps] == [compiled]
 
 

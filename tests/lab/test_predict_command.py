@@ -8,6 +8,7 @@ import pytest
 
 from framekiln.lab.predict.gpu_specs import gpu_by_name
 from framekiln.planning.gpu.calibration_file import write_calibration
+from framekiln.runtime.run.record import sealed
 from tests.lab.gpu_law import BATCH, GPUS, MEGAPIXELS, calibration, figures, model_s, output
 from tests.support.machine.command_line import command
 from tests.support.media.collections_factory import photo
@@ -65,7 +66,7 @@ def test_the_table_names_bound_estimate_and_limit(tmp_path):
     words = ("--for", "l4,rtx-5080", "--cores", 8, "--prices", "rtx-5080=2", "--input", tmp_path / "in")
     run = output(tmp_path / "out", gpus=1)
     record = json.loads((run / "run.json").read_text()) | {"skipped": {"segment": "sam.pt is missing"}}
-    (run / "run.json").write_text(json.dumps(record))
+    (run / "run.json").write_text(json.dumps(sealed(record)))
     done = command("predict", run, *words)
     assert done.returncode == 0, done.stderr
     assert "segment" in done.stdout

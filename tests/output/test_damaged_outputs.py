@@ -11,6 +11,7 @@ from framekiln.cli.app import main
 from framekiln.output.object_store import Store
 from framekiln.profiling.records import to_table
 from framekiln.reporting.html import write_report
+from framekiln.runtime.run.record import sealed
 from tests.support.runs.compare_factory import calls, line, make, pair
 from tests.support.runs.report_factory import call_records
 
@@ -52,7 +53,7 @@ DAMAGED = {
     "list": lambda _: "[]",
     "foreign": lambda _: '{"name": "x"}',
     "steps": lambda text: json.dumps(json.loads(text) | {"steps": ["marked"], "figures": {"marked": 1}, "choices": 3}),
-    "profile": lambda text: json.dumps(json.loads(text) | {"profile": "cpu-only"}),
+    "digit": lambda text: text.replace('"frames": ', '"frames": 1'),
 }
 
 
@@ -71,7 +72,7 @@ def test_a_damaged_run_json(make, capsys, command, how):
 def test_a_run_json_without_the_keys_of_the_report(make, capsys):
     root = make("a")
     path = Path(root) / "run.json"
-    path.write_text(json.dumps({"steps": {}, "figures": {}}))
+    path.write_text(json.dumps(sealed({"steps": {}, "figures": {}})))
     assert "[FK-OTHER-VERSION]" in error_of(capsys, "report", root)
 
 

@@ -19,6 +19,7 @@ from framekiln.profiling.run_profile import profile_of
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.stats.speed import steady_rows_per_s
 from framekiln.reporting.html import write_report
+from framekiln.runtime.run.record import sealed
 from tests.support.machine.command_line import command
 from tests.support.media.collections_factory import photo
 from tests.support.runs.report_factory import output
@@ -178,7 +179,7 @@ def test_what_differed_from_the_profile_follows_the_times_of_that_run_only(store
     measured, sentence = profile_of(store, "abc123").to_dict(), "The model of faces runs uncompiled."
     for run, shown in ("abc123", True), ("another", False):
         values = {"steps": {}, "notes": {"faces": sentence}, "run": run, "throughput": measured}
-        store.write("run.json", json.dumps(values).encode())
+        store.write("run.json", json.dumps(sealed(values)).encode())
         assert (sentence in command("profile", store.root).stdout) == shown
 
 
@@ -195,9 +196,8 @@ def test_what_differed_from_the_profile_follows_the_times_of_that_run_only(store
 def test_a_target_that_a_run_does_not_meet_is_an_exit_code(store, words, code):
     kept(store, Made().step("faces", 4.0, packets=100))
     aims = {"gpu_use_percent": 80, "steps": {"faces": {"rows_per_minute": 1e6}}}
-    store.write(
-        "run.json", json.dumps({"steps": {}, "notes": {}, "run": "abc123", "profile": {"targets": aims}}).encode()
-    )
+    values = {"steps": {}, "notes": {}, "run": "abc123", "profile": {"targets": aims}}
+    store.write("run.json", json.dumps(sealed(values)).encode())
     assert command("profile", store.root, *words).returncode == code
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import framekiln
 from framekiln.media.samples import make
+from framekiln.runtime.run.record import sealed
 from framekiln.selection.selection import balance, rank_in_group, spread_out
 from tests.support.errors import fails
 from tests.support.machine.command_line import ROOT
@@ -203,7 +204,7 @@ def test_doubtful_tables_and_gone_files_are_told(out, tmp_path):
     assert "18 of 28" in copy.selection("all").notes[0]
     step = {"use": "framekiln_stages.shots:Shots", "placement": {"device": "cpu"}}
     record = {"steps": {"shots": step}, "figures": {}, "profile": {}, "state": "running", "files": 3, "files_done": 2}
-    (tmp_path / "out" / "run.json").write_text(json.dumps(record | {"run": "one"}))
+    (tmp_path / "out" / "run.json").write_text(json.dumps(sealed(record | {"run": "one"})))
     (first, second) = copy.select(where="not duplicate and shot >= 0").notes
     assert "2 of 3" in first and second.endswith("duplicates, film_copies.")
 

@@ -4,54 +4,28 @@
 """
 
 from framekiln.contract.columns import (
-    DIGEST,
-    FRAME_INDEX,
-    MEDIA_ID,
-    PIXELS,
-    SOUND,
-    SOUND_RATE,
-    SOURCE,
-    Image,
-    annotates,
-    field,
-    pack,
-    pixel_column,
-    views,
+    DIGEST as DIGEST,
+    FRAME_INDEX as FRAME_INDEX,
+    MEDIA_ID as MEDIA_ID,
+    PIXELS as PIXELS,
+    SOUND as SOUND,
+    SOUND_RATE as SOUND_RATE,
+    SOURCE as SOURCE,
+    Image as Image,
+    annotates as annotates,
+    field as field,
+    pack as pack,
+    pixel_column as pixel_column,
+    views as views,
 )
-from framekiln.contract.drawing import Area, Drawing, Label, Legend
-from framekiln.contract.limits import Count, Limits, Natural, NonNegative, Positive, Proportion
-from framekiln.contract.placement import GpuMemory, Placement
-from framekiln.contract.stage import Media, Scope, Stage, Table, Weights
-
-__all__ = [
-    "DIGEST",
-    "FRAME_INDEX",
-    "MEDIA_ID",
-    "PIXELS",
-    "SOUND",
-    "SOUND_RATE",
-    "SOURCE",
-    "Area",
-    "Count",
-    "Drawing",
-    "GpuMemory",
-    "Image",
-    "Label",
-    "Legend",
-    "Limits",
-    "Media",
-    "Natural",
-    "NonNegative",
-    "Placement",
-    "Positive",
-    "Proportion",
-    "Scope",
-    "Stage",
-    "Table",
-    "Weights",
-    "annotates",
-    "field",
-    "pack",
-    "pixel_column",
-    "views",
-]
+from framekiln.contract.drawing import Area as Area, Drawing as Drawing, Label as Label, Legend as Legend
+from framekiln.contract.limits import (
+    Count as Count,
+    Limits as Limits,
+    Natural as Natural,
+    NonNegative as NonNegative,
+    Positive as Positive,
+    Proportion as Proportion,
+)
+from framekiln.contract.placement import GpuMemory as GpuMemory, Placement as Placement
+from framekiln.contract.stage import Media as Media, Scope as Scope, Stage as Stage, Table as Table, Weights as Weights

@@ -52,6 +52,17 @@ class Placement:
     # Rows' items a time inside a call, by kind: prompts, faces, ...
     chunks: Mapping[str, Count] = field(default_factory=dict)
 
+    @property
+    def is_16_bit(self) -> bool:
+        """Whether weights on a GPU have 16 bits."""
+        return self.precision != "fp32"
+
+    def counted(self) -> "Placement":
+        """Return the same arithmetic on the CPU, where a call's work is counted."""
+        on_gpu: Precision = "bf16" if self.precision == "auto" else self.precision
+        precision: Precision = "fp32" if self.device == "cpu" else on_gpu
+        return replace(self, device="cpu", precision=precision, compile=False, in_flight=1)
+
     def on_cpu(self) -> "Placement":
         """Return the same placement on the CPU, in fp32."""
         return replace(self, device="cpu", precision="fp32", compile=False, pin_memory=False)

@@ -82,12 +82,14 @@ class Stage(ABC):
         """Settings that change results.
 
         Types and their limits (`framekiln.contract.limits`) are checked, and unknown keys refused, when the pipeline
-        file is read. A ValueError raised in `__post_init__` becomes an error message for the user.
+        file is read. A ValueError raised in `__post_init__` becomes an error message for the user. A default of None
+        that depends on other settings is replaced there, by `settle`.
         """
 
-        def in_place_of_none(self) -> Mapping[str, Any]:
-            """Return, by setting, the value that is in use where the setting is None and depends on others."""
-            return {}
+        def settle(self, name: str, value: Any) -> None:
+            """Set a setting that was left open, in `__post_init__`."""
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
 
     version: ClassVar[int | str] = 1  # change it when the same input gives another output: all is then computed again
     scope: ClassVar[Scope] = Scope.ROW

@@ -1,10 +1,10 @@
 """Numbers of things in sentences."""
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, several: str = "") -> str:
     """Return a number of things.
 
-    >>> counted(1, "clip"), counted(1203, "clip")
-    ('1 clip', '1,203 clips')
+    >>> counted(1, "clip"), counted(1203, "clip"), counted(2, "person", "people")
+    ('1 clip', '1,203 clips', '2 people')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun if number == 1 else several or noun + 's'}"

@@ -41,7 +41,12 @@ def dtype_of(placement: Placement, best: str = "bf16") -> torch.dtype:
         name = "fp32" if placement.device == "cpu" else best
         if name == "bf16" and torch.cuda.is_available() and torch.cuda.get_device_capability() < BF16_CAPABILITY:
             name = "fp16"
-    return {"fp32": torch.float32, "bf16": torch.bfloat16}.get(name, torch.float16)
+    return type_of(name)
+
+
+def type_of(precision: str) -> torch.dtype:
+    """Return the torch dtype of weights in a precision; float32 for one that leaves them as they are, as tf32."""
+    return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp16-sums": torch.float16}.get(precision, torch.float32)
 
 
 def ready(module: M, placement: Placement, dtype: torch.dtype) -> M:

@@ -134,8 +134,7 @@ def prepare(
         with phase("upload"):
             pixels = upload(own if alike else list(padded(own)), device, pin=pin)
         parts.append(fit(pixels, how) if alike else fit_mixed(pixels, shapes, how))
-    levels = _in_order(parts[0] if len(parts) == 1 else torch.cat(parts), groups)
-    return normalized(levels, how, placement, dtype)
+    return normalized(in_order(parts, groups or [[]]), how, placement, dtype)
 
 
 def normalized(levels: torch.Tensor, how: Preparation, placement: Placement, dtype: torch.dtype) -> torch.Tensor:
@@ -144,11 +143,12 @@ def normalized(levels: torch.Tensor, how: Preparation, placement: Placement, dty
     return levels.sub_(mean).div_(std).to(dtype).contiguous()
 
 
-def _in_order(levels: torch.Tensor, groups: Sequence[Sequence[int]]) -> torch.Tensor:
-    order = np.array([index for group in groups for index in group], np.int64)
-    if not (np.diff(order) < 0).any():
-        return levels
-    return levels.index_select(0, torch.from_numpy(np.argsort(order)).to(levels.device, non_blocking=True))
+def in_order(parts: Sequence[torch.Tensor], numbers: Sequence[Sequence[int] | NDArray[np.intp]]) -> torch.Tensor:
+    """Return rows that were computed part by part in the order of their numbers; the CPU does not wait for a GPU."""
+    rows, order = parts[0] if len(parts) == 1 else torch.cat(list(parts)), np.concatenate(numbers)
+    if (np.diff(order) > 0).all():
+        return rows
+    return rows.index_select(0, torch.from_numpy(np.argsort(order)).to(rows.device, non_blocking=True))
 
 
 @functools.cache
@@ -171,21 +171,21 @@ def middle(image: Image) -> Image:
 
 def _alike(images: Sequence[Image], *, mixed: bool) -> Iterator[list[int]]:
     """Yield the indices of images of one size, at most `PART_BYTES` at once; with `mixed` rare sizes together."""
-    groups = indices_of(image.shape for image in images)
+    groups = indices_by_key(image.shape for image in images)
     if mixed:
         rare = {index for group in groups if len(group) < OFTEN for index in group}
         groups = [group for group in groups if len(group) >= OFTEN]
         numbers = sorted(rare)
         sizes = ([-(-side // STEP) for side in images[index].shape[:2]] for index in numbers)
-        groups += [[numbers[i] for i in group] for group in indices_of(tuple(size) for size in sizes)]
+        groups += [[numbers[i] for i in group] for group in indices_by_key(tuple(size) for size in sizes)]
     for group in groups:
         largest = 3 * np.prod([max(images[index].shape[axis] for index in group) for axis in (0, 1)])
         most = max(1, int(PART_BYTES // largest))
         yield from (group[start : start + most] for start in range(0, len(group), most))
 
 
-def indices_of(keys: Iterable[Hashable]) -> list[list[int]]:
-    """Return the numbers of items with equal keys."""
+def indices_by_key(keys: Iterable[Hashable]) -> list[list[int]]:
+    """Return the numbers of items with equal keys, in the order in which keys first appear."""
     groups: dict[Hashable, list[int]] = {}
     for index, key in enumerate(keys):
         groups.setdefault(key, []).append(index)

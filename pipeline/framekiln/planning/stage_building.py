@@ -15,7 +15,7 @@ from framekiln.contract.errors import OWN_CODE, ConfigError, FramekilnError, che
 from framekiln.contract.stage import Scope, Stage, Table
 from framekiln.device.failures import message_of
 from framekiln.planning.manifest import CONDITION_KEYS, PLACEMENT_KEYS, PipelineFile, ProfileFile, StepEntry
-from framekiln.planning.settings import Overrides, adapter_of, validated
+from framekiln.planning.settings import Overrides, validated
 
 _NO_SETTINGS: Mapping[str, Any] = {}
 
@@ -59,17 +59,6 @@ def build(
             problem = f"Step {name!r} has no setting {key!r}."
             check_known(key, known | elsewhere, problem, code="FK-UNKNOWN-SETTING")
     return _construct(stage_class, validated(stage_class.Config, settings, f"step {name!r}"), refused)
-
-
-def built_config(use: str, settings: Mapping[str, Any]) -> Stage.Config:
-    """Return the settings of a stage class as its Config, as run.json stores them.
-
-    Raises Exception: of any class, since the code may be of another version.
-    """
-    module, _, attribute = use.partition(":")
-    config = adapter_of(getattr(importlib.import_module(module), attribute).Config).validate_python(dict(settings))
-    assert isinstance(config, Stage.Config)
-    return config
 
 
 def _load(use: str, refused: Callable[..., ConfigError]) -> type[Stage]:

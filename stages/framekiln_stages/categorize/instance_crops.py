@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract import Image
-from framekiln.device import Preparation, fit_mixed, torch
-from framekiln_stages.shared.device_images import DeviceImages, in_order, numbers_on
+from framekiln.device import Preparation, fit_mixed, in_order, torch
+from framekiln_stages.shared.device_images import DeviceImages, numbers_on
 from framekiln_stages.shared.masks import Mask, Segmentation, areas_and_boxes, decode, decode_starts
 
 Instance = tuple[Image, Segmentation]

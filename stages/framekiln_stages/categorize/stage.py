@@ -74,6 +74,7 @@ class Categorize(Stage):
         quantize: Literal["none", "int8"] = "none"
 
         def __post_init__(self) -> None:
+            self.settle("size", SIZES[self.of])
             if self.model not in MODELS:
                 raise ValueError(f"there is no model {self.model!r}, only {', '.join(MODELS)}")
             if len(set(self.categories)) < max(2, len(self.categories)):
@@ -82,10 +83,6 @@ class Categorize(Stage):
                 raise ValueError("categories need at least one phrase each")
             if not self.templates or any(template.count("{}") != 1 for template in self.templates):
                 raise ValueError("templates must each hold {} once, where the phrase goes")
-
-        def in_place_of_none(self) -> Mapping[str, Any]:
-            """Return the size of the pixels."""
-            return {"size": SIZES[self.of]}
 
         @property
         def phrases(self) -> dict[str, tuple[str, ...]]:
@@ -104,8 +101,7 @@ class Categorize(Stage):
     @property
     def pixels(self) -> str:
         """The pixel column of the configured size."""
-        size = self.config.size
-        return pixel_column(SIZES[self.config.of] if size is None else size)
+        return pixel_column(self.config.size)
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract import Image
-from framekiln.device import Phase, torch
+from framekiln.device import Phase, in_order, torch
 from framekiln_stages.faces.alignment import (
     SIDE,
     Transforms,
@@ -27,7 +27,7 @@ from framekiln_stages.faces.alignment import (
 )
 from framekiln_stages.faces.coverings import contrast, contrast_on_device
 from framekiln_stages.faces.recognizers import Embeddings, Recognizer
-from framekiln_stages.shared.device_images import DeviceImages, in_order
+from framekiln_stages.shared.device_images import DeviceImages
 
 AT_ONCE = 128  # faces cut by the same operations: 0.3 GB
 Chunks = Callable[[Sequence[int]], Iterator[Sequence[int]]]

@@ -70,7 +70,7 @@ def build_detector(
 ) -> tuple[Detect, bool]:
     """Return a detector, and whether it takes many images at once.
 
-    The settings come from `Faces.Config`: `side` is its `input_side`, `min_score` its `threshold`. `path` is None
+    The settings come from `Faces.Config`: `side` is its `detect_side`, `min_score` its own. `path` is None
     for the stand-in. `runtime` is that of the recognition network, "torch" or "onnxruntime".
 
     Raises RuntimeError: OpenCV refuses the file; ValueError: onnxruntime does, or torch cannot run its graph.

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, GpuMemory, Image, Placement, Stage, Weights, annotates, field, views
 from framekiln.contract.limits import Count, Natural, Proportion
+from framekiln.contract.words import counted
 from framekiln_stages.faces.aligned_faces import Described, DeviceFaces, HostFaces
 from framekiln_stages.faces.alignment import (
     crop_scales,
@@ -29,7 +30,7 @@ from framekiln_stages.faces.recognizers import FACE_MB, NETWORKS, ROWS, Recogniz
 from framekiln_stages.nets.faces import scrfd
 from framekiln_stages.nets.faces.detections import FaceDetections
 from framekiln_stages.shared.device_images import DeviceImages
-from framekiln_stages.shared.mask_drawings import box_edges, counted
+from framekiln_stages.shared.mask_drawings import box_edges
 from framekiln_stages.shared.masks import BOX, POINT
 from framekiln_stages.shared.result_agreement import Detections, cosine_figures, match_by_boxes, mean_or
 from framekiln_stages.shared.settings import PixelStage
@@ -97,26 +98,11 @@ class Faces(PixelStage):
         embedding: Literal["float16", "float32"] = "float16"  # stored type
 
         def __post_init__(self) -> None:
-            if self.detector == "scrfd" and self.input_side % scrfd.STEP:
-                raise ValueError(f"detect_side must be a multiple of {scrfd.STEP} for scrfd, not {self.input_side}")
-
-        @property
-        def input_side(self) -> int:
-            """Longest side of the detector's input in px; 0 for all pixels."""
-            published = scrfd.SIDE if self.detector == "scrfd" else YUNET_SIDE
-            return published if self.detect_side is None else self.detect_side
-
-        @property
-        def threshold(self) -> float:
-            """The least score of a face."""
-            if self.min_score is not None:
-                return self.min_score
-            yunet = YUNET_SCORE if self.min_look is not None else YUNET_SCORE_ALONE
-            return scrfd.MIN_SCORE if self.detector == "scrfd" else yunet
-
-        def in_place_of_none(self) -> Mapping[str, Any]:
-            """Return the detector's input size and score."""
-            return {"detect_side": self.input_side, "min_score": self.threshold}
+            alone = YUNET_SCORE_ALONE if self.min_look is None else YUNET_SCORE
+            self.settle("detect_side", scrfd.SIDE if self.detector == "scrfd" else YUNET_SIDE)
+            self.settle("min_score", scrfd.MIN_SCORE if self.detector == "scrfd" else alone)
+            if self.detector == "scrfd" and self.detect_side % scrfd.STEP:  # type: ignore[operator]  # settled
+                raise ValueError(f"detect_side must be a multiple of {scrfd.STEP} for scrfd, not {self.detect_side}")
 
     @property
     def face(self) -> pa.DataType:
@@ -179,7 +165,7 @@ class Faces(PixelStage):
         weights_mb = NETWORKS[self.config.model].weights_mb
         if self.config.detector == "scrfd" or not weights_mb:
             return None
-        pictures = YUNET_BYTES * (self.config.input_side or YUNET_SIDE) ** 2 * 1e-6
+        pictures = YUNET_BYTES * (self.config.detect_side or YUNET_SIDE) ** 2 * 1e-6
         of_faces = FACE_MB * placement.chunks.get("faces", ROWS)
         call_mb = max(pictures * placement.chunks.get("pictures", IMAGES_PER_CHUNK), of_faces)
         return GpuMemory(weights_gb=weights_mb / 1e3, call_gb=call_mb / 1e3)
@@ -201,8 +187,8 @@ class Faces(PixelStage):
         self._detect, self._batched = build_detector(
             config.detector,
             weights.get(detector),
-            side=config.input_side,
-            min_score=config.threshold,
+            side=config.detect_side,
+            min_score=config.min_score,
             min_look=config.min_look,
             max_faces=config.max_faces,
             runtime=runtime,

@@ -10,7 +10,7 @@ to i+1; a camera's motion is a 2 3 matrix in px. Angles are in degrees as seen: 
 import itertools
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -167,21 +167,15 @@ class Flow(PixelStage):
         sides = zip(batch["height"].to_pylist(), batch["width"].to_pylist(), strict=True)
         rows: list[dict[str, Any]] = [{} for _ in grays]
         cameras: list[Camera | None] = []
-        for row, found, side in zip(rows, self._compute_flows(images, grays), sides, strict=False):
+        pairs = itertools.starmap(self._look, itertools.pairwise(grays))
+        looks = self._run_raft(images) if self.config.backend == "raft" else pairs
+        for row, found, side in zip(rows, looks, sides, strict=False):
             with self.phase("postprocess"):
                 row.update({} if found is None else self._describe(found, *side))
                 cameras.append(None if found is None or row["motion_mean"] is None else camera(found.flow))
         for row, gray, pair_of in zip(rows, grays, itertools.pairwise(cameras), strict=False):
             row["shake"] = shake(*pair_of, *gray.shape)
         return pa.Table.from_pylist(rows, schema=self.outputs)
-
-    def _compute_flows(self, images: Sequence[Image], grays: Sequence[Gray]) -> Iterator[Look | None]:
-        """Yield the flow of each pair of neighbours; None as in `between`."""
-        if self.config.backend == "raft":
-            yield from self._run_raft(images)
-            return
-        for now, then in itertools.pairwise(grays):
-            yield self._look(now, then)
 
     def _look(self, now: Gray, then: Gray) -> Look | None:
         # A clip's last pair, of its halo, is the first one of the clip after it: a tenth of the pairs at full HD.

@@ -21,7 +21,7 @@ from framekiln_stages.inpaint.mask_sources import Alpha, bounding_window, feathe
 from framekiln_stages.shared.masks import Mask
 
 Window = tuple[slice, slice]  # rows, columns
-Levels = NDArray[np.float32]  # h w 3, 0 to 255
+Levels = NDArray[np.float32] | NDArray[np.uint8]  # h w 3, 0 to 255
 
 GRID = 64  # px; at 300 px, a grid of 128 would add half as much area again, and a finer one makes batches rare
 
@@ -104,9 +104,9 @@ def paste(frame: Image, mask: Mask, crop: Crop, painted: Levels, soft: int) -> N
     if not mask[crop.own].any():
         return
     painted = painted[: crop.size[0], : crop.size[1]]
-    if is_reduced(crop):
-        height, width = (part.stop - part.start for part in crop.view)
-        painted = cv2.resize(painted, (width, height), interpolation=cv2.INTER_CUBIC)
+    height, width = (part.stop - part.start for part in crop.view)
+    if crop.size != (height, width):
+        painted = cv2.resize(np.asarray(painted, np.float32), (width, height), interpolation=cv2.INTER_CUBIC)
     own, place, alpha = _weigh_pasted(mask, crop, soft)
     target = frame[own]
     # where the weight is 0, adding 0 changes nothing
@@ -116,47 +116,19 @@ def paste(frame: Image, mask: Mask, crop: Crop, painted: Levels, soft: int) -> N
     target[...] = np.rint(change, out=change).clip(0, 255, out=change)
 
 
-def is_reduced(crop: Crop) -> bool:
-    """Return whether the network sees a crop at a smaller size than the frame's."""
-    return crop.size != tuple(part.stop - part.start for part in crop.view)
-
-
-def paste_weights(mask: Mask, crop: Crop, soft: int) -> Alpha:
-    """Return the weight of each pixel of a crop that is not reduced, of the crop's shape: 0 where it stays as it is."""
-    weights = np.zeros(crop.shape, np.float32)
-    if mask[crop.own].any():
-        _, place, alpha = _weigh_pasted(mask, crop, soft)
-        weights[place] = alpha
-    return weights
-
-
-def paste_blended(frame: Image, mask: Mask, crop: Crop, blended: Image) -> None:
-    """Copy a crop that was blended with its `paste_weights` into a frame, which is changed in place."""
-    if mask[crop.own].any():
-        own, place = _find_windows(mask, crop)
-        frame[own] = blended[place]
-
-
-def _find_windows(mask: Mask, crop: Crop) -> tuple[Window, Window]:
-    """Return the bounding window of a crop's own part of a mask, in the frame and in the crop's view."""
-    rows, columns = (
+def _weigh_pasted(mask: Mask, crop: Crop, soft: int) -> tuple[Window, Window, Alpha]:
+    """Return the bounding window of a crop's own part of a mask, in the frame and in its view, and weights there."""
+    own = rows, columns = tuple(
         slice(whole.start + part.start, whole.start + part.stop)
         for whole, part in zip(crop.own, bounding_window(mask[crop.own]), strict=True)
     )
     down, across = (
-        slice(part.start - view.start, part.stop - view.start)
-        for part, view in zip((rows, columns), crop.view, strict=True)
+        slice(part.start - view.start, part.stop - view.start) for part, view in zip(own, crop.view, strict=True)
     )
-    return (rows, columns), (down, across)
-
-
-def _weigh_pasted(mask: Mask, crop: Crop, soft: int) -> tuple[Window, Window, Alpha]:
-    """Return `_find_windows`, and the weights of the painted pixels in them."""
-    own, place = _find_windows(mask, crop)
-    window = grow_window(own, 1, mask.shape)  # one more, to include the mask's edge
+    window = grow_window((rows, columns), 1, mask.shape)  # one more, to include the mask's edge
     top, left = (part.start - start.start for part, start in zip(own, window, strict=True))
     height, width = (part.stop - part.start for part in own)
-    return own, place, feather(mask[window], soft)[top : top + height, left : left + width]
+    return (rows, columns), (down, across), feather(mask[window], soft)[top : top + height, left : left + width]
 
 
 def _find_components(mask: NDArray[np.uint8], connectivity: int = 8) -> list[Window]:

@@ -8,22 +8,21 @@ with context, reduced to a size that suits the network, and pasted back at full 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, GpuMemory, Image, Placement, Stage, Weights, field, views
 from framekiln.contract.limits import Limits, Natural, NonNegative, Proportion
+from framekiln.device import indices_by_key
 from framekiln_stages.inpaint import crops as cropping
-from framekiln_stages.inpaint.crops import GRID, Crop, Framing, is_reduced
+from framekiln_stages.inpaint.crops import GRID, Crop, Framing
 from framekiln_stages.inpaint.image_files import ENCODERS
 from framekiln_stages.inpaint.mask_sources import box_mask, dilate, read_mask, union
-from framekiln_stages.shared.device_images import indices_by_key
 from framekiln_stages.shared.masks import Mask, decode, mask_share
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, unmatched_share
 
@@ -55,7 +54,6 @@ class Inpaint(Stage):
     dummy_weights = True
     chunk_kinds = ("crops",)
     weights = (BIG_LAMA,)
-    _blends: Callable[..., NDArray[np.uint8]] | None = None  # `EagerLama.blended` on a GPU: a quarter is downloaded
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
@@ -151,8 +149,7 @@ class Inpaint(Stage):
         self._paint: Painter
         if self.config.implementation == "eager":
             known = cropping.shapes(self.config.max_side) if self.config.shapes == "few" else ()
-            lama = EagerLama(path, placement, rows, shapes=known, phase=self.phase)
-            self._paint, self._blends = lama, None if placement.device == "cpu" else lama.blended
+            self._paint = EagerLama(path, placement, rows, shapes=known, phase=self.phase)
         else:
             self._paint = LamaCleaner(path, placement)
 
@@ -164,7 +161,7 @@ class Inpaint(Stage):
             masks = [self._make_mask(row, image) for row, image in zip(rows, frames, strict=True)]
             painted = {i: frames[i].copy() for i, mask in enumerate(masks) if mask.any()}
             crops = [(i, crop) for i in painted for crop in cropping.mask_crops(masks[i], self.config.framing)]
-        for group in indices_by_key((crop.shape, is_reduced(crop)) for _, crop in crops):
+        for group in indices_by_key(crop.shape for _, crop in crops):
             for numbers in self.chunks(group, "crops", CROPS):
                 self._paint_crops([crops[number] for number in numbers], frames, masks, painted)
         with self.phase("postprocess"):
@@ -180,17 +177,8 @@ class Inpaint(Stage):
         """Paint crops of one shape, each with the number of its frame, and paste them."""
         with self.phase("preprocess"):
             inputs = [cropping.cut(frames[i], masks[i], crop) for i, crop in crops]
-        images, regions = [image for image, _ in inputs], [mask for _, mask in inputs]
-        if self._blends is not None and not any(is_reduced(crop) for _, crop in crops):
-            with self.phase("preprocess"):
-                weights = [cropping.paste_weights(masks[i], crop, self.config.feather) for i, crop in crops]
-            blended = self._blends(images, regions, weights)  # counts its own phases
-            with self.phase("postprocess"):
-                for (i, crop), pixels in zip(crops, blended, strict=True):
-                    cropping.paste_blended(painted[i], masks[i], crop, pixels)
-            return
         with self.phase("infer"):
-            results = self._paint(images, regions)
+            results = self._paint(*zip(*inputs, strict=True))
         with self.phase("postprocess"):
             for (i, crop), result in zip(crops, results, strict=True):
                 cropping.paste(painted[i], masks[i], crop, result, self.config.feather)

@@ -15,7 +15,7 @@ import numpy as np
 
 from framekiln.contract import Image
 from framekiln_stages.nets.mediapipe_tasks import Body, World
-from framekiln_stages.pose.looks import SAME_BODY, Found, Net, Seen, distances, look, second_look, square_around
+from framekiln_stages.pose.looks import SAME_BODY, Look, Net, Seen, distances, look, second_look, square_around
 from framekiln_stages.shared.skeleton import LANDMARKS
 
 # Of the box's diagonal: how far somebody may go from one frame to the next. Two side by side are apart by 0.27 or more.
@@ -29,7 +29,7 @@ _CUT = 24.0
 class _Person(NamedTuple):
     """Somebody in one frame, and the last pose that two looks confirmed."""
 
-    found: Found
+    found: Look
     confirmed: Body
 
 
@@ -123,9 +123,9 @@ def _confirm(net: Net, image: Image, body: Body, world: World, confirmed: Body) 
     moved[:, :2] += confirmed[:, :2].mean(0) - body[:, :2].mean(0)
     change = float(distances(moved, confirmed[None], height, width)[0])
     if change < SAME_BODY:
-        return _Person(Found(body, world, change), confirmed)
+        return _Person(Look(body, world, change), confirmed)
     again = second_look(net, image, body, SAME_BODY).distance
-    return _Person(Found(body, world, again), body) if again < SAME_BODY else None
+    return _Person(Look(body, world, again), body) if again < SAME_BODY else None
 
 
 def _is_among(one: _Person, people: Sequence[_Person], limit: float, image: Image) -> bool:

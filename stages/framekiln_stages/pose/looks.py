@@ -84,25 +84,17 @@ class Square(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A pose as a second look found it."""
+    """A pose, and how far another look at it is from it."""
 
     body: Body  # 33 5
     world: World  # 33 3
-    distance: float  # from the pose of the first look, as in `distances`; infinite if nobody was found
-
-
-class Found(NamedTuple):
-    """Somebody whose pose a second look confirmed."""
-
-    body: Body  # 33 5
-    world: World  # 33 3
-    disagreement: float  # of the two looks, in diagonals of the box
+    distance: float  # of the two looks, as in `distances`; infinite if the second found nobody
 
 
 class Seen(NamedTuple):
     """The people of an image, and poses that no second look confirmed, with the distance of the nearest one."""
 
-    found: list[Found]
+    found: list[Look]
     doubtful: list[tuple[Body, float]]
 
 

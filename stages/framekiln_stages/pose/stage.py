@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, Scope, annotates, field, views
 from framekiln.contract.limits import Count, NonNegative, Proportion
+from framekiln.contract.words import counted
 from framekiln_stages.nets.mediapipe_tasks import BlazePose, Body, World
 from framekiln_stages.pose.films import follow, key_frames
 from framekiln_stages.pose.looks import (
     DARK,
     SAME_BODY,
-    Found,
+    Look,
     Seen,
     Square,
     distances,
@@ -34,7 +35,6 @@ from framekiln_stages.pose.looks import (
     squares,
     tiles,
 )
-from framekiln_stages.shared.mask_drawings import counted
 from framekiln_stages.shared.masks import BOX, landmark_boxes
 from framekiln_stages.shared.result_agreement import Detections, match_by_boxes, mean_or
 from framekiln_stages.shared.settings import LandmarkStage
@@ -141,7 +141,6 @@ class Pose(LandmarkStage):
             seen = [*follow(self._net, images, keys, lambda i: self._look_everywhere(images[i], places[i]))]
         with self.phase("postprocess"):
             results = [collected(one, image, self.config.max_people) for one, image in zip(seen, images, strict=True)]
-        with self.phase("postprocess"):
             offsets = pa.array(np.cumsum([0, *(len(result.body) for result in results)]), pa.int32())
             poses = pa.ListArray.from_arrays(offsets, people(results))
             counts = pa.array([len(result.body) for result in results], pa.int32())
@@ -162,7 +161,7 @@ class Pose(LandmarkStage):
         height, width = image.shape[:2]
         body, world = self._net(image)
         looks = {i: second_look(self._net, image, body[i], SAME_BODY).distance for i in distinct(body, height, width)}
-        found = [Found(body[i], world[i], distance) for i, distance in looks.items() if distance < SAME_BODY]
+        found = [Look(body[i], world[i], distance) for i, distance in looks.items() if distance < SAME_BODY]
         doubtful = [(body[i], distance) for i, distance in looks.items() if distance >= SAME_BODY]
         parts = [*tiles(height, width, self.config.tile), *around]
         found += self._find_in_parts(image, parts, [one.body for one in found])
@@ -172,15 +171,13 @@ class Pose(LandmarkStage):
             found = [one for one, seen in zip(found, lit, strict=True) if seen]
         return Seen(found, doubtful)
 
-    def _find_in_parts(
-        self, image: Image, parts: Iterable[Square], known: Sequence[NDArray[np.float32]]
-    ) -> list[Found]:
+    def _find_in_parts(self, image: Image, parts: Iterable[Square], known: Sequence[NDArray[np.float32]]) -> list[Look]:
         """Return people whom only parts of the image show, as a second look around them finds them."""
         height, width = image.shape[:2]
         bodies = np.concatenate(
             [np.empty((0, LANDMARKS, 5), np.float32), *(look(self._net, image, p)[0] for p in parts)]
         )
-        seen, found = list(known), list[Found]()
+        seen, found = list(known), list[Look]()
 
         def is_new(one: NDArray[np.float32]) -> bool:
             others = np.array(seen, np.float32).reshape(-1, LANDMARKS, 5)
@@ -194,7 +191,7 @@ class Pose(LandmarkStage):
                 again = second_look(self._net, image, again.body, PART_AGREES)
             if again.distance < PART_AGREES and is_new(again.body):
                 seen.append(again.body)
-                found.append(Found(*again))
+                found.append(again)
         return found
 
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
@@ -226,7 +223,7 @@ def collected(seen: Seen, image: Image, most: int) -> People:
     """Return the most visible people, and the unknown ones: a second look did not confirm their pose."""
     body = np.array([one.body for one in seen.found], np.float32).reshape(-1, LANDMARKS, 5)
     world = np.array([one.world for one in seen.found], np.float32).reshape(-1, LANDMARKS, 3)
-    disagreement = np.array([one.disagreement for one in seen.found], np.float32)
+    disagreement = np.array([one.distance for one in seen.found], np.float32)
     keep = distinct(body, *image.shape[:2])[:most]
     unknown = []
     for one, distance in seen.doubtful:

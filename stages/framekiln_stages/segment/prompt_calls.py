@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.device import torch
-from framekiln_stages.shared.device_images import indices_by_key, numbers_on
+from framekiln.device import indices_by_key, torch
+from framekiln_stages.shared.device_images import numbers_on
 from framekiln_stages.shared.point_prompts import POINT, Prompt
 
 
@@ -75,13 +75,10 @@ class Decoding:
     @staticmethod
     def calls(parts: Sequence[Decoding], most: int, *, alone: bool) -> Iterator[DecoderCall]:
         """Yield calls of at most `most` prompts, of parts of one shape; `alone`: of one part each, not padded."""
-        if alone:
-            yield from (DecoderCall(parts=[part], shape=(part.count, 1)) for part in parts)
-            return
-        keys = [(part.size(most), part.prompts.labels.shape[1]) for part in parts]
+        keys = [(part.count if alone else part.size(most), part.prompts.labels.shape[1]) for part in parts]
         for group in indices_by_key(keys):
             size = keys[group[0]][0]
-            rows = max(1, most // size)
+            rows = 1 if alone else max(1, most // size)
             for start in range(0, len(group), rows):
                 yield DecoderCall(parts=[parts[i] for i in group[start : start + rows]], shape=(size, rows))
 

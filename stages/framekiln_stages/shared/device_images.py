@@ -11,13 +11,13 @@ of an image, where a pixel's centre is a whole number; there is black outside th
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract import Image, Placement
-from framekiln.device import Phase, torch, untimed, upload_all
+from framekiln.device import Phase, indices_by_key, torch, untimed, upload_all
 
 PART_PIXELS = 16 << 20  # of the images in one table of sums: 192 MB
 _WHOLE = 2**31 // 255  # px of an image: sums stay below 2^31
@@ -157,19 +157,3 @@ class PixelSums:
 def numbers_on(device: torch.device | str, values: NDArray[np.generic]) -> torch.Tensor:
     """Return an array of any shape and type as a tensor on a device; the CPU does not wait for the copy."""
     return torch.from_numpy(values).to(device, non_blocking=True)
-
-
-def in_order(parts: Sequence[torch.Tensor], numbers: Sequence[NDArray[np.intp]]) -> torch.Tensor:
-    """Return rows that were computed part by part in the order of their numbers."""
-    rows, order = parts[0] if len(parts) == 1 else torch.cat(list(parts)), np.concatenate(numbers)
-    if (np.diff(order) > 0).all():
-        return rows
-    return rows.index_select(0, numbers_on(rows.device, np.argsort(order)))
-
-
-def indices_by_key(keys: Iterable[Hashable]) -> list[list[int]]:
-    """Return the numbers of items with equal keys, in the order in which keys first appear."""
-    groups: dict[Hashable, list[int]] = {}
-    for index, key in enumerate(keys):
-        groups.setdefault(key, []).append(index)
-    return list(groups.values())

@@ -31,8 +31,3 @@ def box_edges(box: Mapping[str, float]) -> list[tuple[float, float, float, float
 def box_label(box: Mapping[str, float], text: str) -> Label:
     """Place text in the upper left corner of a box."""
     return Label(x=max(0.0, box["x0"]), y=max(0.0, box["y0"]), text=text)
-
-
-def counted(count: int, singular: str, plural: str = "") -> str:
-    """Return a number with its noun: "1 face", "2 faces"."""
-    return f"{count} {singular if count == 1 else plural or singular + 's'}"

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from framekiln.contract.drawing import Area, Drawing, Label
 from framekiln.output.object_store import Store
 from framekiln.reporting.html.gallery.thumbnails import all_layers, resized_uri
+from framekiln.runtime.run.record import sealed
 from tests.support.media.collections_factory import clip, photo
 from tests.support.runs.report_factory import Drawn, output, png, step
 from tests.support.runs.report_reader import page, parsed, text
@@ -186,7 +187,7 @@ def test_images_are_scaled_and_other_data_refused():
 def test_the_drawings_are_those_of_the_settings(store):
     record = json.loads(Store(store.root).read("run.json"))
     record["steps"]["drawn"]["version"] = 99
-    store.write("run.json", json.dumps(record).encode())
+    store.write("run.json", json.dumps(sealed(record)).encode())
     assert "drawn" not in page(with_files(store)).partition('id="time"')[0].partition('id="found"')[2]
 
 

@@ -102,8 +102,8 @@ def test_faces_are_limited_by_score_and_number(tmp_path):
 def test_the_stage_embeds_detected_faces(tmp_path):
     scrfd(tmp_path / "net.onnx")
     stage = Faces(Faces.Config(detector="scrfd", detect_side=128, max_faces=5))
-    assert stage.weights == ("scrfd_10g", "mobilefacenet") and stage.config.threshold == 0.5
-    assert Faces.Config(detector="scrfd").input_side == 640
+    assert stage.weights == ("scrfd_10g", "mobilefacenet") and stage.config.min_score == 0.5
+    assert Faces.Config(detector="scrfd").detect_side == 640
     stage.setup(
         {"scrfd_10g": tmp_path / "net.onnx", "mobilefacenet": mobilefacenet(tmp_path / "recognizer.onnx")}, Placement()
     )
@@ -122,4 +122,4 @@ def test_invalid_detectors_are_refused_by_name(tmp_path):
     scrfd(tmp_path / "net.onnx", outputs=6)
     with pytest.raises(ValueError, match=r"net\.onnx has 6 outputs"):
         make(tmp_path / "net.onnx")
-    assert Faces.Config(detector="yunet", detect_side=100).input_side == 100
+    assert Faces.Config(detector="yunet", detect_side=100).detect_side == 100

@@ -96,10 +96,9 @@ def test_a_painted_crop():
     mask = np.zeros(image.shape[:2], bool)
     mask[100:160, 120:180] = True
     batch = inpaint_factory.table([image], [inpaint_factory.values(mask)])
-    for blends in (None, stage._paint.blended):
-        stage._blends = blends
-        launches, waits = work_of(lambda: stage(batch))
-        assert launches <= (89 if blends is None else 97) and waits == 1, launches
+    stage._paint._whole = True
+    launches, waits = work_of(lambda: stage(batch))
+    assert launches <= 91 and waits == 1, launches
 
 
 def test_flow():

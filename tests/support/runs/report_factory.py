@@ -20,6 +20,7 @@ from framekiln.output.object_store import Store
 from framekiln.planning.manifest import Targets
 from framekiln.profiling import node_metrics, records
 from framekiln.profiling.run_profile import profile_of
+from framekiln.runtime.run.record import sealed
 from tests.support.runs.units import ensure_units
 
 
@@ -203,7 +204,7 @@ def output(folder, out, failures=(), **changes):
         )
     if failures:
         store.write_table("errors/marked-x.parquet", traced(to_table(failures), {}, {}))
-    store.write("run.json", json.dumps(record(folder, out, files=len(listing), **changes)).encode())
+    store.write("run.json", json.dumps(sealed(record(folder, out, files=len(listing), **changes))).encode())
     return store
 
 
@@ -279,4 +280,4 @@ def recorded(store, workers, *, gpus=0, targets=None, **times):
     run = json.loads(store.read("run.json"))
     aims = Targets.model_validate(targets) if targets else None
     run |= {"run": RUN, "throughput": profile_of(store, RUN, aims).to_dict()}
-    store.write("run.json", json.dumps(run).encode())
+    store.write("run.json", json.dumps(sealed(run)).encode())

@@ -74,7 +74,7 @@ def columns(
 
 def describe_stage(use: str, stage: Stage) -> dict[str, Any]:
     """Return a stage's class, scope, first line of documentation, and settings by name."""
-    meanings, used = setting_meanings(type(stage.config)), stage.config.in_place_of_none()
+    meanings = setting_meanings(type(stage.config))
     hints = get_type_hints(type(stage.config))  # without limits
     settings = {}
     for item in fields(stage.config):
@@ -84,7 +84,7 @@ def describe_stage(use: str, stage: Stage) -> dict[str, Any]:
         settings[item.name] = {
             "type": re.sub(r"^Optional\[(.*)\]$", r"\1 | None", kind),
             "default": None if default is MISSING else default,
-            "value": used.get(item.name) if value is None else value,
+            "value": value,
             "meaning": meanings.get(item.name, ""),
         }
     description = (inspect.getdoc(type(stage)) or "").partition("\n")[0]

@@ -15,21 +15,15 @@ import pyarrow as pa
 
 from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Media, Stage, Weights
-from framekiln.contract.testing.declarations import DECLARATION_CHECKS
-from framekiln.contract.testing.results import ROW_CHECKS, TABLE_CHECKS
-from framekiln.contract.testing.sample import Check, SampleMedia, StageSample, nearly_equal, sample_rows
-
-__all__ = [
-    "DECLARATION_CHECKS",
-    "ROW_CHECKS",
-    "TABLE_CHECKS",
-    "Check",
-    "SampleMedia",
-    "StageSample",
-    "check_stage",
-    "nearly_equal",
-    "sample_rows",
-]
+from framekiln.contract.testing.declarations import DECLARATION_CHECKS as DECLARATION_CHECKS
+from framekiln.contract.testing.results import ROW_CHECKS as ROW_CHECKS, TABLE_CHECKS as TABLE_CHECKS
+from framekiln.contract.testing.sample import (
+    Check as Check,
+    SampleMedia as SampleMedia,
+    StageSample as StageSample,
+    nearly_equal as nearly_equal,
+    sample_rows as sample_rows,
+)
 
 
 def check_stage(

@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil
 
-from framekiln.device import torch, wait
+from framekiln.device import torch, type_of, wait
 from framekiln.device.cores import usable_cores
 from framekiln.device.nvml import library, text, visible_handles
-from framekiln.lab.measure.precision import arithmetic, dtype_of
+from framekiln.lab.measure.precision import arithmetic
 from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.profiling.node_metrics import GPU_FIGURES, GpuMetrics, read_gpu
 from framekiln.runtime.run.environment import environment, package_version
@@ -146,7 +146,7 @@ def peak_tflops(precision: str, device: str) -> float | None:
     if precision.startswith("int8"):
         return None
     side, name = _SIDES[device.partition(":")[0]], precision.removesuffix("-autocast")
-    left = torch.rand(side, side, device=device).to(dtype_of(name))
+    left = torch.rand(side, side, device=device).to(type_of(name))
     with torch.inference_mode(), arithmetic(name, device):
         seconds = timed(lambda: linear(left, left), lambda: wait(device), _LIMITS, wait_each=True).seconds
     return 2 * side**3 / min(seconds) / 1e12

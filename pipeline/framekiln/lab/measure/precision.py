@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from framekiln.device import summed, torch
+from framekiln.device import summed, torch, type_of
 
 FP32 = "fp32"
 PRECISIONS = (
@@ -37,11 +37,6 @@ CASTS = {"onnxruntime": (FP32, "fp16"), "torchscript": _PLAIN, "tensorrt": _PLAI
 
 class UnsupportedError(Exception):
     """The reason why a cell cannot be measured here; it is no mistake of the user's."""
-
-
-def dtype_of(precision: str) -> torch.dtype:
-    """Return the type of a cell's weights and floating inputs."""
-    return {"fp16": torch.float16, "fp16-sums": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
 
 
 def check(precision: str, device: str) -> None:
@@ -72,7 +67,7 @@ def converted(module: Any, precision: str, calibrate: Callable[[Any], object]) -
     if precision == "int8-static":
         return _torchao_static(module, calibrate)
     if precision != "int8-torch":
-        return module.to(dtype_of(precision))
+        return module.to(type_of(precision))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is deprecated, as the documentation says
         quantize: Any = torch.ao.quantization.quantize_dynamic
@@ -87,7 +82,7 @@ def arithmetic(precision: str, device: str) -> Iterator[None]:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = wanted
     name = precision.removesuffix("-autocast")
     try:
-        autocast = torch.autocast(torch.device(device).type, dtype_of(name), enabled=precision.endswith("-autocast"))
+        autocast = torch.autocast(torch.device(device).type, type_of(name), enabled=precision.endswith("-autocast"))
         with autocast, summed(in_fp16=precision == "fp16-sums"):
             yield
     finally:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from framekiln.device import seeded, torch, wait
+from framekiln.device import seeded, torch, type_of, wait
 from framekiln.lab.backends import backend_call
 from framekiln.lab.measure.device_facts import EnergyCounter
-from framekiln.lab.measure.precision import UnsupportedError, arithmetic, check, converted, dtype_of
+from framekiln.lab.measure.precision import UnsupportedError, arithmetic, check, converted
 from framekiln.lab.measure.timed import Samples, TimeLimits, timed
 from framekiln.lab.models.factory import Built, map_tensors, tensors_in
 from framekiln.lab.output.cells import Cell, CellResult
@@ -48,7 +48,7 @@ def prepare(built: Built, cell: Cell, device: str) -> Prepared:
     check(cell.precision, device)
     began = time.perf_counter()
     host = example_inputs(built, cell)
-    dtype = dtype_of(cell.precision)
+    dtype = type_of(cell.precision)
     inputs = moved(host, device, dtype, channels_last=cell.channels_last)
     module = copy.deepcopy(built.module).to(device)
     module = converted(module, cell.precision, lambda model: run(model, moved(host, device, None)))

@@ -141,10 +141,7 @@ class WorkCounter:
 
 def _call(step: Step, rows: pa.Table, items: Mapping[str, float]) -> tuple[pa.Table, GpuWork | str]:
     """Return rows with the columns of a step, and its work or why it is unknown."""
-    precision = "bf16" if step.placement.precision == "auto" else step.placement.precision
-    if step.placement.device == "cpu":
-        precision = "fp32"
-    ready = not_set_up(replace(step, weights={})).placed(device="cpu", compile=False, precision=precision, in_flight=1)
+    ready = not_set_up(replace(step, weights={}, placement=step.placement.counted()))
     try:
         with made_weights(), counted_calls():
             set_up(ready)

@@ -270,7 +270,7 @@ class MemoryNeeds:
         """Return what a wave needs; None where nobody counted one of its models in its precision."""
         counted = {each.name: each.step.stage.gpu_memory(each.step.placement) for each in wave.members}
         known = {name: memory for name, memory in counted.items() if memory is not None}
-        if len(known) < len(counted) or any(each.step.placement.precision == "fp32" for each in wave.members):
+        if len(known) < len(counted) or not all(each.step.placement.is_16_bit for each in wave.members):
             return None
         weights = calls = packets = contexts = 0.0
         for sharing in wave.processes:

@@ -21,7 +21,6 @@ from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import is_unchanged, read_units
 from framekiln.planning.plan import Plan
-from framekiln.planning.stage_building import built_config
 from framekiln.planning.step import DecodeStep, Step, is_file_column
 from framekiln.runtime.run.request import RunUnits
 from framekiln.runtime.second_pass.second_pass import expected_rows, unit_of
@@ -167,7 +166,7 @@ def differences(before: Facts, now: Facts, word: str) -> list[str]:
     """Return a phrase for each difference between the facts behind two fingerprints; `word` stands for a setting."""
     pairs = ((key, before.get(key), now.get(key)) for key in ("use", "version"))
     phrases = [f"{key} {old} -> {new}" for key, old, new in pairs if old != new]
-    phrases += _compare_settings(word, settings_in_use(before), settings_in_use(now))
+    phrases += _compare_settings(word, before.get("settings", {}), now.get("settings", {}))
     conditions = [facts.get("rows") or {} for facts in (before, now)]
     words = [{key: facts[key] for key in facts if key not in _DIGESTS} for facts in conditions]
     others = _compare_settings("condition", *words)
@@ -187,21 +186,6 @@ def differences(before: Facts, now: Facts, word: str) -> list[str]:
         if reads[name] != are[name]:
             phrases.append("decode rule changed" if name == "decode" else f"input step {name!r} changed")
     return phrases
-
-
-def settings_in_use(facts: Facts) -> Facts:
-    """Return the settings in a step's facts, with what the stage uses in place of None.
-
-    The stage's code may have changed since the facts were stored; then settings are returned as they are.
-    """
-    settings: Facts = facts.get("settings", {})
-    if None not in settings.values() or "use" not in facts:
-        return settings
-    try:
-        used = built_config(str(facts["use"]), settings).in_place_of_none()
-    except Exception:  # code of another version may raise anything
-        return settings
-    return {key: used.get(key) if value is None else value for key, value in settings.items()}
 
 
 def _compare_settings(word: str, before: Facts, now: Facts) -> list[str]:

@@ -1,5 +1,6 @@
 """`run.json`: all that is needed to run again, how far the run is, and the machine and versions behind the figures."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,13 +15,13 @@ from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step
 from framekiln.runtime.run.environment import environment
 from framekiln.runtime.run.progress import FINISHED, LATER, RunProgress
-from framekiln.runtime.run.record_types import wrong_type
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult
 
 _COMMAND = ("arguments", "call", "folder", "output")
 _LEFT_OUT = ("skipped", "fetch", "fetch_mb")
 _ENDED = ("state", "reason", "files_done", "written", "files", "frames", "errors", "passed_over")
+_DIGEST = "sha256"
 
 
 def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bool:
@@ -55,12 +56,19 @@ def write_progress(store: Store, request: RunRequest, result: RunResult, state: 
     _write(store, {**before, LATER: record} if later and before is not None else record)
 
 
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record as JSON has it, with the digest of its other keys: readers need not doubt each value."""
+    values: dict[str, Any] = json.loads(json.dumps(record, default=str))
+    values.pop(_DIGEST, None)
+    return values | {_DIGEST: hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()}
+
+
 def _write(store: Store, record: Mapping[str, Any]) -> None:
-    store.write(RUN_RECORD, json.dumps(record, indent=2, default=str).encode())
+    store.write(RUN_RECORD, json.dumps(sealed(record), indent=2).encode())
 
 
 def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the record of the run that wrote the tables, with the types of its keys checked; it has all of `needs`.
+    """Return the record of the run that wrote the tables, as it was written; it has all of `needs`.
 
     The run may be unfinished: see `framekiln.runtime.run.progress`.
 
@@ -81,8 +89,8 @@ def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
             f"The {RUN_RECORD} in {store.root!r} was not written by Framekiln; give the folder that --output named.",
             code="FK-NOT-OURS",
         )
-    if (wrong := wrong_type(record)) is not None:
-        raise _explain_damage(store, wrong)
+    if record.get(_DIGEST) != sealed(record)[_DIGEST]:
+        raise _explain_damage(store, "its values are not those that were written")
     if missing := [key for key in needs if key not in record]:
         raise _explain_version(store, f" and lacks {', '.join(missing)}")
     return record

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import torch
+from torch.nn.functional import normalize
 
 from framekiln.contract import Placement
 from framekiln.device import Batches, ready
@@ -153,7 +154,7 @@ class TwoTowers:
         with torch.inference_mode():
             batches = torch.split(ids, TEXTS_PER_BATCH)
             parts = [model.get_text_features(input_ids=batch).pooler_output for batch in batches]
-            return _normalize(torch.cat(parts))
+            return normalize(torch.cat(parts).float(), dim=-1)
 
     def keep_vision(
         self, placement: Placement, dtype: torch.dtype, *, rows: int | None = None, int8: bool = False
@@ -186,7 +187,7 @@ class TwoTowers:
     def images(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return embeddings of one or more preprocessed images (n 3 s s, of the model's dtype): n d float32."""
         with torch.inference_mode():
-            return _normalize(self._images(pixels))
+            return normalize(self._images(pixels).float(), dim=-1)
 
     def probabilities(self, images: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
         """Return the probability of each category for each image: n k float32, from embeddings n d and k d.
@@ -240,9 +241,3 @@ def siglip_tokens(path: Path) -> Tokenize:
 def _name_sizes(sizes: tuple[int, int, int, int]) -> dict[str, int]:
     names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     return dict(zip(names, sizes, strict=True))
-
-
-def _normalize(vectors: torch.Tensor) -> torch.Tensor:
-    from torch.nn.functional import normalize
-
-    return normalize(vectors.float(), dim=-1)

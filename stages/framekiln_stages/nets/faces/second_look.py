@@ -21,9 +21,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.device import torch
+from framekiln.device import in_order, torch
 from framekiln_stages.nets.faces.detections import FaceDetections, Image
-from framekiln_stages.shared.device_images import DeviceImages, in_order
+from framekiln_stages.shared.device_images import DeviceImages
 
 FACE = 48  # px, longer side of the face in its view
 VIEW = 3 * FACE  # px, side of a view

@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from framekiln.contract import Placement
-from framekiln.device import Batches, Phase, keep_while_used, ready, untimed
+from framekiln.device import Batches, Phase, indices_by_key, keep_while_used, ready, untimed
 from framekiln_stages.nets.faces.detections import FaceDetections, Image, Size
 from framekiln_stages.nets.faces.onnx_module import OnnxGraph
 from framekiln_stages.nets.faces.second_look import views_on_device
 from framekiln_stages.nets.faces.yunet import input_size, rows_to_faces
 from framekiln_stages.nets.faces.yunet_cells import STRIDES, Cells, face_rows
-from framekiln_stages.shared.device_images import DeviceImages, indices_by_key
+from framekiln_stages.shared.device_images import DeviceImages
 
 ROWS, UNIT = 8, 3 * 1280 * 1280  # inputs of a call, of so many levels each: 70 to 100 MB
 SCALED_PIXELS = 8 << 20  # of images that are scaled at once: 0.1 GB in fp32

@@ -22,7 +22,7 @@ from framekiln.device import Batches, Phase, dtype_of, ready, untimed, upload
 from framekiln_stages.nets.lama.network import Generator, Sizes, cast, load_generator, load_script, paint
 from framekiln_stages.shared.masks import Mask
 
-Painted = NDArray[np.float32]  # n h w 3, 0 to 255
+Painted = NDArray[np.float32] | NDArray[np.uint8]  # n h w 3, 0 to 255
 UNIT = 3 * 512 * 512  # levels of an image of which `rows` go into a call: the size of the measured rates
 STEP = 8  # px: the network halves its input three times
 MIN_SIDE = 16  # px: a shorter side is halved to one pixel, which cannot be reflected
@@ -64,49 +64,31 @@ class EagerLama:
         self._net = ready(load_generator(path, sizes), placement, torch.float32)
         cast(self._net, self._dtype)
         self._batches = Batches(self._paint, placement, rows, unit=UNIT, regions=self._net.regions)
-        self._at_once = 1 if placement.device == "cpu" else rows
+        self._whole = placement.device != "cpu"
+        self._at_once = rows if self._whole else 1
         for shape in shapes if placement.compile else ():
             levels = torch.zeros(1, *shape, 3, dtype=torch.uint8, device=placement.device)
             self._batches.warm_up(levels, levels[..., :1])
 
     def __call__(self, images: Sequence[Image], masks: Sequence[Mask]) -> Painted:
-        """Paint; see `Painter`."""
+        """Paint; see `Painter`. From a GPU come whole levels: a quarter is downloaded."""
         parts = []
         for start in range(0, len(images), self._at_once):
             batch = slice(start, start + self._at_once)
             with torch.inference_mode():
-                _, painted = self._paint_batch(images[batch], masks[batch])
+                painted = self._paint_batch(images[batch], masks[batch])
                 with self._phase("download"):
-                    parts.append(painted.cpu().numpy())
+                    parts.append((painted.round().byte() if self._whole else painted).cpu().numpy())
         return np.concatenate(parts)
 
-    def blended(
-        self, images: Sequence[Image], masks: Sequence[Mask], weights: Sequence[NDArray[np.float32]]
-    ) -> NDArray[np.uint8]:
-        """Return images of one size with painted pixels in place of their own, as far as weights (h w) say: n h w 3.
-
-        A pixel with a weight of 0 keeps its levels.
-        """
-        device = self._placement.device
-        with torch.inference_mode():
-            with self._phase("upload"):
-                shares = torch.from_numpy(np.stack(weights)).to(device, non_blocking=True)[..., None]
-            pixels, painted = self._paint_batch(images, masks)
-            with self._phase("infer"):
-                levels = pixels.float()
-                levels = (levels + (painted - levels) * shares).round().clamp(0, 255).byte()
-            with self._phase("download"):
-                return levels.cpu().numpy()
-
-    def _paint_batch(self, images: Sequence[Image], masks: Sequence[Mask]) -> tuple[Tensor, Tensor]:
-        """Return images of one size on the device, n h w 3 uint8, and painted, float32."""
+    def _paint_batch(self, images: Sequence[Image], masks: Sequence[Mask]) -> Tensor:
+        """Return painted images of one size on the device, n h w 3 float32."""
         (height, width), device, pin = images[0].shape[:2], self._placement.device, self._placement.pin_memory
         with self._phase("upload"):
             pixels = upload([pad(image) for image in images], device, pin=pin)
             region = upload([pad(mask.view(np.uint8)[:, :, None]) for mask in masks], device, pin=pin)
         with self._phase("infer"):
-            painted = self._batches(pixels, region)
-        return pixels[:, :height, :width], painted[:, :height, :width]
+            return self._batches(pixels, region)[:, :height, :width]
 
     def _paint(self, pixels: Tensor, region: Tensor) -> Tensor:
         image, mask = (tensor.permute(0, 3, 1, 2).float() for tensor in (pixels, region))
