@@ -1,8 +1,9 @@
 """Probabilities that two faces are of one person: a cosine, read with what the network could see of both faces.
 
 Faces without detail resemble each other, whoever they are of: two strangers whose faces of 56 px are blurred by 5 px
-have a cosine of 0.67 on average, two sharp ones 0.01. The cosine to expect of strangers is a product of one number of
-each face, which follows from its sharpness. What exceeds it is evidence, and weighs more where the embedding is strong.
+have a cosine of 0.67 on average, two sharp ones 0.01. The cosine to expect of strangers is at most a product of one
+number of each face: the length of its embedding in directions that all faces without detail share. What exceeds it is
+evidence, and weighs more where the embedding is strong.
 
     excess = cosine - shared(a) shared(b)      log-odds = a + b excess + c excess^2 + d strength + ...
     probability = odds / g / (1 + sum of odds / g)      with g people: as likely one of them as nobody
@@ -16,13 +17,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from framekiln_stages.identities.common_directions import lost_detail
 from framekiln_stages.identities.face_table import FaceTable, Ints
 
 Floats = NDArray[np.float64]
 Coefficients = tuple[float, float, float, float, float, float, float]
 STRENGTHS = (8.0, 20.0)  # of nearly all faces that the coefficients were chosen on
 LEAST_EXCESS = -0.3  # below, the square would make less similar faces likelier
-SHARP = (17.0, 0.1)  # median strength and shared of photos as they are
+MOST_EXCESS = 0.6  # above, no stranger was seen, and nothing says how much surer it makes
+SHARP = (17.6, 0.2)  # median strength and shared of photos as they are
+# Shared from which a face forms no identity. Of 110 people in 15 kinds of degradation 3 of 200 faces with their own
+# number have more, and 11 of 28 with somebody else's; of photos as they are 1 in 20 has more than 0.33.
+LOST = 0.45
 _LARGEST = 50.0  # of log-odds
 
 
@@ -34,24 +40,20 @@ class Calibration:
     Strength is that of the weaker side, shared that of the blurrier one.
     """
 
-    sharpness: Sequence[float]  # of aligned faces, ascending
-    shared: Sequence[float]  # root of the mean cosine of two strangers of that sharpness
-    covered: float  # the same of two strangers with masks
+    covered: float  # least shared of a face with a mask
     photo: Coefficients  # a face with one photo of a person
     person: Coefficients  # a face with the centroid of three photos
 
 
-# Chosen on 467 people of Labeled Faces in the Wild (150 x 150 px, faces of 56 px), each photo as it is and degraded in
-# 16 ways: Gaussian blur of 1 to 7 px, faces of 18 to 64 px, both, JPEG at 10, darkness with noise, motion. Tried on 233
-# people kept aside (benchmarks/accuracy/likeness.py, docs/measuring/accuracy.md). The first of both was raised by 0.3
-# when coverings were left out, since of 171 probabilities of 0.5 to 0.95 0.97 were right.
+# Chosen on 110 people of Labeled Faces in the Wild (150 x 150 px, faces of 56 px), each photo as it is and degraded in
+# 34 ways (`common_directions`), and on three photos each of 24 of them and others. Tried on people kept aside
+# (benchmarks/accuracy/likeness.py, docs/measuring/accuracy.md). The first of each was lowered by 0.5 and 1.5, since of
+# probabilities of 0.95 to 0.99 0.5 to 0.8 less of the log-odds was true, and 2 of 2,113 probes kept aside were wrong.
 CALIBRATIONS = {
     "mobilefacenet": Calibration(
-        sharpness=(2.3, 2.9, 4.3, 7.2, 11.5, 22.0, 43.0, 60.0, 110.0),
-        shared=(0.85, 0.82, 0.72, 0.55, 0.40, 0.27, 0.17, 0.13, 0.10),
         covered=0.45,
-        photo=(3.123, -1.107, -0.393, 1.651, 0.912, -0.117, 15.549),
-        person=(3.475, -0.422, -0.502, 2.892, 0.92, 1.218, 17.619),
+        photo=(-0.671, 6.343, -0.328, 6.501, 0.494, 0.555, 25.925),
+        person=(-2.31, 22.874, -0.511, 12.165, -0.414, 9.625, 32.126),
     )
 }
 """By recognition network. Of other networks there is no probability."""
@@ -91,16 +93,18 @@ class Evidence:
     def __init__(self, faces: FaceTable) -> None:
         self.faces = faces
         found = CALIBRATIONS.get(faces.network or "")
-        known = found is not None and bool(np.isfinite(faces.sharpness).all() and np.isfinite(faces.strengths).all())
-        self._calibration = found if known else None
+        self._calibration = found if np.isfinite(faces.strengths).all() else None
         self.shared = np.zeros(len(faces))
         if self._calibration is not None:
-            table = self._calibration
-            levels = np.log(np.maximum(faces.sharpness, 1e-3))
-            sharp = np.interp(levels, np.log(table.sharpness), table.shared)
-            self.shared = np.where(faces.covered, np.maximum(sharp, table.covered), sharp)
+            lost = np.linalg.norm(faces.vectors @ lost_detail(faces.network, faces.vectors.shape[1]), axis=1)
+            self.shared = np.where(faces.covered, np.maximum(lost, self._calibration.covered), lost)
         self.weighted = np.column_stack([faces.vectors, -self.shared.astype(faces.vectors.dtype)])  # n d+1
         """Embeddings whose products with `mirrored` ones are excesses."""
+
+    @property
+    def lost(self) -> NDArray[np.bool_]:
+        """Return which faces show too little to begin a person, also covered ones (n); none uncalibrated."""
+        return np.asarray(self.shared >= LOST, np.bool_)
 
     @property
     def probable(self) -> bool:
@@ -146,7 +150,7 @@ class Evidence:
             several: whether the other side is a person of three photos and more.
         """
         assert self._calibration is not None
-        strength, excess = strength.clip(*STRENGTHS), excess.clip(LEAST_EXCESS)
+        strength, excess = strength.clip(*STRENGTHS), excess.clip(LEAST_EXCESS, MOST_EXCESS)
         products = (excess * strength, excess * shared, excess**2)
         terms = np.stack([np.ones(excess.shape), excess, strength, shared, *products], axis=-1)
         photo, person = terms @ self._calibration.photo, terms @ self._calibration.person

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from framekiln_stages.identities.covering_directions import leave_out_coverings
+from framekiln_stages.identities.common_directions import leave_out_coverings
 from framekiln_stages.shared.masks import BOX
 from framekiln_stages.shared.tables import NETWORK
 

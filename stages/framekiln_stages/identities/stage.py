@@ -40,7 +40,7 @@ class Identities(Stage):
     """An identity for each face, or none; and for each identity its size, centroid and example faces."""
 
     finds = ((SUMMARY, "person", "people"),)
-    version = 7  # 6, 7: coverings, halves, pairs once in a frame; 5: two copies have a reason; 4: probabilities
+    version = 8  # 8: lost detail; 6, 7: coverings, halves, pairs once in a frame; 5: two copies have a reason
     scope = Scope.DATASET
     devices = ("cpu", "cuda")
     reads_urls = True
@@ -77,7 +77,8 @@ class Identities(Stage):
         # one to any other identity, of faces that pass `min_quality`. With `assign: null` no single face is assigned.
         assign: Cosine | None = 0.45
         margin: Cosine = 0.1
-        # Covered faces, and those below these three, form no identity, but are assigned to one like others.
+        # Covered faces, those without detail and those below these three form no identity, but are assigned to one as
+        # others are.
         min_score: Cosine = 0.0  # of the detector; `faces` has its own threshold
         min_quality: Cosine = 0.1  # of `faces`: portraits and speakers have 0.5 and more, a face in profile 0
         min_side: Natural = 24  # px at full size; a face of 12 px has a cosine of 0.32 with its portrait, of 40 px 0.84
@@ -125,15 +126,15 @@ class Identities(Stage):
             faces, config = FaceTable.from_rows(batch), self.config
             own = kept[SUMMARY] if kept else PEOPLE.empty_table()
             known = KnownIdentities.from_tables(own, self._read_other(), faces.vectors.shape[1], faces.network)
+            evidence = Evidence(faces)
             chosen = np.flatnonzero(
                 (faces.scores >= config.min_score)
                 & (faces.qualities >= config.min_quality)
                 & (faces.sides >= config.min_side)
                 & faces.vectors.any(axis=1)
-                & ~faces.covered
+                & ~(faces.covered | evidence.lost)
             )
         with self.phase("infer"):
-            evidence = Evidence(faces)
             clusters = self._find_clusters(chosen, evidence)
         with self.phase("postprocess"):
             clustered = clusters.labels >= 0
@@ -143,7 +144,7 @@ class Identities(Stage):
             candidates = chosen if config.min_cluster_size < config.least else chosen[:0]
             labels.settle(known, singles, candidates, config.rule, config.recognise)
             return {
-                "identities": faces_table(faces, chosen, clusters, labels),
+                "identities": faces_table(evidence, chosen, clusters, labels),
                 SUMMARY: summary_table(faces, labels, known),
             }
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, annotates, field
+from framekiln_stages.identities.evidence import Evidence
 from framekiln_stages.identities.face_table import FaceTable, Ints
 from framekiln_stages.identities.hdbscan import Clusters
 from framekiln_stages.identities.known import KnownIdentities
@@ -35,8 +36,8 @@ SMALL, BLURRED, TURNED, COVERED, POOR = "small", "blurred", "turned", "covered",
 _REASONS = (
     "why there is no identity: alone (like nobody else here), between (like two people), twice (its person is another "
     "face of the frame), copies (of one picture or of one moment, by its landmarks, and like no other), void (no "
-    "embedding); or it cannot be told, as the face is small, blurred, covered, turned away or poor (another of the "
-    "filters); null with an identity"
+    "embedding); or it cannot be told, as the face is small, blurred (or noisy), covered, turned away or poor (another "
+    "of the filters); null with an identity"
 )
 _TALLY = {  # what the report says of how many faces
     "": "faces have no person",
@@ -45,7 +46,7 @@ _TALLY = {  # what the report says of how many faces
     TWICE: "beside their person in one frame",
     COPIES: "copies of one picture, or of one moment",
     SMALL: "too small to tell",
-    BLURRED: "too blurred to tell",
+    BLURRED: "too blurred or noisy to tell",
     TURNED: "turned away",
     COVERED: "whose eyes or mouth seem covered",
     POOR: "left out by the filters",
@@ -166,12 +167,12 @@ def _make_absent(number: int, stored: Mapping[str, Any]) -> dict[str, Any]:
     return {**zeros, **own, **stored}
 
 
-def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labels) -> pa.Table:
+def faces_table(evidence: Evidence, chosen: Ints, clusters: Clusters, labels: Labels) -> pa.Table:
     """Return one row per face.
 
-    `faces`: n. `chosen`: c, the clustered faces. `clusters`: of these. `labels`: the identity of each face.
+    `evidence`: n. `chosen`: c, the clustered faces. `clusters`: of these. `labels`: the identity of each face.
     """
-    count = len(faces)
+    faces, count = evidence.faces, len(evidence.faces)
     filtered = np.ones(count, bool)
     filtered[chosen] = False
     unknown = labels.of_face < 0
@@ -184,7 +185,7 @@ def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labe
         pa.array(faces.frames, pa.int32()),
         pa.array(faces.positions, pa.int32()),
         pa.array(numbers, pa.int32(), mask=unknown),
-        pa.array(_find_reasons(faces, filtered, labels), pa.string(), mask=~unknown),
+        pa.array(_find_reasons(evidence, filtered, labels), pa.string(), mask=~unknown),
         pa.array(labels.probability, pa.float32(), mask=unknown | np.isnan(labels.probability)),
         pa.array(membership, mask=filtered),
         pa.array(outlier, mask=filtered),
@@ -196,7 +197,8 @@ def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labe
     return pa.table(columns, schema=FACES)
 
 
-def _find_reasons(faces: FaceTable, filtered: NDArray[np.bool_], labels: Labels) -> NDArray[np.object_]:
+def _find_reasons(evidence: Evidence, filtered: NDArray[np.bool_], labels: Labels) -> NDArray[np.object_]:
+    faces = evidence.faces
     sharp = faces.sharpness / (faces.sharpness + BLURRED_AT)
     size = faces.qualities / np.maximum(faces.frontal * sharp, 1e-9)  # `quality` is the product of the three
     reasons = {
@@ -208,5 +210,6 @@ def _find_reasons(faces: FaceTable, filtered: NDArray[np.bool_], labels: Labels)
         TURNED: faces.frontal < HALF,
         SMALL: size < HALF,  # an enlarged face is not sharp either
     }
-    soft = np.select([faces.sharpness < SOFT, faces.covered, sharp < HALF], [BLURRED, COVERED, BLURRED], POOR)
+    unclear = (sharp < HALF) | evidence.lost
+    soft = np.select([faces.sharpness < SOFT, faces.covered, unclear], [BLURRED, COVERED, BLURRED], POOR)
     return np.select(list(reasons.values()), list(reasons), soft).astype(object)
