@@ -18,7 +18,7 @@ from tests.media.video.test_odd import coded, seen
 from tests.support.media.media_factory import decoded, film, numbered
 
 STREAMS = {"ivf": "libvpx", "yuv4mpegpipe": "wrapped_avframe", "mxf": "mpeg2video", "rm": "rv20", "mjpeg": "mjpeg"}
-STREAMS |= {"h264": "libx264", "hevc": "libx265"}
+STREAMS |= {"h264": "libx264", "hevc": "libx265", "m4v": "mpeg4"}
 JOINED = {"ivf": 1, "yuv4mpegpipe": 1, "mxf": 2, "h264": 2, "mjpeg": 2}  # times that each frame is read
 
 
