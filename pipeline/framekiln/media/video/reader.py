@@ -56,6 +56,11 @@ _NEED_KEY = (
     *("vp8", "vp9", "hevc", "av1", "ffv1"),
 )
 _NO_TIMES = ("avi",)  # formats without presentation times: libav's guesses for B-frames are wrong
+_ENDS_CALMLY = (
+    "dv",
+    "ivf",
+    "yuv4mpegpipe",
+)  # formats of which libav gives an error at damage, and none at a missing end
 _CONSTANT = ("mxf",)  # of one rate; libav gives all frames of a second film the time of the last one before
 
 
@@ -79,6 +84,7 @@ class _VideoReader:
     def __init__(self, media: MediaFile, kind: Kind, spec: FrameSpec, wanted: Segments) -> None:
         self._spec, self._size, self._name, self._kind = spec, media.size, media.media_id, kind
         self._last = 0  # place of the last packet in bytes
+        self._broke = False  # reading ended at damage
         self._reads_on = wanted.halo > 0 or spec.sound  # into the next segment
         self.segment: VideoSegment | None = None
         self._stream = open_film(media, kind)
@@ -171,7 +177,7 @@ class _VideoReader:
         if (segment := self.segment) is None:
             numbers = FrameNumbers(timed=self._stored is None)
             yield from self._decoder.frames(self._read_packets(), numbers)
-            ended = numbers.error is not None and numbers.error.reason is Reason.TRUNCATED
+            ended = self._broke or (numbers.error is not None and numbers.error.reason is Reason.TRUNCATED)
             unread = [*getattr(self._stream, "losses", ()), *find_unread(self._stream, self._kind, self._last)]
             for error in unread:
                 if not (ended and error.reason is Reason.TRUNCATED):
@@ -204,14 +210,16 @@ class _VideoReader:
                 packets = dropwhile(_is_cut_off, packets)
             yield from packets
         except (av.FFmpegError, OSError) as exc:
-            if not find_unread(self._stream, self._kind, self._last):
-                yield self._decoder.corrupt(exc)
+            yield exc
 
     def _read_packets(self) -> Iterator[Any]:
-        """Yield packets and errors with the times of their storage, and without a cut one where libav marks none."""
+        """Yield packets with the times of their storage, without a cut one that libav does not mark, and errors."""
         head = HEADS.get(self._kind.name)
         for packet, following in pairwise(chain(self._demux(), [None])):
-            if not isinstance(packet, MediaError) and packet.size:
+            if isinstance(packet, Exception):
+                yield from self._explain(packet)
+                continue
+            if packet.size:
                 if self._stored is not None:
                     packet.pts = packet.dts  # identifies the packet; the n-th frame shown has the n-th of these times
                     self._stored.append(packet.dts)
@@ -226,6 +234,13 @@ class _VideoReader:
             yield packet
         if self._truncated:
             yield MediaError(*CUT)
+
+    def _explain(self, exc: Exception) -> Iterator[MediaError]:
+        """Yield the error at which reading ended, unless that is a missing end or a join, which are named later."""
+        unread = find_unread(self._stream, self._kind, self._last)
+        if not unread or (self._kind.name in _ENDS_CALMLY and unread[0].reason is Reason.TRUNCATED):
+            self._broke = True
+            yield self._decoder.corrupt(exc)
 
 
 def _is_cut_off(packet: Any) -> bool:
