@@ -25,12 +25,13 @@ from framekiln.media.file_types import PACKETS, Kind
 
 _TAIL = 4096  # bytes at the end that must contain the end marker: cameras and editors append some data
 _MAX_BOXES = 10_000  # a fragmented film has two boxes a second
+_BESIDE_INDEX = {b"ftyp", b"mdat", b"wide", b"free", b"skip", b"uuid"}
 
 
 def is_truncated(stream: BinaryIO, kind: Kind) -> bool:
     """Return whether the end is missing, by the stated length or a missing end marker.
 
-    False for formats with neither (TIFF, MPEG program streams, FLV, Ogg). The stream's position is undefined after.
+    False for formats with neither (TIFF; of films see `joined_films`). The stream's position is undefined after.
     """
     size = stream.seek(0, os.SEEK_END)
     stated_length = _STATED_LENGTH.get(kind.name)
@@ -40,8 +41,8 @@ def is_truncated(stream: BinaryIO, kind: Kind) -> bool:
     tail = stream.read()
     if kind.name == "mpegts":  # the last packets end with the file; the first one may be cut
         return all(set(tail[-step * 3 + sync :: step]) != {0x47} for step, sync in PACKETS)
-    if kind.name == "GIF":
-        return tail.rstrip(b"\x00")[-1:] != b"\x3b"
+    if kind.name in _LAST_BYTES:
+        return not tail.rstrip(b"\x00").endswith(_LAST_BYTES[kind.name])
     return kind.name in _END_MARKS and _END_MARKS[kind.name] not in tail
 
 
@@ -74,6 +75,17 @@ def _find_boxes_end(stream: BinaryIO, size: int) -> int:
     return size + 1 if is_torn or (end == size and found and found[-1][0] == b"moof") else end
 
 
+def find_missing_index(stream: BinaryIO) -> MediaError | None:
+    """Return the error of an MP4 or MOV without `moov`; None where other boxes may have been it before damage."""
+    kinds = {name for name, _, _ in islice(boxes(stream, stream.seek(0, os.SEEK_END)), _MAX_BOXES)}
+    if b"moof" in kinds and b"moov" not in kinds:
+        message = "it is a segment of a stream (DASH, HLS) without the stream's header: join it to the first segment"
+        return MediaError(Reason.UNSUPPORTED, message)
+    if kinds <= _BESIDE_INDEX:
+        return MediaError(Reason.TRUNCATED, "its index is missing, as in a recording that was not ended")
+    return None
+
+
 def read_segment_end(stream: BinaryIO, start: int = 0) -> int:
     """Return the stated end of the first Segment of a Matroska file (RFC 9559) that starts here; 0 if unknown."""
     stream.seek(start)
@@ -94,6 +106,15 @@ def _read_vint(data: bytes, at: int) -> tuple[int | None, int]:
     return (None if value == (1 << 7 * octets) - 1 else value), at + octets
 
 
+def _find_footer(stream: BinaryIO, _: int) -> int:
+    """Return more than the place of the last partition that an MXF states; 1 if it states none (SMPTE 377-1, 7.1)."""
+    stream.seek(0)
+    head = stream.read(64)
+    at = 17 + (head[16] & 0x7F if head[16] & 0x80 else 0) + 24
+    return int.from_bytes(head[at : at + 8], "big") + 1
+
+
+CUT = (Reason.TRUNCATED, "the end of the file is missing")
 _STATED_LENGTH: dict[str, Callable[[BinaryIO, int], int]] = {
     "WEBP": lambda stream, _: _read_number(stream, 4) + 8,
     "avi": lambda stream, _: _read_number(stream, 4) + 8,
@@ -101,9 +122,11 @@ _STATED_LENGTH: dict[str, Callable[[BinaryIO, int], int]] = {
     "AVIF": _find_boxes_end,
     "HEIF": _find_boxes_end,
     "mov": _find_boxes_end,
+    "mxf": _find_footer,
     "matroska": lambda stream, _: read_segment_end(stream),
 }
 _END_MARKS = {"JPEG": b"\xff\xd9", "JPEG2000": b"\xff\xd9", "PNG": b"IEND"}
+_LAST_BYTES = {"GIF": b"\x3b", "mjpeg": b"\xff\xd9"}
 
 
 _MIN_LIMIT = 10_000_000  # samples allowed in any file: 370 MB; three minutes of 48 kHz

@@ -43,6 +43,7 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     (_video("matroska"), rb"\x1aE\xdf\xa3"),
     (_video("mpeg"), rb"\x00\x00\x01\xba"),
     (_video("mpegvideo"), rb"\x00\x00\x01\xb3"),
+    (_video("m4v"), rb"\x00\x00\x01\xb0"),
     (_video("flv"), rb"FLV\x01"),
     (_video("ogg"), rb"OggS"),
     (_video("ivf"), rb"DKIF"),
@@ -54,6 +55,7 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     (_video("hevc"), rb"\x00{2,3}\x01(\x46\x01.\x00{2,3}\x01)?\x40\x01\x0c"),
     (_video("obu"), rb"\x12\x00\x0a[\x06-\x20]"),
     (_video("asf"), rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11"),
+    ("a film of a rarer kind (NUT, GXF, WTV, Dirac): convert it", rb"nut/mult|\x00{4}\x01\xbc|\xb7\xd8\x00\x20|BBCD"),
     ("a JPEG XL photo", rb"\x00\x00\x00\x0cJXL |\xff\x0a"),
     (_photo("JPEG2000"), rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51"),
     (_photo("PPM"), rb"P[1-6]\s+(#[^\n]*\n\s*)*\d+\s+\d+\s"),
@@ -86,7 +88,7 @@ _OF_MEDIA = re.compile(
     r"jpe?g|jpe|jfif|a?png|gif|webp|avifs?|hei[cf]s?|hif|tiff?|bmp|dib|jp2|j2k|jpx|jpf|jxl|tga|p[abgnpf]m|exr|hdr|dds"
     r"|psd|psb|svg|ico|cur|sgi|dng|nef|nrw|arw|sr2|cr2|cr3|crw|raf|orf|rw2|pef|srw|x3f|3fr|raw"
     r"|mp4|m4v|mov|qt|mkv|webm|avi|mpe?g|mp[12]v|m2[vtp]s?|mts|ts|vob|flv|f4v|og[vm]|wmv|asf|3g[p2]|mxf|rmv?b?|dv"
-    r"|mjpe?g|h?26[45]|hevc|y4m|yuv|ivf|nut|tar|zip"
+    r"|mjpe?g|h?26[45]|hevc|y4m|yuv|ivf|nut|gxf|wtv|drc|tar|zip"
 )
 _OF_JPEGS = ("mjpeg", "mjpg")  # photos one after the other
 _OF_CODE = ("ts", "mts")  # of TypeScript and of translations, too

@@ -38,6 +38,9 @@ _FILMS: dict[str, dict] = {  # by the name of the file
     "heard.ts": {"codec": "mpeg2video", "pix_fmt": "yuv420p", "sound": True, "sound_codec": "mp2"},
     "raw.h264": {"codec": "libx264", "pix_fmt": "yuv420p"},
     "vp8.ivf": {"codec": "libvpx", "pix_fmt": "yuv420p"},
+    "raw.y4m": {"codec": "wrapped_avframe", "pix_fmt": "yuv420p"},
+    "rv20.rm": {"codec": "rv20", "pix_fmt": "yuv420p"},
+    "raw.m4v": {"codec": "mpeg4", "pix_fmt": "yuv420p"},
     "mpeg2.mxf": {"codec": "mpeg2video", "pix_fmt": "yuv420p"},
     "flv1.flv": {"codec": "flv", "pix_fmt": "yuv420p"},
     "mpeg1.mpg": {"codec": "mpeg1video", "pix_fmt": "yuv420p"},
@@ -60,6 +63,7 @@ def seeds() -> dict[str, bytes]:
     files = {**photos, **films, "tone.wav": _wav(), "shard.tar": tar([*members, ("photo.json", b"{}")])}
     files |= {"stored.zip": zipped(members), "deflated.zip": zipped(members, zipfile.ZIP_DEFLATED)}
     files["joined.ts"] = films["h264.ts"] * 2
+    files |= {f"joined.{form}": films[name] * 2 for form, name in (("ivf", "vp8.ivf"), ("y4m", "raw.y4m"))}
     files["joined_codecs.ts"] = films["h264.ts"] + films["heard.ts"]
     files["joined_kinds.mkv"] = films["h264.mkv"] + films["h264.ts"]
     files["joined_kinds.mpg"] = films["mpeg1.mpg"] + films["h264.mp4"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -11,9 +10,6 @@ import av
 import numpy as np
 import pytest
 
-from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.file_types import Kind
-from framekiln.media.video.container import decode_errors
 from framekiln.media.video.shown_frames import DisplayMatrix
 from tests.support.media.media_factory import decoded
 from tests.support.media.remux import remuxed
@@ -174,8 +170,13 @@ def test_raw_pixels_in_an_unknown_format_are_unsupported(tmp_path: Path, name: s
     assert rows == [] and [failure.kind for failure in failures] == ["unsupported"]
 
 
-def tracks(path: Path, numbers: Sequence[int], *, marked: int | None = None, cover: int | None = None) -> Path:
-    """Write a track of three equal frames for each number; `marked` is the default track, `cover` is cover art."""
+def tracks(
+    path: Path, numbers: Sequence[int], *, marked: int | None = None, cover: int | None = None, still: int | None = None
+) -> Path:
+    """Write a track of three equal frames for each number, of one for `still`.
+
+    `marked` is the default track, `cover` is cover art.
+    """
     with av.open(str(path), "w") as out:
         entries = []
         for index, number in enumerate(numbers):
@@ -184,7 +185,7 @@ def tracks(path: Path, numbers: Sequence[int], *, marked: int | None = None, cov
             track.pix_fmt = "yuvj420p" if index == cover else "yuv420p"
             kind = av.stream.Disposition
             track.disposition = kind.attached_pic if index == cover else kind.default if index == marked else kind(0)
-            entries.append((track, number, 1 if index == cover else 3))
+            entries.append((track, number, 1 if index in (cover, still) else 3))
         for track, number, count in entries:
             for time in range(count):
                 out.mux(track.encode(_av_frame(number, time, Fraction(1, 25))))
@@ -202,6 +203,11 @@ def test_of_two_video_tracks_the_default_one(tmp_path: Path, name: str, marked: 
 def test_of_two_unmarked_tracks_the_first(tmp_path: Path) -> None:
     rows, failures = decoded(tracks(tmp_path / "film.ts", [11, 22]))
     assert failures == [] and seen(rows) == [11] * 3
+
+
+def test_a_still_beside_a_film_is_no_video(tmp_path: Path) -> None:
+    rows, failures = decoded(tracks(tmp_path / "film.mp4", [11, 22], marked=0, still=0))
+    assert failures == [] and seen(rows) == [22] * 3
 
 
 def test_cover_art_is_no_video(tmp_path: Path) -> None:
@@ -283,11 +289,3 @@ def test_a_transport_stream_that_begins_inside_a_packet(tmp_path: Path, cut: int
         rows, failures = decoded(tmp_path / name, ("frame",))
         assert failures == [] and [number_in(row["frame"]) for row in rows][-40:] == list(range(10, 50)), name
         assert len(rows) == 50 or "-cut" in name
-
-
-@pytest.mark.parametrize("name", ["PatchWelcomeError", "DecoderNotFoundError"])
-def test_what_libav_cannot_read_is_not_called_damaged(name: str) -> None:
-    error, kind = getattr(av.error, name), Kind(decoder="video", name="avi")
-    with pytest.raises(MediaError) as caught, decode_errors(io.BytesIO(b"RIFF"), kind):
-        raise error(1, "not yet implemented")
-    assert caught.value.reason is Reason.UNSUPPORTED

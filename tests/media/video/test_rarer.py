@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 
 import av
+import numpy as np
 import pytest
 
-from framekiln.media.video.container import has_content
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.file_types import Kind
+from framekiln.media.video.container import decode_errors, has_content
 from tests.media.video.test_odd import coded, seen
-from tests.support.media.media_factory import decoded
+from tests.support.media.media_factory import decoded, film, numbered
 
 STREAMS = {"ivf": "libvpx", "yuv4mpegpipe": "wrapped_avframe", "mxf": "mpeg2video", "rm": "rv20", "mjpeg": "mjpeg"}
-STREAMS |= {"h264": "libx264", "hevc": "libx265"}
+STREAMS |= {"h264": "libx264", "hevc": "libx265", "m4v": "mpeg4"}
+JOINED = {"ivf": 1, "yuv4mpegpipe": 1, "mxf": 2, "h264": 2, "mjpeg": 2}  # times that each frame is read
 
 
 @pytest.mark.parametrize("form", STREAMS)
@@ -32,12 +37,35 @@ def test_streams_without_a_container_and_rarer_containers(tmp_path: Path, form: 
     rows, failures = decoded(tmp_path / f"film.{form}")
     assert failures == [] and seen(rows) == list(range(20))
     assert [row["time_s"] for row in rows] == pytest.approx([number / 25 for number in range(20)], abs=2e-3)
-    if form == "mxf":
-        film = (tmp_path / "film.mxf").read_bytes()
-        (tmp_path / "two.mxf").write_bytes(2 * film)
-        rows, failures = decoded(tmp_path / "two.mxf")
-        assert failures == [] and seen(rows) == 2 * list(range(20))
-        assert [row["time_s"] for row in rows] == pytest.approx([number / 25 for number in range(40)], abs=2e-3)
+    data, path = (tmp_path / f"film.{form}").read_bytes(), tmp_path / f"part.{form}"
+    if form not in ("h264", "hevc"):  # whose decoders cannot tell of each cut
+        path.write_bytes(data[: len(data) * 4 // 5 - 7])
+        part, failures = decoded(path)
+        assert [(failure.kind, failure.frame_index) for failure in failures] == [("truncated", len(part))]
+        assert seen(part) == list(range(len(part))) and len(part) > 5
+    if form == "yuv4mpegpipe":  # damage inside is no missing end
+        path.write_bytes(data[: len(data) // 2] + data[len(data) // 2 :].replace(b"FRAME", b"frame", 1))
+        assert [failure.kind for failure in decoded(path)[1]] == ["corrupt"]
+    if form in JOINED:
+        path.write_bytes(2 * data)
+        rows, failures = decoded(path)
+        assert [failure.kind for failure in failures] == ([] if JOINED[form] == 2 else ["unsupported"])
+        assert seen(rows) == JOINED[form] * list(range(20))
+        assert [row["time_s"] for row in rows] == pytest.approx([place / 25 for place in range(len(rows))], abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("form", "codec", "size"), [("obu", "libsvtav1", (64, 64)), ("dv", "dvvideo", (576, 720))], ids=["obu", "dv"]
+)
+def test_a_frame_that_is_cut_is_not_shown(tmp_path: Path, form: str, codec: str, size: tuple[int, int]) -> None:
+    path = tmp_path / f"film.{form}"
+    data = film(path, [numbered(20 * i, *size) for i in range(8)], codec=codec, pix_fmt="yuv420p").read_bytes()
+    whole, failures = decoded(path, ("frame_90",))
+    assert (len(whole), failures) == (8, [])
+    path.write_bytes(data[:-5])
+    rows, failures = decoded(path, ("frame_90",))
+    assert [(failure.kind, failure.frame_index) for failure in failures] == [("truncated", 7)]
+    assert all(np.array_equal(row["frame_90"], before["frame_90"]) for row, before in zip(rows, whole, strict=False))
 
 
 @pytest.mark.parametrize(
@@ -69,3 +97,11 @@ def test_a_matrix_that_is_not_read_is_no_damage(tmp_path: Path, matrix: int, kin
         out.mux(track.encode(av_frame) + track.encode(None))
     rows, failures = decoded(tmp_path / "film.mkv")
     assert len(rows) == (not kinds) and [failure.kind for failure in failures] == kinds
+
+
+@pytest.mark.parametrize("name", ["PatchWelcomeError", "DecoderNotFoundError"])
+def test_what_libav_cannot_read_is_not_called_damaged(name: str) -> None:
+    error, kind = getattr(av.error, name), Kind(decoder="video", name="avi")
+    with pytest.raises(MediaError) as caught, decode_errors(io.BytesIO(b"RIFF"), kind):
+        raise error(1, "not yet implemented")
+    assert caught.value.reason is Reason.UNSUPPORTED

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 
+from framekiln.media.damaged import boxes
 from tests.support.media.films import FRAMES, made_film
 from tests.support.media.media_factory import decoded, film, numbered
 from tests.support.media.remux import remuxed
@@ -41,6 +43,17 @@ def test_a_film_that_ends_between_two_fragments_or_inside_a_head_is_truncated(tm
         assert 0 < len(rows) < FRAMES
     path.write_bytes(data + bytes(4))  # as QuickTime ends a list
     assert decoded(path, ("frame_90",))[1] == []
+
+
+@pytest.mark.parametrize(("parts", "kind"), [(("moof", "mdat"), "unsupported"), (("mdat",), "truncated")])
+def test_a_film_without_its_index_is_named(tmp_path: Path, parts: tuple[str, ...], kind: str) -> None:
+    """A segment of a stream alone, and a recording that was not ended."""
+    path = remuxed(made_film("film.mp4"), tmp_path / "film.mp4", sound=False, movflags="+frag_keyframe+empty_moov")
+    data = path.read_bytes()
+    found = {name.decode(): data[start:stop] for name, start, stop in boxes(io.BytesIO(data), len(data))}
+    path.write_bytes(b"".join(found[name] for name in ("ftyp", *parts)))
+    rows, failures = decoded(path)
+    assert rows == [] and [failure.kind for failure in failures] == [kind]
 
 
 def test_a_film_whose_last_box_states_too_much_is_whole(tmp_path: Path) -> None:
@@ -98,7 +111,7 @@ def test_a_truncated_program_stream_keeps_its_intact_frames(tmp_path: Path) -> N
     for size in (len(data) * tenth // 10 for tenth in range(1, 10)):
         path.write_bytes(data[:size])
         rows, failures = decoded(path)
-        assert [(failure.kind, failure.frame_index) for failure in failures] == [("corrupt", len(rows) or None)]
+        assert [(failure.kind, failure.frame_index) for failure in failures] == [("truncated", len(rows) or None)]
         assert all(np.array_equal(row["frame"], whole[row["frame_index"]]["frame"]) for row in rows)
         assert abs(len(rows) - (ends * len(data) / ends[-1] <= size).sum()) < 4
 

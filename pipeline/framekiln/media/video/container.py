@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 import av
 
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.damaged import is_truncated
+from framekiln.media.damaged import find_missing_index, is_truncated
 from framekiln.media.file_types import Kind, is_of_media, pass_over
 from framekiln.media.files import MediaFile, open_media
 from framekiln.media.video.transport_stream import open_transport_stream
@@ -45,20 +45,22 @@ def decode_errors(stream: BinaryIO, kind: Kind) -> Iterator[None]:
     except (av.error.PatchWelcomeError, av.error.DecoderNotFoundError) as exc:
         raise MediaError(Reason.UNSUPPORTED, f"{kind.name}: a variant that libav does not read; convert it") from exc
     except Exception as exc:  # libav's errors derive from many of Python's
-        reason = Reason.TRUNCATED if is_truncated(stream, kind) else Reason.CORRUPT
+        if kind.name == "mov" and (error := find_missing_index(stream)):
+            raise error from exc
+        reason = Reason.TRUNCATED if isinstance(exc, EOFError) or is_truncated(stream, kind) else Reason.CORRUPT
         raise MediaError(reason, f"{kind.name}: {error_text(exc)}") from exc
 
 
 def default_track(tracks: Sequence[Any]) -> Any:
     """Return the track that players use: the first one marked as default with a decoder.
 
-    Without a mark it is the first with a decoder, and the first of all if none has one. A sequence of pictures has its
-    first one also as a track of one frame.
+    Without a mark it is the first with a decoder, and the first of all if none has one. A track of one frame comes
+    last: a film's still picture, or a sequence's first one.
     """
     default = av.stream.Disposition.default
 
     def rank(track: Any) -> tuple[bool, bool, bool]:
-        return track.codec_context is not None, bool(track.disposition & default), track.frames > 1
+        return track.codec_context is not None, track.frames != 1, bool(track.disposition & default)
 
     return max(tracks, key=rank)
 

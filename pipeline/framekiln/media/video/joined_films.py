@@ -1,8 +1,8 @@
-"""Films that were joined, as by `cat`, where libav reads the first ones and says nothing of the rest.
+"""Films that libav reads in part without a word: they were cut, or joined, as by `cat`.
 
 Transport streams have a module of their own, since all their parts are read. libav reads joined AVI, Ogg and MPEG
-program streams of one codec to their end, two parts of Matroska, and one of MP4, FLV and ASF. It reads no part in
-another container.
+program streams of one codec to their end, two parts of Matroska, and one of MP4, FLV, ASF, IVF and YUV4MPEG. It reads
+no part in another container. Formats that state their length are in `damaged`.
 """
 
 import os
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.damaged import read_segment_end
+from framekiln.media.damaged import CUT, read_segment_end
 from framekiln.media.file_types import HEAD_BYTES, Kind, find_film
 
 _MOST = 10_000  # pieces that are looked at
@@ -41,20 +41,32 @@ _LENGTHS: dict[str, Callable[[bytes], int]] = {
     "asf": lambda head: max(24, int.from_bytes(head[16:24], "little")),
     "flv": lambda head: 15 + int.from_bytes(head[1:4], "big") if head[0] in b"\x08\x09\x12" else 0,
     "ogg": lambda head: 27 + head[26] + sum(head[27 : 27 + head[26]]) if head[:4] == b"OggS" else 0,
+    "rm": lambda head: int.from_bytes(head[4:8], "big") if head[1:4].isalnum() else 0,
 }
 _FROM_LAST = ("flv", "ogg", "mpeg")  # whose pieces are followed from that of the last packet
+HEADS = {"ivf": 12, "yuv4mpegpipe": 0, "obu": 0, "dv": 0}
+"""Bytes before each packet of the formats that are packets and nothing else."""
+_WITHOUT_LENGTH = (*_FROM_LAST, "asf", "rm", *HEADS)
+_SLACK = {"flv": 4, "rm": 16}  # bytes: FLV's last length, which some recorders omit; what ffmpeg counts too much
 
 
 def find_unread(stream: BinaryIO, kind: Kind, last: int) -> list[MediaError]:
-    """Return an error if parts of a film are not read. `last`: place of its last packet."""
-    end = _find_end(stream, kind, last)
-    unread = end > 0 and find_film(_read_head(stream, end))
-    message = "it was joined of films, and the last ones are not read: split it"
-    return [MediaError(Reason.UNSUPPORTED, message)] if unread else []
+    """Return an error if parts of a film are missing or not read.
+
+    `last`: place of its last packet, of the formats in `HEADS` the end of its last whole one.
+    """
+    end, size = _find_end(stream, kind, last), stream.seek(0, os.SEEK_END)
+    if 0 < end < size and kind.name not in ("dv", "obu") and find_film(_read_head(stream, end)):
+        message = "it was joined of films, and the last ones are not read: split it"
+        return [MediaError(Reason.UNSUPPORTED, message)]
+    is_cut = end > size + _SLACK.get(kind.name, 0) or (kind.name in HEADS and end < size)
+    return [MediaError(*CUT)] if is_cut and kind.name in _WITHOUT_LENGTH else []
 
 
 def _find_end(stream: BinaryIO, kind: Kind, last: int) -> int:
     """Return where the pieces end that libav reads as one film; 0 if that is unknown."""
+    if kind.name in HEADS:
+        return last
     if kind.name == "matroska":
         end = read_segment_end(stream)
         return (read_segment_end(stream, end) or end) if end else 0
@@ -64,11 +76,11 @@ def _find_end(stream: BinaryIO, kind: Kind, last: int) -> int:
         before = _read_head(stream, max(0, last - HEAD_BYTES))[:last]
         at -= len(before) - max(0, before.rfind(_PACK_MARK))
     for _ in range(_MOST):
-        if at > size - _SHORTEST_PIECE:
-            return 0
-        head = _read_head(stream, at)
+        if at >= size:
+            return at
+        head = _read_head(stream, at).ljust(_SHORTEST_PIECE, b"\0")
         tables += head[4:8] == b"moov"
-        is_next = tables > 1 or (kind.name == "asf" and at > 0 and find_film(head))
+        is_next = tables > 1 or (kind.name in ("asf", "rm") and at > 0 and find_film(head))
         if kind.name == "mpeg" and head.startswith(_PACK_MARK):  # a later clock is a greater number
             is_next, clock = bool(clock) and (head[4:9] < clock or head[4] >> 6 != clock[0] >> 6), head[4:9]
         length = length_of(head) if length_of and not is_next else 0

@@ -15,10 +15,14 @@ from typing import Any
 import av
 
 from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.damaged import CUT
 from framekiln.media.file_types import Kind
 from framekiln.media.frames import LostFrames
 from framekiln.media.video.container import error_text
 from framekiln.media.video.segments import REORDERED
+
+_WITH_LENGTH = ("avi", "matroska", "mov", "mpegts", "mxf")
+"""Formats whose end is known to be there, or not; of the others an error of the last packet is a missing end."""
 
 
 class FrameNumbers:
@@ -41,9 +45,9 @@ class FrameNumbers:
         return self._next
 
     @property
-    def damaged(self) -> bool:
-        """True if any frame was lost so far."""
-        return self._error is not None
+    def error(self) -> MediaError | None:
+        """The error of the latest loss."""
+        return self._error
 
     def look_ahead(self, packets: Iterable[Any]) -> Iterator[Any]:
         """Yield the same packets or errors, some of them read ahead.
@@ -100,6 +104,8 @@ class PacketDecoder:
         self._checksums = SliceChecksums() if self._context.name == "ffv1" else None
         self._size = b""  # that of the last sequence header of MPEG-1 or MPEG-2
         self.truncated: Any = None  # the packet at the missing end of a file
+        self.last: Any = None  # that of the file
+        self._may_be_cut = kind.name not in _WITH_LENGTH
 
     def prime(self, packet: Any) -> None:
         """Decode the film's first packet: it identifies the encoder, and libav works around errors of old x264."""
@@ -122,7 +128,7 @@ class PacketDecoder:
                 numbers.lose(packet)
                 break
             is_leading = leading.contains(packet, restart=skipping)
-            if (skipping and not packet.is_keyframe) or (is_leading and numbers.damaged):
+            if (skipping and not packet.is_keyframe) or (is_leading and numbers.error):
                 numbers.skip(packet)
                 continue
             av_frames, error = self._decode(packet, tolerant=is_leading)
@@ -150,9 +156,9 @@ class PacketDecoder:
         error, before = None, list[Any]()
         try:
             if packet is self.truncated:
-                raise MediaError(Reason.TRUNCATED, "the end of the file is missing")
+                raise MediaError(*CUT)
             if packet.size and packet.is_corrupt:
-                raise MediaError(Reason.CORRUPT, "a packet is incomplete")
+                raise MediaError(*CUT) if self._may_be_cut else MediaError(Reason.CORRUPT, "a packet is incomplete")
             if packet.size and self._checksums and not self._checksums.match(bytes(packet)):
                 raise MediaError(Reason.CORRUPT, "a slice does not match its checksum")
             before = self._drain() if self._changes_size(packet) else []
@@ -161,6 +167,7 @@ class PacketDecoder:
             if tolerant and isinstance(exc, av.FFmpegError):
                 return [], None
             error = exc if isinstance(exc, MediaError) else self.corrupt(exc)
+            error = MediaError(*CUT) if self._may_be_cut and packet is self.last else error
             av_frames = [av_frame for av_frame in (*before, *self._drain()) if av_frame.pts != packet.pts]
         intact = [av_frame for av_frame in av_frames if not av_frame.is_corrupt]
         if len(intact) < len(av_frames) and not tolerant:

@@ -18,7 +18,7 @@ from av.video.reformatter import VideoReformatter
 
 from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.damaged import check_sample_counts, is_truncated
+from framekiln.media.damaged import CUT, check_sample_counts, is_truncated
 from framekiln.media.file_types import Kind
 from framekiln.media.files import MediaFile
 from framekiln.media.frames import (
@@ -43,7 +43,7 @@ from framekiln.media.video.container import (
     open_container,
     open_film,
 )
-from framekiln.media.video.joined_films import find_unread
+from framekiln.media.video.joined_films import HEADS, find_unread
 from framekiln.media.video.packet_decoder import FrameNumbers, PacketDecoder
 from framekiln.media.video.segments import INDEXED, locate
 from framekiln.media.video.shown_frames import DisplayMatrix, FrameClock, to_rgb, to_small_rgb
@@ -56,6 +56,11 @@ _NEED_KEY = (
     *("vp8", "vp9", "hevc", "av1", "ffv1"),
 )
 _NO_TIMES = ("avi",)  # formats without presentation times: libav's guesses for B-frames are wrong
+_ENDS_CALMLY = (
+    "dv",
+    "ivf",
+    "yuv4mpegpipe",
+)  # formats of which libav gives an error at damage, and none at a missing end
 _CONSTANT = ("mxf",)  # of one rate; libav gives all frames of a second film the time of the last one before
 
 
@@ -79,6 +84,7 @@ class _VideoReader:
     def __init__(self, media: MediaFile, kind: Kind, spec: FrameSpec, wanted: Segments) -> None:
         self._spec, self._size, self._name, self._kind = spec, media.size, media.media_id, kind
         self._last = 0  # place of the last packet in bytes
+        self._broke = False  # reading ended at damage
         self._reads_on = wanted.halo > 0 or spec.sound  # into the next segment
         self.segment: VideoSegment | None = None
         self._stream = open_film(media, kind)
@@ -100,7 +106,7 @@ class _VideoReader:
         self._truncated = cut or is_truncated(self._stream, kind)
         if kind.name == INDEXED:
             check_sample_counts(self._stream, truncated=self._truncated)
-        size = self._stream.seek(0, os.SEEK_END)
+        size = self._size = self._stream.seek(0, os.SEEK_END)
         self._stream.seek(0)
         credentials = find_credentials(self._stream.read(CREDENTIALS_WITHIN)) if self._spec.tags else {}
         self._stream.seek(0)
@@ -171,8 +177,11 @@ class _VideoReader:
         if (segment := self.segment) is None:
             numbers = FrameNumbers(timed=self._stored is None)
             yield from self._decoder.frames(self._read_packets(), numbers)
-            for error in (*getattr(self._stream, "losses", ()), *find_unread(self._stream, self._kind, self._last)):
-                yield LostFrames(index=numbers.count, error=error)
+            ended = self._broke or (numbers.error is not None and numbers.error.reason is Reason.TRUNCATED)
+            unread = [*getattr(self._stream, "losses", ()), *find_unread(self._stream, self._kind, self._last)]
+            for error in unread:
+                if not (ended and error.reason is Reason.TRUNCATED):
+                    yield LostFrames(index=numbers.count, error=error)
             return
         if segment.start:
             self._decoder.prime(segment.first_packet)
@@ -193,24 +202,45 @@ class _VideoReader:
         except (av.FFmpegError, OSError) as exc:
             yield self._decoder.corrupt(exc)
 
-    def _read_packets(self) -> Iterator[Any]:
+    def _demux(self) -> Iterator[Any]:
         """Yield the track's packets with a last one of size 0, or the error at which reading ended."""
         try:
             packets: Iterator[Any] = filter(has_content, self._container.demux(self._track))
             if self._track.codec_context.codec.canonical_name in _NEED_KEY:
                 packets = dropwhile(_is_cut_off, packets)
-            for packet, following in pairwise(chain(packets, [None])):
-                if self._stored is not None and packet.size:
+            yield from packets
+        except (av.FFmpegError, OSError) as exc:
+            yield exc
+
+    def _read_packets(self) -> Iterator[Any]:
+        """Yield packets with the times of their storage, without a cut one that libav does not mark, and errors."""
+        head = HEADS.get(self._kind.name)
+        for packet, following in pairwise(chain(self._demux(), [None])):
+            if isinstance(packet, Exception):
+                yield from self._explain(packet)
+                continue
+            if packet.size:
+                if self._stored is not None:
                     packet.pts = packet.dts  # identifies the packet; the n-th frame shown has the n-th of these times
                     self._stored.append(packet.dts)
-                if self._truncated and packet.size and (following is None or not following.size):
-                    self._decoder.truncated = packet
-                self._last = packet.pos or self._last
-                yield packet
-        except (av.FFmpegError, OSError) as exc:
-            yield self._decoder.corrupt(exc)
+                is_last = not getattr(following, "size", 0)
+                if is_last:
+                    self._decoder.last, self._decoder.truncated = packet, packet if self._truncated else None
+                end = 0 if head is None or packet.pos is None else packet.pos + head + packet.size
+                is_cut = is_last and end > 0 and (packet.is_corrupt or end > self._size)
+                self._last = (0 if is_cut else end) or packet.pos or self._last
+                if is_cut:
+                    continue
+            yield packet
         if self._truncated:
-            yield MediaError(Reason.TRUNCATED, "the end of the file is missing")
+            yield MediaError(*CUT)
+
+    def _explain(self, exc: Exception) -> Iterator[MediaError]:
+        """Yield the error at which reading ended, unless that is a missing end or a join, which are named later."""
+        unread = find_unread(self._stream, self._kind, self._last)
+        if not unread or (self._kind.name in _ENDS_CALMLY and unread[0].reason is Reason.TRUNCATED):
+            self._broke = True
+            yield self._decoder.corrupt(exc)
 
 
 def _is_cut_off(packet: Any) -> bool:
