@@ -285,6 +285,17 @@ def test_rows_without_a_vector_are_the_last_choice():
     assert spread_out(vectors, 9).tolist() == [0, 3, 2, 1]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_of_rows_that_are_equally_far_the_first_is_chosen(seed):
+    signs = np.random.default_rng(seed).choice([-1, 1], (60, 128))
+    chosen = [0]
+    for _ in range(19):
+        alike = (signs @ signs[chosen].T).max(axis=1)
+        alike[chosen] = 129
+        chosen.append(int(alike.argmin()))
+    assert spread_out(signs.astype(np.float32), 20).tolist() == chosen
+
+
 @pytest.mark.heavy
 def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
     """Each command of docs/training-data.md and its Python, on the samples."""
