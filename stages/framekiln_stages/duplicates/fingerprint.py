@@ -30,7 +30,7 @@ class Fingerprint(Stage):
     """Perceptual hashes of each frame, and for photos those of windows and a thumbnail."""
 
     thread_safe = True
-    version = 2  # 2: the digest
+    version = 3  # 3: bars of any tone
     inputs = ("frame_224", "media_type", "digest")
     outputs = OUTPUTS
 

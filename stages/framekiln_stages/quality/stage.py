@@ -37,7 +37,12 @@ OUTPUTS = pa.schema(
             pa.float32(),
             "by how much steps at borders of 8 x 8 blocks exceed the others, from 0; null if small",
         ),
-        field("bars", BARS, "black bars round the picture, over the clip; null where the whole clip is black", "px"),
+        field(
+            "bars",
+            BARS,
+            "bars of one tone, as black, round the picture, over the clip; null where the whole clip is black",
+            "px",
+        ),
         field("is_black", pa.bool_(), "98 % of the pixels are nearly black"),
         field("is_uniform", pa.bool_(), "one even tone"),
         field(
@@ -59,7 +64,7 @@ BLURRED = 0.25
 class Quality(Stage):
     """Sharpness, noise, blockiness, bars, and black, uniform and repeated frames."""
 
-    version = 2  # 2: slopes are the same wherever an array lies
+    version = 3  # 3: bars of any tone
     scope = Scope.CLIP
     halo = 1
     thread_safe = True
@@ -141,7 +146,7 @@ class Quality(Stage):
             "black": pc.sum(rows["is_black"]).as_py(),
             "of one tone": pc.sum(pc.and_not(rows["is_uniform"], rows["is_black"])).as_py(),
             "blurred": int((float_values(rows["sharpness"]) < BLURRED * side).sum()),
-            "with black bars": sum(barred),
+            "with bars": sum(barred),
         }
         parts = [f"{round(scale * many):,} {name}" for name, many in counts.items() if many]
         return [f"frames: {', '.join(parts)}"] if parts else []
