@@ -40,7 +40,8 @@ OUTPUTS = pa.schema(
         field(
             "bars",
             BARS,
-            "bars of one tone, as black, round the picture, over the clip; null where the whole clip is black",
+            "black bars round the picture, over the clip; of one frame alone, as a photo, bars of any one tone; null "
+            "where the whole clip is black",
             "px",
         ),
         field("is_black", pa.bool_(), "98 % of the pixels are nearly black"),
@@ -165,7 +166,8 @@ def find_clip_bars(lumas: Sequence[Luma]) -> dict[tuple[int, ...], dict[str, int
     """Return the bars of a clip for each size of its frames; a size whose frames are all black has none."""
     found = {}
     for shape in {luma.shape for luma in lumas}:
-        brightest = np.maximum.reduce([luma for luma in lumas if luma.shape == shape])
+        same = [luma for luma in lumas if luma.shape == shape]
+        brightest = np.maximum.reduce(same)
         if not measures.is_black(brightest):
-            found[shape] = find_bars(brightest)._asdict()
+            found[shape] = find_bars(brightest, any_tone=len(same) == 1)._asdict()
     return found

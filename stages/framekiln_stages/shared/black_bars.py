@@ -31,25 +31,26 @@ class Bars(NamedTuple):
         return luma[self.top : height - self.bottom, self.left : width - self.right]
 
 
-def find_bars(luma: Luma) -> Bars:
+def find_bars(luma: Luma, *, any_tone: bool) -> Bars:
     """Return the bars round a picture; 0 where an even edge does not end in a straight line.
 
-    For a film `luma` is the largest value of each pixel over several frames, so that a dark scene is no bar.
+    For a film `luma` is the largest value of each pixel over several frames, so that a dark scene is no bar. Such a
+    maximum of a bright scene is of one tone, so there only black bars are told (`any_tone`).
     """
-    top, bottom = _measure_bars(luma)
-    left, right = _measure_bars(cv2.transpose(luma[top : len(luma) - bottom]))
+    top, bottom = _measure_bars(luma, any_tone)
+    left, right = _measure_bars(cv2.transpose(luma[top : len(luma) - bottom]), any_tone)
     return Bars(top, bottom, left, right)
 
 
-def _measure_bars(luma: Luma) -> tuple[int, int]:
+def _measure_bars(luma: Luma, any_tone: bool) -> tuple[int, int]:
     """Return how many lines are bars at the top and, of the others, at the bottom."""
-    top = _count_even(luma)
-    return top, _count_even(luma[top:][::-1])
+    top = _count_even(luma, any_tone)
+    return top, _count_even(luma[top:][::-1], any_tone)
 
 
-def _count_even(luma: Luma) -> int:
+def _count_even(luma: Luma, any_tone: bool) -> int:
     """Return how many lines of one tone come before the picture."""
-    tone = float(np.median(luma[0]))
+    tone = float(np.median(luma[0])) if any_tone else 0.0
     tone = tone if tone > BAR_CODE else 0.0
     if np.mean(cv2.absdiff(luma[0], tone) > BAR_CODE) > 1 - BAR_SHARE:
         return 0

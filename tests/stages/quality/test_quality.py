@@ -129,6 +129,9 @@ def test_bars_of_a_film_are_those_of_the_clip():
     assert [set(row["bars"].values()) for row in measure(dark, image)] == [{0}, {0}]
     other = measure(dark, np.pad(image, ((20, 20), (0, 0), (0, 0))))
     assert [row["bars"]["top"] for row in other] == [100, 20]  # each size of its own
+    flash = image.copy()
+    flash[:100] = 250
+    assert {size for row in measure(flash, image) for size in row["bars"].values()} == {0}
 
 
 def test_black_and_even_frames_are_named():
