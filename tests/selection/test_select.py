@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import framekiln
 from framekiln.media.samples import make
 from framekiln.runtime.run.record import sealed
-from framekiln.selection.selection import balance, rank_in_group, spread_out
+from framekiln.selection.selection import balance, rank_in_group
 from tests.support.errors import fails
 from tests.support.machine.command_line import ROOT
 
@@ -279,11 +279,6 @@ def test_a_balance_is_fair(values, limit):
 def test_ranks_count_within_groups(values):
     ranks = rank_in_group(np.array(values, np.int64)).tolist()
     assert ranks == [values[:i].count(value) for i, value in enumerate(values)]
-
-
-def test_rows_without_a_vector_are_the_last_choice():
-    vectors = np.array([[1, 0], [0, 0], [0.9, 0.1], [0, 1]], np.float32)
-    assert spread_out(vectors, 9).tolist() == [0, 3, 2, 1]
 
 
 @pytest.mark.heavy

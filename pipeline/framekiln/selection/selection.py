@@ -25,6 +25,7 @@ Ints = NDArray[np.int64]
 _REQUEST = b"framekiln.request"  # in the metadata of a saved table
 _ALIKE = ("clip_embedding", "picture_hash")
 """Columns that say how like two frames are, the best first."""
+EXACT = 4096  # parts of a cosine, so that equal ones are equal on any machine; those of hashes are 64ths
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -244,7 +245,8 @@ def spread_out(vectors: NDArray[np.float32], count: int) -> Ints:
     """Return positions of `count` rows that are as unlike each other as can be, in the order of their choice.
 
     The first row is the first choice. Each next one is the row that is farthest from all chosen (Gonzalez 1985: its
-    farthest row is at most twice as far as in the best choice). `vectors`: n d; rows of zeros come last.
+    farthest row is at most twice as far as in the best choice), the first of equal ones. `vectors`: n d; rows of zeros
+    come last.
     """
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
@@ -253,6 +255,7 @@ def spread_out(vectors: NDArray[np.float32], count: int) -> Ints:
     for _ in range(min(count, len(vectors))):
         at = int(nearest.argmin())
         chosen.append(at)
-        nearest = np.maximum(nearest, unit @ unit[at])
+        alike = np.round((unit @ unit[at]) * EXACT) / EXACT
+        nearest = np.maximum(nearest, alike)
         nearest[at] = np.inf
     return np.array(chosen, np.int64)

@@ -30,7 +30,7 @@ class Fingerprint(Stage):
     """Perceptual hashes of each frame, and for photos those of windows and a thumbnail."""
 
     thread_safe = True
-    version = 2  # 2: the digest
+    version = 3  # 3: bars of any tone
     inputs = ("frame_224", "media_type", "digest")
     outputs = OUTPUTS
 
@@ -45,7 +45,7 @@ class Fingerprint(Stage):
             known = zip(batch["media_type"].to_pylist(), batch["digest"].to_pylist(), strict=True)
             for image, (kind, digest) in zip(views(batch["frame_224"]), known, strict=True):
                 luma = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
-                luma = np.ascontiguousarray(find_bars(luma).cut(luma))
+                luma = np.ascontiguousarray(find_bars(luma, any_tone=kind == "photo").cut(luma))
                 count = len(WINDOWS) if kind == "photo" else 1
                 hashes = [] if is_flat(luma) else [row.tobytes() for row in hash_windows(luma, count)]
                 whole = hashes[0] if hashes else None

@@ -37,7 +37,13 @@ OUTPUTS = pa.schema(
             pa.float32(),
             "by how much steps at borders of 8 x 8 blocks exceed the others, from 0; null if small",
         ),
-        field("bars", BARS, "black bars round the picture, over the clip; null where the whole clip is black", "px"),
+        field(
+            "bars",
+            BARS,
+            "black bars round the picture, over the clip; of one frame alone, as a photo, bars of any one tone; null "
+            "where the whole clip is black",
+            "px",
+        ),
         field("is_black", pa.bool_(), "98 % of the pixels are nearly black"),
         field("is_uniform", pa.bool_(), "one even tone"),
         field(
@@ -59,7 +65,7 @@ BLURRED = 0.25
 class Quality(Stage):
     """Sharpness, noise, blockiness, bars, and black, uniform and repeated frames."""
 
-    version = 2  # 2: slopes are the same wherever an array lies
+    version = 3  # 3: bars of any tone
     scope = Scope.CLIP
     halo = 1
     thread_safe = True
@@ -141,7 +147,7 @@ class Quality(Stage):
             "black": pc.sum(rows["is_black"]).as_py(),
             "of one tone": pc.sum(pc.and_not(rows["is_uniform"], rows["is_black"])).as_py(),
             "blurred": int((float_values(rows["sharpness"]) < BLURRED * side).sum()),
-            "with black bars": sum(barred),
+            "with bars": sum(barred),
         }
         parts = [f"{round(scale * many):,} {name}" for name, many in counts.items() if many]
         return [f"frames: {', '.join(parts)}"] if parts else []
@@ -160,7 +166,8 @@ def find_clip_bars(lumas: Sequence[Luma]) -> dict[tuple[int, ...], dict[str, int
     """Return the bars of a clip for each size of its frames; a size whose frames are all black has none."""
     found = {}
     for shape in {luma.shape for luma in lumas}:
-        brightest = np.maximum.reduce([luma for luma in lumas if luma.shape == shape])
+        same = [luma for luma in lumas if luma.shape == shape]
+        brightest = np.maximum.reduce(same)
         if not measures.is_black(brightest):
-            found[shape] = find_bars(brightest)._asdict()
+            found[shape] = find_bars(brightest, any_tone=len(same) == 1)._asdict()
     return found

@@ -50,6 +50,7 @@ CHANGES = {
         lambda image: np.pad(image, ((30, 30), (0, 0), (0, 0))),
         "crop",
     ),  # a bar that is not cut, as the photo is dark there: its window is nearest
+    "framed": (lambda image: np.pad(image, ((40, 40), (40, 40), (0, 0)), constant_values=150), "same"),
     "mirrored": (lambda image: np.ascontiguousarray(image[:, ::-1]), "mirrored"),
     "turned left": (np.rot90, "turned"),
     "turned right": (lambda image: np.rot90(image, 3), "turned"),

@@ -108,11 +108,15 @@ def test_bars_are_found_to_the_pixel_and_a_dark_scene_has_none():
     inner = measure_photo(boxed)
     assert inner["sharpness"] == pytest.approx(measure_photo(image)["sharpness"]) and inner["noise"] > 0
     framed = np.pad(image, ((10, 10), (40, 44), (0, 0)))
-    assert measure_photo(jpeg(framed, 60))["bars"] == pytest.approx(
-        {"top": 10, "bottom": 10, "left": 40, "right": 44}, abs=2
-    )
+    grey = np.pad(image, ((20, 20), (40, 44), (0, 0)), constant_values=64)
+    for frame, high in ((framed, 10), (grey, 20)):
+        expected = {"top": high, "bottom": high, "left": 40, "right": 44}
+        assert measure_photo(jpeg(frame, 60))["bars"] == pytest.approx(expected, abs=2)
+    two = np.repeat(np.uint8([[255], [0]]), 240, axis=0)[..., None] * np.ones((1, 320, 3), np.uint8)
+    assert measure_photo(two)["bars"]["bottom"] == 0  # what is left is a picture
     night = (image * np.linspace(0, 1, len(image))[:, None, None]).astype(np.uint8)
-    for plain in (image, night, np.zeros_like(image) + 90):
+    sky = np.linspace(250, 90, len(image)).astype(np.uint8)[:, None, None] * np.ones_like(image)
+    for plain in (image, night, sky, np.zeros_like(image) + 90):
         assert set(measure_photo(plain)["bars"].values()) == {0}
     assert measure_photo(np.zeros_like(image))["bars"] is None
 
@@ -125,6 +129,9 @@ def test_bars_of_a_film_are_those_of_the_clip():
     assert [set(row["bars"].values()) for row in measure(dark, image)] == [{0}, {0}]
     other = measure(dark, np.pad(image, ((20, 20), (0, 0), (0, 0))))
     assert [row["bars"]["top"] for row in other] == [100, 20]  # each size of its own
+    flash = image.copy()
+    flash[:100] = 250
+    assert {size for row in measure(flash, image) for size in row["bars"].values()} == {0}
 
 
 def test_black_and_even_frames_are_named():
@@ -224,5 +231,5 @@ def test_the_report_counts_what_is_left_out_first():
         for black, even, sharp, around in frames
     ]
     table = pa.Table.from_pylist(rows)
-    assert Quality().summarize(table, 10.0) == ["frames: 10 black, 10 of one tone, 10 blurred, 10 with black bars"]
+    assert Quality().summarize(table, 10.0) == ["frames: 10 black, 10 of one tone, 10 blurred, 10 with bars"]
     assert Quality().summarize(table.slice(3), 1.0) == []
