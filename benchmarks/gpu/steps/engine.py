@@ -141,17 +141,18 @@ def measure_capped(options: GpuOptions, record: Record) -> None:
     chosen = [word for setting in WORK["faces"] for word in ("--set", setting)]
     chosen += run_settings(replace(options, compile=False), STAGES)
     limit = [] if options.small else ["--limit", str(_PHOTOS)]
-    for profile, cap in CAPS.items() if options.device != "cpu" else {"cpu-only": None}.items():
+    caps = CAPS if options.device != "cpu" else {"cpu-only": None}
+    for profile, cap in caps.items():
         place = ["--profile", profile, *(["--vram-cap", f"{cap:g}"] if cap else [])]
         policy = ["--missing-weights", "dummy", "--accept-license", "--stages", ",".join(STAGES)]
         needed = re.findall(r"need some ([\d.]+) of", framekiln("plan", *place, *policy, *chosen))
-        planned, out = max(map(float, needed), default=None), options.folder / profile
-        result = run(options, out, STAGES, *place, *limit, *chosen)
+        planned = max(map(float, needed), default=None)
+        result = run(options, options.folder / profile, STAGES, *place, *limit, *chosen)
         peak = result["vram_peak_gb"]
         against = {"planned_gb": planned, "peak_of_planned": peak / planned if peak and planned else None}
         record(profile=profile, limit_gb=cap, ok=cap is None or (peak is not None and peak <= cap), **against, **result)
-        if cap is not None:
-            _predict(options, out, None, record)
+    for profile in caps if options.device != "cpu" else ():  # last, as they take the cores only
+        _predict(options, options.folder / profile, None, record)
 
 
 def measure_calibration(options: GpuOptions, record: Record) -> None:

@@ -7,6 +7,7 @@ the driver plans without it.
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -65,6 +66,7 @@ class MachineFacts:
     driver_cuda: tuple[int, int] | None = None  # the newest CUDA that it supports
     silence: str = ""  # why NVML does not respond though the machine has an NVIDIA GPU
     visible: str | None = None  # CUDA_VISIBLE_DEVICES
+    wsl: bool = False  # the driver is that of Windows
 
     @property
     def seen(self) -> tuple[Gpu, ...]:
@@ -96,6 +98,7 @@ def read_machine() -> MachineFacts:
         driver=_ask(lambda: text(nvml.nvmlSystemGetDriverVersion()), ""),
         driver_cuda=(version // 1000, version % 1000 // 10) if version else None,
         visible=visible,
+        wsl="microsoft" in platform.release().lower(),
     )
 
 

@@ -115,11 +115,10 @@ def judge_unused(machine: MachineFacts, steps: set[str]) -> list[Problem]:
     if not gpus:
         return []
     smallest = min(gpus, key=lambda gpu: gpu.total_gb)
-    name, cap_gb = fitting_profile(smallest.total_gb)
-    if not any(read_profile(name).steps.get(step, {}).get("device") == "cuda" for step in steps):
+    profile = read_profile(fitting_profile(smallest.total_gb)[0])
+    if not any(profile.steps.get(step, {}).get("device") == "cuda" for step in steps):
         return []
-    cap = "" if cap_gb is None else f" --vram-cap {cap_gb:.1f}"
-    return [Problem(text=f"{_name(smallest)} is here and unused: `--profile {name}{cap}` is for it.")]
+    return [Problem(text=f"{_name(smallest)} is here and unused: {_profile_words(smallest)} is for it.")]
 
 
 def fitting_profile(gigabytes: float) -> tuple[str, float | None]:
@@ -154,6 +153,8 @@ def _explain_old_driver(machine: MachineFacts, torch: TorchBuild, newest: tuple[
     least = _DRIVERS.get(_major(torch.cuda or ""), _NEWEST)
     both = f"is for CUDA up to {_dotted(newest)} and torch {torch.version} for {torch.cuda}"
     mend = f"install a driver from {least} by `sudo apt-get install nvidia-driver-{least}-open` and restart"
+    if machine.wsl:
+        mend = f"install NVIDIA's driver for Windows from {least} there, and `wsl --shutdown`"
     if newest[0] == _LEGACY_CUDA and _fits_legacy(machine.seen[0]):
         mend += f", or torch for this driver by `{_install(torch, legacy=True)}`"
     return Problem(text=f"The driver {machine.driver} {both}: {mend}.", code="FK-GPU-DRIVER")
@@ -184,10 +185,10 @@ def _judge_memory(gpus: Sequence[Gpu], needs: Needs) -> Problem | None:
         return None
     start, cap = f"The plan takes up to {needs.gb:.3g} GB of a GPU", f"`--vram-cap {USABLE * gpu.free_gb:.1f}`"
     if needs.gb > gpu.total_gb:
-        smaller = f"`--profile {fitting_profile(gpu.total_gb)[0]}`"
-        return Problem(text=f"{start} and {_name(gpu)} has less: take {smaller}, or add {cap}.")
+        return Problem(text=f"{start} and {_name(gpu)} has less: take {_profile_words(gpu)}, or add {cap}.")
     problem = f"{start}, and others hold {gpu.total_gb - gpu.free_gb:.1f} GB of {_name(gpu)}"
-    return Problem(text=f"{problem}: end them, which `nvidia-smi` lists, or add {cap}.")
+    or_less = f", or add {cap}" if gpu.free_gb >= _LEAST_GB else ""
+    return Problem(text=f"{problem}: end them, which `nvidia-smi` lists{or_less}.")
 
 
 def _judge_bf16(gpus: Sequence[Gpu], steps: Sequence[str]) -> Problem | None:
@@ -256,3 +257,8 @@ def _dotted(capability: tuple[int, int]) -> str:
 
 def _name(gpu: Gpu) -> str:
     return f"{gpu.name} ({gpu.total_gb:.1f} GB)"
+
+
+def _profile_words(gpu: Gpu) -> str:
+    name, cap_gb = fitting_profile(gpu.total_gb)
+    return f"`--profile {name}`" if cap_gb is None else f"`--profile {name} --vram-cap {cap_gb:.1f}`"

@@ -96,8 +96,8 @@ def _explain_refusal(
     have = "; ".join(f"{node.name} has {node.cpus:g} CPU, {node.gpus:g} GPU" for node in nodes[:4])
     if demand.gpus and not any(node.gpus for node in nodes):
         return ResourceError(
-            f"Step {demand.step!r} needs {need} for each worker, and there is no GPU ({have}); use --profile cpu-only "
-            "or --device cpu, or see by `nvidia-smi` whether a GPU that is there has a driver.",
+            f"Step {demand.step!r} needs {need} for each worker, and there is no NVIDIA GPU ({have}); use "
+            "--profile cpu-only or --device cpu, or see by `nvidia-smi` whether a GPU that is there has a driver.",
             code="FK-NO-GPU",
         )
     most = max(free, key=lambda node: (node.gpus, node.cpus) if demand.gpus else (node.cpus, node.gpus))
