@@ -16,6 +16,8 @@ from framekiln.media import samples
 from framekiln.media.packets import decode as decoding
 from framekiln.planning.condition import FrameRule
 from framekiln.planning.manifest import read_pipeline
+from framekiln.planning.plan import make_plan
+from framekiln.planning.processes.resources import ROOMY
 from framekiln.reporting.compare.drift import find_drift
 from framekiln.reporting.compare.runs import read_run
 from tests.support.errors import fails
@@ -51,9 +53,15 @@ def source(tmp_path):
 def run(source, out, steps=(), *, conditions=None, profile=None, **choices):
     """Run toys with conditions, and return how many rows each step computed."""
     entries = {name: STEPS[name] | (conditions or {}).get(name, {}) for name in steps or ("crc", "twice")}
-    result = Job(request(source, out, {"steps": entries}, profile, **choices)).run()
+    asked = request(source, out, {"steps": entries}, profile, **choices)
+    plan = make_plan(asked.pipeline, asked.profile, asked.options, [ROOMY], check_weights=False)
+    planned = {one.step: one.rows for one in Job(asked).preview(plan)[1] if one.step in entries}
+    result = Job(asked).run()
     assert not result.errors
-    return {name: totals.rows for name, totals in result.figures.steps.items() if name in entries and totals.rows}
+    rows = {name: totals.rows for name, totals in result.figures.steps.items() if name in entries and totals.rows}
+    assert {name: number or rows.get(name) for name, number in planned.items()} == {n: rows.get(n) for n in planned}
+    assert not [name for name in rows if planned[name] == 0]
+    return rows
 
 
 def values(out, column="crc"):
