@@ -16,14 +16,12 @@ from framekiln.media import samples
 from framekiln.media.packets import decode as decoding
 from framekiln.planning.condition import FrameRule
 from framekiln.planning.manifest import read_pipeline
-from framekiln.planning.plan import make_plan
-from framekiln.planning.processes.resources import ROOMY
 from framekiln.reporting.compare.drift import find_drift
 from framekiln.reporting.compare.runs import read_run
 from tests.support.errors import fails
 from tests.support.media import photos
 from tests.support.media.collections_factory import collection
-from tests.support.runs.engine_factory import request, rows, table
+from tests.support.runs.engine_factory import planned_rows, request, rows, table
 from tests.support.runs.serial_engine import without_ray
 
 FRAMES, PHOTOS = 30, 6
@@ -54,13 +52,9 @@ def run(source, out, steps=(), *, conditions=None, profile=None, **choices):
     """Run toys with conditions, and return how many rows each step computed."""
     entries = {name: STEPS[name] | (conditions or {}).get(name, {}) for name in steps or ("crc", "twice")}
     asked = request(source, out, {"steps": entries}, profile, **choices)
-    plan = make_plan(asked.pipeline, asked.profile, asked.options, [ROOMY], check_weights=False)
-    planned = {one.step: one.rows for one in Job(asked).preview(plan)[1] if one.step in entries}
-    result = Job(asked).run()
-    assert not result.errors
+    planned, result = planned_rows(asked), Job(asked).run()
     rows = {name: totals.rows for name, totals in result.figures.steps.items() if name in entries and totals.rows}
-    assert {name: number or rows.get(name) for name, number in planned.items()} == {n: rows.get(n) for n in planned}
-    assert not [name for name in rows if planned[name] == 0]
+    assert not result.errors and all(planned[name] in (None, rows.get(name, 0)) for name in entries)
     return rows
 
 
@@ -95,16 +89,14 @@ def test_chosen_rows_have_their_values_and_others_nulls_in_all_that_reads_them(s
     condition, is_chosen = CHOSEN[name]
     counts = run(source, tmp_path / "out", ("crc", "twice", "small", "count"), conditions={"crc": condition})
     expected = {key: value for key, value in whole["crc"].items() if is_chosen(*key)}
-    assert values(tmp_path / "out") == expected
+    assert values(tmp_path / "out") == expected and values(tmp_path / "out", "small") == whole["small"]
     assert values(tmp_path / "out", "twice") == {key: 2 * value for key, value in expected.items()}
-    assert values(tmp_path / "out", "small") == whole["small"]
     assert counts.get("crc", 0) == counts.get("twice", 0) == len(expected) and counts["small"] == FRAMES + PHOTOS
-    counted = rows(tmp_path / "out", "counts").to_pylist()
-    assert {row["media_id"]: row["frames"] for row in counted} == Counter(key[0] for key in expected)
+    counted = {row["media_id"]: row["frames"] for row in rows(tmp_path / "out", "counts").to_pylist()}
+    assert counted == Counter(key[0] for key in expected)
     drift = find_drift(read_run(str(whole["out"])), read_run(str(tmp_path / "out")), ("crc", "twice"), 5000)
-    compared = {name: (one.value, one.rows, one.tables[0].only_first) for name, one in drift.items()}
-    chosen, alone = len(expected), FRAMES + PHOTOS - len(expected)
-    assert compared == dict.fromkeys(("crc", "twice"), (0 if chosen else None, chosen, alone))
+    equal = (0 if expected else None, len(expected), FRAMES + PHOTOS - len(expected))
+    assert [(one.value, one.rows, one.tables[0].only_first) for one in drift.values()] == [equal] * 2
 
 
 def test_a_wider_condition_computes_the_new_rows_alone_and_a_narrower_one_nothing(source, tmp_path, whole, monkeypatch):
