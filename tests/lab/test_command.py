@@ -71,6 +71,8 @@ def test_figures_measured_before_take_no_options_of_a_measurement(tmp_path, word
         ("--target 4k30 -n 120", "FK-BENCH-TARGET"),
         ("--against BASE --fail-if p51>1", "FK-GATE-FIGURE"),
         ("--against BASE --fail-if faces.p50>1", "FK-GATE-FORM"),
+        ("--against BASE --fail-if p95>+5% -n 20", "FK-BENCH-TARGET"),
+        ("--against BASE --fail-if p99>+5%", "FK-GATE-NOT-MEASURED"),
         ("--lines tests.lab.models:nothing", "FK-BENCH-LINES"),
         ("--device cuda", "FK-BENCH-NO-GPU"),
     ],
@@ -80,7 +82,7 @@ def test_mistakes_are_found_before_a_model_is_built(tmp_path, monkeypatch, words
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("no history")
-    base = write_report(report(result()), tmp_path / "base.json")
+    base = write_report(report(result((0.01,) * 200)), tmp_path / "base.json")
     words = words.replace("FILE", str(tmp_path / "file")).replace("FOLDER", str(tmp_path)).replace("BASE", str(base))
     done = CliRunner().invoke(app, ["bench", "tests.lab.models:plain", *words.split()])
     assert done.exception.code == code

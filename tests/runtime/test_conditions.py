@@ -22,7 +22,7 @@ from framekiln.reporting.compare.runs import read_run
 from tests.support.errors import fails
 from tests.support.media import photos
 from tests.support.media.collections_factory import collection
-from tests.support.runs.engine_factory import request, rows, table
+from tests.support.runs.engine_factory import planned_rows, request, rows, table
 from tests.support.runs.serial_engine import without_ray
 
 FRAMES, PHOTOS = 30, 6
@@ -52,9 +52,11 @@ def source(tmp_path):
 def run(source, out, steps=(), *, conditions=None, profile=None, **choices):
     """Run toys with conditions, and return how many rows each step computed."""
     entries = {name: STEPS[name] | (conditions or {}).get(name, {}) for name in steps or ("crc", "twice")}
-    result = Job(request(source, out, {"steps": entries}, profile, **choices)).run()
-    assert not result.errors
-    return {name: totals.rows for name, totals in result.figures.steps.items() if name in entries and totals.rows}
+    asked = request(source, out, {"steps": entries}, profile, **choices)
+    planned, result = planned_rows(asked), Job(asked).run()
+    rows = {name: totals.rows for name, totals in result.figures.steps.items() if name in entries and totals.rows}
+    assert not result.errors and all(planned[name] in (None, rows.get(name, 0)) for name in entries)
+    return rows
 
 
 def values(out, column="crc"):
@@ -88,16 +90,14 @@ def test_chosen_rows_have_their_values_and_others_nulls_in_all_that_reads_them(s
     condition, is_chosen = CHOSEN[name]
     counts = run(source, tmp_path / "out", ("crc", "twice", "small", "count"), conditions={"crc": condition})
     expected = {key: value for key, value in whole["crc"].items() if is_chosen(*key)}
-    assert values(tmp_path / "out") == expected
+    assert values(tmp_path / "out") == expected and values(tmp_path / "out", "small") == whole["small"]
     assert values(tmp_path / "out", "twice") == {key: 2 * value for key, value in expected.items()}
-    assert values(tmp_path / "out", "small") == whole["small"]
     assert counts.get("crc", 0) == counts.get("twice", 0) == len(expected) and counts["small"] == FRAMES + PHOTOS
-    counted = rows(tmp_path / "out", "counts").to_pylist()
-    assert {row["media_id"]: row["frames"] for row in counted} == Counter(key[0] for key in expected)
+    counted = {row["media_id"]: row["frames"] for row in rows(tmp_path / "out", "counts").to_pylist()}
+    assert counted == Counter(key[0] for key in expected)
     drift = find_drift(read_run(str(whole["out"])), read_run(str(tmp_path / "out")), ("crc", "twice"), 5000)
-    compared = {name: (one.value, one.rows, one.tables[0].only_first) for name, one in drift.items()}
-    chosen, alone = len(expected), FRAMES + PHOTOS - len(expected)
-    assert compared == dict.fromkeys(("crc", "twice"), (0 if chosen else None, chosen, alone))
+    equal = (0 if expected else None, len(expected), FRAMES + PHOTOS - len(expected))
+    assert [(one.value, one.rows, one.tables[0].only_first) for one in drift.values()] == [equal] * 2
 
 
 def test_a_wider_condition_computes_the_new_rows_alone_and_a_narrower_one_nothing(source, tmp_path, whole, monkeypatch):

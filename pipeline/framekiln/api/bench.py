@@ -24,9 +24,10 @@ from framekiln.lab.output import results
 from framekiln.lab.output.cells import CellResult
 from framekiln.lab.samples import clip_rows, parse_targets, samples, verdicts, video_rows
 from framekiln.planning.manifest import PipelineFile
-from framekiln.profiling.targets import Verdict
+from framekiln.planning.sample import PERCENTILES
+from framekiln.profiling.targets import Limit, Verdict
 from framekiln.reporting.bench import history
-from framekiln.reporting.bench.history import changes, conditions, judge, lost, other_conditions
+from framekiln.reporting.bench.history import changes, check_base, conditions, judge, lost, other_conditions
 from framekiln.reporting.bench.page import PAGE, PictureRow, render
 from framekiln.reporting.bench.tables import cells_table
 from framekiln.reporting.compare.comparison import FigurePair
@@ -74,10 +75,17 @@ class BenchFiles:
             _ = self.history.exists() and history.read(self.history)
         if self.fail_if and self.against is None:
             raise ConfigError("--fail-if compares with a base; add --against BASE.", code="FK-BENCH-NO-BASE")
-        if self.fail_if:
-            conditions(self.fail_if)
+        if base := self.base():
+            check_base(self.fail_if, base)
         parse_targets(self.target)
         return self
+
+    @property
+    def limits(self) -> list[Limit]:
+        """The targets, and conditions on percentiles: what needs many calls."""
+        asked = conditions(self.fail_if) if self.fail_if else []
+        asked = [one for one in asked if one.figure in PERCENTILES.keys() - {"p50"}]  # a median is one of any calls
+        return [*parse_targets(self.target), *asked]
 
     def write(self, report: results.BenchReport, *, is_new: bool) -> list[Path]:
         """Write the figures of a new bench, and a copy where one is asked for."""
@@ -174,7 +182,7 @@ def measured(
     Raises ConfigError: a model or an option is unknown, or a model cannot be built; OutputError: a file cannot be
     written.
     """
-    base, plan = files.base(), bench_plan(cells, files.target)
+    base, plan = files.base(), bench_plan(cells, files.limits)
     models, pipeline = _list_models(model, plan.pipeline)
     work = Bench(replace(plan, pipeline=pipeline), watch)
     with rescued(work.report, files):

@@ -13,6 +13,7 @@ from framekiln.contract.errors import ConfigError
 
 if TYPE_CHECKING:  # the command line reads the options, and needs no bench for it
     from framekiln.lab.bench import BenchPlan
+    from framekiln.profiling.targets import Limit
 
 Numbers = int | str | Sequence[int] | None
 """One number, several, or a text such as "1,2,4"."""
@@ -98,15 +99,15 @@ _MEASURED = ("iterations", "warmup", "warmup_s", "layers", "depth", "leak", "col
 _LAST = {"no": (False,), "yes": (True,), "both": (False, True)}
 
 
-def bench_plan(options: Mapping[str, Any], target: str = "") -> "BenchPlan":
-    """Return the plan of these options, with enough calls for the targets.
+def bench_plan(options: Mapping[str, Any], limits: Sequence["Limit"] = ()) -> "BenchPlan":
+    """Return the plan of these options, with enough calls for targets and conditions.
 
     Raises ConfigError: a name is unknown, or a value is invalid.
     """
     from framekiln.lab.bench import Axes, BenchPlan
     from framekiln.lab.measure.timed import MeasureOptions, default_device
     from framekiln.lab.measure.tracing import DetailOptions
-    from framekiln.lab.samples import calls_needed, parse_targets
+    from framekiln.lab.samples import calls_needed
 
     given = checked(CellOptions, options)
     axes = Axes(
@@ -124,7 +125,7 @@ def bench_plan(options: Mapping[str, Any], target: str = "") -> "BenchPlan":
         measure=MeasureOptions(
             device=given["device"] or default_device(),
             seconds=given["duration"],
-            least=calls_needed(parse_targets(target), given["iterations"], "-n"),
+            least=calls_needed(limits, given["iterations"], "-n"),
             memory_cap_gb=given["memory_cap"],
             **{name: given[name] for name in _MEASURED},
         ),

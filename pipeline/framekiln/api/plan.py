@@ -209,7 +209,10 @@ def _read_costs(
     on_gpu = any(step.placement.device != "cpu" for step in planned.steps)
     calibration = find_calibration(request.options.calibration) if on_gpu else None
     left = {one.step: one.left for one in outlook}
-    return estimate_costs(PlannedRun(plan=planned, files=files, left=left, local=local), source, store, calibration)
+    first = {step.name for step in planned.first}
+    rows = {one.step: one.rows for one in outlook if one.rows is not None and one.step in first}
+    work = PlannedRun(plan=planned, files=files, left=left, rows=rows, local=local)
+    return estimate_costs(work, source, store, calibration)
 
 
 def _lacking_weights(planned: Plan, request: RunRequest) -> WeightsError | None:

@@ -47,6 +47,7 @@ from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.run.request import RunFiles, RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
 from framekiln.runtime.run.retry import FailureFilter, Retry
+from framekiln.runtime.run.rows_left import count_rows
 from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, refuse_foreign, sweep, unit_rows
 from framekiln.runtime.second_pass.table_steps import Tables
 
@@ -131,7 +132,7 @@ class Job:
         units = files.units(self.store, plan.decode.workers)
         changes = find_changes(self.store, list(files.listing), units.fresh)
         known = self._settle(plan, [ROOMY], files)
-        outlook = outlooks(known, self.store, units, changes)
+        outlook = count_rows(outlooks(known, self.store, units, changes), known, self.store, units)
         return changes, outlook, choose(request, plan, units.all)
 
     def _join_ray(self, stack: ExitStack) -> Sequence[Node]:

@@ -167,4 +167,4 @@ def keep(store: Store, rows: pa.Table, *, write: bool = True) -> RowSet:
     path = f"{ROW_SETS}/{digest.hexdigest()[:16]}.parquet"
     if write and not store.exists(path):
         store.write_table(path, rows.replace_schema_metadata(None))
-    return RowSet(path=path, digest=digest.hexdigest()[:16], count=rows.num_rows)
+    return RowSet(path=path, digest=digest.hexdigest()[:16], count=rows.num_rows, keys=None if write else rows)

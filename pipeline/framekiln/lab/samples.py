@@ -141,14 +141,14 @@ def _judge(sample: Sample, target: Limit) -> tuple[dict[str, Any], Verdict]:
 
 
 def calls_needed(targets: Sequence[Limit], given: int | None, option: str) -> int:
-    """Return the number of calls or frames from which all targets are known; 0 without targets.
+    """Return the number of calls or frames from which all figures of limits are known; 0 without limits.
 
     Raises ConfigError: the number that an option gives is too small.
     """
     most = max(targets, key=_calls, default=None)
     needed = 0 if most is None else _calls(most)
     if most is not None and given is not None and given < needed:
-        problem = f"--target {most.text!r} needs {needed} calls or frames, and {option} is {given}"
+        problem = f"{most.text!r} needs {needed} calls or frames, and {option} is {given}"
         raise ConfigError(f"{problem}; leave {option} out.", code="FK-BENCH-TARGET")
     return needed
 

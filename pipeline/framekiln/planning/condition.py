@@ -51,6 +51,7 @@ class RowSet:
     path: str  # in the output
     digest: str  # of its rows
     count: int
+    keys: pa.Table | None = field(default=None, compare=False, repr=False)  # of a set that is not written, as of a plan
 
 
 @dataclass(frozen=True, kw_only=True)

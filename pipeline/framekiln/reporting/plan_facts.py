@@ -88,7 +88,9 @@ def recorded_changes(record: Mapping[str, Any]) -> list[str]:
 
 
 def _list_work(changes: Changes, outlook: Sequence[Outlook]) -> dict[str, Any]:
-    steps = [{"name": one.step, "done": one.done, "todo": one.todo, "why": one.why} for one in outlook]
+    steps = [
+        {"name": one.step, "done": one.done, "todo": one.todo, "rows": one.rows, "why": one.why} for one in outlook
+    ]
     counted = {"new": changes.new, "changed": changes.changed, "regrouped": changes.regrouped}
     return {"steps": steps, "files": {**counted, "removed": list(changes.removed)}}
 

@@ -48,7 +48,7 @@ class RowChooser:
     def find(self, rows: RowSet, media: pa.Array) -> dict[str, set[int]]:
         """Return the numbers of the frames of some files that are in a set."""
         if rows.path not in self._sets:
-            self._sets[rows.path] = self.store.read_table(rows.path, KEYS)
+            self._sets[rows.path] = self.store.read_table(rows.path, KEYS) if rows.keys is None else rows.keys
         table, found = self._sets[rows.path], dict[str, set[int]]()
         part = table.filter(pc.is_in(table[KEYS[0]], pc.unique(media).cast(table[KEYS[0]].type)))
         for name, index in zip(*(part[key].to_pylist() for key in KEYS), strict=True):

@@ -118,11 +118,16 @@ def adopt(parts: Parts, chooser: RowChooser, decode: DecodeStep, known: Sequence
     return all(_adopt_part(parts, chooser, decode, part) for part in known)
 
 
-def _adopt_part(parts: Parts, chooser: RowChooser, decode: DecodeStep, part: Part) -> bool:
+def open_part(parts: Parts, decode: DecodeStep, part: Part) -> Packet:
+    """Return the packet of a part of decoding, without pixels."""
     rows, _ = parts.read_decoded(decode, part)
     rows = rows.append_column(HALO, pa.array(np.zeros(len(rows), bool)))
     rows = rows.append_column(FAILED, pa.array([[]] * len(rows), pa.list_(pa.string())))
-    packet = Packet(unit=part.unit, start=part.start, stop=part.stop, rows=rows)
+    return Packet(unit=part.unit, start=part.start, stop=part.stop, rows=rows)
+
+
+def _adopt_part(parts: Parts, chooser: RowChooser, decode: DecodeStep, part: Part) -> bool:
+    packet = open_part(parts, decode, part)
     for step in decode.adopters:
         if not step.recalled and not _write_known(parts, chooser, step, packet):
             return False

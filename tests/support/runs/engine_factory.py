@@ -7,9 +7,12 @@ import os
 import pyarrow as pa
 import pytest
 
+from framekiln.job import Job
 from framekiln.output.object_store import Store
 from framekiln.planning.manifest import PipelineFile, ProfileFile
+from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import ROOMY
 from framekiln.runtime.run.request import RunRequest
 from tests.support.media.collections_factory import collection
 
@@ -43,6 +46,12 @@ def request(folder, out, pipeline, profile=None, **choices):
         options=PlanOptions(**choices),
         engine=os.environ.get("FRAMEKILN_ENGINE", "auto"),
     )
+
+
+def planned_rows(asked):
+    """By step, the rows that `plan` says a run computes; None where a run finds them as it goes."""
+    plan = make_plan(asked.pipeline, asked.profile, asked.options, [ROOMY], check_weights=False)
+    return {one.step: one.rows for one in Job(asked).preview(plan)[1]}
 
 
 def table(out, folder):

@@ -19,22 +19,23 @@ from framekiln.lab.clips.formats import FORMATS, SCENARIOS, Load, clip_of_file, 
 from framekiln.lab.clips.measure import ClipRow, ClipSettings, measure_clips
 from framekiln.lab.models.factory import RANDOM
 from framekiln.lab.models.registry import find_model
-from framekiln.lab.samples import calls_needed, parse_targets
+from framekiln.lab.samples import calls_needed
 from framekiln.lab.sav.layout import AnnotatedVideo, annotated_videos, write_made_video
 from framekiln.lab.sav.masks import check_model, load_tracker
 from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow, measure_videos
 from framekiln.planning.manifest import read_pipeline
+from framekiln.profiling.targets import Limit
 from framekiln.reporting.bench.page import PictureRow, picture_rows
 from framekiln.reporting.bench.tables import clips_table, videos_table
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 
 
-def clip_settings(options: ClipOptions, cells: CellOptions, target: str = "") -> ClipSettings:
+def clip_settings(options: ClipOptions, cells: CellOptions, limits: Sequence[Limit] = ()) -> ClipSettings:
     """Return what is measured. Raises ConfigError if a scenario or a target is unknown."""
     asked, plan = split_names(options.scenario), bench_plan(cells)
     for name in asked:
         check_known(name, SCENARIOS, f"--scenario: there is no {name!r}.", code="FK-BENCH-SCENARIO")
-    needed = calls_needed(parse_targets(target), options.clip_frames, "--clip-frames")
+    needed = calls_needed(limits, options.clip_frames, "--clip-frames")
     frames = options.clip_frames or max(Load.frames, needed)
     load = Load(frames=frames, batch=options.streams, rate=options.rate, linger_s=options.linger_ms / 1000)
     return ClipSettings(
@@ -54,11 +55,12 @@ def bench_clips(
     Raises ConfigError: a model, a scenario or a target is unknown, or a model cannot be built. Raises InputError: a
     clip cannot be decoded.
     """
-    settings = clip_settings(clips, cells, files.target)
+    settings = clip_settings(clips, cells, files.limits)
     found = [find_model(name, read_pipeline(None), bench_plan(cells).weights_dir) for name in models]
     rows: list[ClipRow] = []
     if clips.clip_frames is None and settings.load.frames > Load.frames:
-        print_line(console, f"{settings.load.frames} frames of each clip, for --target {files.target}.")
+        asked = ", ".join(one.text for one in files.limits)
+        print_line(console, f"{settings.load.frames} frames of each clip, for {asked}.")
 
     with measuring(console, settings.device, files, lambda: {"extra": {"clips": list(map(asdict, rows))}}) as folder:
         made = [

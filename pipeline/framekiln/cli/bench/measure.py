@@ -147,9 +147,10 @@ def _print_cell(console: Console, result: CellResult) -> None:
 
 def measure(console: Console, model: str, cells: CellOptions, files: BenchFiles) -> None:
     """Measure all cells of all models, and print each; see `measured` and `finish`."""
-    options = bench_plan(cells, files.target).measure
+    options = bench_plan(cells, files.limits).measure
     if options.iterations is None and options.seconds is None and options.least > USUAL_CALLS:
-        print_line(console, f"{options.least} calls of each cell, for --target {files.target}.")
+        asked = ", ".join(one.text for one in files.limits)
+        print_line(console, f"{options.least} calls of each cell, for {asked}.")
     with interruptible("Interrupted."):
         result = measured(model, cells, files, partial(_print_event, console))
     finish(console, result)

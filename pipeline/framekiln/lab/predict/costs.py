@@ -7,7 +7,7 @@ of another machine.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,7 @@ class PlannedRun:
     plan: Plan
     files: Sequence[MediaFile]  # all that it selects
     left: Mapping[str, frozenset[str]] | None = None  # by step the media ids that it has left to do; None: all
+    rows: Mapping[str, int] = field(default_factory=dict)  # by step, of these files, where parts tell
     local: bool = True  # without Ray
 
     def files_left(self, name: str) -> Sequence[MediaFile]:
@@ -90,7 +91,7 @@ class PlannedRun:
 
 def estimate_costs(work: PlannedRun, source: SourceRun, store: Store, calibration: Calibration | None = None) -> Costs:
     """Estimate a run from an earlier one, whose output is `store`, and from a calibration what that lacks."""
-    measured = read_measured(store)
+    measured = read_measured(store, work.plan.decode.config.every_nth)
     steps: list[DecodeStep | Step] = [work.plan.decode, *work.plan.steps]
     found = {step.name: estimate_rows(work.files_left(step.name), measured) for step in steps}
     rows = {name: by_kind for name, (by_kind, _) in found.items()}
@@ -100,7 +101,8 @@ def estimate_costs(work: PlannedRun, source: SourceRun, store: Store, calibratio
     if len(unknown) == len(steps):
         return Costs(unknown=unknown, why_not="no calibration and no earlier run tells of these steps")
     narrowed = {step.name for step in work.plan.steps if step.is_narrowed}
-    chosen = {name: source.chosen for name, source in known.items() if name in narrowed}  # shares of rows, as measured
+    chosen: dict[str, Any] = {name: source.chosen for name, source in known.items() if name in narrowed}  # as measured
+    chosen |= {name: rows / np.maximum(total[name], 1) for name, rows in work.rows.items() if name in total}
     busy = {name: one * chosen.get(name, 1.0) for name, one in seconds.items()}
     workers, whole, limit = _place(work, known, busy)
     total[TABLES] = total[DECODE]
@@ -110,7 +112,7 @@ def estimate_costs(work: PlannedRun, source: SourceRun, store: Store, calibratio
         rows, gb = Interval.of(count * chosen.get(name, 1.0)), Interval.of(parts[name]) if name in parts else None
         if name not in known:
             return StepCost(step=name, rows=rows, gb=gb)
-        saved = float((seconds[name] - busy[name])[0]) / workers[name] / 3600
+        saved = float((seconds[name] - busy[name])[0]) / workers[name] / 3600 if name in narrowed else 0.0
         row_s = float(seconds[name][0] / count[0]) if count[0] else None
         hours = Interval.of(busy[name] / workers[name] / 3600)
         return StepCost(step=name, rows=rows, gb=gb, row_s=row_s, hours=hours, saved=saved)
@@ -191,7 +193,7 @@ def _list_doubts(work: PlannedRun, known: Mapping[str, SourceStep]) -> list[str]
     if shares := [
         f"{step.name} {source.chosen:.0%}"
         for step in work.plan.steps
-        if step.is_narrowed and (source := known.get(step.name))
+        if step.is_narrowed and step.name not in work.rows and (source := known.get(step.name))
     ]:
         notes.append(f"Rows that conditions choose are as many as in the measured run: {', '.join(shares)}")
     if few := few_note(known.values()):

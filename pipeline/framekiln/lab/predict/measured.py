@@ -5,6 +5,7 @@ one row each. Draws are those of a bootstrap: files, or packets, are drawn again
 results is the interval. Place 0 of an array of draws is the estimate itself.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract.output_names import COLUMNS, FRAMES, IMAGES
+from framekiln.contract.row_errors import DECODE
 from framekiln.lab.predict.pace import QUANTILES, Draws, Interval
 from framekiln.lab.predict.source_run import SourceStep
 from framekiln.media.discovery.spread import kind_of
@@ -23,6 +25,7 @@ from framekiln.output.object_store import Store
 from framekiln.output.unit_table import read_units
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import is_file_column
+from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.second_pass.second_pass import unit_of
 
 DRAWS = 200  # a 5 % quantile of 200 has ten draws beyond it
@@ -39,8 +42,10 @@ class MeasuredFiles:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by unit the kind of file behind each row
 
 
-def read_measured(store: Store) -> MeasuredFiles:
-    """Read which files have how many rows, from some of the tables in `frames/`."""
+def read_measured(store: Store, every_nth: int = 1) -> MeasuredFiles:
+    """Read how many rows files have where each n-th frame is one, from some of the tables in `frames/`."""
+    record = (read_earlier(store) or {}).get(DECODE) or {}
+    thinner = record.get("every_nth", every_nth) / every_nth
     members = {unit.name: unit.media for unit in read_units(store)}
     files: dict[str, tuple[int, int]] = {}
     units: dict[str, tuple[str, ...]] = {}
@@ -52,7 +57,8 @@ def read_measured(store: Store) -> MeasuredFiles:
         counts: dict[str, int] = defaultdict(int)
         for media_id in ids:
             counts[media_id] += 1
-        files |= {media.media_id: (media.size, counts[media.media_id]) for media in members[unit]}
+        rows = {name: math.ceil(thinner * number) if number > 1 else number for name, number in counts.items()}
+        files |= {media.media_id: (media.size, rows.get(media.media_id, 0)) for media in members[unit]}
         units[unit] = tuple(map(kind_of, ids))
     return MeasuredFiles(files=files, units=units)
 

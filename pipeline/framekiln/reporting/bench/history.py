@@ -163,6 +163,18 @@ def judge(text: str, found: Sequence[FigurePair]) -> list[Verdict]:
     return verdicts
 
 
+def check_base(text: str, base: BenchReport) -> None:
+    """Check that the base has each figure of --fail-if. Raises ConfigError: it lacks one."""
+    known = {name for sample in samples(base) if sample.outcome == "ok" for name in sample.figures}
+    for condition in conditions(text) if text else ():
+        if condition.figure not in known:
+            raise ConfigError(
+                f"--fail-if: {condition.text!r}: no cell of the base has {condition.figure}; measure the base again "
+                "with more calls, or choose another figure.",
+                code="FK-GATE-NOT-MEASURED",
+            )
+
+
 def conditions(text: str) -> list[Limit]:
     """Parse the conditions of --fail-if.
 

@@ -51,7 +51,12 @@ _FIGURES = (  # of pairs of a step's name and its figures
     Column("set-up s", "1.set_up", show="{:.1f}".format),
     Column("errors", "1.failures"),
 )
-_OUTLOOK = words("step", "step"), *numbers({"files done": "done", "files to do": "todo"}), words("why", "why")
+_OUTLOOK = (
+    words("step", "step"),
+    *numbers({"files done": "done", "files to do": "todo"}),
+    Column("rows to do", "rows", show="{:,}".format, optional=True),
+    words("why", "why"),
+)
 
 
 def plan_tables(plan: Plan) -> list[TextTable]:

@@ -23,6 +23,7 @@ from framekiln.output.unit_table import is_unchanged, read_units
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import DecodeStep, Step, is_file_column
 from framekiln.runtime.run.request import RunUnits
+from framekiln.runtime.second_pass.earlier_tables import list_earlier
 from framekiln.runtime.second_pass.second_pass import expected_rows, unit_of
 from framekiln.runtime.second_pass.table_steps import Tables
 
@@ -56,6 +57,7 @@ class Outlook:
     todo: int
     why: str  # empty if there is nothing to do
     left: frozenset[str] = frozenset()  # media ids of the files to do
+    rows: int | None = None  # of these files that it computes; None where it finds them as it goes
 
 
 def facts_path(step: Step | DecodeStep) -> str:
@@ -113,14 +115,17 @@ def outlooks(plan: Plan, store: Store, units: RunUnits, changes: Changes) -> lis
     steps: tuple[Step | DecodeStep, ...] = (plan.decode, *plan.steps)
     for step in steps:
         over_all = isinstance(step, Step) and step.stage.scope is Scope.DATASET
+        replaced = False
         if isinstance(step, Step) and not step.first_pass:
-            todo = {row.unit for call in Tables(step, plan, store).missing(rows) for row in call}
+            missing = [row for call in Tables(step, plan, store).missing(rows) for row in call]
+            todo, written = {row.unit for row in missing}, set(store.names(next(iter(step.stage.tables))))
+            replaced = not written.isdisjoint(name for row in missing for name in list_earlier(step, row))
         else:
             decode = plan.decode.folder
             todo = {unit.name for unit in units.all if ledger.parts(step.folder, decode, unit.name) is None}
         why = [changes.reason()] if todo & new else []
         if todo - new and not (over_all and why and earlier.knows(step)):
-            why.append(earlier.why(step))
+            why.append(earlier.why(step, replaced=replaced))
         count, every = (sum(len(files[name]) for name in names) for names in (todo, files))
         reason, left = "; ".join(filter(None, why)), frozenset().union(*(files[name] for name in todo))
         result.append(Outlook(step=step.name, done=every - count, todo=count, why=reason, left=left))
@@ -137,11 +142,14 @@ class _Earlier:
         """Return whether an earlier run began the step with the same facts."""
         return step.folder in self._known
 
-    def why(self, step: Step | DecodeStep) -> str:
-        """Return why a step's earlier results cannot be used."""
+    def why(self, step: Step | DecodeStep, *, replaced: bool) -> str:
+        """Return why a step's earlier results cannot be used; `replaced`: those of another condition are there."""
         if self.knows(step):
-            over_all = isinstance(step, Step) and step.stage.scope is Scope.DATASET
-            return "not finished, or its files are others now" if over_all else "not finished by an earlier run"
+            if not isinstance(step, Step) or step.first_pass:
+                return "not finished by an earlier run"
+            if replaced:
+                return "tables of another condition took their place"
+            return "not finished, or its files were others since"
         others = [folder for folder in self._known if folder.rpartition("-")[0] == step.name]
         if others:
             word = "decode rule" if isinstance(step, DecodeStep) else "setting"

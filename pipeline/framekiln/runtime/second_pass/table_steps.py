@@ -150,10 +150,7 @@ class Tables(SecondPass):
         record = Record(kind=PACKET, step=self.name, unit=file, started=now())
         record.device = self._step.placement.device
         attempt = begin_attempt(report, f"step {self.name!r} at {file}", worker_name())
-        tables = [unit.read(self._store, self._columns, self._narrowed) for unit in units]
-        rows = pa.concat_tables([table for table in tables if table.num_columns] or [pa.table({})])
-        if self._step.condition.is_given and rows.num_columns:
-            rows = rows.filter(pa.array(RowChooser(self._store).choose(rows, self._step.condition)))
+        rows = self._read_rows(units)
         record.stop = rows.num_rows
         work = StepWork(record, recorder)
         made = self._call_all(units, rows, {"attempt": attempt, "work": work})
@@ -164,6 +161,24 @@ class Tables(SecondPass):
         recorder.idle()
         attempt.end()
         report(event)
+
+    def _read_rows(self, units: tuple[UnitRows, ...]) -> pa.Table:
+        tables = [unit.read(self._store, self._columns, self._narrowed) for unit in units]
+        rows = pa.concat_tables([table for table in tables if table.num_columns] or [pa.table({})])
+        if self._step.condition.is_given and rows.num_columns:
+            rows = rows.filter(pa.array(RowChooser(self._store).choose(rows, self._step.condition)))
+        return rows
+
+    def count_changed(self, unit: UnitRows) -> dict[str, int]:
+        """Return the files of a unit with other rows than runs with other conditions saw, and their rows."""
+        if not self.missing([unit]):
+            return {}
+        earlier, calls = (
+            read_earlier(self._store, self._step, (unit,)),
+            self._list_stage_calls((unit,), self._read_rows((unit,)), {}),
+        )
+        found = {name: (digest_call(self._step, data), data.rows.num_rows) for name, data in calls}
+        return {name: rows for name, (digest, rows) in found.items() if (name, digest) not in earlier}
 
     def _call_all(self, units: tuple[UnitRows, ...], rows: pa.Table, around: Mapping[str, Any]) -> _Made:
         """Return the tables of all files, or of the run. What an earlier run made of the same rows is taken over."""

@@ -1,0 +1,108 @@
+"""The rows that a run would compute: what conditions choose, less the values that earlier runs left.
+
+A run finds them as it goes; a plan looks at the parts beforehand, and writes none. It sees the units that an earlier
+run has decoded, where what decides is stored.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from framekiln.contract.columns import KEYS
+from framekiln.contract.errors import DamagedError
+from framekiln.contract.packet import Packet
+from framekiln.media.units import Unit
+from framekiln.output.ledger import Ledger, Part
+from framekiln.output.object_store import Store
+from framekiln.planning.plan import Plan
+from framekiln.planning.step import Step
+from framekiln.runtime.chosen_rows import Mask, RowChooser
+from framekiln.runtime.parts import Parts
+from framekiln.runtime.run.change_report import Outlook
+from framekiln.runtime.run.request import RunUnits
+from framekiln.runtime.second_pass.second_pass import unit_rows
+from framekiln.runtime.second_pass.table_steps import Tables
+from framekiln.runtime.spared_frames import find_left_out, open_part
+from framekiln.runtime.step_results import Outcome, advance, nulls
+
+MOST_PARTS = 400  # of some 10 ms each on a disk, 0.1 s in a bucket; a plan of more tells whole files
+Rows = dict[str, Counter[str]]
+"""By step, the rows to compute of each file; a step is missing where that is not known."""
+
+
+def count_rows(outlook: Sequence[Outlook], plan: Plan, store: Store, units: RunUnits) -> list[Outlook]:
+    """Return the outlook by rows in place of whole files, wherever parts of earlier runs tell."""
+    ledger, left = Ledger(store), frozenset[str]().union(*(one.left for one in outlook))
+    seen = [unit for unit in units.all if any(media.media_id in left for media in unit.media)]
+    known = {unit.name: ledger.parts(plan.decode.folder, plan.decode.folder, unit.name) or [] for unit in seen}
+    if sum(map(len, known.values())) > MOST_PARTS:
+        return list(outlook)
+    looker = _Looker(plan, store, ledger)
+    found = [(unit, looker.look(unit, known[unit.name], units.wanted)) for unit in seen]
+    return [_narrow(one, found) for one in outlook]
+
+
+def _narrow(outlook: Outlook, found: Sequence[tuple[Unit, Rows]]) -> Outlook:
+    rows, unknown = Counter[str](), set[str]()
+    for unit, by_step in found:
+        if outlook.step in by_step:
+            rows.update(by_step[outlook.step])
+        else:
+            unknown.update(media.media_id for media in unit.media)
+    left = frozenset(name for name in outlook.left if rows[name] or name in unknown)
+    spared = len(outlook.left) - len(left)
+    total = None if left & unknown else sum(rows[name] for name in left)
+    return replace(outlook, done=outlook.done + spared, todo=outlook.todo - spared, left=left, rows=total)
+
+
+@dataclass(frozen=True)
+class _Looker:
+    """One plan's steps, asked of the units of an output."""
+
+    plan: Plan
+    store: Store
+    ledger: Ledger
+
+    def look(self, unit: Unit, known: Sequence[Part], wanted: frozenset[str]) -> Rows:
+        """Return the rows of a unit that are to be computed; `known` are decoding's parts of it."""
+        parts, chooser = Parts(self.store), RowChooser(self.store)
+        looks = [self._look_at(parts, chooser, part) for part in known]
+        found = {step.name: Counter[str]() for step in self.plan.first if all(step.name in each for each in looks)}
+        for name, rows in (item for each in looks for item in each.items() if item[0] in found):
+            found[name].update(rows)
+        if not known:
+            return {}
+        for row in unit_rows(self.plan, self.ledger, [unit], wanted):
+            for step in (each for each in self.plan.second if each.others):
+                with suppress(FileNotFoundError, DamagedError):  # of a table that it reads
+                    found[step.name] = Counter(Tables(step, self.plan, self.store).count_changed(row))
+        return found
+
+    def _look_at(self, parts: Parts, chooser: RowChooser, part: Part) -> Rows:
+        """Return the rows of a packet to compute, by the columns that are stored."""
+        packet, found, unknown = open_part(parts, self.plan.decode, part), Rows(), set[str]()
+        for step in (replace(each, drops=()) for each in self.plan.first):
+            test = step.condition.test
+            if (part.start, part.stop) in self.ledger.spans(step.folder).get(part.unit, ()):
+                left, outcome = np.zeros(packet.rows.num_rows, bool), parts.read(step, part)
+            elif step.needs & unknown or (test is not None and test.names & unknown):
+                unknown.update((step.name, *step.stage.outputs.names))
+                continue
+            else:
+                left, outcome = self._find_left(parts, chooser, step, packet)
+            if left.any():
+                unknown.update(step.stage.outputs.names)
+            packet = replace(packet, rows=advance(packet.rows, step, outcome))
+            found[step.name] = Counter(packet.rows[KEYS[0]].filter(pa.array(left)).to_pylist())
+        return found
+
+    def _find_left(self, parts: Parts, chooser: RowChooser, step: Step, packet: Packet) -> tuple[Mask, Outcome]:
+        passed = find_left_out(chooser, step, packet.rows)
+        known = parts.find_known(step, packet, ~passed) if step.others else None
+        columns = nulls(step.table_schema, len(passed)) if known is None else known.columns
+        left = ~passed if known is None else ~passed & ~known.taken
+        return left, Outcome(columns, [], passed if step.is_narrowed else None)
