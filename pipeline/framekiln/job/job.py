@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Literal
 
 from framekiln.contract.errors import DamagedError, StartError
@@ -14,7 +15,7 @@ from framekiln.contract.stage import Scope
 from framekiln.engine.base import RunContext
 from framekiln.engine.choice import choose, make_engine, started_ahead
 from framekiln.job.interim import Interim
-from framekiln.job.outcome import RunSoFar
+from framekiln.job.outcome import RunSoFar, find_leaving
 from framekiln.job.passes import Passes
 from framekiln.media.discovery.listing import list_inputs
 from framekiln.media.files import MediaFile
@@ -43,7 +44,6 @@ from framekiln.runtime.run.change_report import (
     remember,
     with_others,
 )
-from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.run.request import RunFiles, RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
 from framekiln.runtime.run.retry import FailureFilter, Retry
@@ -99,9 +99,8 @@ class Job:
             files = files.identified(self.store, self._on_wait, keep=True)
             mending = Mending(self.store, plan, self._list_owners(plan), self._on_wait)
             mending.remove_known()
-            attempt = 0
+            attempts = count(1)
             while True:
-                attempt += 1
                 try:
                     plan = self._settle(plan, nodes, files, partial(self._compute_needed, nodes, files, lease, stack))
                     owners = self._list_owners(plan)
@@ -109,14 +108,13 @@ class Job:
                     if request.retry is not None:
                         self._mark_failures(plan, files, request.retry)
                     work = self._look(plan, nodes, files, owners)
-                    run = self._so_far(work)
                     if work.left:
-                        self._interim = Interim(run, owners, lease)
+                        self._interim = Interim(self._so_far(work), owners, lease)
                         with self._interim as interim, self._open(work, lease, stack) as passes:
                             passes.both(owners, files.deletable(self.store), interim)
-                    return run.conclude()
+                    return self._so_far(work).conclude()
                 except DamagedError:
-                    if attempt == _ATTEMPTS or not mending.remove_damaged():
+                    if next(attempts) == _ATTEMPTS or not mending.remove_damaged():
                         raise
 
     def preview(self, plan: Plan) -> tuple[Changes, Sequence[Outlook], tuple[str, str]]:
@@ -232,9 +230,8 @@ class Job:
         return "ray"
 
     def _on_events(self, events: list[Event]) -> None:
-        for event in events:
-            if isinstance(event, Death):
-                Recorder.of(self.store).bury(event)
+        for death in (event for event in events if isinstance(event, Death)):
+            Recorder.of(self.store).bury(death)
         self._totals.add(events)
         self._watch(self._totals)
 
@@ -278,7 +275,7 @@ class Job:
             changed=left or swept > 0,
             files=changes,
             outlook=outlook,
-            leaving=() if first else self._find_leaving(plan),
+            leaving=() if first else find_leaving(self.store, plan),
         )
         if first and not left:
             return work
@@ -290,11 +287,6 @@ class Job:
             self._on_wait(first)
         self._on_plan(work)
         return work
-
-    def _find_leaving(self, plan: Plan) -> list[str]:
-        """Return the steps with columns that are in `frames/` now, and will not be at the end of this run."""
-        before, kept = read_earlier(self.store) or {}, {step.name for step in plan.first}
-        return [name for wave in before.get("waves", ()) for name in wave if name not in kept]
 
     @property
     def extent(self) -> str:

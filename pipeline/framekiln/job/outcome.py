@@ -116,6 +116,12 @@ def count_rows(store: Store, known: dict[str, Counter[str]], *, anew: bool = Tru
     return kinds.pop(_ROWS, 0), kinds
 
 
+def find_leaving(store: Store, plan: Plan) -> list[str]:
+    """Return the steps with columns that are in `frames/` now, and will not be at the end of a run by a plan."""
+    before, kept = read_earlier(store) or {}, {step.name for step in plan.first}
+    return [name for wave in before.get("waves", ()) for name in wave if name not in kept]
+
+
 def _list_ids(unit: UnitRows) -> frozenset[str]:
     return frozenset(media.media_id for media in unit.files) if unit.media is None else unit.media
 

@@ -87,8 +87,10 @@ class _Looker:
         packet, found, unknown = open_part(parts, self.plan.decode, part), Rows(), set[str]()
         for step in (replace(each, drops=()) for each in self.plan.first):
             test = step.condition.test
-            if (part.start, part.stop) in self.ledger.spans(step.folder).get(part.unit, ()):
-                left, outcome = np.zeros(packet.rows.num_rows, bool), parts.read(step, part)
+            is_whole = self.ledger.has((self.plan.decode.folder, step.folder), part.unit)  # however it was cut
+            is_there = is_whole or (part.start, part.stop) in self.ledger.spans(step.folder).get(part.unit, ())
+            if is_there and (stored := parts.read(replace(step, recalled=is_whole), part)) is not None:
+                left, outcome = np.zeros(packet.rows.num_rows, bool), stored
             elif step.needs & unknown or (test is not None and test.names & unknown):
                 unknown.update((step.name, *step.stage.outputs.names))
                 continue
