@@ -50,10 +50,11 @@ COPIES = pa.schema(
         field(
             "kind",
             pa.string(),
-            "of the nearest copy: bytes (the same file), same, crop, mirrored, or turned 90, 180 or 270 (degrees)",
+            "of the pair with `copy_of`, or with its nearest copy (the kept one's, and where others link the two): "
+            "bytes (the same file), same, crop, mirrored, turned (by 90 degrees), upside down",
             nullable=False,
         ),
-        field("distance", pa.int32(), "bits of 128 in which it differs from its nearest copy", nullable=False),
+        field("distance", pa.int32(), "bits of 128 in which the two of `kind` differ", nullable=False),
         field("cosine", pa.float32(), "of its CLIP embedding and that of the one to keep; null where there are none"),
     ]
 )
@@ -172,9 +173,11 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
     labels = _label(files, pairs.first, pairs.second)
     nearest = {int(at): (-1, "bytes") for at in np.flatnonzero(sizes[files] > 1)}
     kinds = np.where(pairs.window > 0, "crop", np.array(VIEWS)[pairs.view])
-    for ends in (pairs.first, pairs.second):
-        for at, distance, kind in zip(ends.tolist(), pairs.distance.tolist(), kinds.tolist(), strict=True):
-            nearest[at] = min(nearest.get(at, (129, "")), (distance, kind))
+    direct: dict[tuple[int, int], tuple[int, str]] = {}
+    for ends in ((pairs.first, pairs.second), (pairs.second, pairs.first)):
+        for at, other, *near in zip(*map(np.ndarray.tolist, (*ends, pairs.distance, kinds)), strict=True):
+            direct[at, other] = near[0], near[1]
+            nearest[at] = min(nearest.get(at, (129, "")), direct[at, other])
     order = sorted(nearest)
     photos = photos.take(pa.array(order, pa.int64()))
     groups: dict[int, list[int]] = {}
@@ -185,12 +188,13 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
     found = []
     for number, members in enumerate(groups.values()):
         best, reason = copies.choose(sorted(members, key=lambda at: len(names[at].rpartition("/")[2])))
-        found += [
-            {"media_id": names[at], "frame_index": index[at], "group": number, "keep": at == best, "reason": reason}
-            | {"copy_of": None if at == best else names[best], "distance": max(bits, 0), "kind": kind}
-            for at in members
-            for bits, kind in [nearest[order[at]]]
-        ]
+        for at in members:
+            is_same_file = at != best and files[order[at]] == files[order[best]]
+            link = (-1, "bytes") if is_same_file else direct.get((order[at], order[best]), nearest[order[at]])
+            found.append(
+                {"media_id": names[at], "frame_index": index[at], "group": number, "keep": at == best, "reason": reason}
+                | {"copy_of": None if at == best else names[best], "distance": max(link[0], 0), "kind": link[1]}
+            )
     return _add_cosines(photos, pa.Table.from_pylist(found, schema=COPIES))
 
 

@@ -170,6 +170,17 @@ def test_files_of_the_same_bytes_are_told_and_found_without_detail():
     }
 
 
+def test_the_kind_is_of_the_pair_with_the_one_to_keep():
+    image = photo("china.jpg")
+    turned = np.ascontiguousarray(np.rot90(image))
+    rows = find({"a": image, "b": turned, "c": resize(turned, 0.5, 0.5)}, sharpness=[900, 400, 200])
+    assert [(row["media_id"], row["copy_of"], row["kind"]) for row in rows] == [
+        ("a", None, "turned"),
+        ("b", "a", "turned"),
+        ("c", "a", "turned"),
+    ]
+
+
 def make_burst(name: str, count: int, move: float) -> dict[str, np.ndarray]:
     """Photos of a camera that moves by a part of the whole from one to the next."""
     image = photo(name)
