@@ -50,8 +50,8 @@ def _blur(sigma: float) -> Callable[[Image], Image]:
 def _motion(length: int, angle: float) -> Callable[[Image], Image]:
     kernel, middle = np.zeros((length, length), np.float32), length // 2
     away = np.array([np.cos(np.radians(angle)), -np.sin(np.radians(angle))]) * middle
-    first, last = (tuple(np.rint(middle + sign * away).astype(int).tolist()) for sign in (-1, 1))
-    cv2.line(kernel, first, last, 1.0)
+    start, end = (np.rint(middle + sign * away).astype(int).tolist() for sign in (-1, 1))
+    cv2.line(kernel, start, end, 1.0)
     return lambda image: np.asarray(cv2.filter2D(image, -1, kernel / kernel.sum()), np.uint8)
 
 
