@@ -44,6 +44,14 @@ def test_an_unknown_command_is_one_sentence_with_the_nearest_name(words, capsys)
     assert "[FK-UNKNOWN-COMMAND]" in said and "'plan'" in said
 
 
+def test_options_without_an_effect_are_mistakes(capsys):
+    wrong = ("columns flow --all", "fetch --verify --to x", "plan --like x", "run in out --price-per-hour 3")
+    for words, code in (*((words, "IDLE-OPTION") for words in wrong), ("plan --device tpu", "WRONG-OPTION")):
+        with pytest.raises(SystemExit) as end:
+            main(words.split())
+        assert end.value.code == 2 and f"[FK-{code}]" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "inputs", "output", "expected"),
     [

@@ -56,7 +56,7 @@ def test_details_of_columns_are_of_a_step_or_a_table_or_a_column_or_of_all():
     every = command("columns", "--all", COLUMNS="80").stdout
     assert flow.partition("\n")[2] in every and "jitter_smoothed  float, size" in every
     assert all(line == line.rstrip() and len(line) <= 80 for line in every.splitlines())
-    tables = json.loads(command("columns", "sharpness", "--json").stdout)
+    tables = json.loads(command("columns", "frames/sharpness", "--json").stdout)
     assert [(name, one["name"], one["step"]) for name, (one,) in tables.items()] == [("frames", "sharpness", "quality")]
     refused = command("columns", "flwo")
     assert refused.returncode == 2 and "[FK-UNKNOWN-STEP]" in refused.stderr and "'flow'" in refused.stderr

@@ -167,9 +167,11 @@ def test_options_are_checked(out, tmp_path):
     for code, options in (
         *(
             ("FK-EXPORT-IDLE", {"to": "coco", **idle})
-            for idle in ({"cut": "exact"}, {"by": "shot"}, {"folders": "fps"})
+            for idle in ({"cut": "exact"}, {"by": "shot"}, {"folders": "fps"}, {"shard_rows": 9})
         ),
         ("FK-EXPORT-IDLE", {"to": "clips", "images": "copy"}),
+        ("FK-EXPORT-IDLE", {"to": "folder", "keypoints": "all"}),
+        ("FK-EXPORT-IDLE", {"to": "coco", "keypoints": "all", "include": ["boxes"]}),
         ("FK-EXPORT-CLIPS", {"to": "clips", "cut": "exactly"}),
         ("FK-EXPORT-EMPTY", {"to": "clips", "min_seconds": 99.0}),
     ):

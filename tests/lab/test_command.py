@@ -42,7 +42,7 @@ def test_conditions_without_a_base_are_a_mistake(tmp_path):
         *("--dry-run --fail-if p50>1", "--sav . --clip 4k", "--sav . --test", "--clip 4k --ncu"),
         *("--clip-frames 9", "--runs 2", "--overlays", "--stereo", "--note x"),
         *("--test --batch 2", "--clip 4k --layers", "--nsys inline -n 3", "--ncu --find-batch 8"),
-        *("-n 3 -d 1", "--batch 1,2 --find-batch 8"),
+        *("-n 3 -d 1", "--batch 1,2 --find-batch 8", "--depth 3", "--clip 4k --rate 5", "--list --batch 2"),
     ],
 )
 def test_options_that_would_be_left_out_in_silence_are_mistakes(words):

@@ -40,6 +40,7 @@ def test_mistakes_in_steps(case):
     [
         ("crc.workers=0", "FK-INVALID-SETTING", "'workers'"),
         ("crc.column", "FK-SET-FORM", "'crc.column'"),
+        ("crc.on.every=2", "FK-SET-FORM", "crc.on={every: 2}"),
         ("crk.x=1", "FK-UNKNOWN-STEP", "Did you mean 'crc'"),
         ("decode.every_nht=1", "FK-UNKNOWN-SETTING", "Did you mean 'every_nth'"),
     ],

@@ -77,7 +77,9 @@ class Chosen(TypedDict, total=False):
 class StepOptions(TypedDict, total=False):
     """Options for steps, wherever they run."""
 
-    device: Annotated[str | None, machine_option("cpu or cuda for all steps that can, instead of the profile's.")]
+    device: Annotated[
+        Literal["cpu", "cuda"] | None, machine_option("For all steps that can, instead of the profile's.")
+    ]
     weights_dir: Annotated[Place | None, WEIGHTS_DIR]
     missing_weights: Annotated[
         Policy,

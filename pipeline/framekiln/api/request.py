@@ -184,6 +184,8 @@ def with_steps(pipeline: PipelineFile, steps: Steps) -> tuple[PipelineFile, tupl
         for name, stage in pairs:
             _add(entries, name, stage)
             names.append(name)
+    if steps and not names:
+        raise ConfigError(f"stages {steps!r} names no step; name one, or leave it out for all.", code="FK-UNKNOWN-STEP")
     return pipeline.model_copy(update={"steps": entries}), tuple(dict.fromkeys(names))
 
 

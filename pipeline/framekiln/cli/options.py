@@ -36,6 +36,12 @@ Json = Annotated[bool, Option("--json", help="Print everything as JSON.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 
 
+def refuse_idle(options: Mapping[str, object], where: str) -> None:
+    """Refuse an option that is given where it has no effect. Raises ConfigError: one is."""
+    for name in (name for name, value in options.items() if value):
+        raise ConfigError(f"{name} changes nothing {where}; leave it out.", code="FK-IDLE-OPTION")
+
+
 def spread(command: Callable[..., T]) -> Callable[..., T]:
     """Return a command as Typer takes it.
 

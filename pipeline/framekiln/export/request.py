@@ -47,6 +47,7 @@ CLIPS = "clips"
 """The format of films' parts as files of their own; the others are of frames."""
 WHOLE = "all"
 """The name of the only split where none is asked for."""
+_SHARDED, _SHARD_ROWS = ("webdataset", "hf", "lance"), 1000
 _SPLIT = re.compile(r"\d+(?:/\d+){1,2}")
 _IMAGES = re.compile(r"link|copy|none|crop:faces|resize:[1-9]\d{0,4}")
 
@@ -67,7 +68,7 @@ class ExportRequest:
     by: str = "file"  # of GROUPS
     keypoints: str = "coco17"  # or all
     folders: str | None = None  # the column that names the folders of `folder`; None: category, if there is one
-    shard_rows: int = 1000  # of each file of webdataset and hf: 100 to 300 MB of photos of 1 MP
+    shard_rows: int = _SHARD_ROWS  # of each file of webdataset and hf: 100 to 300 MB of photos of 1 MP
     clips: ClipRequest | None = None  # with the format CLIPS alone
 
     def __post_init__(self) -> None:
@@ -104,10 +105,18 @@ class ExportRequest:
             ("images", self.to == CLIPS and self.images, "an export of frames"),
             ("folders", self.to != "folder" and self.folders, "--to folder"),
             ("by", self.split is None and self.by != "file", "--split, such as 80/10/10"),
+            ("shard-rows", self.to not in _SHARDED and self.shard_rows != _SHARD_ROWS, f"--to {' or '.join(_SHARDED)}"),
+            ("keypoints", not self._may_have_points and self.keypoints != "coco17", "poses or faces in the export"),
         ):
             if given:
                 message = f"--{names} has no effect without {wanted}; give that, or leave it out."
                 raise ConfigError(message, code="FK-EXPORT-IDLE")
+
+    @property
+    def _may_have_points(self) -> bool:
+        if self.to in (CLIPS, "folder", "mot"):
+            return False
+        return self.include is None or not self.include.isdisjoint(("poses", "faces"))
 
     @property
     def shares(self) -> Mapping[str, int]:

@@ -130,6 +130,10 @@ def read_overrides(arguments: Sequence[str], steps: Collection[str]) -> Override
                 f"--set {argument!r} is not of the form step.key=value, as in --set flow.preset=medium.",
                 code="FK-SET-FORM",
             )
+        outer, inner, rest = key.partition(".")
+        if inner:
+            fix = f"--set '{step}.{outer}={{{rest}: {text}}}'"
+            raise ConfigError(f"--set {argument!r}: {outer!r} is set as a whole; write {fix}.", code="FK-SET-FORM")
         problem = f"--set {argument!r}: the pipeline has no step {step!r}."
         check_known(step, [*steps, DECODE], problem, code="FK-UNKNOWN-STEP")
         try:

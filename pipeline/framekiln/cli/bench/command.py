@@ -1,13 +1,14 @@
 """`framekiln bench`: what a model costs, by layer, precision and batch."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from typer import Argument, Option
 
-from framekiln.api.bench_options import CellOptions, FileOptions
+from framekiln.api.bench_options import BenchOptions, CellOptions, FileOptions
 from framekiln.api.options import defaults, split_names
 from framekiln.cli.bench.options import ClipOptions, NsightOptions, SavOptions, check_options, check_unread, list_given
 from framekiln.cli.options import Quiet
@@ -55,6 +56,8 @@ def bench(
     from framekiln.cli.bench.nsight import bench_nsight
 
     if list_ or model is None:
+        where = "with --list" if list_ else "without MODEL"
+        _check_alone({**options, **files}, (videos, clips, nsight), where)
         _print_models(console, options["pipeline"])
         return
     if not split_names(model):
@@ -69,6 +72,12 @@ def bench(
         bench_nsight(console, split_names(model), options, nsight, kept.out or Path())
     else:
         _measure_or_compare(console, model, options, files, kept)
+
+
+def _check_alone(options: Mapping[str, Any], groups: Sequence[object], where: str) -> None:
+    """Reject what a list of models does not read. Raises ConfigError: something is given."""
+    given = list_given(options, defaults(BenchOptions), ("pipeline",))
+    check_unread([*given, *(name for one in groups for name in list_given(vars(one), vars(type(one)())))], where)
 
 
 def _measure_or_compare(

@@ -99,6 +99,9 @@ def check_options(
         if name == "--nsys":  # recordings are compared with nothing
             unread += list_given(files, defaults(FileOptions), ("out",))
         check_unread(unread, f"with {name}")
+    _check_clip(clips)
+    if not (cells["layers"] or cells["trace"]) and cells["depth"] != defaults(CellOptions)["depth"]:
+        check_unread(["--depth"], "without --layers or --trace")
     if files["note"] and not files["history"]:
         check_unread(["--note"], "without --history")
     if cells["iterations"] is not None and cells["duration"] is not None:
@@ -107,6 +110,16 @@ def check_options(
         check_unread(["--batch"], "with --find-batch")
     if not nsight.dry_run:
         check_device(cells["device"])
+
+
+def _check_clip(clips: ClipOptions) -> None:
+    """Reject what the scenarios do not read. Raises ConfigError: something is asked for that none reads."""
+    given, asked = set(list_given(vars(clips), vars(ClipOptions()))), set(clips.scenario.split(","))
+    for options, readers in ((("--rate", "--linger-ms"), {"server"}), (("--streams",), {"multi", "server", "offline"})):
+        if clips.clip and asked.isdisjoint(readers):
+            check_unread(
+                [name for name in options if name in given], f"without --scenario {' or '.join(sorted(readers))}"
+            )
 
 
 def list_given(options: Mapping[str, Any], usual: Mapping[str, Any], known: Collection[str] = ()) -> list[str]:

@@ -8,7 +8,7 @@ from rich.console import Console
 from typer import Option
 
 from framekiln.cli.console import RunConsole, interruptible
-from framekiln.cli.options import Quiet, StepArguments, read_request
+from framekiln.cli.options import Quiet, StepArguments, read_request, refuse_idle
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.user_files import check_file, check_folder
 from framekiln.planning.gpu import calibration_file
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from framekiln.runtime.run.request import RunRequest
 
 
+MOST_BATCH = 256
 ROWS = 16  # 576 MB of 12-megapixel photos; more of one size take the same time each, so they change no rate
 
 
@@ -33,7 +34,7 @@ def calibrate(
     options: StepArguments,
     *,
     rows: Annotated[int, Option(min=1, help="Frames of the input to decode and use in all calls.")] = ROWS,
-    most_batch: Annotated[int, Option(min=1, help="Largest batch to try, in rows.")] = 256,
+    most_batch: Annotated[int, Option(min=1, help="Largest batch to try, in rows.")] = MOST_BATCH,
     save: Annotated[
         Path | None,
         Option(metavar="DIR", help="Folder for the file. [dim]Default: where plan, run and predict look for it.[/dim]"),
@@ -61,6 +62,8 @@ def calibrate(
     from framekiln.lab.calibrate.sharing import share_calibration
 
     _check_share(request, share)
+    if not request.inputs:
+        refuse_idle({"--rows": rows != ROWS, "--most-batch": most_batch != MOST_BATCH}, "without --input")
     path = calibration_file.default_path(next(iter(gpu_names()), "gpu"), save)
     left = share_calibration(_measure(request, rows, most_batch, save, console) if request.inputs else path, share)
     apart = f" Left out, as own steps or of random weights: {', '.join(left)}." if left else ""

@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from framekiln.api.options import split_names
 from framekiln.cli.console import interruptible
-from framekiln.cli.options import PipelinePath, Profile, Settings, Stages, WeightsDir
+from framekiln.cli.options import PipelinePath, Profile, Settings, Stages, WeightsDir, refuse_idle
 from framekiln.contract.errors import WeightsError, check_known
 from framekiln.planning.manifest import read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
@@ -51,7 +51,10 @@ def fetch(
     weights_dir: WeightsDir = None,
 ) -> None:
     """Download the weights that a run needs. A download that was cut short continues where it stopped."""
-    console = Console()
+    console, brings = Console(), {"--to": to, "--accept-license": accept_license}
+    refuse_idle({"--all": all_ and (wanted or stages)}, "beside names of weights or --stages")
+    refuse_idle({"--verify": verify, **brings} if list_ else {}, "beside --list")
+    refuse_idle(brings if verify else {}, "beside --verify")
     users = _find_users(pipeline, profile, PlanOptions(stages=split_names(stages), settings=tuple(settings or ())))
     everything = all_ or ((list_ or verify) and not stages)
     lock = merged_lock(read_pipeline(pipeline).models)

@@ -15,7 +15,7 @@ from typer import Option
 
 from framekiln.api.summary import last_record, read_profile
 from framekiln.cli.console import print_note
-from framekiln.cli.options import Json
+from framekiln.cli.options import Json, refuse_idle
 from framekiln.contract.errors import OutputError, check_known
 from framekiln.contract.user_files import check_file
 from framekiln.output.object_store import Store
@@ -67,6 +67,8 @@ def profile(output: Out, run: Run = None, target: Target = "", workers: Workers 
 
     Exits with 1 if a target is not met. A target of --target must be measured, too.
     """
+    if json_:
+        refuse_idle({"--workers": workers}, "beside --json, which has each process")
     store, targets = Store(output), parse_targets(target) if target else None
     run_profile = read_profile(store, run, warn=print_note, targets=targets)
     record = last_record(store)

@@ -14,7 +14,7 @@ from framekiln.api.plan import make
 from framekiln.api.request import cluster_address
 from framekiln.api.watch import scalars_folder
 from framekiln.cli.console import RunConsole, execute, print_note
-from framekiln.cli.options import Address, Json, Paths, Quiet, RunArguments, WeightsDir, read_request
+from framekiln.cli.options import Address, Json, Paths, Quiet, RunArguments, WeightsDir, read_request, refuse_idle
 from framekiln.contract.errors import check_known
 from framekiln.contract.output_names import PREVIEW
 from framekiln.contract.row_errors import DECODE
@@ -93,7 +93,10 @@ def plan(
 
     With --input and --output also what is left to do there, why, and what it costs.
     """
-    _show_plan(Console(), read_request(options, paths), like=like, price=price_per_hour, as_json=json_)
+    request = read_request(options, paths)
+    if not (request.input and request.output):
+        refuse_idle({"--like": like, "--price-per-hour": price_per_hour}, "without an input and an output")
+    _show_plan(Console(), request, like=like, price=price_per_hour, as_json=json_)
 
 
 def _show_plan(
@@ -128,6 +131,8 @@ def run(
     if dry_run:
         _show_plan(console, request, price=price_per_hour)
         return
+    if request.preview is None:
+        refuse_idle({"--price-per-hour": price_per_hour}, "without --preview or --dry-run")
     request = with_samples(request, console)
     execute(request, console, quiet=quiet, tensorboard=scalars_folder(instruments["tensorboard"]))
     if request.preview is not None:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter
 from rich.console import Console
 from typer import Argument, Option
 
-from framekiln.cli.options import Json, PipelinePath
+from framekiln.cli.options import Json, PipelinePath, refuse_idle
 from framekiln.contract.errors import check_known
 from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Stage
@@ -36,7 +36,12 @@ def steps(name: Name = None, pipeline: PipelinePath = None, json_: Json = False)
     """List the steps of a pipeline, or the settings of one with their types, defaults and meanings."""
     stages = {step.name: (step.use, step.stage) for step in _plan(pipeline).steps}
     if name is not None:
-        check_known(name, stages, f"The pipeline has no step {name!r}.", code="FK-UNKNOWN-STEP")
+        check_known(
+            name,
+            stages,
+            f"The pipeline has no step {name!r} (--pipeline FILE for another one).",
+            code="FK-UNKNOWN-STEP",
+        )
         stages = {name: stages[name]}
     about = {step: describe_stage(use, stage) for step, (use, stage) in stages.items()}
     if json_:
@@ -62,6 +67,10 @@ def columns(
     json_: Json = False,
 ) -> None:
     """List the columns and tables that a run writes, or those of a step or table with types, units and meanings."""
+    if name is not None or json_:
+        refuse_idle(
+            {"--all": all_}, "beside the name of a step, a table or a column" if name is not None else "beside --json"
+        )
     plan = _plan(pipeline)
     tables = schemas(plan) if name is None else named_columns(plan, name)
     if json_:

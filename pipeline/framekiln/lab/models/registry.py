@@ -124,7 +124,12 @@ def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = Non
         factory.load()
         return TorchModel(name=name, factory=factory, weights=_OF_FACTORY)
     known = known_models()
-    check_known(name, {*known, *pipeline.steps}, f"There is no model {name!r}.", code="FK-BENCH-MODEL")
+    check_known(
+        name,
+        {*known, *pipeline.steps},
+        f"There is no model {name!r}, nor a step of that name (--pipeline FILE for own ones).",
+        code="FK-BENCH-MODEL",
+    )
     if name not in known:
         raise ConfigError(
             f"{name!r} is a step of the pipeline; --clip takes models (framekiln bench --list) alone.",

@@ -196,9 +196,10 @@ def _count_memory(best: Layout, capacity: GpuCapacity) -> list[str]:
         if needs is None:
             continue
         more = "" if needs.gb <= capacity.limit_gb else "; calls that do not fit are made smaller"
+        names = f"{', '.join(wave.names)} need{'s' * (len(wave.names) == 1)}"
         sentences.append(
-            f"By arithmetic, not measured, {', '.join(wave.names)} need some {needs.gb:.2g} of {capacity.limit_gb:.3g} "
-            f"GB: weights {needs.weights_gb:.2g}, the largest call {needs.call_gb:.2g} ({needs.largest}), packets in "
+            f"By arithmetic, not measured, {names} some {needs.gb:.2g} of {capacity.limit_gb:.3g} GB: "
+            f"weights {needs.weights_gb:.2g}, the largest call {needs.call_gb:.2g} ({needs.largest}), packets in "
             f"work {needs.packets_gb:.2g}, contexts {needs.contexts_gb:.2g}{more}."
         )
     return sentences

@@ -219,14 +219,17 @@ def named_columns(plan: Plan, name: str) -> dict[str, Columns]:
     Raises ConfigError: there is neither a step nor a table nor a column of that name.
     """
     by_step = columns_by_step(plan)
-    known = {table: {table: columns} for table, columns in schemas(plan).items()} | by_step
+    known: dict[str, dict[str, Columns]] = {table: {table: columns} for table, columns in schemas(plan).items()}
+    known |= by_step
     for step, tables in by_step.items():
         for table, columns in tables.items():
             for column in columns:
-                known.setdefault(column["name"], {table: [{**column, "step": step}]})
-    if name not in known:
+                own: dict[str, Columns] = {table: [{**column, "step": step}]}
+                known |= {f"{table}/{column['name']}": own, column["name"]: known.get(column["name"], own)}
+    if (name := name.rstrip("/")) not in known:
         near = difflib.get_close_matches(name, known, n=1)
-        found = f" Did you mean {near[0]!r}?" if near else " `framekiln columns` lists them."
+        listed = " `framekiln columns` lists them; own steps need --pipeline FILE."
+        found = f" Did you mean {near[0]!r}?" if near else listed
         raise ConfigError(f"There is no step, table or column {name!r}.{found}", code="FK-UNKNOWN-STEP")
     return known[name]
 
