@@ -13,7 +13,6 @@ from PIL import Image
 
 from framekiln.job import Job
 from framekiln.media import samples
-from framekiln.media.config import DecodeConfig
 from framekiln.media.packets import decode as decoding
 from framekiln.planning.condition import FrameRule
 from framekiln.planning.manifest import read_pipeline
@@ -142,17 +141,6 @@ def test_whatever_was_computed_before_a_run_gives_what_it_gives_alone(tmp_path_f
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("rows", [(512, 64), (64, 512), (128, 64)])
-def test_another_run_had_cut_packets_in_another_way(tmp_path, monkeypatch, rows):
-    source, out, even = collection(tmp_path / "in", 1, 150), tmp_path / "out", {"where": "crc % 2 = 0"}
-    for count, steps in zip(rows, (("crc", "small"), ("crc", "small", "twice")), strict=True):
-        monkeypatch.setitem(DecodeConfig.__init__.__kwdefaults__, "packet_rows", count)
-        computed = run(source, out, steps, conditions={"twice": even, "small": {"on": {"every": 2}}})
-    assert values(out, "twice") == {key: 2 * value for key, value in values(out).items() if value % 2 == 0}
-    assert computed == {"twice": len(values(out, "twice"))}, "the other values are there"
-    assert run(source, out, ("small",), conditions={"small": {"on": {"every": 4}}}) == {}, "a narrower choice"
-
-
 def test_a_clip_and_a_files_table_are_computed_again_only_where_other_rows_are_chosen(source, tmp_path):
     out, photo, steps = tmp_path / "out", "media_type = 'photo'", ("near", "crc", "count", "shares")
     for condition, near, count in (
@@ -239,8 +227,7 @@ def test_files_without_a_chosen_row_are_not_opened_again(source, tmp_path, whole
 @pytest.fixture(scope="module")
 def cuts(tmp_path_factory):
     """A film of two shots of 12 frames each, a photo, and a smaller copy of it."""
-    folder = tmp_path_factory.mktemp("cuts") / "in"
-    folder.mkdir()
+    (folder := tmp_path_factory.mktemp("cuts") / "in").mkdir()
     china, flower, portrait = (samples.pan(photos.photo(name), 25) for name in photos.PHOTOS)
     samples.write_clip(folder / "film.mp4", [*china[:12], *flower[:12]], samples.tone(1, 440))
     Image.fromarray(portrait[0]).save(folder / "a.png")

@@ -7,12 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from framekiln.media.config import DecodeConfig
 from framekiln.media.packets import decode as decoding
 from framekiln.planning import plan
 from framekiln.planning.condition import FrameRule
 from framekiln.runtime import spared_frames
 from framekiln.runtime.chosen_rows import follow
 from tests.runtime.test_conditions import run, values
+from tests.support.media.collections_factory import collection
 from tests.support.media.segmented_films import sample_film
 from tests.support.runs.serial_engine import without_ray
 
@@ -67,3 +69,14 @@ def test_one_frame_is_chosen_for_each_moment(fps, rate):
         moments = np.arange(0, times[-1] + 1e-9, 1 / rate)
         assert mask.sum() == len(moments)
         assert all(0 <= shown - moment < 1 / fps + 1e-6 for shown, moment in zip(times[mask], moments, strict=True))
+
+
+@pytest.mark.parametrize("rows", [(512, 64), (64, 512), (128, 64)])
+def test_another_run_had_cut_packets_in_another_way(tmp_path, monkeypatch, rows):
+    source, out, even = collection(tmp_path / "in", 1, 150), tmp_path / "out", {"where": "crc % 2 = 0"}
+    for count, steps in zip(rows, (("crc", "small"), ("crc", "small", "twice")), strict=True):
+        monkeypatch.setitem(DecodeConfig.__init__.__kwdefaults__, "packet_rows", count)
+        computed = run(source, out, steps, conditions={"twice": even, "small": {"on": {"every": 2}}})
+    assert values(out, "twice") == {key: 2 * value for key, value in values(out).items() if value % 2 == 0}
+    assert computed == {"twice": len(values(out, "twice"))}, "the other values are there"
+    assert run(source, out, ("small",), conditions={"small": {"on": {"every": 4}}}) == {}, "a narrower choice"

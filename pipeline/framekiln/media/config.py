@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-DECODE_VERSION = 10
+DECODE_VERSION = 11
 """To be raised when the same file gives other rows or pixels: all outputs are then computed again."""
 
 MAX_SEGMENTS = 256
