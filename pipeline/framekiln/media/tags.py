@@ -1,25 +1,26 @@
-"""Tags of files, as names and texts: EXIF, XMP and text of photos, tags of film containers.
+"""Tags of files, as names and texts: EXIF, XMP, IPTC keywords and text of photos, tags of film containers.
 
-Names have the prefix of their standard: `exif:DateTimeOriginal`, `gps:GPSLatitude`, `xmp:Rating`, `text:Software`, and
-`film:creation_time` or `track:handler_name`; those of a sidecar are `sidecar:xmp:Rating`. Numbers are decimal, with
-spaces between several. `c2pa` is there where the file holds content credentials. Tags never make a file unreadable:
-what cannot be read is left out.
+Names have the prefix of their standard: `exif:DateTimeOriginal`, `gps:GPSLatitude`, `xmp:Rating`, `iptc:Keywords`,
+`text:Software`, and `film:creation_time` or `track:handler_name`; those of a sidecar are `sidecar:xmp:Rating`. Numbers
+are decimal, with spaces between several. `c2pa` is there where the file holds content credentials. Tags never make a
+file unreadable: what cannot be read is left out.
 """
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from html import unescape
 from typing import Any
 
-from PIL import ExifTags
+from PIL import ExifTags, ImageFile, IptcImagePlugin
 from PIL import Image as Pil
 
 Tags = Mapping[str, str]
 
 _SIDECAR = "sidecar:"
 _KEYWORDS_END = ";"  # of each keyword: Lightroom and Windows take it for the end of one, so none has it
+_SHOWN = ("xmp:", "iptc:")  # prefixes of what is text already
 _MOST_TAGS, _LONGEST = 200, 500  # characters; what a camera writes is shorter, its own notes are not
 _LONGEST_LIST = 2000  # characters of keywords: agencies take 50
 _IFDS = ((None, "exif:", ExifTags.TAGS), (0x8769, "exif:", ExifTags.TAGS), (0x8825, "gps:", ExifTags.GPSTAGS))
@@ -33,13 +34,13 @@ _C2PA = (b"c2pa", bytes.fromhex("d8fec3d61b0e483c92975828877ec481"))  # in a JUM
 CREDENTIALS_WITHIN = 1 << 20  # bytes from the start of a file
 
 
-def read_photo_tags(data: bytes, image: Pil.Image) -> Tags:
+def read_photo_tags(data: bytes, image: ImageFile.ImageFile) -> Tags:
     """Return the tags of an opened photo; `data` is the file."""
     found: dict[str, str] = {}
-    for pairs in (_read_exif(image), _read_xmp(image), _read_text(image)):
+    for pairs in (_read_exif(image), _read_xmp(image), _read_iptc(image), _read_text(image)):
         with suppress(Exception):  # damaged tags raise all kinds of errors
             for name, value in pairs:
-                if len(found) < _MOST_TAGS and (text := value if name.startswith("xmp:") else _show(value)):
+                if len(found) < _MOST_TAGS and (text := value if name.startswith(_SHOWN) else _show(value)):
                     found[name] = text
     return {**found, **find_credentials(data)}
 
@@ -90,15 +91,28 @@ def _parse_xmp(text: str) -> Iterator[tuple[str, str]]:
         yield _name_xmp(match[1]), _show(unescape(match[2] or match[3] or ""))
     for match in _ELEMENT.finditer(text):
         items = [unescape(item) for item in _ITEM.findall(match[2] or "")] or [unescape(match[3] or "")]
-        if match[1] == "dc:subject":
-            listed = "".join(f"{_show(item)}{_KEYWORDS_END}" for item in items)
-            yield _name_xmp(match[1]), listed[:_LONGEST_LIST].rpartition(_KEYWORDS_END)[0]
-        else:
-            yield _name_xmp(match[1]), _show(items[0])
+        yield _name_xmp(match[1]), _list_words(items) if match[1] == "dc:subject" else _show(items[0])
 
 
 def _name_xmp(name: str) -> str:
     return name if name.startswith("xmp:") else f"xmp:{name}"
+
+
+def _read_iptc(image: ImageFile.ImageFile) -> Iterator[tuple[str, str]]:
+    """Yield the keywords of IPTC's IIM (dataset 2:25), in UTF-8 as most programs write them, or in Latin-1."""
+    words = (IptcImagePlugin.getiptcinfo(image) or {}).get((2, 25), [])
+    texts = []
+    for word in [words] if isinstance(words, bytes) else words:
+        try:
+            texts.append(word.decode("utf-8"))
+        except UnicodeDecodeError:
+            texts.append(word.decode("latin-1"))
+    yield "iptc:Keywords", _list_words(texts)
+
+
+def _list_words(words: Sequence[str]) -> str:
+    listed = "".join(f"{_show(word)}{_KEYWORDS_END}" for word in words)
+    return listed[:_LONGEST_LIST].rpartition(_KEYWORDS_END)[0]
 
 
 def _read_text(image: Pil.Image) -> Iterator[tuple[str, Any]]:

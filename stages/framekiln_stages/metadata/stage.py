@@ -153,12 +153,13 @@ def _describe(tags: Tags) -> dict[str, Any]:
     numbers = {name: values.read_number(tags, *rule) for name, rule in _NUMBERS.items()}
     whole: Callable[[float | None], int | None] = lambda value: None if value is None else round(value)  # noqa: E731
     fired = values.read_number(tags, ("exif:Flash",), 0, 0xFFFF)
+    keywords = tags.get("xmp:dc:subject") or tags.get("iptc:Keywords", "")
     return {
         **numbers,
         **{name: next((tags[key] for key in keys if tags.get(key)), None) for name, keys in _TEXTS.items()},
         "iso": whole(numbers["iso"]),
         "rating": whole(numbers["rating"]),
-        "keywords": [word for word in tags.get("xmp:dc:subject", "").split(";") if word] or None,
+        "keywords": [word for word in keywords.split(";") if word] or None,
         "taken_at": taken_at,
         "utc_offset": utc_offset,
         "latitude": latitude,

@@ -39,7 +39,7 @@ from framekiln.media.images.bmp import Bmp, enclosed_photo
 from framekiln.media.images.colours import find_conversion
 from framekiln.media.images.tiff import find_photo
 from framekiln.media.images.wide_tiff import WideTiff
-from framekiln.media.tags import Tags, find_credentials, read_photo_tags
+from framekiln.media.tags import CREDENTIALS_WITHIN, Tags, find_credentials, read_photo_tags
 
 _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no frames: only the first is used
 _PIXELS_PER_BYTE = 1000  # of a truncated file: JPEG needs a byte for 30 to 50 pixels of a flat image
@@ -72,8 +72,8 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
 def _read_tags(data: bytes, kind: Kind, spec: FrameSpec) -> Tags | None:
     if not spec.tags:
         return None
-    if kind.name == "JPEG" and jpeg.plain_size(data):
-        return find_credentials(data)  # its header has neither EXIF nor XMP
+    if kind.name == "JPEG" and b"Photoshop 3.0" not in data[:CREDENTIALS_WITHIN] and jpeg.plain_size(data):
+        return find_credentials(data)  # its header has neither EXIF nor XMP nor IPTC
     with suppress(MediaError), pillow.decode_errors(data, kind, spec.config.max_pixels), pillow.incomplete_images():
         return read_photo_tags(data, pillow.open_image(data, kind))
     return find_credentials(data)  # Pillow does not know the file

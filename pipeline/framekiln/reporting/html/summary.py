@@ -25,7 +25,7 @@ def outcome(record: Mapping[str, Any], frames: int, groups: Sequence[ErrorGroup]
     cut = record["state"] != FINISHED
     files = record["files_done" if cut else "files"] - (record.get("passed_over") or 0)
     unread = unread_files(groups)
-    stretches = sum(group["rows"] - group["whole_files"] for group in groups if group["step"] == DECODE)
+    inside = sum(group["rows"] - group["whole_files"] for group in groups if group["step"] == DECODE)
     failed = sum(group["rows"] for group in groups if group["step"] != DECODE)
     if cut and not files:
         return "No file is finished yet.", "mixed"
@@ -35,7 +35,7 @@ def outcome(record: Mapping[str, Any], frames: int, groups: Sequence[ErrorGroup]
         so_far = "So far all" if cut else "All"
         return f"{so_far} went well: {count(frames, 'frame')} from {count(files, 'file')}, no error.", "good"
     parts = [f"{count(unread, 'file')} could not be read"] if unread else []
-    parts += [f"{count(stretches, 'stretch', 'stretches')} of frames could not be decoded"] if stretches else []
+    parts += [f"{count(inside, 'error')} inside files that were read"] if inside else []
     parts += [f"steps failed {number(failed)} {'time' if failed == 1 else 'times'}"] if failed else []
     good = f"{count(frames, 'frame')} from {files - unread:,} of {count(files, 'file')}"
     return f"{good}; {'; '.join(parts)}.", "mixed"
