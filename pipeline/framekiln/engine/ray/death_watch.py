@@ -145,7 +145,7 @@ def _find_processes() -> Iterator[tuple[psutil.Process, str]]:
 def services_error() -> FramekilnError:
     """Return the error of a run without Ray's own processes: calls into Ray wait, or end this process."""
     return FramekilnError(
-        f"Ray's own process {' and '.join(dead_services())} has ended, which no run survives; the kernel's log names "
-        "its OOM killer. What is finished is kept, and the same command continues from there.",
+        f"Ray's own process {' and '.join(dead_services())} has ended, which no run survives; if memory ran "
+        "out, the kernel's log (`dmesg`) says so. What is finished is kept, and the same command continues from there.",
         code="FK-RAY-STOPPED",
     )

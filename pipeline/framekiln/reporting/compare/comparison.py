@@ -208,6 +208,8 @@ def _explain_unknown(step: str, sides: Sequence[Side]) -> str:
 def _list_notes(first: Side, second: Side, work: Sequence[facts.ComparedStep]) -> list[str]:
     sides = first, second
     notes = [note for side in sides for run in side.runs for note in run.notes]
+    busy = [(side.name, run.part("throughput", "verdict").get("others")) for side in sides for run in side.runs]
+    notes += [f"{name}: {told.strip()}" for name, told in busy if told]
     for side in sides:
         others = {run.path for run in side.runs[1:] if run.fingerprints != side.runs[0].fingerprints}
         if others:

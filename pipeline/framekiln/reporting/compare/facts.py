@@ -101,6 +101,7 @@ _MACHINE = {
     "gpu_names": "GPUs of the driver's machine",
     "python": "Python",
     "system": "system",
+    "engine": "engine",
 }
 
 

@@ -35,9 +35,10 @@ class CapturedError:
         if not self.out_of_memory:
             return self
         on_gpu = step.placement.device == "cuda"
-        where, fix = ("the GPU's", "more `vram_gb`") if on_gpu else ("the machine's", "fewer workers")
-        message = f"{where} memory does not hold this alone in step {step.name!r}; give it {fix} in the profile"
-        return replace(self, kind="OutOfMemory", message=message, traceback="")
+        where = "the GPU's" if on_gpu else "the machine's"
+        fix = "give it more `vram_gb` in the profile" if on_gpu else "compute fewer steps at once with --stages"
+        message = f"{where} memory does not hold this alone in step {step.name!r}; {fix} ({self.message})"
+        return replace(self, kind="OutOfMemory", message=message)
 
     def failure(self, step: str, media_id: str, frame_index: int | None = None) -> Failure:
         """Return the line of the errors table for a row, or for a whole file."""
