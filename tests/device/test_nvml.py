@@ -13,7 +13,8 @@ import pytest
 from framekiln.device import Meter, nvml
 from framekiln.device.machine_facts import Gpu, read_machine
 from framekiln.planning.processes import resources
-from framekiln.profiling.node_metrics import GpuMetrics, NodeMetrics
+from framekiln.profiling import node_metrics
+from framekiln.profiling.node_metrics import NodeMetrics
 
 CALLED = (
     "nvmlInit",
@@ -83,8 +84,9 @@ def test_cards_are_counted_and_named(driver, name):
 def test_of_the_cards_those_are_read_that_a_run_may_use(driver, monkeypatch, visible, seen):
     driver()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setattr(GpuMetrics, "_gpu", lambda self, handle: handle)
-    assert NodeMetrics("0", os.getpid(), nvml.library()).read()["gpus"] == seen
+    monkeypatch.setattr(node_metrics, "read_gpu", lambda nvml, handle, figures: {"use_percent": handle})
+    gpus = NodeMetrics("0", os.getpid(), nvml.library()).read()["gpus"]
+    assert [gpu["use_percent"] for gpu in gpus] == seen
     assert resources.this_machine().gpus == len(seen) or "MIG" in visible
 
 

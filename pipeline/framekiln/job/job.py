@@ -47,7 +47,6 @@ from framekiln.runtime.run.change_report import (
 from framekiln.runtime.run.request import RunFiles, RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
 from framekiln.runtime.run.retry import FailureFilter, Retry
-from framekiln.runtime.run.rows_left import count_rows
 from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, refuse_foreign, sweep, unit_rows
 from framekiln.runtime.second_pass.table_steps import Tables
 
@@ -122,6 +121,8 @@ class Job:
 
         Raises InputError: there is no input; OutputError: the output is a file, or a folder of other things.
         """
+        from framekiln.runtime.run.rows_left import count_rows  # loads OpenCV, and a run needs none of it
+
         check_may_become_output(self.store)
         plan, request = self._drop_dataset_steps(plan), self._request
         files = RunFiles(request=request, listing=list_inputs(request.inputs, request.output, self._on_wait))

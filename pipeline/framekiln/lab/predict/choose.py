@@ -41,7 +41,7 @@ class StepChoice:
     batch: int
     gb: float  # its share of the GPU's memory; 0 where neither profile nor calibration tells
     flops: float  # of a row
-    bound: float  # rows a second that no run can exceed, of the step alone
+    bound: float | None  # rows a second that no run can exceed, of the step alone; None if its model had no row
     seconds: Interval  # on the GPU, of a row
     measured: bool  # on some GPU with these settings; else by what other models reach
 
@@ -149,14 +149,15 @@ class Chooser:
         batch, settings = step.placement.batch, settings_of(step.facts)
         known_settings, known = self.measured.get(step.name, ("", None))
         is_known = known is not None and known_settings == settings
+        least = work.bound(gpu, batch).seconds  # 0 where the run's rows gave the model nothing, such as no face
         return StepChoice(
             step=step.name,
             batch=batch,
             gb=step.placement.vram_gb,
             flops=work.flops,
-            bound=1 / work.bound(gpu, batch).seconds,
+            bound=1 / least if least else None,
             seconds=known.on(gpu, work, batch)
-            if known is not None and is_known
+            if known is not None and is_known and least
             else guess(work, batch, gpu, compiled=step.placement.compile),
             measured=is_known,
         )
