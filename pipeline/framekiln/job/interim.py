@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from framekiln.contract.errors import FramekilnError, OutputError
+from framekiln.contract.output_names import FRAMES
 from framekiln.job.outcome import RunSoFar, TablesSoFar
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.lease import Lease
@@ -58,6 +59,8 @@ class Interim:
         self._run, self._store, self._work, self._lease = run, run.store, run.work, lease
         self._tables = TablesSoFar(run.store, run.work, owners, read_earlier(run.store))
         self._writes_tables = self._assembles = tables
+        if not tables:  # then those of an earlier run stay, whatever these steps are
+            self._tables.held = bool(run.store.names(FRAMES))
         self._busy = threading.Lock()  # held by a publication
         self._child: ChildProcess | None = None  # the last one, which may have ended
         self._ended = threading.Event()

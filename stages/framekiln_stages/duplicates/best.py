@@ -95,10 +95,10 @@ class Copies:
         is_one_size = np.ptp(self.pixels[left]) == 0
         for reason, values, margin in (
             ("sharper", self.detail, SHARPER_AT_ONE_SIZE if is_one_size else SHARPER),
+            ("bare", self.bare, 0.0),
             ("cleaner", -self.blocks - self.noise / 5, CLEANER),
             ("tags", self.tags, 0.0),
             ("larger", self.pixels, 0.0),
-            ("bare", self.bare, 0.0),
             ("unclipped", -self.clipped, CLIPPED),
         ):
             left = left[values[left] >= values[left].max() - margin]

@@ -41,8 +41,8 @@ COPIES = pa.schema(
         field(
             "reason",
             pa.string(),
-            "why the kept one is kept: original (others are enlarged), sharper (more detail), cleaner (fewer blocks, "
-            "less noise), tags (it has the camera's, and no program changed it later), larger, bare (no bars), "
+            "why the kept one is kept: original (others are enlarged), sharper (more detail), bare (no bars), cleaner "
+            "(fewer blocks, less noise), tags (it has the camera's, and no program changed it later), larger, "
             "unclipped (less of it is at its brightest), or first (the shortest name, as a copy is called `a (1).jpg`)",
             nullable=False,
         ),
@@ -177,7 +177,9 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
     for ends in ((pairs.first, pairs.second), (pairs.second, pairs.first)):
         for at, other, *near in zip(*map(np.ndarray.tolist, (*ends, pairs.distance, kinds)), strict=True):
             direct[at, other] = near[0], near[1]
-            nearest[at] = min(nearest.get(at, (129, "")), direct[at, other])
+            nearest[at] = min(
+                nearest.get(at, (129, "")), direct[at, other], key=lambda link: (link[0], link[1] != "same")
+            )
     order = sorted(nearest)
     photos = photos.take(pa.array(order, pa.int64()))
     groups: dict[int, list[int]] = {}

@@ -144,6 +144,7 @@ def test_the_one_to_keep_has_the_most_detail_then_the_fewest_blocks_then_the_mos
     images = {"a": np.pad(image, ((30, 30), (0, 0), (0, 0))), "b": image}
     bars = {"top": 30, "bottom": 30, "left": 0, "right": 0}
     assert kept(sharpness=[427, 427], bars=[bars, None]) == ("b", "bare")
+    assert kept(sharpness=[427, 427], bars=[bars, None], noise=[0.0, 9.0]) == ("b", "bare")  # as of a JPEG with a frame
     images = {"a (1)": image, "b": image, "a": image}
     assert kept() == ("a", "first")  # not the copy, which is before it by name
     images = {"b": image, "a": image}

@@ -37,8 +37,9 @@ class CapturedError:
         on_gpu = step.placement.device == "cuda"
         where = "the GPU's" if on_gpu else "the machine's"
         fix = "give it more `vram_gb` in the profile" if on_gpu else "compute fewer steps at once with --stages"
-        message = f"{where} memory does not hold this alone in step {step.name!r}; {fix} ({self.message})"
-        return replace(self, kind="OutOfMemory", message=message)
+        message = f"{where} memory does not hold this alone in step {step.name!r}; {fix}"
+        own = f" ({self.message})" if self.message else ""
+        return replace(self, kind="OutOfMemory", message=message + own)
 
     def failure(self, step: str, media_id: str, frame_index: int | None = None) -> Failure:
         """Return the line of the errors table for a row, or for a whole file."""

@@ -79,7 +79,7 @@ class RunRequest:
             **{name: getattr(self, name) for name in _STORED},
             "choices": asdict(self.options),
             "profile": self.profile.model_dump(by_alias=True, exclude_none=True),
-            "pipeline": self.pipeline.model_dump(by_alias=True),
+            "pipeline": self.pipeline.model_dump(by_alias=True, exclude_none=True),
         }
 
     @classmethod
