@@ -166,12 +166,12 @@ def test_a_column_that_is_missing_is_told(out, tmp_path):
 def test_options_are_checked(out, tmp_path):
     for code, options in (
         *(
-            ("FK-EXPORT-IDLE", {"to": "coco", **idle})
+            ("FK-IDLE-OPTION", {"to": "coco", **idle})
             for idle in ({"cut": "exact"}, {"by": "shot"}, {"folders": "fps"}, {"shard_rows": 9})
         ),
-        ("FK-EXPORT-IDLE", {"to": "clips", "images": "copy"}),
-        ("FK-EXPORT-IDLE", {"to": "folder", "keypoints": "all"}),
-        ("FK-EXPORT-IDLE", {"to": "coco", "keypoints": "all", "include": ["boxes"]}),
+        ("FK-IDLE-OPTION", {"to": "clips", "images": "copy"}),
+        ("FK-IDLE-OPTION", {"to": "folder", "keypoints": "all"}),
+        ("FK-IDLE-OPTION", {"to": "coco", "keypoints": "all", "include": ["boxes"]}),
         ("FK-EXPORT-CLIPS", {"to": "clips", "cut": "exactly"}),
         ("FK-EXPORT-EMPTY", {"to": "clips", "min_seconds": 99.0}),
     ):

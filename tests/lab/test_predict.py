@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ import pytest
 from framekiln.api.predict import _list_doubts
 from framekiln.contract.errors import ConfigError, OutputError
 from framekiln.contract.output_names import PROFILE
+from framekiln.contract.placement import Placement
 from framekiln.device import CountedCall
 from framekiln.device.kernels import Kernel
-from framekiln.lab.predict.choose import ONE_MORE, WaveSeconds, _rate, _what_helps
+from framekiln.lab.predict.choose import ONE_MORE, Chooser, WaveSeconds, _rate, _what_helps
 from framekiln.lab.predict.gpu_specs import read_gpus
 from framekiln.lab.predict.measured import time_spread
 from framekiln.lab.predict.reached import MeasuredStep, guess, usual_share
@@ -193,3 +195,12 @@ def test_a_file_in_another_form_lists_no_gpus(tmp_path, text, code):
     with pytest.raises(ConfigError) as error:
         read_gpus(path)
     assert error.value.code == code
+
+
+def test_a_model_that_had_no_row_takes_nothing_and_has_no_bound():
+    idle = GpuWork(networks=[replace(WORK.networks[0], rows=0.0)])  # as recognition where no face was found
+    step = SimpleNamespace(
+        name="faces", placement=Placement(batch=4), facts=dict.fromkeys(("use", "version", "settings"), "")
+    )
+    found = Chooser._step(SimpleNamespace(measured={}), step, idle, GPUS["rtx-4060"])
+    assert (found.bound, found.seconds.central, found.seconds.high) == (None, 0.0, 0.0)

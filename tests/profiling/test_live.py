@@ -132,7 +132,7 @@ def test_advice_is_given_once_and_a_compiled_model_is_told(figures):
         stage=SimpleNamespace(scope=None),
     )
     console = Console(file=io.StringIO(), width=80)
-    with progress.AdvisingView([ProgressLines(console, ["faces"])], SimpleNamespace(first=(step,)), {}) as shown:
+    with progress.AdvisingView([ProgressLines(console, ["faces"])], [step], {}) as shown:
         shown.show(figures)
         shown.show(figures)
     assert console.file.getvalue().count("raise decode's workers") == 1

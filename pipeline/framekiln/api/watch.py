@@ -79,11 +79,12 @@ class WatchedRun:
         if not work.left:
             return
         steps = working_steps(work)
+        at_work = [step for step in work.plan.first if step.name in steps]
         views: list[ProgressView | Scalars] = [self._watch.view(steps)]
         if self._tensorboard is not None:
             later = [step.name for step in work.plan.second]
             views.append(Scalars(self._tensorboard, self.job.store.run, [*steps, *later]))
-        self._view = self._stack.enter_context(AdvisingView(views, work.plan, work.rooms))
+        self._view = self._stack.enter_context(AdvisingView(views, at_work, work.rooms))
 
 
 def make_watch(progress: bool | None) -> Watch:

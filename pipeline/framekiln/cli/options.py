@@ -36,10 +36,14 @@ Json = Annotated[bool, Option("--json", help="Print everything as JSON.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 
 
-def refuse_idle(options: Mapping[str, object], where: str) -> None:
-    """Refuse an option that is given where it has no effect. Raises ConfigError: one is."""
-    for name in (name for name, value in options.items() if value):
-        raise ConfigError(f"{name} changes nothing {where}; leave it out.", code="FK-IDLE-OPTION")
+def refuse_idle(options: Mapping[str, object] | Sequence[str], where: str) -> None:
+    """Refuse an option that is given where it has no effect. Raises ConfigError: one is.
+
+    `options` are names of given ones, or values by name, of which true ones are given.
+    """
+    given = [name for name, value in options.items() if value] if isinstance(options, Mapping) else options
+    if given:
+        raise ConfigError(f"{given[0]} changes nothing {where}; leave it out.", code="FK-IDLE-OPTION")
 
 
 def spread(command: Callable[..., T]) -> Callable[..., T]:

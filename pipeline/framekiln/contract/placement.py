@@ -54,7 +54,7 @@ class Placement:
 
     @property
     def is_16_bit(self) -> bool:
-        """Whether weights on a GPU have 16 bits."""
+        """True if weights on a GPU have 16 bits."""
         return self.precision != "fp32"
 
     def counted(self) -> "Placement":

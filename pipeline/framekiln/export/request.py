@@ -110,7 +110,7 @@ class ExportRequest:
         ):
             if given:
                 message = f"--{names} has no effect without {wanted}; give that, or leave it out."
-                raise ConfigError(message, code="FK-EXPORT-IDLE")
+                raise ConfigError(message, code="FK-IDLE-OPTION")
 
     @property
     def _may_have_points(self) -> bool:

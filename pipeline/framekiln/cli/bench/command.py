@@ -10,8 +10,8 @@ from typer import Argument, Option
 
 from framekiln.api.bench_options import BenchOptions, CellOptions, FileOptions
 from framekiln.api.options import defaults, split_names
-from framekiln.cli.bench.options import ClipOptions, NsightOptions, SavOptions, check_options, check_unread, list_given
-from framekiln.cli.options import Quiet
+from framekiln.cli.bench.options import ClipOptions, NsightOptions, SavOptions, check_options, list_given
+from framekiln.cli.options import Quiet, refuse_idle
 from framekiln.contract.errors import ConfigError
 from framekiln.reporting.terminal.console import print_line
 
@@ -77,7 +77,7 @@ def bench(
 def _check_alone(options: Mapping[str, Any], groups: Sequence[object], where: str) -> None:
     """Reject what a list of models does not read. Raises ConfigError: something is given."""
     given = list_given(options, defaults(BenchOptions), ("pipeline",))
-    check_unread([*given, *(name for one in groups for name in list_given(vars(one), vars(type(one)())))], where)
+    refuse_idle([*given, *(name for one in groups for name in list_given(vars(one), vars(type(one)())))], where)
 
 
 def _measure_or_compare(
@@ -91,7 +91,7 @@ def _measure_or_compare(
         measure(console, model, cells, kept)
         return
     unread = [*list_given(cells, defaults(CellOptions)), *list_given(files, defaults(FileOptions), _UNMEASURED)]
-    check_unread(unread, "with figures measured before")
+    refuse_idle(unread, "with figures measured before")
     finish(console, concluded(read_report(earlier), kept, kept.base(), is_new=False), is_new=False)
 
 

@@ -1,13 +1,13 @@
 """The options of `framekiln bench` by what is measured, and which do not go together: none is left out in silence."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from framekiln.api.bench_options import CellOptions, FileOptions
 from framekiln.api.options import defaults
-from framekiln.cli.options import clip_option, profiler_option, video_option
+from framekiln.cli.options import clip_option, profiler_option, refuse_idle, video_option
 from framekiln.contract.errors import ConfigError
 
 _MACHINE = ("device", "weights_dir")
@@ -93,21 +93,21 @@ def check_options(
         raise ConfigError(f"{others[0]} and {others[1]} are measured one at a time.", code="FK-BENCH-OPTION")
     for name, group, usual in (("--sav", videos, SavOptions()), ("--clip", clips, ClipOptions())):
         if not asked[name]:
-            check_unread(list_given(vars(group), vars(usual)), f"without {name}")
+            refuse_idle(list_given(vars(group), vars(usual)), f"without {name}")
     for name in others:
         unread = list_given(cells, defaults(CellOptions), _READ[name])
         if name == "--nsys":  # recordings are compared with nothing
             unread += list_given(files, defaults(FileOptions), ("out",))
-        check_unread(unread, f"with {name}")
+        refuse_idle(unread, f"with {name}")
     _check_clip(clips)
     if not (cells["layers"] or cells["trace"]) and cells["depth"] != defaults(CellOptions)["depth"]:
-        check_unread(["--depth"], "without --layers or --trace")
+        refuse_idle(["--depth"], "without --layers or --trace")
     if files["note"] and not files["history"]:
-        check_unread(["--note"], "without --history")
+        refuse_idle(["--note"], "without --history")
     if cells["iterations"] is not None and cells["duration"] is not None:
-        check_unread(["--duration"], "with --iterations")
+        refuse_idle(["--duration"], "with --iterations")
     if cells["find_batch"] and cells["batch"]:
-        check_unread(["--batch"], "with --find-batch")
+        refuse_idle(["--batch"], "with --find-batch")
     if not nsight.dry_run:
         check_device(cells["device"])
 
@@ -117,18 +117,10 @@ def _check_clip(clips: ClipOptions) -> None:
     given, asked = set(list_given(vars(clips), vars(ClipOptions()))), set(clips.scenario.split(","))
     for options, readers in ((("--rate", "--linger-ms"), {"server"}), (("--streams",), {"multi", "server", "offline"})):
         if clips.clip and asked.isdisjoint(readers):
-            check_unread(
-                [name for name in options if name in given], f"without --scenario {' or '.join(sorted(readers))}"
-            )
+            refuse_idle([*filter(given.__contains__, options)], f"without --scenario {' or '.join(sorted(readers))}")
 
 
 def list_given(options: Mapping[str, Any], usual: Mapping[str, Any], known: Collection[str] = ()) -> list[str]:
     """Return the options with another value than their default, but for some, as on the command line."""
     given = [name for name, value in options.items() if name not in known and value != usual[name]]
     return [f"--{name.replace('_', '-')}" for name in given]
-
-
-def check_unread(options: Sequence[str], where: str) -> None:
-    """Reject options that have no effect. Raises ConfigError if there is one."""
-    if options:
-        raise ConfigError(f"{options[0]} changes nothing {where}; leave it out.", code="FK-BENCH-OPTION")

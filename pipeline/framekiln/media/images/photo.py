@@ -72,7 +72,7 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
 def _read_tags(data: bytes, kind: Kind, spec: FrameSpec) -> Tags | None:
     if not spec.tags:
         return None
-    if kind.name == "JPEG" and b"Photoshop 3.0" not in data[:CREDENTIALS_WITHIN] and jpeg.plain_size(data):
+    if kind.name == "JPEG" and jpeg.plain_size(data) and data.find(b"Photoshop 3.0", 0, CREDENTIALS_WITHIN) < 0:
         return find_credentials(data)  # its header has neither EXIF nor XMP nor IPTC
     with suppress(MediaError), pillow.decode_errors(data, kind, spec.config.max_pixels), pillow.incomplete_images():
         return read_photo_tags(data, pillow.open_image(data, kind))

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from framekiln.contract.row_errors import DECODE
-from framekiln.planning.plan import Plan
 from framekiln.planning.processes.placement import Room
+from framekiln.planning.step import Step
 from framekiln.profiling.advice import live_advice
 from framekiln.profiling.records import GpuSample
 from framekiln.profiling.stats.progress import RunTotals
@@ -172,12 +172,14 @@ class AdvisingView(ProgressView):
     The advice comes once, when the first batches show an idle GPU or idle models.
     """
 
-    def __init__(self, views: Sequence[ProgressView | Scalars], plan: Plan, rooms: Mapping[str, Room]) -> None:
-        """Prepare the rules; `rooms` are those of each step, decoding included."""
+    def __init__(
+        self, views: Sequence[ProgressView | Scalars], steps: Sequence[Step], rooms: Mapping[str, Room]
+    ) -> None:
+        """Prepare the rules for steps that compute; `rooms` are those of each step, decoding included."""
         self._views, self._stack, self._advised, self._next = views, ExitStack(), False, 0.0
         self._is_death_said = False
-        self._steps, self._rooms = plan.first, rooms
-        self._compiled = {step.name for step in plan.first if step.placement.compile}  # that are not yet
+        self._steps, self._rooms = steps, rooms
+        self._compiled = {step.name for step in steps if step.placement.compile}  # that are not yet
 
     def show(self, figures: RunTotals) -> None:
         """See `ProgressView`."""
