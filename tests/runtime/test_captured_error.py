@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from framekiln.contract.columns import SOURCE
 from framekiln.contract.packet import HALO
 from framekiln.contract.row_errors import to_table
+from framekiln.runtime.stage_setup import set_up
 from framekiln.runtime.step_results import PacketCaller, nulls
 from tests.support.runs.plan_factory import plan, toy
 
@@ -32,6 +35,12 @@ class UndecodableError(ValueError):
         super().__init__("cannot read caf\udce9.jpg")
 
 
+def four_rows() -> pa.Table:
+    values = {"frame_index": range(4), "clip_index": [0] * 4, "media_id": ["a.mp4"] * 4}
+    columns = [pa.array(values.get(item.name, [None] * 4), item.type) for item in SOURCE]
+    return pa.table([*columns, [False] * 4], schema=pa.schema([*SOURCE, (HALO, pa.bool_())]))
+
+
 @pytest.mark.parametrize(
     ("raised", "message"),
     [
@@ -50,9 +59,21 @@ def test_whatever_a_call_raises_is_the_failure_of_its_row(raised, message, monke
         return nulls(step.stage.outputs, batch.num_rows)
 
     monkeypatch.setattr(type(step.stage), "__call__", call)
-    values = {"frame_index": range(4), "clip_index": [0] * 4, "media_id": ["a.mp4"] * 4}
-    columns = [pa.array(values.get(item.name, [None] * 4), item.type) for item in SOURCE]
-    rows = pa.table([*columns, [False] * 4], schema=pa.schema([*SOURCE, (HALO, pa.bool_())]))
-    (failure,) = PacketCaller(step).run(rows, np.zeros(4, bool)).failures
+    (failure,) = PacketCaller(step).run(four_rows(), np.zeros(4, bool)).failures
     assert (failure.frame_index, failure.kind, failure.message) == (2, raised.__name__, message)
     assert to_table([failure]).num_rows == 1
+
+
+@pytest.mark.parametrize("where", ["__call__", "setup"])
+def test_a_process_that_is_told_to_end_blames_neither_row_nor_set_up(where, monkeypatch):
+    def end(*_):
+        raise SystemExit(1)  # as the handler of Ray's workers does, in whatever code they are
+
+    step = plan({"toy": toy("Seeded")}, missing_weights="dummy").first[0]
+    monkeypatch.setattr(type(step.stage), where, lambda *_: signal.raise_signal(signal.SIGTERM))
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with pytest.raises(SystemExit):
+            set_up(step) if where == "setup" else PacketCaller(step).run(four_rows(), np.zeros(4, bool))
+    finally:
+        signal.signal(signal.SIGTERM, before)

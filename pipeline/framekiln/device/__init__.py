@@ -10,6 +10,7 @@ from framekiln.device.call_scheduler import CallScheduler as CallScheduler
 from framekiln.device.compiled import take_failures as take_failures
 from framekiln.device.failures import (
     is_broken_gpu as is_broken_gpu,
+    is_end_of_process as is_end_of_process,
     is_out_of_memory as is_out_of_memory,
     message_of as message_of,
     release_memory as release_memory,

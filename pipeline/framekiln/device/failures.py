@@ -1,6 +1,8 @@
-"""Errors of a device that are told from others: memory that ran out, and a GPU that is lost."""
+"""Errors that are told from others: memory that ran out, a GPU that is lost, and a process that is told to end."""
 
+import signal
 import sys
+import traceback
 from contextlib import suppress
 
 _FULL = (  # out-of-memory messages of torch on a CPU, the driver, Triton, NVIDIA's libraries, cuDNN without workspace
@@ -50,6 +52,13 @@ def is_out_of_memory(error: BaseException) -> bool:
         return isinstance(error, MemoryError)
     is_known_text = isinstance(error, RuntimeError) and any(text in message_of(error) for text in _FULL)
     return is_known_text or isinstance(error, (MemoryError, torch.OutOfMemoryError))
+
+
+def is_end_of_process(error: BaseException) -> bool:
+    """Return whether this process's handler of SIGTERM raised an exception, as Ray's does: no row is to blame."""
+    handler = getattr(signal.getsignal(signal.SIGTERM), "__code__", None)
+    frames = traceback.walk_tb(error.__traceback__)
+    return isinstance(error, SystemExit) and any(frame.f_code is handler for frame, _ in frames)
 
 
 def is_broken_gpu(error: BaseException) -> bool:

@@ -34,7 +34,7 @@ from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import OWN_CODE, ContractError
 from framekiln.contract.phases import running
 from framekiln.contract.stage import Scope, Stage
-from framekiln.device import Batches, release_memory
+from framekiln.device import Batches, is_end_of_process, release_memory
 from framekiln.device.watchdog import within
 from framekiln.planning.step import Step
 from framekiln.profiling.records import now
@@ -200,6 +200,8 @@ class StageCaller:
         except ContractError:
             raise
         except OWN_CODE as error:  # `sys.exit` in a stage is no reason to end its process
+            if is_end_of_process(error):
+                raise
             data.work.call_failed(stage)
             result = capture(error)
         if data.attempt.is_logged and isinstance(result, CapturedError) and result.broken_gpu:

@@ -8,7 +8,15 @@ from pathlib import Path
 from framekiln.contract import Placement, Stage
 from framekiln.contract.array_cache import ArrayCache
 from framekiln.contract.errors import OWN_CODE, SetupError, WeightsError
-from framekiln.device import clock_of, configure_gpu, is_out_of_memory, limit_memory, release_memory, wait
+from framekiln.device import (
+    clock_of,
+    configure_gpu,
+    is_end_of_process,
+    is_out_of_memory,
+    limit_memory,
+    release_memory,
+    wait,
+)
 from framekiln.device.failures import message_of
 from framekiln.planning.step import Step
 from framekiln.weights.checksums import cache_root
@@ -52,6 +60,8 @@ def set_up_stage(
     except WeightsError:
         raise
     except OWN_CODE as error:
+        if is_end_of_process(error):
+            raise
         raise _explain_error(error, name, placement) from error
     wait(placement.device)  # other threads use what was made here, in streams of their own
     release_memory()  # used during set-up only: others may share the GPU
