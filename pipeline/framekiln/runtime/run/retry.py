@@ -46,6 +46,7 @@ class Retry:
         """Find them; nothing is marked yet."""
         self._store, self._plan, self._units, self._failures = store, plan, units, failures
         self._rows: Counter[tuple[str, str]] = Counter()  # by step and kind; for decoding, files
+        self._others: set[str] = set()  # kinds of failures that do not match
         self._parts: dict[tuple[str, Part], set[Key]] = defaultdict(set)  # rows by step folder and part
         self._files: dict[str, set[str]] = {}  # files that were not decoded completely, by unit
         self._steps: dict[str, set[str]] = defaultdict(set)  # steps with new results, by unit
@@ -56,7 +57,8 @@ class Retry:
     def summary(self) -> str:
         """Return one sentence for the user."""
         if not self._rows:
-            return "No failure matches: nothing is retried."
+            others = f" Failures here are of the kinds: {', '.join(sorted(self._others))}." if self._others else ""
+            return f"No failure matches: nothing is retried.{others}"
         phrases = []
         for step, rows in groupby(sorted(self._rows.items()), key=lambda item: item[0][0]):
             kinds = {kind: count for (_, kind), count in rows}
@@ -85,8 +87,8 @@ class Retry:
         write_units(self._store, again)
 
     def _find(self, unit: UnitRows) -> None:
-        for row in unit.failures(self._store, self._plan.decode.folder, empty_too=True).to_pylist():
-            if self._failures.matches(DECODE, row["kind"]) and row["media_id"] not in self._files.get(unit.unit, ()):
+        for row in self._match(DECODE, unit.failures(self._store, self._plan.decode.folder, empty_too=True)):
+            if row["media_id"] not in self._files.get(unit.unit, ()):
                 self._files.setdefault(unit.unit, set()).add(row["media_id"])
                 self._rows[DECODE, row["kind"]] += 1
         for step in self._plan.first:
@@ -112,5 +114,10 @@ class Retry:
         """Return the failures of a step in a table of them that match; none where there is no such table."""
         if not self._store.exists(path):
             return []
-        rows = self._store.read_table(path, expected=FAILURES).to_pylist()
-        return [row for row in rows if self._failures.matches(step, row["kind"])]
+        return self._match(step, self._store.read_table(path, expected=FAILURES))
+
+    def _match(self, step: str, failures: pa.Table) -> list[dict[str, Any]]:
+        rows = failures.to_pylist()
+        matching = [row for row in rows if self._failures.matches(step, row["kind"])]
+        self._others |= {row["kind"] for row in rows} - {row["kind"] for row in matching}
+        return matching
