@@ -215,7 +215,7 @@ def test_memory_measured_without_faces_is_not_used(tmp_path):
         result = shipped(one_packet(), stages=("faces",), calibration=tmp_path / "toy-card.json")
         (faces,) = on_gpu(result.waves[0])
         assert faces.placement.vram_gb == pytest.approx(gb, rel=0.2)
-        words = "There were no faces where faces was calibrated: it gets the profile's 2.25 GB"
+        words = "faces was calibrated without faces: it gets the profile's 2.25 GB"
         assert any(reason.startswith(words) for reason in result.reasons) == is_noted
 
 
@@ -287,7 +287,7 @@ def test_the_plan_prints_its_reasons(capsys):
     with pytest.raises(SystemExit) as left:
         main(["plan", "--profile", "high-throughput", "--vram-cap", "4"])
     output = capsys.readouterr().out
-    assert "The first pass goes over the media" in output and left.value.code == 3  # there is no GPU here
+    assert "The first pass reads the media" in output and left.value.code == 3  # there is no GPU here
     with pytest.raises(SystemExit) as left:
         main(["plan", "--calibration", "nowhere.json"])
     assert left.value.code == 2 and "[FK-NO-CALIBRATION]" in capsys.readouterr().err

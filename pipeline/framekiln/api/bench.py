@@ -82,13 +82,13 @@ class BenchFiles:
 
     @property
     def limits(self) -> list[Limit]:
-        """The targets, and conditions on percentiles: what needs many calls."""
+        """Targets, and conditions on percentiles; they need many calls."""
         asked = conditions(self.fail_if) if self.fail_if else []
         asked = [one for one in asked if one.figure in PERCENTILES.keys() - {"p50"}]  # a median is one of any calls
         return [*parse_targets(self.target), *asked]
 
     def write(self, report: results.BenchReport, *, is_new: bool) -> list[Path]:
-        """Write the figures of a new bench, and a copy where one is asked for."""
+        """Write the figures of a new bench, and a requested copy."""
         paths = []
         if self.out is not None and is_new:
             rows = [*report.cells, *video_rows(report), *clip_rows(report)]
@@ -141,16 +141,16 @@ class BenchResult:
 
 @shows(BenchOptions)
 def bench(model: Model | Given | Sequence[Model | Given] | Place, **options: Unpack[BenchOptions]) -> BenchResult:
-    """Measure a model alone: time, memory, layers and precision, for each batch and size that is asked for.
+    """Measure a model alone: time, memory, layers and precision, for each requested batch and size.
 
-    Nothing else should use the machine meanwhile. Weights are random where the published ones are missing.
+    Nothing else should use the machine meanwhile. If published weights are missing, they are random.
 
     Args:
-        model: a name of `framekiln bench --list`, a step of the pipeline, a stage of your own, a function that returns
-            a torch module (docs/measuring/bench.md), or several of them. A path of earlier figures is read instead of
-            measured.
-        options: those of the command, by the same names: see `framekiln.api.bench_options`. Without `out` no page is
-            written.
+        model: one of these, or several: a name of `framekiln bench --list`, a step of the pipeline, a stage of your
+            own, a function that returns a torch module (docs/measuring/bench.md). A path of earlier figures is read
+            instead of measured.
+        options: options of the command by the same names, listed in `framekiln.api.bench_options`. Without `out` no
+            page is written.
 
     Raises:
         ConfigError: a model or an option is unknown, a model cannot be built, or nothing was measured.

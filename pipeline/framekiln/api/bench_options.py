@@ -43,7 +43,7 @@ class FileOptions(TypedDict, total=False):
             metavar="LIMITS",
         ),
     ]
-    history: Annotated[Place | None, option("Add a line to this .jsonl, and draw it.", metavar="FILE")]
+    history: Annotated[Place | None, option("Add a line to this .jsonl, and draw its history.", metavar="FILE")]
     note: Annotated[str, option("With --history: what was changed.", "")]
 
 
@@ -77,10 +77,10 @@ class CellOptions(TypedDict, total=False):
     find_batch: Annotated[
         int, option("Search batches up to this one, until memory runs out.", 0, least=0, metavar="MOST")
     ]
-    leak: Annotated[int, option("Look for growing memory over as many calls.", 0, least=0, metavar="CALLS")]
+    leak: Annotated[int, option("Look for growing memory over this many calls.", 0, least=0, metavar="CALLS")]
     cold_cache: Annotated[bool, option("Empty the caches before each call.", False)]
     memory_cap: Annotated[
-        float | None, machine_option("Measure as if the device had no more memory.", least=0.1, metavar="GB")
+        float | None, machine_option("Measure as if the device had only this memory.", least=0.1, metavar="GB")
     ]
     pipeline: Annotated[Manifest | None, PIPELINE]
     input: Annotated[

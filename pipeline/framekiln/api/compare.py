@@ -80,16 +80,16 @@ class RunComparison:
 def compare(
     *sides: Side, fail_if: str | None = None, price: Mapping[str, float] | None = None, drift_rows: int = DRIFT_ROWS
 ) -> RunComparison:
-    """Compare runs: their work, their speed and their results. Each side is compared with the first.
+    """Compare the work, speed and results of runs, each side with the first.
 
     Args:
-        sides: two outputs or more; a list stands for repeated runs of one side.
+        sides: two outputs or more. A list is repeated runs of one side.
         fail_if: conditions such as `rate<-5%, faces.p95>+10%, drift>0.01` (docs/measuring/comparing.md).
-        price: of an hour on the machines of a side, as in `{"A": 1.20}`.
-        drift_rows: about this many rows of each table are compared; 0 for none.
+        price: price of an hour on the machines of a side, as in `{"A": 1.20}`.
+        drift_rows: number of rows to compare in each table, approximately; 0 for none.
 
     Raises:
-        UserError: a side is no output, or a condition is wrong or its figure was not measured.
+        UserError: a side is no output, a condition is wrong, or its figure was not measured.
 
     >>> import framekiln
     >>> comparison = framekiln.compare(output, other, fail_if="crc.drift>0.01")

@@ -49,7 +49,7 @@ _files, machine_option, _instrument = (
     partial(option, rich_help_panel=panel) for panel in ("Which files and frames", "On which machine", "Instruments")
 )
 
-PROFILE = option("Where and how fast: a shipped name or a YAML file.", "cpu-only", names=("--profile", "-p"))
+PROFILE = option("Where steps run, and how fast: a shipped name or a YAML file.", "cpu-only", names=("--profile", "-p"))
 PIPELINE = option("What is computed: a YAML file instead of the shipped one.")
 STAGES = option("Only these steps, a,b,c, and what they read. [dim]Default: all.[/dim]")
 SETTINGS = option("A setting of a step; may be repeated.", names=("--set",), metavar="STEP.KEY=VALUE", several=True)
@@ -78,7 +78,7 @@ class StepOptions(TypedDict, total=False):
     """Options for steps, wherever they run."""
 
     device: Annotated[
-        Literal["cpu", "cuda"] | None, machine_option("For all steps that can, instead of the profile's.")
+        Literal["cpu", "cuda"] | None, machine_option("Device of all steps that can use it, instead of the profile's.")
     ]
     weights_dir: Annotated[Place | None, WEIGHTS_DIR]
     missing_weights: Annotated[

@@ -77,7 +77,7 @@ class Output:
         ]
 
     def table(self, name: str) -> "Dataset":
-        """Return a table, from which columns and rows are read when they are asked for.
+        """Return a table. It reads columns and rows on request.
 
         `.to_table(columns=..., filter=...)` reads it into Arrow, from there `.to_pandas()`; DuckDB and Polars
         (`polars.scan_pyarrow_dataset`) take it as it is.
@@ -99,8 +99,8 @@ class Output:
         It is decoded again from the file, by the rules of the run.
 
         Args:
-            media_id: of the file, as in the tables.
-            frame_index: of the frame, as in the tables; a photo has one, number 0.
+            media_id: the file's id, as in the tables.
+            frame_index: the frame's number, as in the tables; 0 for a photo.
             pixels: `frame` for full size, `frame_224` for a short side of 224 pixels or a little more.
 
         Raises:
@@ -121,18 +121,18 @@ class Output:
 
     @shows(SelectOptions)
     def select(self, **options: Unpack[SelectOptions]) -> "Selection":
-        """Return the frames that meet all conditions, which are applied in the order of the options.
+        """Return the frames that meet all conditions. They are applied in the order of the options.
 
-        Expressions are DuckDB's SQL over the columns of `frames`, `shot` (number of the
-        shot), `duplicate` (whether `duplicates` keeps another copy) and `scene` (of a photo the first of its scene, of
-        others the file). `notes` of the selection say what may be missing.
+        Expressions are DuckDB's SQL over the columns of `frames` and three more. `shot` is the number of the shot.
+        `duplicate` is true if `duplicates` keeps another copy. `scene` is the first photo of a photo's scene, or the
+        file of other media. `notes` of the selection say what may be missing.
 
         Args:
             options: where, unique, per such as `{"shot": 1}` (frames without a value are left out), balance, diverse,
                 order, limit: see `framekiln.api.output_options`.
 
         Raises:
-            ConfigError: an expression or a value is wrong, or the output lacks a column or table that is asked for.
+            ConfigError: an expression or a value is wrong, or the output lacks a requested column or table.
 
         >>> few = output.select(where="media_type = 'photo'", order="crc", limit=2)
         >>> len(few), few.to_arrow(["media_id"]).num_rows
@@ -163,13 +163,12 @@ class Output:
         Args:
             to: the format: coco, yolo, cvat, labelstudio, mot, folder, webdataset, hf, lance or clips.
             destination: an empty folder or URL, or one in which the same export was stopped.
-            progress: called with the numbers of frames, or of clips, that are done and that there are.
-            options: which frames, what of them, and how: selection or where, include, images, split, by, keypoints,
-                folders, shard_rows; of clips of, cut, min_seconds, max_seconds, columns: see
-                `framekiln.api.output_options`.
+            progress: called with the numbers of finished and of all frames, or clips.
+            options: selection or where, include, images, split, by, keypoints, folders and shard_rows. For clips: of,
+                cut, min_seconds, max_seconds and columns. `framekiln.api.output_options` describes them.
 
         Raises:
-            ConfigError: an option is wrong, or asks for what the format or the output lacks, or no frame is chosen.
+            ConfigError: an option is wrong, the format or the output lacks what it needs, or no frame is chosen.
             InputError: a file was moved or changed since the run.
             OutputError: the destination holds something else, or cannot be written.
             FramekilnError: no clip could be cut.
@@ -182,10 +181,10 @@ class Output:
         return replace(summary, notes=(*summary.notes, *warn_of_random(record.get("dummies", ()))))
 
     def report(self, run: str | None = None, *, again: bool = False) -> str:
-        """Return the path or URL of report.html, which is written if it is missing.
+        """Return the path or URL of report.html. A missing report is written.
 
         Args:
-            run: the run that the times are of; it is then written again. None: the one that did most.
+            run: the run to take times from; the report is then written again. None: the run that did most.
             again: write it again in any case.
 
         Raises:
@@ -201,7 +200,7 @@ class Output:
         return store.url(NAME)
 
     def profile(self, run: str | None = None) -> "RunProfile":
-        """Return rates, calls, waits and the bottleneck of a run, of the one that did most where none is named.
+        """Return rates, calls, waits and the bottleneck of a run. Default: the run that did most.
 
         Raises OutputError: there are no records of that run, or none of its rows has passed a step.
         """

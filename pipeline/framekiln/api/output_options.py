@@ -20,13 +20,16 @@ class SelectOptions(TypedDict, total=False):
 
     where: Annotated[
         str | Sequence[str] | None,
-        option("A condition in SQL, such as 'sharpness > 300 and len(faces) = 1'; of several all hold.", several=True),
+        option(
+            "A condition in SQL, such as 'sharpness > 300 and len(faces) = 1'; if given several times, all must hold.",
+            several=True,
+        ),
     ]
     unique: Annotated[bool, option("Without copies, and without frames that the next one repeats.", False)]
     per: Annotated[
         Mapping[str, int] | str | Sequence[str] | None,
         option(
-            "At most so many of each, the best: shot=1, identity=20, media_id=5; may be repeated.",
+            "The best of each, at most this many: shot=1, identity=20, media_id=5; may be repeated.",
             metavar="NAME=NUMBER",
             several=True,
         ),
@@ -40,7 +43,7 @@ class SelectOptions(TypedDict, total=False):
     ]
     diverse: Annotated[
         int | None,
-        option("So many, as unlike as can be, by CLIP's embeddings, or by hashes without them.", metavar="NUMBER"),
+        option("This many, as different as possible, by CLIP's embeddings, or else by hashes.", metavar="NUMBER"),
     ]
     order: Annotated[
         str | None,
@@ -64,12 +67,13 @@ class ExportOptions(TypedDict, total=False):
 
     selection: Annotated[str | None, option("A saved selection. [dim]Default: all frames.[/dim]", metavar="NAME")]
     where: Annotated[
-        str | Sequence[str] | None, option("A condition in SQL, as for select; of several all hold.", several=True)
+        str | Sequence[str] | None,
+        option("A condition in SQL, as for select; if given several times, all must hold.", several=True),
     ]
     include: Annotated[
         str | Sequence[str] | AbstractSet[str] | None,
         option(
-            "boxes, masks, poses, faces, tracks, categories; identities and embeddings leave only when named. "
+            "boxes, masks, poses, faces, tracks, categories; identities and embeddings only if named. "
             "[dim]Default: what the format takes.[/dim]",
             metavar="KIND,KIND",
         ),
@@ -85,7 +89,8 @@ class ExportOptions(TypedDict, total=False):
     by: Annotated[str, option("file, person, shot or duplicate: none of these is in two splits.", "file")]
     keypoints: Annotated[str, option("coco17, or all that were found.", "coco17")]
     folders: Annotated[
-        str | None, option("What names the folders of folder. [dim]Default: category.[/dim]", metavar="COLUMN")
+        str | None,
+        option("The column that names the folders of `folder`. [dim]Default: category.[/dim]", metavar="COLUMN"),
     ]
     shard_rows: Annotated[
         int, option("Frames in each file of webdataset and hf, and in each commit of lance.", 1000, metavar="NUMBER")
@@ -100,7 +105,10 @@ class ExportOptions(TypedDict, total=False):
     ]
     cut: Annotated[
         str | None,
-        option("Clips from a key frame on, or encoded again. [dim]Default: copy.[/dim]", metavar="copy|exact"),
+        option(
+            "copy from a key frame on, or encode the exact frames again. [dim]Default: copy.[/dim]",
+            metavar="copy|exact",
+        ),
     ]
     min_seconds: Annotated[float | None, option("Shorter clips are left out.", metavar="SECONDS")]
     max_seconds: Annotated[float | None, option("Longer clips are divided.", metavar="SECONDS")]

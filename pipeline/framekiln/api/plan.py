@@ -123,14 +123,14 @@ def plan(
     like: Place | None = None,
     **options: Unpack[Options],
 ) -> RunPlan:
-    """Check a run against this machine, or a cluster, and return what would run where.
+    """Check a run against this machine or a cluster, and return what would run where.
 
-    It takes the arguments of `framekiln.run`. With an input and an output it also tells what is left to do there and,
-    where a run into it, a run into the output `like` it, or a calibration was measured, what that costs.
+    It takes the arguments of `framekiln.run`. With an input and an output it also lists the work that is left. It
+    estimates the cost of that from runs into the output, a run into the output `like`, or a calibration.
 
     Raises:
         UserError: a name, a file, a setting or the input is wrong. A plan that does not fit the machines, or lacks
-            weights, is no error here: `fits` is false, and `refusal` says why.
+            weights, raises nothing: `fits` is false, and `refusal` says why.
 
     >>> import framekiln
     >>> framekiln.plan(stages=["lighting"]).steps

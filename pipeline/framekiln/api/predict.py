@@ -111,8 +111,8 @@ def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:
     notes = [few] if (few := few_note(source.steps)) else []
     if source.others >= OTHERS:
         notes.append(
-            f"Other programs took {source.others:.0%} of the machine's cores while the run was measured, so the host's "
-            "part may be faster than told, and all rates too low"
+            f"Other programs took {source.others:.0%} of the machine's cores while the run was measured, so the host "
+            "may be faster than estimated, and all rates too low"
         )
     planned = [choice for choice in choices if choice.waves]
     if planned and not any(wave for choice in planned for wave in choice.waves):

@@ -51,17 +51,19 @@ def run(
     progress: bool | None = None,
     **options: Unpack[RunOptions],
 ) -> Output:
-    """Process a collection into tables and a report, as `framekiln run` does. An interrupted call can be repeated.
+    """Process a collection into tables and a report, as `framekiln run` does.
+
+    After an interruption, the same call continues.
 
     Args:
         input: a folder, a glob, a file, a list of files or a URL; or several of them.
         output: folder or URL for tables and report.
-        profile: where and how fast: a shipped name, a YAML file, or its content.
-        pipeline: what is computed: a YAML file or its content; the shipped one by default.
-        stages: only these steps and what they read: names, stages, and functions under `framekiln.stage`.
-        settings: of steps, as in `{"flow": {"preset": "fast"}}`.
-        progress: show it. None: in a notebook only.
-        options: those of the command, by the same names: see `framekiln.api.options`.
+        profile: where steps run, and how fast: a shipped name, a YAML file, or its content.
+        pipeline: what is computed: a YAML file or its content. Default: the shipped one.
+        stages: only these steps and what they read, as names, stages, or functions under `framekiln.stage`.
+        settings: settings by step, as in `{"flow": {"preset": "fast"}}`.
+        progress: show the progress. None: in a notebook only.
+        options: options of the command by the same names, listed in `framekiln.api.options`.
 
     Raises:
         UserError: a name, a setting, the input or the output is wrong.

@@ -78,7 +78,7 @@ def warn_of_random(steps: Sequence[str]) -> list[str]:
 def read_profile(
     store: Store, run: str | None, warn: Callable[[str], None] = lambda _: None, targets: Targets | None = None
 ) -> RunProfile:
-    """Return the profile of a run, of the one that did most where none is named; it may still go on.
+    """Return the profile of a run, which may be unfinished. Default: the run that did most.
 
     `warn` gets a sentence for each run that is left out as its records are damaged. `targets` take the place of those
     in the run's profile.

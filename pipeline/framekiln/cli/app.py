@@ -77,7 +77,7 @@ def report(
     output: Annotated[str, typer.Argument(help="Folder or URL of an earlier run's output.")],
     run: Annotated[
         str | None,
-        typer.Option("--run", help="The run that the times are of. [dim]Default: the one that did most.[/dim]"),
+        typer.Option("--run", help="The run to take times from. [dim]Default: the one that did most.[/dim]"),
     ] = None,
 ) -> None:
     """Write report.html again, from the run.json and the tables of an output."""

@@ -43,14 +43,20 @@ ANNOTATION = b"annotation"
 
 
 def annotates(item: pa.Field, **facts: Any) -> pa.Field:
-    """Return a field that tells exports what its values are, where their type does not.
+    """Return a field that tells exports what its values are, if their type does not.
 
     A list of structs with a `box` or a `segmentation` is exported without this.
 
-    Facts of a list of structs: `kind` (boxes, masks, poses, faces or tracks), `category`, `keypoints` (their names, in
-    order), `skeleton` (pairs of their numbers), `of` (another column, which has an item for each of these). Facts of an
-    integer column of a table: `of` (the column with the item of that number), and the table's own column that says its
-    `track` or `identity`.
+    A list of structs may state
+
+    - `kind`: boxes, masks, poses, faces or tracks
+    - `category`
+    - `keypoints`: their names, in order
+    - `skeleton`: pairs of keypoint numbers
+    - `of`: another column, with an item for each of these
+
+    An integer column of a table may state `of`, the column with the item of that number. `track` or `identity` names
+    the table's own column with that id.
     """
     return item.with_metadata({**(item.metadata or {}), ANNOTATION: json.dumps(facts)})
 
@@ -104,7 +110,7 @@ ON_REQUEST = {"sound": SOUND, "tags": TAGS, "digest": DIGEST}
 
 
 def is_pixel_column(name: str) -> bool:
-    """Return whether a name is that of a pixel column: `frame` or `frame_<short side>`."""
+    """Return whether a name is a pixel column's: `frame` or `frame_<short side>`."""
     return _PIXEL_NAME.fullmatch(name) is not None
 
 
@@ -116,7 +122,7 @@ def pixel_column(size: int) -> str:
 def short_side(name: str) -> int | None:
     """Return the least short side of a pixel column in pixels; None for full size.
 
-    Raises ValueError: the name is not that of a pixel column.
+    Raises ValueError: the name is not a pixel column's.
     """
     match = _PIXEL_NAME.fullmatch(name)
     if match is None:

@@ -88,7 +88,7 @@ _calls = threading.local()
 
 @contextmanager
 def running(clock: PhaseClock) -> Iterator[None]:
-    """Call a stage in this thread, so that what it calls finds its clock; see `running_clock`."""
+    """Call a stage in this thread, with its clock for `running_clock`."""
     _calls.clock = clock
     try:
         yield

@@ -56,7 +56,7 @@ def reasons(failures: Sequence[Failure]) -> Counter[str]:
 
 
 def traced(failures: pa.Table, inputs: Mapping[str, str], fingerprints: Mapping[str, str]) -> pa.Table:
-    """Return a table of `SCHEMA` as one of `ERRORS_SCHEMA`, by the path or URL of each media_id, and by step."""
+    """Convert a table of `SCHEMA` to `ERRORS_SCHEMA`, with the step and the path or URL of each media_id."""
     where = [inputs.get(name) for name in failures["media_id"].to_pylist()]
     which = [fingerprints.get(name) for name in failures["step"].to_pylist()]
     columns = [*failures.select(SCHEMA.names).columns, pa.array(where, pa.string()), pa.array(which, pa.string())]

@@ -37,7 +37,7 @@ class Scope(Enum):
 
     @property
     def first_pass(self) -> bool:
-        """Return whether stages of this scope are called with decoded media."""
+        """True if stages of this scope are called with decoded media."""
         return self in (Scope.ROW, Scope.CLIP)
 
 
@@ -158,7 +158,7 @@ class Stage(ABC):
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """DATASET: names of its own tables that calls receive as the output's last run left them."""
+        """DATASET: names of its own tables that calls receive from the output's last run."""
         return ()
 
     @property
@@ -212,7 +212,7 @@ class Stage(ABC):
         """
 
     def gpu_memory(self, placement: Placement) -> GpuMemory | None:  # noqa: ARG002
-        """Return what its model takes on a GPU with this placement, for `plan`; None where nobody counted it."""
+        """Return the memory of its model on a GPU with this placement, for `plan`; None if unknown."""
         return None
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:  # noqa: ARG002
@@ -221,8 +221,8 @@ class Stage(ABC):
         Args:
             row: first pass: the values of `outputs`, where a column of encoded files has their content. Second pass:
                 the values of stored inputs, and for each of its tables, by name, a list of the rows about this frame.
-                Those are rows of its `media_id`; with its `frame_index`, or with a range from `first_frame` to
-                `last_frame` that includes it, where the table has such columns.
+                They match by `media_id`, and by `frame_index` or a range from `first_frame` to `last_frame` if the
+                table has such columns.
         """
         return None
 
@@ -243,7 +243,7 @@ class Stage(ABC):
         Args:
             a: results of one run: the columns that both runs have.
             b: results of the other run for the same rows, in the same order.
-            table: second pass: the name of the table that these are rows of.
+            table: second pass: the name of the table with these rows.
 
         Returns:
             Measures by name. One of them is `drift`, from 0 (equal results) to 1 (nothing in common). None: values

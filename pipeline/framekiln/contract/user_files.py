@@ -15,12 +15,12 @@ _MOST = 64 << 20  # bytes: no file of settings or of a cache comes near it; a ca
 
 
 def expand(path: str | Path) -> Path:
-    """Return a path with the home folder for `~`; as it is for an unknown user, and for one without a home."""
+    """Replace `~` by the home folder. The path of an unknown user, or of one without a home, stays as it is."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - pathlib raises RuntimeError for these
 
 
 def read_small(path: Path) -> bytes:
-    """Return the content of a regular file. Raises OSError: there is none that can be read, or it has more bytes."""
+    """Return the content of a regular file. Raises OSError: it cannot be read, or has more bytes."""
     with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -31,7 +31,7 @@ def read_small(path: Path) -> bytes:
 
 
 def check_folder(option: str, path: Path, file: Path | None = None) -> None:
-    """Check that a folder, of a `file` if one is named, exists or can be made and written to; nothing is made.
+    """Check that a folder, or the folder of `file`, exists or can be made, and can be written. Makes nothing.
 
     Raises ConfigError: the path is no folder, or this user may not write into it.
     """

@@ -46,7 +46,7 @@ class Annotations:
 
     @property
     def needed(self) -> list[str]:
-        """Columns of `frames/` without which nobody knows what is on a frame."""
+        """Columns of `frames/` that must not be null on an exported frame."""
         return [source.name for source in self._main]
 
     @property
@@ -120,14 +120,14 @@ class ExportRows:
     keypoints: str  # coco17 or all
     chosen: Chosen
     unknown: Counter[str] = field(default_factory=Counter)
-    """Rows left out, by the column that is null there: nobody knows what is on these frames."""
+    """Rows left out, by the column that is null there: no step has looked at these frames."""
 
     def __post_init__(self) -> None:
         self._reader = Annotations(self.store, self.declared, self.kinds, self.keypoints)
         self._drop_unknown()
 
     def _drop_unknown(self) -> None:
-        """Drop frames of which nobody knows what is on them. Raises ConfigError: no other is chosen."""
+        """Drop frames that no step has looked at. Raises ConfigError: no other is chosen."""
         frames = self.store.dataset(FRAMES, pa.schema([]))
         for name in self._reader.needed:
             nulls = by_file(frames.to_table(columns=list(KEYS), filter=ds.field(name).is_null()))
@@ -137,7 +137,7 @@ class ExportRows:
                 self.chosen = {media_id: indices for media_id, indices in kept.items() if indices}
         if not self.chosen:
             raise ConfigError(
-                f"{' and '.join(self.unknown)} is null on all chosen frames, so nobody knows what is on them; compute "
+                f"{' and '.join(self.unknown)} is null on all chosen frames, so no step has looked at them; compute "
                 "it there, or choose other frames.",
                 code="FK-EXPORT-EMPTY",
             )

@@ -67,7 +67,7 @@ def waits(where: str, syncs: Mapping[str, int]) -> list[BenchFinding]:
         return []
     total = sum(syncs.values())
     most = ", ".join(f"{at} {n}" for at, n in sorted(syncs.items(), key=lambda item: -item[1])[:3])
-    text = f"a call reads results on the CPU {total} times, and a GPU is waited for: {most}"
+    text = f"a call reads results on the CPU {total} times, and waits for a GPU each time: {most}"
     fix = "keep values on the GPU: no .item(), nonzero or boolean masks between kernels"
     return [BenchFinding(rule="waits", where=where, text=text, fix=fix, numbers={"waits": float(total)})]
 
@@ -115,7 +115,7 @@ def _memory(cell: CellResult) -> Iterator[BenchFinding]:
         return
     gigabytes = cell.memory.peak / 1e9
     share = cell.memory.device_share
-    fix = "smaller batches, a 16-bit type, or int8; look at the time line of memory for the peak"
+    fix = "try smaller batches, a 16-bit type, or int8; the time line of memory shows the peak"
     if gigabytes > LARGE_GB:
         text = f"the peak of memory is {gigabytes:.1f} GB, over {LARGE_GB:g} GB"
         yield _finding("large memory", cell, text, fix, gigabytes=gigabytes)
@@ -168,8 +168,14 @@ def _gpu_use(cell: CellResult) -> Iterator[BenchFinding]:
         return
     use = cell.gpu_ms.median / cell.latency_ms.median
     if use < LOW_USE:
-        text = f"the GPU works in {use:.0%} of a call that is waited for; the rest are gaps"
-        yield _finding("gaps", cell, text, "larger batches, several calls in flight, or CUDA graphs", share=use)
+        text = f"the GPU works in {use:.0%} of a call; the rest are gaps"
+        yield _finding(
+            "gaps",
+            cell,
+            text,
+            "try larger batches, several calls in flight, or --compile reduce-overhead (CUDA graphs)",
+            share=use,
+        )
     ratio = cell.enqueue_ms.median / cell.gpu_ms.median
     if ratio >= LAUNCH:
         text = f"launching takes {ratio:.2f} times as long as the GPU's work"
@@ -195,7 +201,7 @@ def _small(cell: CellResult) -> Iterator[BenchFinding]:
     share = sum(layer.share for layer in small)
     if share > SMALL_SHARE:
         text = f"{len(small)} layers under {SMALL_MS:g} ms take {share:.0%} of the model's time together"
-        yield _finding("small operations", cell, text, "compile the model, which fuses them", share=share)
+        yield _finding("small operations", cell, text, "fuse them by --compile default", share=share)
 
 
 def _unsteady(cell: CellResult) -> Iterator[BenchFinding]:
@@ -208,7 +214,7 @@ def _unsteady(cell: CellResult) -> Iterator[BenchFinding]:
     reasons = sorted({reason for state in cell.clocks for reason in state.get("throttled", ())})
     if reasons:
         text = f"the GPU ran below its clock: {', '.join(reasons)}"
-        yield _finding("throttled", cell, text, "cool it, or compare with figures taken in the same state only")
+        yield _finding("throttled", cell, text, "cool it, or compare only with figures taken in the same state")
 
 
 def _weak(cell: CellResult) -> Iterator[BenchFinding]:
@@ -217,10 +223,10 @@ def _weak(cell: CellResult) -> Iterator[BenchFinding]:
     text = f"the model reaches {cell.peak_share:.1%} of the device's measured arithmetic"
     numbers = {"share": cell.peak_share}
     if cell.bandwidth_share is None or cell.bandwidth_share < BANDWIDTH:
-        fix = "larger batches, or compile: most of a call is no arithmetic"
+        fix = "try larger batches, or --compile default: most of a call is no arithmetic"
     else:
         text += f" and {cell.bandwidth_share:.0%} of its bandwidth, so memory bounds it"
-        fix, numbers["bandwidth"] = "larger batches, a 16-bit type, or compile", cell.bandwidth_share
+        fix, numbers["bandwidth"] = "try larger batches, a 16-bit type, or --compile default", cell.bandwidth_share
     yield _finding("little arithmetic", cell, text, fix, **numbers)
 
 

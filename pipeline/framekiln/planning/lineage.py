@@ -87,7 +87,7 @@ def find_producers(stages: Stages) -> Producers:
         for column in stage.outputs.names:
             if column in producers:
                 raise ConfigError(
-                    f"Steps {producers[column]!r} and {name!r} both add a column {column!r}; rename that of one, or "
+                    f"Steps {producers[column]!r} and {name!r} both add a column {column!r}; rename one column, or "
                     "leave out one of them and what reads it.",
                     code="FK-COLUMN-TWICE",
                 )

@@ -27,8 +27,8 @@ UNEVEN = 0.2  # share of its processes' time that a step leaves unused, from whi
 OTHERS = 0.2  # share of all cores from which other programs are said to make a run slower
 _SAME = 0.02  # difference of shares, or relative one of times, that counts as none
 _DECODE_LESS = "read smaller images (a step's `size`) or fewer frames of films (`decode.every_nth`)"
-_COST = "lower {0}'s cost where its settings allow it (`framekiln steps {0}`)"
-_BOOK_LESS = "lower {}'s cpus in the profile, so that more of its workers run"
+_COST = "lower {0}'s cost by `--set` (`framekiln steps {0}` lists its settings)"
+_BOOK_LESS = "lower {0}'s cpus (`--set {0}.cpus=...`), so that more of its workers run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ def _second_pass(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> 
         "raise its cpus" if slow.packets == 1 else f"raise {slow.step}'s workers, or its cpus"
     )  # one call takes all
     if unused := _unused(slow, rooms):
-        took, change = f"{took}, and {unused}", "take more files in one run: a call takes all rows of one"
+        took, change = f"{took}, and {unused}", "take more files in one run: each call takes one file"
     elif full := _saturation(slow, rooms):
         took, change = f"{took}, and {full}", _without_workers(slow)
     return Advice(rule="later", step=slow.step, reason=took, change=change)
@@ -92,8 +92,8 @@ def _uneven(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advic
     if slow is None or not (unused := _unused(slow, rooms)):
         return None
     change = (
-        "take more files in one run. A long film is shared by processes where it is an MP4 or MOV with "
-        "closed-GOP key frames, as `ffmpeg -i FILM -c:v libx264 -c:a copy NEW.mp4` makes it (docs/media.md)"
+        "take more files in one run. Processes can share a long film if it is an MP4 or MOV with closed-GOP key "
+        "frames: `ffmpeg -i FILM -c:v libx264 -c:a copy NEW.mp4` makes one (docs/media.md)"
     )
     reason = f"{slow.step} takes most of the time, and {unused}"
     return Advice(rule="uneven", step=slow.step, reason=reason, change=change)
@@ -116,7 +116,7 @@ def _busy(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advice 
         return None
     reason = f"{slow.step} is busy {_percent(slow.busy)} of its time"
     if slow.busy < slow.process_busy - _SAME:
-        reason += f", the most of its process, which is busy {_percent(slow.process_busy)}"
+        reason += f", more than other steps of its process, which is busy {_percent(slow.process_busy)}"
     change, full = _change(slow, rooms), _saturation(slow, rooms)
     if full and "worker" in change:
         reason, change = f"{reason}, and {full}", _without_workers(slow)
@@ -150,7 +150,7 @@ def _held(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice | No
 def _idle(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice:
     top = max(steps, key=lambda step: step.process_busy)
     reason = f"No step is at its limit; the busiest, {top.step}, works {_percent(top.process_busy)} of its time"
-    change = "take more files at once: with few or small packets the time between them is what shows"
+    change = "take more files in one run: with few or small packets most time passes between them"
     return Advice(rule="idle", reason=reason, change=change)
 
 
@@ -168,19 +168,19 @@ def _change(step: StepStatistics, rooms: Mapping[str, Room]) -> str:
     if step.device == "cuda":
         return _on_gpu(step, phase, more)
     if step.beside_decode:
-        return f"raise decode's workers, whose processes it shares ({decoding}), or {_COST.format(step.step)}"
+        return f"raise decode's workers ({decoding}), as it runs in their processes, or {_COST.format(step.step)}"
     return f"raise {step.step}'s workers (`--set {step.step}.workers={more}`), or {_COST.format(step.step)}"
 
 
 def _on_gpu(step: StepStatistics, phase: str, more: int) -> str:
     if phase in ("upload", "download"):
-        return "set pin_memory: true, so that copies are fast"
+        return f"speed up its copies: `--set {step.step}.pin_memory=true`"
     if phase != "infer":
         share = f"most of its time is outside of the model ({phase})"
         return f"give {step.step} one more worker on the GPU (`--set {step.step}.workers={more}`): {share}"
     if step.gpu_use is not None and step.gpu_use >= FULL_GPU:
-        return "lower its precision, take a smaller model, or add a GPU: this one is full"
-    return "raise its batch, or set compile: true, so that the GPU has more to do at once"
+        return f"add a GPU, since this one is full, or take a smaller model or `--set {step.step}.precision=fp16`"
+    return f"raise its batch (`--set {step.step}.batch=...`), or compile it (`--set {step.step}.compile=true`)"
 
 
 def _without_workers(step: StepStatistics) -> str:
@@ -189,7 +189,8 @@ def _without_workers(step: StepStatistics) -> str:
     is_alone = step.step != DECODE and not step.beside_decode  # else decoding decides on the number of processes
     if is_alone and step.cpu_use is not None and step.cpu_use < SATURATED:
         return f"{_BOOK_LESS.format(step.step)}; or {less}"
-    fewer = "" if step.step == DECODE else ", compute it for fewer frames (`on:` and `where:` in the pipeline file)"
+    where = f", compute it for fewer frames (`--set {step.step}.where=...`, docs/conditions.md)"
+    fewer = "" if step.step == DECODE else where
     return f"more workers will not help; {less}{fewer}, or take a machine with more cores"
 
 

@@ -74,8 +74,8 @@ def missing_note(lost: Mapping[str, int]) -> str:
         return ""
     nodes = ", ".join(f"{node} ({count} {'process' if count == 1 else 'processes'})" for node, count in lost.items())
     return (
-        f"Records of {nodes} are missing: what died at its work takes along what it did since it last wrote records, "
-        "0.5 s in a folder and 10 s in a bucket. Tables are whole; these figures lack that time."
+        f"Last records of {nodes} are missing: a process that dies loses up to 0.5 s of them in a folder, 10 s in a "
+        "bucket. Tables are complete; these figures lack that time."
     )
 
 

@@ -16,7 +16,7 @@ MEANING = (
     "bound: rows/s that no run on this GPU can exceed, by arithmetic. rows/s: an estimate with its interval "
     "(docs/hardware/predicting.md). kWh at most: the board's most power for the longest time, without the host."
 )
-GUESSED = "* by what other models reach: no GPU has measured this step."
+GUESSED = "* estimated from other models: this step was not measured on a GPU."
 _AS_FAST = 0.99  # of the fastest: intervals are far wider than this difference
 _HELPS = 1.05  # least factor of the rate of what is said to help
 _DETAILED = 3  # GPUs whose steps are listed on a terminal
@@ -172,7 +172,7 @@ def print_costs(console: Terminal, costs: Costs, price_per_hour: float | None = 
     if costs.limit:
         print_wrapped(console, f"What sets the pace: {costs.limit}.")
     if costs.unknown:
-        print_wrapped(console, f"Not in it, since nothing tells of them: {', '.join(costs.unknown)}.")
+        print_wrapped(console, f"Not included, as nothing measured them: {', '.join(costs.unknown)}.")
     for note in costs.notes:
         print_wrapped(console, f"{note}.")
 

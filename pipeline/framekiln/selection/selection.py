@@ -112,7 +112,7 @@ def select(store: Store, request: SelectionRequest) -> Selection:
         notes += _list_unequal(request.balance, table["balance"].take(keep))
     if request.diverse is not None:
         if _ALIKE[0] not in rows.columns:
-            notes.append("Unlike by hashes, since there are no embeddings (`categorize` with keep_embedding).")
+            notes.append("Compared by hashes, since there are no embeddings (`categorize` with keep_embedding).")
         keep = keep[spread_out(_read_vectors(table.take(keep)), request.diverse)]
     chosen = table.select(KEYS).take(keep[: request.limit])
     return Selection(rows=chosen, request=request.to_json(), store=store, tables=rows.tables, notes=notes)

@@ -51,26 +51,32 @@ class Categorize(Stage):
         Raises ValueError: an unknown model, too few categories or phrases, a template without `{}`.
         """
 
-        of: Literal["frames", "instances"] = "frames"  # instances: of the column `masks`
-        # ImageNet zero-shot 75.5%, against 63.3% of clip-vit-b32, which is 12 times as fast and suits a laptop
+        of: Literal["frames", "instances"] = "frames"  # what is categorised; instances: each mask of the column `masks`
+        # Weights. This one has 75.5% on ImageNet zero-shot, against 63.3% of clip-vit-b32, which is 12 times as fast
+        # and suits a laptop
         model: str = "clip-vit-l14"
-        # Names with their phrases, each put into each template; or names that are their own phrases.
+        # Names, each with its phrases; or names alone, which are then the phrases. Each template gets each phrase.
         categories: Mapping[str, tuple[str, ...]] | tuple[str, ...] = field(default_factory=CATEGORIES.copy)
-        # Three of OpenAI's 80 for ImageNet (openai/CLIP, notebooks/Prompt_Engineering_for_ImageNet), without their
-        # article, which the phrases have. Use ("{}",) for phrases that are whole sentences.
+        # Sentences around the phrases: three of OpenAI's 80 for ImageNet (openai/CLIP,
+        # notebooks/Prompt_Engineering_for_ImageNet), without the article, which the phrases have. Use ("{}",) for
+        # phrases that are whole sentences.
         templates: tuple[str, ...] = ("a photo of {}.", "a close-up photo of {}.", "a bad photo of {}.")
         top_k: Count = 3  # categories kept per image; the rest is seldom above 5%
-        keep_embedding: bool = False  # 1 to 1.5 KB an image or mask; the shipped pipeline keeps those of images
-        size: Natural | None = None  # short side of the pixels, as in frame_512; 0 is full size, None as in SIZES
-        # masked: the instance alone on the model's mean colour, which is neutral to it (OV-Seg,
+        # Write embeddings, 1 to 1.5 KB an image or mask; the shipped pipeline does so for images.
+        keep_embedding: bool = False
+        # Short side of the pixels, as in frame_512; 0: full size; None: the default of `of`.
+        size: Natural | None = None
+        # Picture of an instance. masked: the instance alone on the model's mean colour, which is neutral to it (OV-Seg,
         # clip_adapter/adapter.py). context: with its surroundings. both: the mean of the two embeddings, since shape
         # identifies some objects and surroundings others; HOV-SG weights them 0.44 and 0.56.
         crop: Literal["masked", "context", "both"] = "both"
-        # Around the box, as shares of its longer side: the first and second step of OpenMask3D's crops (0.1 each).
+        # Margins around the box, as shares of its longer side: the first and second step of OpenMask3D's crops (0.1
+        # each).
         masked_margin: Margin = 0.1
         context_margin: Margin = 0.2
-        # int8: linear layers of the image tower in 8 bits. B/32 with random weights: 98 MB instead of 352, 2.5 times as
-        # fast on a CPU, cosines with fp32 from 0.9999. Trained weights, with their outliers, were not measured.
+        # Precision of the image tower's linear layers; int8 is 8 bits. B/32 with random weights: 98 MB instead of 352,
+        # 2.5 times as fast on a CPU, cosines with fp32 from 0.9999. Trained weights, with their outliers, were not
+        # measured.
         quantize: Literal["none", "int8"] = "none"
 
         def __post_init__(self) -> None:

@@ -89,7 +89,8 @@ class Duplicates(Stage):
     class Config(Stage.Config):
         """The shortest part of a film that counts."""
 
-        least_s: NonNegative = 3.0  # titles and logos of a series are shorter or wanted
+        # Shortest shared part of two films; titles and logos of a series are shorter or wanted.
+        least_s: NonNegative = 3.0
 
     @property
     def keeps(self) -> tuple[str, ...]:

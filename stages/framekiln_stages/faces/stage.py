@@ -74,8 +74,10 @@ class Faces(PixelStage):
         Raises ValueError: `detect_side` does not suit SCRFD.
         """
 
-        detector: Literal["yunet", "yunet-s", "yunet-2023mar", "scrfd"] = "yunet"  # scrfd: non-commercial
-        model: Literal["mobilefacenet", "arcface-r50", "auraface", "sface"] = "mobilefacenet"  # 2 ms a face, Apache-2.0
+        # Network that finds faces; scrfd: non-commercial.
+        detector: Literal["yunet", "yunet-s", "yunet-2023mar", "scrfd"] = "yunet"
+        # Network that embeds faces. This one takes 2 ms a face, Apache-2.0.
+        model: Literal["mobilefacenet", "arcface-r50", "auraface", "sface"] = "mobilefacenet"
         # Short side of the pixels that faces are cut from, as in frame_1280; 0 is full size. Median cosine of a face of
         # 40, 64, 100, 160 px in 4000x3000 with its own large portrait: 0.84 0.91 0.95 0.94 at full size, 0.53 0.85
         # 0.94 0.95 at 1280, 0.10 0.40 0.76 0.92 at 640.
@@ -84,18 +86,20 @@ class Faces(PixelStage):
         # Of 120 faces of 40 px in 4000x3000 YuNet detects, at a score of 0.7, all at 1280 in 60 ms, 30 at 640 in 15 ms;
         # of 24 px, 37 at 1280, and all at full size in over 1 s.
         detect_side: Natural | None = None
-        # None for 0.6 (YuNet, or 0.85 without a second look) or 0.5 (SCRFD, as published). The score alone does not
-        # tell: faces of 16 px or more have 0.6 to 0.96, a dog's face up to 0.89, a head lamp 0.83.
+        # Least score of a face. None: 0.6 (YuNet, or 0.85 without a second look) or 0.5 (SCRFD, as published). The
+        # score alone does not decide: faces of 16 px or more have 0.6 to 0.96, a dog's face up to 0.89, a head lamp
+        # 0.83.
         min_score: Proportion | None = None
-        # Least evidence of a face: a third of its score, two thirds of that in YuNet's second look; None for no such
-        # look. Chosen on photos of sports, crowds and animals (`nets.faces.second_look`), checked on others
+        # Least evidence of a face: one third of its score and two thirds of its score in YuNet's second look. None:
+        # no second look. Chosen on photos of sports, crowds and animals (`nets.faces.second_look`), checked on others
         # (docs/measuring/accuracy.md).
         min_look: Proportion | None = 0.77
-        min_side: Natural = 16  # px, the box's shorter side in the pixels read. At 12, the median cosine above is 0.32
-        max_faces: Count = 500  # of one image, the highest scores
-        keep_crops: bool = False  # the aligned face as a JPEG, for contact sheets
-        runtime: Literal["auto", "onnxruntime", "torch"] = "auto"  # onnxruntime on a CPU, torch on a GPU
-        embedding: Literal["float16", "float32"] = "float16"  # stored type
+        # Px, least shorter side of a box in the pixels read; at 12, the median cosine above is 0.32.
+        min_side: Natural = 16
+        max_faces: Count = 500  # most faces of one image, by score
+        keep_crops: bool = False  # write the aligned face as a JPEG, for contact sheets
+        runtime: Literal["auto", "onnxruntime", "torch"] = "auto"  # auto: onnxruntime on a CPU, torch on a GPU
+        embedding: Literal["float16", "float32"] = "float16"  # stored type of an embedding
 
         def __post_init__(self) -> None:
             alone = YUNET_SCORE_ALONE if self.min_look is None else YUNET_SCORE

@@ -102,27 +102,26 @@ class Flow(PixelStage):
     class Config(Stage.Config):
         """Algorithm, model and size of the flow, and thresholds."""
 
-        # RubberWhale, one core: DIS medium 0.23 px in 14 ms, Farneback 0.36 px in 33 ms. RAFT, 0.32 px, runs on a GPU
-        # too, where pairs go in batches.
+        # Algorithm. RubberWhale, one core: DIS medium 0.23 px in 14 ms, Farneback 0.36 px in 33 ms. RAFT, 0.32 px, runs
+        # on a GPU too, where pairs go in batches.
         backend: Literal["dis", "farneback", "raft"] = "dis"
-        # Of RAFT: torchvision's training, 1.99 px on Sintel's clean pass; the authors' own is in the lockfile too.
+        # Weights of RAFT: torchvision's, 1.99 px on Sintel's clean pass, or the authors'.
         model: Literal["raft-small-c-t-v2", "raft-small-princeton"] = "raft-small-c-t-v2"
-        # Of DIS. Errors on RubberWhale: ultrafast 0.54 px, fast 0.44, medium 0.23.
+        # Effort of DIS. Errors on RubberWhale: ultrafast 0.54 px, fast 0.44, medium 0.23.
         preset: Literal["ultrafast", "fast", "medium"] = "medium"
-        # Short side in px; 0 is full size. It reads frame_224, whose short side is 224 to 447 px. Where their flow
-        # does not agree, it is computed again at this size and without smooth light (`flow.doubts`), and the surest is
-        # taken: in 11 made pairs with motion of 120 px the error falls from 8.5 to 3.6 px, while this size alone
-        # doubles errors up to 60 px. Medium
-        # at 224 costs what fast costs at full size, and is nearer to medium at full size: mean motion within 1-4 %
-        # against 1-8 %, on four clips of 480p to 720p.
+        # Short side of the computed flow in px; 0: full size. frame_224 has a short side of 224 to 447 px. If the flow
+        # there and back does not agree, it is computed again at this size and without smooth light (`flow.doubts`), and
+        # the surest is taken: in 11 made pairs with motion of 120 px the error falls from 8.5 to 3.6 px, while this
+        # size alone doubles errors up to 60 px. Medium at 224 costs what fast costs at full size, and is nearer to
+        # medium at full size: mean motion within 1-4 % against 1-8 %, on four clips of 480p to 720p.
         size: Natural = 224
-        still: float = 0.1  # px of the computed size: shorter motion has the direction of noise
-        # Least agreement of motion that is given. In 55 made pairs of 1242x375 with motion of 10 to 250 px, the mean
+        still: float = 0.1  # px of the computed size; shorter motion gets no direction, which would be noise
+        # Least agreement; below it motion is null. In 55 made pairs of 1242x375 with motion of 10 to 250 px, the mean
         # length is off by 0 to 27 % above 0.5, by half on average below, and by up to 37 % above on three other photos.
         # There 0.14, 0.37, 0.65 and 0.95 of the pixels agree, and 0.10, 0.27, 0.60 and 0.99 are right: within 1.8 px at
         # the computed size or 5 %.
         min_agreement: Proportion = 0.5
-        cache: bool = False  # the dense field too
+        cache: bool = False  # write the dense field too
 
     @property
     def inputs(self) -> tuple[str, ...]:

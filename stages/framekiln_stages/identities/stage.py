@@ -59,29 +59,30 @@ class Identities(Stage):
         Raises ValueError: `strangers` is above `one_person`.
         """
 
-        # Different pictures of the smallest identity; frames of a film are, copies are not. Two are enough where their
-        # network was measured and nothing else is near.
+        # Fewest different pictures of an identity. Frames of a film are different, copies are not. Two are enough if
+        # their network was measured and nothing else is near.
         min_cluster_size: Annotated[int, Limits(ge=2)] = 2
-        min_samples: Count = 2  # with 3, the third neighbour of a person with three faces would be a stranger
-        # Cosine, less what faces of their sharpness share, above which an identity is not split; None to split by
+        # HDBSCAN's; with 3, the third neighbour of a person with three faces would be a stranger.
+        min_samples: Count = 2
+        # Cosine above which an identity is not split, less the part that faces of such sharpness share. None: split by
         # density alone. The frames of a clip are far denser than two photos, and would become people of their own: on
         # every second frame of six clips ARI 0.88, with this setting 1.
         one_person: Cosine | None = 0.5
-        # The same below which nothing is joined; None to leave that to density, which may attach a stranger to an
-        # identity.
+        # Cosine below which nothing is joined. None: density decides, which may attach a stranger to an identity.
         strangers: Cosine | None = 0.4
-        # Least probability of a face outside of the clusters to be the person that it is most like, and of two photos
-        # to be of one person. On 233 people kept aside no stranger had it (docs/measuring/accuracy.md).
+        # Least probability that a face outside the clusters is the most similar person, and that two photos show one
+        # person. On 233 people kept aside no stranger had it (docs/measuring/accuracy.md).
         probability: Proportion = 0.95
-        # In its place for networks that were not measured: least cosine to the centroid, and by which it exceeds the
-        # one to any other identity, of faces that pass `min_quality`. With `assign: null` no single face is assigned.
+        # Instead of `probability`, for networks that were not measured: a face that passes `min_quality` needs this
+        # cosine to the centroid, and `margin` more than to any other. With `assign: null` no face is assigned.
         assign: Cosine | None = 0.45
-        margin: Cosine = 0.1
-        # Covered faces, those without detail and those below these three form no identity, but are assigned to one as
-        # others are.
-        min_score: Cosine = 0.0  # of the detector; `faces` has its own threshold
-        min_quality: Cosine = 0.1  # of `faces`: portraits and speakers have 0.5 and more, a face in profile 0
-        min_side: Natural = 24  # px at full size; a face of 12 px has a cosine of 0.32 with its portrait, of 40 px 0.84
+        margin: Cosine = 0.1  # see `assign`
+        # Faces below these three limits, covered faces and faces without detail form no identity. They can be assigned.
+        min_score: Cosine = 0.0  # least score of the detector; `faces` has its own limit
+        # Least `quality` of `faces`: portraits and speakers have 0.5 and more, a face in profile 0.
+        min_quality: Cosine = 0.1
+        # Least side in px at full size; a face of 12 px has a cosine of 0.32 with its portrait, of 40 px 0.84.
+        min_side: Natural = 24
         exemplars: Count = 8  # example faces of each identity: a row of a contact sheet
         # Identities keep the numbers that they have in the output. With False a run numbers them anew.
         keep_numbers: bool = True

@@ -62,34 +62,38 @@ class Inpaint(Stage):
         Raises ValueError: settings contradict each other, or one that `region` needs is missing.
         """
 
-        # "eager" can run in 16 bits and compiled; "lama-cleaner" is that program's class and rounding, in fp32.
+        # "eager" is the network in torch, which can run in 16 bits and compiled; "lama-cleaner" is that program's class
+        # and rounding, in fp32.
         implementation: Literal["eager", "lama-cleaner"] = "eager"
-        # All masks of a frame, the largest, or those of some categories; the boxes of its faces; another column of
-        # masks; or files. "largest" is the one choice that needs no knowledge of the images.
+        # What is painted over: all masks of a frame, the largest, masks of some categories, the boxes of its faces,
+        # another column of masks, or mask files. "largest" is the one choice that needs no knowledge of the images.
         region: Literal["all", "largest", "category", "faces", "column", "files"] = "largest"
-        categories: tuple[str, ...] = ()  # for "category": of the column `instances`, one for each mask
-        min_probability: Proportion = 0.5  # of a mask's category: likelier than all others together
+        categories: tuple[str, ...] = ()  # for "category": categories in the column `instances`
+        # For "category": least probability; above 0.5 it is likelier than all others together.
+        min_probability: Proportion = 0.5
         column: str = ""  # for "column": one mask of a frame, or a list of masks
         mask_folder: str = ""  # for "files": see `framekiln_stages.inpaint.mask_sources.read_mask` for their names
-        face_margin: NonNegative = 0.25  # of a box's side, at each end: boxes exclude hair, ears and part of the chin
-        # Outlines of segmentation are tight, and a JPEG's 8x8 blocks carry traces of the object.
+        # For "faces": share of a box's side, at each end; boxes exclude hair, ears and part of the chin.
+        face_margin: NonNegative = 0.25
+        # Growth of the region. Outlines of segmentation are tight, and a JPEG's 8x8 blocks carry traces of the object.
         dilate: Natural = 8  # px
-        feather: Natural = 4  # px, inside the dilated edge; at most `dilate`, or the object shows through
-        # A region that fills its crop leaves no context; at 0.25 it is at most 44% of the crop.
+        feather: Natural = 4  # px of soft edge inside the dilated one; at most `dilate`, or the object shows through
+        # Context around a region; at 0.25 the region is at most 44% of its crop.
         margin: NonNegative = 0.25  # of a region's longer side, on each side
-        min_margin: Natural = 128  # px, as lama-cleaner's
-        # Px; larger crops are reduced for the network. LaMa was trained on 256 px; its authors show results up to about
-        # 2,000. Time and memory grow with the area.
+        min_margin: Natural = 128  # least margin in px, as in lama-cleaner
+        # Longest side of a crop in px; larger crops are reduced for the network. LaMa was trained on 256 px; its
+        # authors show results up to about 2,000. Time and memory grow with the area.
         max_side: Annotated[int, Limits(ge=GRID, multiple_of=GRID)] = 1024
         # Frames with a smaller or larger painted share stay as they are: specks, or wrong masks.
         min_share: Proportion = 0.0
         max_share: Proportion = 1.0
-        # few: eight shapes, LaMa is compiled once for each. many: all multiples of 64 px; on a CPU this saves the
-        # pixels that only fill a shape.
+        # Shapes of crops. few: eight, and LaMa is compiled once for each. many: all multiples of 64 px, which saves
+        # padding on a CPU.
         shapes: Literal["few", "many"] = "few"
-        # webp is lossless too, a third smaller, and takes five times as long; jpeg changes pixels outside the mask too
+        # Format of the images. webp is lossless too, a third smaller, and takes five times as long; jpeg changes pixels
+        # outside the mask too
         format: Literal["png", "webp", "jpeg"] = "png"
-        keep_unpainted: bool = False  # write a copy where nothing was painted; else the path is null
+        keep_unpainted: bool = False  # write a copy of frames without a painted region; else their path is null
 
         def __post_init__(self) -> None:
             needed = {"category": "categories", "column": "column", "files": "mask_folder"}.get(self.region)

@@ -80,8 +80,8 @@ class Lighting(Stage):
     class Config(Stage.Config):
         """Threshold of low-key and high-key."""
 
-        # A median of 2 stops under or over mid-grey: zones III and VII of Adams's zone system, the darkest and lightest
-        # with texture; also the two ends, 0.045 and 0.72, of the keys in Reinhard et al. 2002.
+        # Stops of the median under or over mid-grey for low-key and high-key: zones III and VII of Adams's zone system,
+        # the darkest and lightest with texture; also the two ends, 0.045 and 0.72, of the keys in Reinhard et al. 2002.
         key_stops: float = 2.0
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
@@ -189,13 +189,13 @@ class Steadiness(Stage):
         A slow change has larger steps at a lower rate, which the median step allows for (`deviations`).
         """
 
-        exposure_jump: float = 1 / 3  # stop: one click of a camera's exposure dial
-        # mired: the weakest correction filter sold, 1/8 CTO; a quarter of it is just noticeable (Judd 1932).
+        exposure_jump: float = 1 / 3  # stops: one click of a camera's exposure dial
+        # Mired: the weakest correction filter sold, 1/8 CTO; a quarter of it is just noticeable (Judd 1932).
         colour_jump: float = 20.0
-        direction_jump: float = 30.0  # degree: an hour of the clock face by which photographers place lights
+        direction_jump: float = 30.0  # degrees: an hour of the clock face by which photographers place lights
         strength: float = 0.1  # least strength of a direction that counts: below, passing objects change it
-        # From the median step, in units of 1.4826 MAD, so that neither a steady ramp nor restless light is a jump;
-        # normal noise goes beyond 6 once in 5e8 frames.
+        # Distance of a jump from the median step, in units of 1.4826 MAD. So neither a steady ramp nor restless light
+        # is a jump; normal noise goes beyond 6 once in 5e8 frames.
         deviations: float = 6.0
 
     def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:

@@ -63,8 +63,8 @@ class Mouth(LandmarkStage):
         """The model and the most faces. The landmark network looks at 256 px of face, so a larger `size` is lost."""
 
         limit = "max_faces"
-        model: str = "face_landmarker"  # the published bundle
-        max_faces: Count = 4  # two speakers and two more; each face takes time
+        model: str = "face_landmarker"  # weights: the published bundle
+        max_faces: Count = 4  # most faces of one image: two speakers and two more; each takes time
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Find the mouths of each image."""

@@ -77,16 +77,16 @@ class Objects(Stage):
     class Config(Stage.Config):
         """Model and prompts. Raises ValueError: an unknown model, or prompts without a file."""
 
-        # As in Segment: J&F on the SA-V test set 79.5, of the tiny model 76.5, by its authors. A frame with one object
+        # Weights. J&F on the SA-V test set is 79.5, of the tiny model 76.5, by the authors. A frame with one object
         # takes 2.4 s of CPU time by edgetam in fp32, 7.8 s by the tiny model.
         model: str = "sam2.1-hiera-large"
         size: Natural = 1024  # short side of the pixels, as in frame_1024; the model's input is 1024 by 1024
-        # masks: the largest of the column `masks` in the first frame that has any; or points or boxes from a file
+        # masks: the largest of `masks` in the first frame with any; else points or boxes from a file
         prompts: Literal["masks", "points", "boxes"] = "masks"
         # .parquet, .csv or .jsonl: see Segment. Each prompt is an object. Rows without a frame prompt the first one.
         prompt_file: str = ""
-        max_objects: Count = 8  # for masks; each costs one pass of memory attention and decoder a frame
-        mask_threshold: float = 0.0  # sam2's, of logits
+        max_objects: Count = 8  # most objects of `masks`; each costs one pass of memory attention and decoder a frame
+        mask_threshold: float = 0.0  # limit of a mask's logits, as in sam2
 
         def __post_init__(self) -> None:
             if self.model not in (*MODELS, EDGETAM):

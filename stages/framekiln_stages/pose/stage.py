@@ -114,16 +114,18 @@ class Pose(LandmarkStage):
         """
 
         limit = "max_people"
-        model: str = "pose_landmarker_full_bundled"  # available from a package registry alone
-        max_people: Count = 8  # each person costs 25 ms; with 4 to 16, the test photos gave the same people
-        # Side of the tiles, of the image's short side; 0: none. Of 30 people of 0.25 to 0.5 of the height 23 are found,
-        # with 0.6 as many or fewer, with 0.4 24 in 1.5 times the time, without tiles 3.
+        model: str = "pose_landmarker_full_bundled"  # weights; available from a package registry alone
+        # Most people of one image, 25 ms each; with 4 to 16, the test photos gave the same people.
+        max_people: Count = 8
+        # Side of the tiles as a share of the image's short side; 0: no tiles. Of 30 people of 0.25 to 0.5 of the height
+        # 0.5 finds 23, 0.6 as many or fewer, 0.4 24 in 1.5 times the time, and no tiles 3.
         tile: Proportion = 0.5
-        # Longest time between two looks everywhere in a film, where people are followed. 0: look everywhere in each
-        # frame. In 9 films of 75 to 128 frames 516 of the 527 people of that are found and 6 more, in 17 % of the time.
+        # Longest time between two looks everywhere in a film; in between, people are followed. 0: look everywhere in
+        # each frame. In 9 films of 75 to 128 frames that finds 527 people; 0.5 s finds 516 of them and 6 more, in 17 %
+        # of the time.
         look_s: NonNegative = 0.5
-        # Columns that say where people are: `faces`, and `instances` for masks of the category people. Each square
-        # costs 10 to 30 ms; for people too small for tiles.
+        # Look around each item of these columns too, for people too small for tiles: `faces`, and `instances` for masks
+        # of the category people. Each square costs 10 to 30 ms.
         around: tuple[Literal["faces", "instances"], ...] = ()
 
     @property

@@ -41,7 +41,7 @@ class Frozen(Stage):
     class Config(Stage.Config):
         """Least time of a span, and the change that a codec makes."""
 
-        least_s: NonNegative = 2.0  # ffmpeg's freezedetect and blackdetect
+        least_s: NonNegative = 2.0  # shortest span, as in ffmpeg's freezedetect and blackdetect
         # Largest `change` to a key frame of a still picture, in codes: 3 at CRF 20, 10 at 30, 17 at 36. A line of text
         # that appears has 60 and more.
         refresh: NonNegative = 20.0

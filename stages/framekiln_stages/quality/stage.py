@@ -79,9 +79,9 @@ class Quality(Stage):
         Raises ValueError: `pixels` is not a pixel column.
         """
 
-        pixels: str = "frame"  # what a reduction leaves out is what is measured
-        # Largest `change` of a repeated frame, in codes. At CRF 20 to 36 of x264 frames of a held photo have 0 to 2 but
-        # for key frames, and those in which 40 x 24 px move by a quarter of a pixel 2 to 6.
+        pixels: str = "frame"  # pixel column that is measured; reduced pixels lack the detail that these measures need
+        # Largest `change` of a repeated frame, in codes. At CRF 20 to 36 of x264, frames of a held photo have 0 to 2,
+        # except key frames. Frames in which 40 x 24 px move by a quarter of a pixel have 2 to 6.
         same: NonNegative = 2.0
 
         def __post_init__(self) -> None:

@@ -56,19 +56,20 @@ class Segment(PixelStage):
         Raises ValueError: an unknown model, or prompts without a source.
         """
 
-        # The best one. All models decode prompts with the same decoder. For the 1,024 prompts of the grid, a smaller
-        # model saves on a GPU no more than part of the encoder's 7 to 9 ms of 70.
+        # Weights; these are the best. All models decode prompts with the same decoder. For the 1,024 prompts of the
+        # grid, a smaller model saves on a GPU no more than part of the encoder's 7 to 9 ms of 70.
         model: str = "sam2.1-hiera-large"
         # Short side of the pixels, as in frame_1024; 0 is full size. The model's input is 1024 by 1024. Crops of a
         # large photo have more detail than the photo itself only with 0.
         size: Natural = 1024
         prompts: Literal["grid", "points", "boxes"] = "grid"
-        # For points or boxes: a list of structs with x, y (optionally label, object) or x0, y0, x1, y1; or with these
-        # in a struct called point or box, as in `faces`. In shares of the frame.
+        # Column with points or boxes, in shares of the frame: a list of structs with x, y (optionally label, object) or
+        # x0, y0, x1, y1. They may be in a struct called point or box, as in `faces`.
         prompt_column: str = ""
-        # Or a .parquet, .csv or .jsonl file with media_id, optionally frame_index, and the same names as columns.
+        # File with points or boxes: .parquet, .csv or .jsonl with media_id, optionally frame_index, and the same names
+        # as columns.
         prompt_file: str = ""
-        # full: of the frame; low: the model's own grid of 256 by 256, whatever the frame's shape
+        # full: the frame's; low: the model's own grid of 256 by 256, whatever the frame's shape
         mask_size: Literal["full", "low"] = "full"
 
         def __post_init__(self) -> None:

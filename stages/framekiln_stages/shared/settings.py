@@ -36,9 +36,9 @@ class LandmarkStage(PixelStage):
 
         limit: ClassVar[str]  # name of a subclass's setting: the most people or faces of one image
         model: str
-        size: Natural = 512
-        min_detection_confidence: Proportion = 0.5  # MediaPipe's own
-        min_presence_confidence: Proportion = 0.5  # MediaPipe's own
+        size: Natural = 512  # short side of the pixels, as in frame_512; 0: full size
+        min_detection_confidence: Proportion = 0.5  # least confidence of a detection; MediaPipe's default
+        min_presence_confidence: Proportion = 0.5  # least confidence of landmarks; MediaPipe's default
 
     @property
     def weights(self) -> tuple[str, ...]:

@@ -123,15 +123,18 @@ class Shots(Stage):
         """Thresholds of transitions."""
 
         cut: Proportion = 0.5  # least score of a cut, the middle of its scale
-        # Seconds. Closer cuts are one: a flash or a bad frame takes 1 to 2 frames of 40 ms, a shot rarely under 1/3 s.
+        # Shortest time between cuts, in seconds; closer cuts are one. A flash or a bad frame takes 1 to 2 frames of 40 ms, a shot
+        # rarely under 1/3 s.
         shortest_s: Positive = 0.12
-        # Codes. Images before and after a flash differ by less, and the flash from both by twice as much. Dark images
-        # around two real cuts differed by 2 and 10, so that similarity alone is not enough.
+        # Codes. Images before and after a flash differ by less; the flash differs from both by twice as much. Dark
+        # images around two real cuts differed by 2 and 10, so that similarity alone is not enough.
         flash: Positive = 12.0
-        longest_flash_s: Positive = 2.0  # until the light of a flash has fallen; 0.2 to 1.1 s in those it was tried on
-        plain: Positive = 6.0  # codes of luma deviation: 0.1 in a faded frame, at least 20 in 8 clips without a fade
-        longest_s: Positive = 3.0  # of a fade, a dissolve or a wipe: longer ones are rare, and slow pans look like them
-        dissolve: Positive = 32.0  # codes between the images, an eighth of the scale: sunlight coming out changes less
+        longest_flash_s: Positive = 2.0  # longest fall of a flash's light; 0.2 to 1.1 s in the flashes that were tried
+        # Most luma deviation of a plain frame, in codes: 0.1 in a faded frame, at least 20 in 8 clips without.
+        plain: Positive = 6.0
+        longest_s: Positive = 3.0  # longest fade, dissolve or wipe; longer ones are rare, and slow pans look like them
+        # Least codes between a dissolve's images, an eighth of the scale; the sun coming out changes less.
+        dissolve: Positive = 32.0
 
     def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
         """Find the shots of one file; a frame without features takes those of the frame before it."""

@@ -94,22 +94,24 @@ class Sync(Stage):
         Raises ValueError: the band is empty or above half the grid's rate.
         """
 
-        # Of GRID's six clips of 3 s, moved by up to 0.96 s, 58 of 66 offsets are right, 8 null and none wrong. With
-        # 0.5 s all beyond it were wrong; with 1 s, 3 of 24 beyond it are, at the same least confidence. Moves of up to
-        # 0.4 s are found as often with 2 s. Accepted are 90 ms early and 185 ms late at most (ITU-R BT.1359).
+        # Largest offset in seconds. Of GRID's six clips of 3 s, moved by up to 0.96 s, 58 of 66 offsets are right, 8
+        # null and none wrong. With 0.5 s all beyond it were wrong; with 1 s, 3 of 24 beyond it are, at the same least
+        # confidence. Moves of up to 0.4 s are found as often with 2 s. Accepted are 90 ms early and 185 ms late at most
+        # (ITU-R BT.1359).
         search_s: Positive = 2.0
         # Least probability of an offset that is given. Of 90 pairs of GRID's lips and another's sound none has 0.77,
         # of 30 clips moved by up to 0.32 s none less than 0.82. Of 319 made curves without the true lag, in noise, cut
         # short or with pauses, 0.027 have 0.8; of 187 with it 0.63, and all of 6 s.
         min_confidence: Proportion = 0.8
-        # Slower changes are those of the whole sentence, which another's sound shares: from 0.5 Hz the AUC of own
-        # against another's sound in GRID is 0.991, from 1 Hz 0.996.
+        # Band of changes that are compared. Slower ones belong to the whole sentence, as in another's sound: from 0.5
+        # Hz the AUC of own against another's sound in GRID is 0.991, from 1 Hz 0.996.
         low_hz: float = 1.0
         high_hz: float = 8.0  # up to the rate of fast syllables; with 6 Hz that AUC is 0.994
-        min_face_s: Positive = 1.0  # a face seen for less time has too few syllables to distinguish lags
-        min_voiced_s: Positive = 0.5  # some three syllables; GRID's sentences of six words in 3 s hold 1.1 to 2.5
-        # Of GRID, every second frame (12.5/s) gives offsets within 53 ms, every third (8.3/s) within 39 ms, but a
-        # confidence lower by up to a third; fewer were not tried.
+        min_face_s: Positive = 1.0  # least time of a face; less has too few syllables to distinguish lags
+        # Least time of voice, some three syllables; GRID's sentences of six words in 3 s have 1.1 to 2.5.
+        min_voiced_s: Positive = 0.5
+        # Least frame rate. In GRID, every second frame (12.5/s) gives offsets within 53 ms, every third (8.3/s) within
+        # 39 ms, but a confidence lower by up to a third; fewer were not tried.
         min_frames_per_s: Positive = 8.0
 
         def __post_init__(self) -> None:

@@ -88,16 +88,19 @@ class Tracks(Stage):
     class Config(Stage.Config):
         """Least similarity, longest gaps, least time and strength of smoothing."""
 
-        # Mean of keypoint similarity and overlap: 0.25 after a move by a third of the person's width, 0 for neighbours.
+        # Least mean of keypoint similarity and overlap to continue a track: 0.25 after a move by a third of the
+        # person's width, 0 for neighbours.
         least_likeness: Annotated[float, Limits(gt=0, le=1)] = 0.2
-        bridge_s: NonNegative = 0.5  # passing behind somebody takes 0.5 s; later it may be another person
-        # Longest time in which somebody is missed beside a person who is seen, as in an embrace.
+        # Longest gap; passing behind somebody takes 0.5 s, and later it may be another person.
+        bridge_s: NonNegative = 0.5
+        # Longest gap while another person is seen beside, as in an embrace.
         hidden_s: NonNegative = 3.0
-        # Least time for which the person is seen, where a frame lasts until the next one: three frames at 25 and 30 a
+        # Shortest track; a frame lasts until the next one. It is three frames at 25 and 30 a
         # second, the fewest with a jitter, and one at 10 and less. A shorter shot needs all of its own.
         least_s: NonNegative = 0.1
-        # One-euro filter, in body diagonals; 1 Hz at rest is the paper's start value. At 25 fps noise of 1 % falls to a
-        # fifth, and a move of a diagonal a second lags by 0.3 frames. beta 3: a seventh, 0.7 frames; 30: a third, 0.1.
+        # One-euro filter of positions, in body diagonals; 1 Hz at rest is the paper's start value. At 25 fps noise of 1
+        # % falls to a fifth, and a move of a diagonal a second lags by 0.3 frames. beta 3: a seventh, 0.7 frames; 30: a
+        # third, 0.1.
         min_cutoff: Positive = 1.0
         beta: NonNegative = 10.0
 

@@ -113,7 +113,7 @@ def test_a_run_that_made_a_part_is_not_compared_as_the_whole(make, part):
     figures_of_a = {name: figures(12, 1.0) for name in ("decode", "marked")}
     a, b = make("a", figures=figures_of_a, **WHOLE), make("b", figures=part, **WHOLE)
     compared = pair(a, b)
-    (note,) = (note for note in compared.notes if note.startswith(f"Other runs made part of {b}"))
+    (note,) = (note for note in compared.notes if note.startswith(f"Earlier runs or other shards made part of {b}"))
     assert f"marked {part.get('marked', {'rows': 0})['rows']}" in note
     assert line(compared, "run", "seconds").second is None and line(compared, "marked", "errors").second is None
     assert line(compared, "run", "frames").second == 12 and line(compared, "run", "seconds").first == 30.0

@@ -109,7 +109,7 @@ def test_work_of_each_step_is_shown_without_records_too(folder, tmp_path):
         "slow": figures(12, 3.0, workers=2, infer=2.4, post=0.6),
     }
     content = text(page(output(folder, tmp_path / "out", figures=shares)))
-    assert "There are no records of this run, which alone tell what held it up." in content
+    assert "This run has no records, so its bottleneck is unknown." in content
     assert "slow 12 20 – 250 ms 2 – 0 – 25% infer 80%, post 20%" in content
 
 

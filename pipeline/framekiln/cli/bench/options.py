@@ -25,7 +25,7 @@ class SavOptions:
     ] = None
     test: Annotated[bool, video_option("--test", help="Run --sav on a small video that is made for it.")] = False
     prompt: Annotated[
-        Literal["points", "box", "mask"], video_option(help="What the first true mask of an object becomes.")
+        Literal["points", "box", "mask"], video_option(help="The prompt, made of an object's first true mask.")
     ] = "points"
     limit_videos: Annotated[int | None, video_option(min=1, help="Only the first videos.")] = None
     limit_objects: Annotated[int | None, video_option(min=1, help="Only the first objects of each video.")] = None
@@ -43,17 +43,17 @@ class ClipOptions:
     """Options of a clip's way."""
 
     clip: Annotated[
-        str, clip_option(metavar="CLIP[,CLIP]", help="Of 1080p, 4k and stereo, which are made, or video files.")
+        str, clip_option(metavar="CLIP[,CLIP]", help="1080p, 4k or stereo (made for it), or video files.")
     ] = ""
-    stereo: Annotated[bool, clip_option("--stereo", help="Files show two eyes side by side, each an item.")] = False
+    stereo: Annotated[bool, clip_option("--stereo", help="Files have two views side by side; each is an item.")] = False
     scenario: Annotated[str, clip_option(help="Of single, multi, server, offline.")] = "single"
     clip_frames: Annotated[
         int | None,
         clip_option(min=1, help="Frames of each measurement. [dim]Default: 120, or as many as --target needs.[/dim]"),
     ] = None
     streams: Annotated[int, clip_option(min=1, help="Streams of multi; largest batch of server and offline.")] = 8
-    rate: Annotated[float, clip_option(min=0.01, help="Requests a second of server, at random times.")] = 30.0
-    linger_ms: Annotated[float, clip_option(min=0.0, help="Wait of server for a fuller batch.")] = 0.0
+    rate: Annotated[float, clip_option(min=0.01, help="Of server: requests a second, at random times.")] = 30.0
+    linger_ms: Annotated[float, clip_option(min=0.0, help="Of server: longest wait for a fuller batch.")] = 0.0
     pools: Annotated[Literal["on", "off", "both"], clip_option(help="Keep buffers from batch to batch.")] = "on"
 
 

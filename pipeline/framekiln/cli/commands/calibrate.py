@@ -155,4 +155,4 @@ def _summarize(figures: StepFigures) -> list[str]:
         grows = [(line.per_row_gb, "batch"), (line.per_megapixel_gb, "batch x MP")]
         parts = [f"{line.base_gb:.3f} GB", *(f"{value:.4g} x {name}" for value, name in grows if value)]
         lines.append(f"Peak memory: {' + '.join(parts)}, at most {line.error_gb:.3f} GB off.")
-    return lines + [f"There were no {kind} in these rows: what they cost is in no figure." for kind in figures.unseen]
+    return lines + [f"These rows have no {kind}, so no figure contains their cost." for kind in figures.unseen]

@@ -41,9 +41,7 @@ def fetch(
     list_: Annotated[
         bool, Option("--list", help="List weights with their steps, their source, and whether they are here.")
     ] = False,
-    verify: Annotated[
-        bool, Option("--verify", help="Read the files that are here again and compare their hashes.")
-    ] = False,
+    verify: Annotated[bool, Option("--verify", help="Read the present files again and compare their hashes.")] = False,
     to: Annotated[Path | None, Option(help="Copy them there too, for --weights-dir on other machines.")] = None,
     accept_license: Annotated[
         bool, Option("--accept-license", help="Fetch also weights with a restricted licence.")

@@ -75,7 +75,7 @@ def _write(store: Store) -> None:
 
 Price = Annotated[
     float | None,
-    Option(min=0, metavar="MONEY", help="Of these machines together, in any currency: estimates say money too."),
+    Option(min=0, metavar="MONEY", help="Price of these machines together, in any currency: estimates add the cost."),
 ]
 
 
@@ -84,7 +84,8 @@ def plan(
     *,
     paths: Paths = None,
     like: Annotated[
-        str | None, Option(metavar="OUT", help="An output of other files, made here: estimate from its last run.")
+        str | None,
+        Option(metavar="OUT", help="An output of other files, computed on this machine: estimate from its last run."),
     ] = None,
     price_per_hour: Price = None,
     json_: Json = False,
@@ -136,7 +137,7 @@ def run(
     request = with_samples(request, console)
     execute(request, console, quiet=quiet, tensorboard=scalars_folder(instruments["tensorboard"]))
     if request.preview is not None:
-        print_line(console, f"Look at frames by value to choose limits: {Store(str(request.output)).url(PREVIEW)}")
+        print_line(console, f"Look at frames by value and choose limits: {Store(str(request.output)).url(PREVIEW)}")
         print_line(console, "\nWithout --preview the same command computes the rest, and nothing twice:")
         make(replace(request, preview=None), on_wait=print_note).print_costs(console, price_per_hour)
 

@@ -65,7 +65,7 @@ class Writer(Format):
         if self._holes:
             self.notes.append(f"{self._holes:,} masks have holes, which YOLO's outlines cannot have: they are filled.")
         if self._odd:
-            self.notes.append(f"{self._odd:,} things were left out: YOLO takes one number of keypoints.")
+            self.notes.append(f"{self._odd:,} objects were left out: YOLO takes one number of keypoints for all.")
 
     def _describe(self, item: Annotation, image: ExportedImage) -> str:
         """Return the line of a thing; empty where it has none."""

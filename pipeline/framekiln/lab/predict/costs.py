@@ -99,7 +99,7 @@ def estimate_costs(work: PlannedRun, source: SourceRun, store: Store, calibratio
     known, seconds = _read_seconds(work.plan, source, calibration, measured, rows)
     unknown = [step.name for step in steps if step.name not in known and total[step.name][0]]
     if len(unknown) == len(steps):
-        return Costs(unknown=unknown, why_not="no calibration and no earlier run tells of these steps")
+        return Costs(unknown=unknown, why_not="no calibration and no earlier run has measured these steps")
     narrowed = {step.name for step in work.plan.steps if step.is_narrowed}
     chosen: dict[str, Any] = {name: source.chosen for name, source in known.items() if name in narrowed}  # as measured
     chosen |= {name: rows / np.maximum(total[name], 1) for name, rows in work.rows.items() if name in total}
@@ -195,7 +195,7 @@ def _list_doubts(work: PlannedRun, known: Mapping[str, SourceStep]) -> list[str]
         for step in work.plan.steps
         if step.is_narrowed and step.name not in work.rows and (source := known.get(step.name))
     ]:
-        notes.append(f"Rows that conditions choose are as many as in the measured run: {', '.join(shares)}")
+        notes.append(f"Conditions are taken to choose as many rows as in the measured run: {', '.join(shares)}")
     if few := few_note(known.values()):
         notes.append(few)
     if whole:

@@ -103,7 +103,7 @@ def measured_steps(
     """
     if (gpus := sum(step.gpus for step in source.gpu_steps)) > 1.01:  # shares are rounded
         raise ConfigError(
-            f"The run reserved {gpus:g} GPUs, and predictions are of runs on one; give the output of such a run.",
+            f"The run reserved {gpus:g} GPUs, and predictions need a run on one; give the output of such a run.",
             code="FK-PREDICT-SEVERAL-GPUS",
         )
     known = [

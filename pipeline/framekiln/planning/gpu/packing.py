@@ -139,8 +139,8 @@ def too_large(requirements: Sequence[Requirement], capacity: GpuCapacity) -> lis
     """Return a sentence for each step that needs more memory than there is."""
     most = max(0.0, capacity.limit_gb - capacity.context_gb)
     return [
-        f"{each.name} asks for {each.options[-1].gb:.3g} GB, and {most:.3g} of {capacity.limit_gb:.3g} GB is all that "
-        "one process can have: calls that do not fit are made smaller, and a row that does not fit alone is set aside."
+        f"{each.name} needs {each.options[-1].gb:.3g} GB, but a process can have {most:.3g} of {capacity.limit_gb:.3g} "
+        "GB at most: calls that do not fit are made smaller, and a row that does not fit alone becomes an error."
         for each in requirements
         if each.options[-1].gb > most + 1e-9
     ]
@@ -148,7 +148,7 @@ def too_large(requirements: Sequence[Requirement], capacity: GpuCapacity) -> lis
 
 def reasons(best: Layout, capacity: GpuCapacity, calibration: Calibration | None, steps: Sequence[Step]) -> list[str]:
     """Return the reasons for a layout."""
-    departure = "Processes are others than the profile's, which would not fit; each process has a context of its own."
+    departure = "The profile's processes would not fit, so models share others; each process has its own context."
     return [
         *_tell_source(calibration, steps),
         _tell_layout(best, capacity),
@@ -162,8 +162,8 @@ def _tell_source(calibration: Calibration | None, steps: Sequence[Step]) -> list
     if calibration is None:
         return []
     sentences = [
-        f"By the calibration of {calibration.device}, {calibration.made[:10]}: memory is measured, but for packets in "
-        "work; rates are estimates."
+        f"By the calibration of {calibration.device}, {calibration.made[:10]}: memory is measured, except for packets "
+        "in work; rates are estimates."
     ]
     found = [(step, calibration.of(step)) for step in steps]
     if missing := [step.name for step, figures in found if figures is None]:
@@ -171,9 +171,9 @@ def _tell_source(calibration: Calibration | None, steps: Sequence[Step]) -> list
     for step, figures in found:
         if figures is not None and figures.unseen:
             kinds, gb = " and ".join(figures.unseen), step.placement.vram_gb
-            got = f"it gets the profile's {gb:.3g} GB" if gb else "it gets what it took without"
+            got = f"it gets the profile's {gb:.3g} GB" if gb else "it gets the memory it took then"
             sentences.append(
-                f"There were no {kinds} where {step.name} was calibrated: {got}, and the rate is of rows without."
+                f"{step.name} was calibrated without {kinds}: {got}, and its rate is that of rows without them."
             )
     return sentences
 
@@ -185,7 +185,7 @@ def _tell_layout(best: Layout, capacity: GpuCapacity) -> str:
     estimate = f"; an estimate of {rate:.3g} rows/s for {capacity.rows:,} rows" if rate else ""
     if count == 1:
         return f"The GPU holds all its models together: {waves}{estimate}."
-    return f"The first pass goes over the media {_TIMES.get(count, f'{count} times')}: {waves}{estimate}."
+    return f"The first pass reads the media {_TIMES.get(count, f'{count} times')}: {waves}{estimate}."
 
 
 def _count_memory(best: Layout, capacity: GpuCapacity) -> list[str]:

@@ -157,7 +157,7 @@ def record_memory(recorder: CallRecorder, _: Stage, number: int) -> Iterator[Non
         if one.get("name") == "[memory]" and one["args"].get("Device Type") == 0
     ]
     if not counters:
-        recorder.fail("its call made no tensors by torch, whose memory alone can be watched on the CPU")
+        recorder.fail("its call made no torch tensors, and on the CPU only their memory is recorded")
         return
     trace["traceEvents"] += counters
     recorder.save(f"-{number}.json.gz", gzip.compress(json.dumps(trace, separators=(",", ":")).encode()))

@@ -154,8 +154,8 @@ def cells_table(report: BenchReport) -> TextTable:
     """Return all cells, with the columns in which any has a value."""
     table = TextTable(title="All cells", columns=_CELLS, items=report.cells).shown
     note = (
-        "Times are of a call unless a head says otherwise; ms an item is a call's time by its batch, which no single "
-        f"item waits. {PERCENTILE_RULE}"
+        "Times are of a call unless a column says otherwise. ms an item is a call's time divided by its batch; one "
+        f"item waits for the whole call. {PERCENTILE_RULE}"
     )
     return replace(table, note=" ".join([note, *(text for head, text in _METHODS.items() if head in table.heads)]))
 
@@ -186,8 +186,8 @@ def sections(report: BenchReport) -> list[TextTable]:
     """Return the tables of what was measured beside cells: times, leaks, videos, clips, targets and Nsight's tools."""
     videos, clips = video_rows(report), clip_rows(report)
     times = (
-        "Times of a call until its results are on the device. Enqueue is until the call has returned. Enqueue, GPU and "
-        "copies are medians, the last two of a GPU only. Compilation is the first call less a later one."
+        "A call's time ends when its results are on the device, enqueue when the call returns. Enqueue, GPU and copies "
+        "are medians; GPU and copies exist on a GPU only. Compilation is the first call less a later one."
     )
     leaks = "Growth of memory a call, by least squares over the second half of the calls."
     measured = [cell for cell in report.cells if cell.outcome == "ok"]

@@ -146,7 +146,7 @@ def _sentence(condition: Limit, figure: FigurePair, names: tuple[str, str], *, n
 def _not_measured(condition: Limit, step: str, pair: Pair) -> ConfigError:
     sides = pair.first, pair.second
     missing = [side.name for side in sides if condition.figure not in side.values.get(step, {})]
-    where = "as no rows of both were compared" if condition.figure not in FIGURES else f"in {' and '.join(missing)}"
+    where = "as no row of both sides was compared" if condition.figure not in FIGURES else f"in {' and '.join(missing)}"
     problem = f"{condition.figure} of {step} was not measured {where}"
     absent = sides if condition.figure in FIGURES else ()
     partial = [run.path for side in absent if side.name in missing for run in side.runs if run.partial_steps]

@@ -155,13 +155,13 @@ def read_run(path: str) -> Run:
     if not store.exists(RUN_RECORD):  # a run was killed before it computed, or the file was deleted
         check_is_output(store)
         note = (
-            f"There is no {RUN_RECORD} in {path}: its work, the rows of its parts and records of its calls are "
-            "compared, but not its machine, placement and results."
+            f"{path} has no {RUN_RECORD}: its work, the rows of its parts and records of its calls are compared. "
+            "Its machine, placement and results are not."
         )
         return Run(path=path, store=store, record={}, notes=(note,))
     record = read_run_record(store)
     cut = unfinished(store, record)
-    figures = "" if cut is None or cut.later else " Its seconds, cost and energy are not compared, nor its errors."
+    figures = "" if cut is None or cut.later else " Its seconds, cost, energy and errors are not compared."
     unended = f"{path} is unfinished. {cut.sentence}{figures}" if cut is not None else ""
     run = Run(path=path, store=store, record=record, notes=())
     return replace(run, notes=tuple(note for note in (unended, _explain_partial(run)) if note))
@@ -196,7 +196,7 @@ def _split(word: str) -> list[str]:
 def _explain_partial(run: Run) -> str:
     rows = ", ".join(f"{step} {rows:,}" for step, rows in run.partial_steps.items())
     return rows and (
-        f"Other runs made part of {run.path}, earlier runs or other shards: the compared run computed fewer than its "
-        f"{run.record['frames']:,} frames ({rows}). Its seconds, cost and energy are not compared, nor its errors in "
-        "these steps; rates and times are of its own rows."
+        f"Earlier runs or other shards made part of {run.path}: the compared run computed fewer than its "
+        f"{run.record['frames']:,} frames ({rows}). Its seconds, cost, energy, and errors in these steps are not "
+        "compared. Rates and times are those of its own rows."
     )

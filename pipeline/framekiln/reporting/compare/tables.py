@@ -10,10 +10,10 @@ from framekiln.reporting.kit.texts import MISSING, Column, TextTable, number, wo
 
 NOT_MEASURED = "not measured"
 METHOD = (
-    "Intervals (95 %) come from calls, left out in blocks of consecutive ones, since neighbouring calls are alike. "
-    "With repeated runs, they come from the runs too. A difference whose interval contains 0 is shown as none."
+    "Intervals (95 %) come from a block jackknife of calls, and from repeated runs if there are any. "
+    "A difference is shown as none if its interval contains 0."
 )
-SIGN = f"Change is {NONE} where chance alone explains it. With a ? chance is not known, as no interval is."
+SIGN = f"Change is {NONE} if chance alone explains it. A ? marks a change without an interval."
 _LESS_IS_BETTER = (
     *("ms_row", "mean", "p50", "p90", "p95", "p99", "vram", "peak_gb", "reserved_gb", "ram_gb"),
     *("set_up", "errors", "seconds", "energy", "cost"),

@@ -23,7 +23,7 @@ def bottleneck(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> str:
         return "No step had anything to do."
     if not any(step["rows"] for step in figures.values()):  # time on unreadable files does not show what is slow
         return "No row came out of any step: there is no bottleneck."
-    return "There are no records of this run, which alone tell what held it up."
+    return "This run has no records, so its bottleneck is unknown."
 
 
 def phase_shares(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:

@@ -191,7 +191,7 @@ class AdvisingView(ProgressView):
             self.say(f"{name} is compiled, {elapsed(round(figures.steps[name].set_up))}{others}.")
         if figures.dead and not self._is_death_said:
             self._is_death_said = True
-            self.say("A process died, and another one does its work again; a row that ends processes becomes an error.")
+            self.say("A process died, and another one repeats its work. A row that kills processes becomes an error.")
         if self._advised or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + ADVICE_SECONDS

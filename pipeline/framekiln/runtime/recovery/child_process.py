@@ -41,7 +41,7 @@ class ChildDied:
 
     def explained(self, step: str) -> CapturedError:
         """Return the error for the errors table."""
-        message = f"the process died ({self.how}) while {step} worked on this, also alone in a process of its own"
+        message = f"the process died ({self.how}) while {step} worked on this, even alone in a process of its own"
         return CapturedError(kind="Died", message=message, traceback=self.last_lines)
 
 

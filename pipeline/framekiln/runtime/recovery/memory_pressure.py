@@ -63,7 +63,7 @@ def more_memory() -> str:
 def memory_full(held: str = "") -> SetupError:
     """Return the error of a run at a standstill; `held` says what its processes held."""
     return SetupError(
-        "Memory is full, and nothing is computed any more, as every process reads its code from the disk again and "
+        "Memory is full, and no work ends: every process reads its code from the disk again and "
         f"again{held and f': {held}'}. Too little memory: {more_memory()}",
         code="FK-MEMORY-FULL",
     )

@@ -149,7 +149,7 @@ class _Earlier:
                 return "not finished by an earlier run"
             if replaced:
                 return "tables of another condition took their place"
-            return "not finished, or its files were others since"
+            return "not finished, or its files have changed since"
         others = [folder for folder in self._known if folder.rpartition("-")[0] == step.name]
         if others:
             word = "decode rule" if isinstance(step, DecodeStep) else "setting"
