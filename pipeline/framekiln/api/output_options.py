@@ -37,7 +37,7 @@ class SelectOptions(TypedDict, total=False):
     balance: Annotated[
         str | None,
         option(
-            "As many of each value as the rarest has; with --limit rare values are whole, others share the rest.",
+            "Equally many of each value, as the rarest has. With --limit rare values stay whole, and others share the rest.",
             metavar="COLUMN",
         ),
     ]
@@ -53,7 +53,7 @@ class SelectOptions(TypedDict, total=False):
             metavar="COLUMNS",
         ),
     ]
-    limit: Annotated[int | None, option("At most so many.", metavar="NUMBER")]
+    limit: Annotated[int | None, option("At most this many.", metavar="NUMBER")]
 
 
 def make_selection_request(options: SelectOptions) -> SelectionRequest:

@@ -123,8 +123,8 @@ class Shots(Stage):
         """Thresholds of transitions."""
 
         cut: Proportion = 0.5  # least score of a cut, the middle of its scale
-        # Shortest time between cuts, in seconds; closer cuts are one. A flash or a bad frame takes 1 to 2 frames of 40 ms, a shot
-        # rarely under 1/3 s.
+        # Shortest time between cuts, in seconds; closer cuts are one. A flash or a bad frame takes 1 to 2 frames of
+        # 40 ms, a shot rarely under 1/3 s.
         shortest_s: Positive = 0.12
         # Codes. Images before and after a flash differ by less; the flash differs from both by twice as much. Dark
         # images around two real cuts differed by 2 and 10, so that similarity alone is not enough.

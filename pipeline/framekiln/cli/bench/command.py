@@ -43,7 +43,7 @@ def bench(
     list_: Annotated[bool, Option("--list", help="List the models by name and exit.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure models alone: time, memory, layers and precision, for each batch and size that is asked for.
+    """Measure models alone: time, memory, layers and precision, for each requested batch and size.
 
     Nothing else should use the machine meanwhile. Weights are random where the published ones are missing.
     Exits with 1 if a condition of --fail-if is met, or a limit of --target is not.

@@ -26,9 +26,9 @@ def predict(
     html: Html = None,
     json_: Json = False,
 ) -> None:
-    """Tell for each GPU whether it holds a run, a bound of its rate that no run can exceed, and an estimate with costs.
+    """Estimate a run on other GPUs: whether it fits, the rate that no run can exceed, the expected rate, and costs.
 
-    The host's part is measured by the run. The GPU's part is counted, and nothing is measured on that GPU.
+    The host's part comes from the run. The GPU's part is counted; nothing is measured on that GPU.
     """
     from framekiln.api.predict import choose
     from framekiln.reporting.predict import print_prediction, write_page

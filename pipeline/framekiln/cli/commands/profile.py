@@ -65,7 +65,7 @@ _CALLS = (
 def profile(output: Out, run: Run = None, target: Target = "", workers: Workers = False, json_: Json = False) -> None:
     """Show where the time of a run went: rates, calls, waiting, memory, and the bottleneck with what to try.
 
-    Exits with 1 if a target is not met. A target of --target must be measured, too.
+    Exits with 1 if a target is not met, or if a target of --target was not measured.
     """
     if json_:
         refuse_idle({"--workers": workers}, "beside --json, which has each process")

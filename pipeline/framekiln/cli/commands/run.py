@@ -92,7 +92,7 @@ def plan(
 ) -> None:
     """Check a pipeline and a profile against the machines, and print what would run where.
 
-    With --input and --output also what is left to do there, why, and what it costs.
+    With --input and --output it also prints the work that is left, why, and its cost.
     """
     request = read_request(options, paths)
     if not (request.input and request.output):
@@ -125,7 +125,7 @@ def run(
 ) -> None:
     """Process a collection. Results of earlier runs into the same output are kept and not computed again.
 
-    With --preview only some files; then it prints what all of them would cost, and writes a page to choose limits by.
+    --preview computes only some files. It estimates the cost of all, and writes a page for choosing limits.
     """
     console = RunConsole(quiet=quiet)
     request = read_request({**options, **instruments}, paths)

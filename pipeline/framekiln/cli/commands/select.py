@@ -18,7 +18,7 @@ _SHOWN = 10
 def select(
     output: Out, options: SelectOptions, save: Save = None, against: Against = None, as_json: Json = False
 ) -> None:
-    """Choose frames: by a condition, without copies, some of each shot or person, balanced, unlike each other.
+    """Choose frames: by a condition, without copies, some of each shot or person, balanced, varied.
 
     Options are applied in the order in which `framekiln select -h` lists them.
     """
