@@ -37,7 +37,7 @@ class SelectOptions(TypedDict, total=False):
     balance: Annotated[
         str | None,
         option(
-            "Equally many of each value, as the rarest has. With --limit rare values stay whole, and others share the rest.",
+            "As many of each value as the rarest has. With --limit rare values stay whole, and others share the rest.",
             metavar="COLUMN",
         ),
     ]
