@@ -20,10 +20,7 @@ class SelectOptions(TypedDict, total=False):
 
     where: Annotated[
         str | Sequence[str] | None,
-        option(
-            "A condition in SQL, such as 'sharpness > 300 and len(faces) = 1'; if given several times, all must hold.",
-            several=True,
-        ),
+        option("Conditions in SQL, such as 'sharpness > 300 and len(faces) = 1'; all must hold.", several=True),
     ]
     unique: Annotated[bool, option("Without copies, and without frames that the next one repeats.", False)]
     per: Annotated[
@@ -67,8 +64,7 @@ class ExportOptions(TypedDict, total=False):
 
     selection: Annotated[str | None, option("A saved selection. [dim]Default: all frames.[/dim]", metavar="NAME")]
     where: Annotated[
-        str | Sequence[str] | None,
-        option("A condition in SQL, as for select; if given several times, all must hold.", several=True),
+        str | Sequence[str] | None, option("Conditions in SQL, as for select; all must hold.", several=True)
     ]
     include: Annotated[
         str | Sequence[str] | AbstractSet[str] | None,
@@ -88,10 +84,7 @@ class ExportOptions(TypedDict, total=False):
     split: Annotated[str | None, option("Percentages for train, val and test, as 80/10/10.", metavar="N/N/N")]
     by: Annotated[str, option("file, person, shot or duplicate: none of these is in two splits.", "file")]
     keypoints: Annotated[str, option("coco17, or all that were found.", "coco17")]
-    folders: Annotated[
-        str | None,
-        option("The column that names the folders of `folder`. [dim]Default: category.[/dim]", metavar="COLUMN"),
-    ]
+    folders: Annotated[str | None, option("Column that names folders. [dim]Default: category.[/dim]", metavar="COLUMN")]
     shard_rows: Annotated[
         int, option("Frames in each file of webdataset and hf, and in each commit of lance.", 1000, metavar="NUMBER")
     ]
@@ -105,10 +98,7 @@ class ExportOptions(TypedDict, total=False):
     ]
     cut: Annotated[
         str | None,
-        option(
-            "copy from a key frame on, or encode the exact frames again. [dim]Default: copy.[/dim]",
-            metavar="copy|exact",
-        ),
+        option("Copy from a key frame on, or encode again. [dim]Default: copy.[/dim]", metavar="copy|exact"),
     ]
     min_seconds: Annotated[float | None, option("Shorter clips are left out.", metavar="SECONDS")]
     max_seconds: Annotated[float | None, option("Longer clips are divided.", metavar="SECONDS")]

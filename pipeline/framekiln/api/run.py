@@ -51,9 +51,7 @@ def run(
     progress: bool | None = None,
     **options: Unpack[RunOptions],
 ) -> Output:
-    """Process a collection into tables and a report, as `framekiln run` does.
-
-    After an interruption, the same call continues.
+    """Process a collection into tables and a report. The same call continues an interrupted run.
 
     Args:
         input: a folder, a glob, a file, a list of files or a URL; or several of them.

@@ -47,16 +47,9 @@ def annotates(item: pa.Field, **facts: Any) -> pa.Field:
 
     A list of structs with a `box` or a `segmentation` is exported without this.
 
-    A list of structs may state
-
-    - `kind`: boxes, masks, poses, faces or tracks
-    - `category`
-    - `keypoints`: their names, in order
-    - `skeleton`: pairs of keypoint numbers
-    - `of`: another column, with an item for each of these
-
-    An integer column of a table may state `of`, the column with the item of that number. `track` or `identity` names
-    the table's own column with that id.
+    A list of structs has `kind` (boxes, masks, poses, faces or tracks), `category`, `keypoints` (names in order),
+    `skeleton` (pairs of keypoint numbers) and `of` (another column, with an item for each of these). An integer column
+    of a table has `of` (the column with the item of that number), and `track` or `identity` (the column with that id).
     """
     return item.with_metadata({**(item.metadata or {}), ANNOTATION: json.dumps(facts)})
 

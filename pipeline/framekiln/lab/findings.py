@@ -169,13 +169,7 @@ def _gpu_use(cell: CellResult) -> Iterator[BenchFinding]:
     use = cell.gpu_ms.median / cell.latency_ms.median
     if use < LOW_USE:
         text = f"the GPU works in {use:.0%} of a call; the rest are gaps"
-        yield _finding(
-            "gaps",
-            cell,
-            text,
-            "try larger batches, several calls in flight, or --compile reduce-overhead (CUDA graphs)",
-            share=use,
-        )
+        yield _finding("gaps", cell, text, "try larger batches, several calls in flight, or CUDA graphs", share=use)
     ratio = cell.enqueue_ms.median / cell.gpu_ms.median
     if ratio >= LAUNCH:
         text = f"launching takes {ratio:.2f} times as long as the GPU's work"

@@ -62,16 +62,13 @@ class Categorize(Stage):
         # phrases that are whole sentences.
         templates: tuple[str, ...] = ("a photo of {}.", "a close-up photo of {}.", "a bad photo of {}.")
         top_k: Count = 3  # categories kept per image; the rest is seldom above 5%
-        # Write embeddings, 1 to 1.5 KB an image or mask; the shipped pipeline does so for images.
-        keep_embedding: bool = False
-        # Short side of the pixels, as in frame_512; 0: full size; None: the default of `of`.
-        size: Natural | None = None
+        keep_embedding: bool = False  # write them, 1 to 1.5 KB an image or mask; the shipped pipeline does for images
+        size: Natural | None = None  # short side of the pixels, as in frame_512; 0: full size; None: by `of`
         # Picture of an instance. masked: the instance alone on the model's mean colour, which is neutral to it (OV-Seg,
         # clip_adapter/adapter.py). context: with its surroundings. both: the mean of the two embeddings, since shape
         # identifies some objects and surroundings others; HOV-SG weights them 0.44 and 0.56.
         crop: Literal["masked", "context", "both"] = "both"
-        # Margins around the box, as shares of its longer side: the first and second step of OpenMask3D's crops (0.1
-        # each).
+        # Margins around the box, as shares of its longer side: the two steps of OpenMask3D's crops (0.1 each).
         masked_margin: Margin = 0.1
         context_margin: Margin = 0.2
         # Precision of the image tower's linear layers; int8 is 8 bits. B/32 with random weights: 98 MB instead of 352,

@@ -89,8 +89,7 @@ class Duplicates(Stage):
     class Config(Stage.Config):
         """The shortest part of a film that counts."""
 
-        # Shortest shared part of two films; titles and logos of a series are shorter or wanted.
-        least_s: NonNegative = 3.0
+        least_s: NonNegative = 3.0  # shortest shared part; titles and logos of a series are shorter or wanted
 
     @property
     def keeps(self) -> tuple[str, ...]:

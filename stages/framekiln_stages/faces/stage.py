@@ -74,8 +74,7 @@ class Faces(PixelStage):
         Raises ValueError: `detect_side` does not suit SCRFD.
         """
 
-        # Network that finds faces; scrfd: non-commercial.
-        detector: Literal["yunet", "yunet-s", "yunet-2023mar", "scrfd"] = "yunet"
+        detector: Literal["yunet", "yunet-s", "yunet-2023mar", "scrfd"] = "yunet"  # finds faces; scrfd: non-commercial
         # Network that embeds faces. This one takes 2 ms a face, Apache-2.0.
         model: Literal["mobilefacenet", "arcface-r50", "auraface", "sface"] = "mobilefacenet"
         # Short side of the pixels that faces are cut from, as in frame_1280; 0 is full size. Median cosine of a face of
@@ -94,8 +93,7 @@ class Faces(PixelStage):
         # no second look. Chosen on photos of sports, crowds and animals (`nets.faces.second_look`), checked on others
         # (docs/measuring/accuracy.md).
         min_look: Proportion | None = 0.77
-        # Px, least shorter side of a box in the pixels read; at 12, the median cosine above is 0.32.
-        min_side: Natural = 16
+        min_side: Natural = 16  # px, of a box's shorter side in the pixels read; at 12, the cosine above is 0.32
         max_faces: Count = 500  # most faces of one image, by score
         keep_crops: bool = False  # write the aligned face as a JPEG, for contact sheets
         runtime: Literal["auto", "onnxruntime", "torch"] = "auto"  # auto: onnxruntime on a CPU, torch on a GPU

@@ -67,8 +67,7 @@ class Voice(Stage):
 
         # Hz, the first two formants: the loudness there rises most when the mouth opens.
         middle_band: tuple[float, float] = (500.0, 2500.0)
-        # Hz. Its loudness rises with the opening too, and falls with closed lips. Without it, swapped sound correlates
-        # more.
+        # Hz. It gets louder with the opening too, softer with closed lips. Without it, swapped sound correlates more.
         high_band: tuple[float, float] = (2500.0, 4000.0)
         # Samples processed at once: 1 s. It limits memory if one image covers minutes of sound.
         chunk: Annotated[int, Limits(ge=WINDOW)] = 16_000
