@@ -143,14 +143,16 @@ def test_one_process_is_preferred_to_another_wave():
     profile = {"vram_gb": 2.5, "steps": {"categorize": entry, "faces": entry}}
     result = shipped(ProfileFile.model_validate(profile), stages=("categorize", "faces"))
     assert [[s.placement.group for s in on_gpu(wave)] for wave in result.waves] == [["card", "card"]]
-    assert "others than the profile's" in result.reasons[-1]
+    assert "The profile's processes would not fit" in result.reasons[-1]
 
 
 def test_a_step_that_is_too_large_gets_all_memory_and_the_plan_explains_it():
     result = shipped("gpu-24gb", vram_cap=4.0)
     segment = next(step for step in result.first if step.name == "segment")
     assert segment.placement.vram_gb == pytest.approx(3.6)
-    assert any(reason.startswith("segment asks for 8.5 GB, and 3.6 of 4 GB") for reason in result.reasons)
+    assert any(
+        reason.startswith("segment needs 8.5 GB, but a process can have 3.6 of 4 GB") for reason in result.reasons
+    )
 
 
 def test_waves_of_a_profile_must_fit():

@@ -41,7 +41,7 @@ FINDINGS = {
         Made().step("faces", 9.0, phases={"infer": 2.0, "upload": 7.0}, **GPU),
         "busy",
         "faces",
-        "pin_memory: true",
+        "--set faces.pin_memory=true",
     ),
     "disk": (Made().step("faces", 9.0, phases={"infer": 2.0, "write": 7.0}, **GPU), "busy", "faces", "faster disk"),
     "processor": (
@@ -54,7 +54,7 @@ FINDINGS = {
         Made().step("decode", 2.0, worker="h:1").step("light", 7.5, worker="h:1", at=2.0),
         "busy",
         "light",
-        "raise decode's workers, whose processes it shares",
+        "raise decode's workers (`decode: {workers: 2}` in the profile), as it runs in their processes",
     ),
     "all in one process": (
         Made()
@@ -63,7 +63,7 @@ FINDINGS = {
         .step("pose", 9.5, worker="h:1", at=0.5, packets=4),
         "busy",
         "pose",
-        "raise decode's workers, whose processes it shares",
+        "raise decode's workers (`decode: {workers: 2}` in the profile), as it runs in their processes",
     ),
     "busy, and ended first": (
         Made().step("decode", 3.0).step("flow", 9.0, packets=6, **GPU).step("faces", 8.0, packets=20, **GPU),
@@ -72,7 +72,7 @@ FINDINGS = {
         "raise its batch",
     ),
     "held": (Made().step("decode", 4.0, seal=5.5).step("faces", 5.0, **GPU), "held", "decode", "object store"),
-    "idle": (Made().step("decode", 4.0).step("faces", 5.0, wait=4.0, **GPU), "idle", "", "more files at once"),
+    "idle": (Made().step("decode", 4.0).step("faces", 5.0, wait=4.0, **GPU), "idle", "", "more files in one run"),
 }
 
 
@@ -131,7 +131,7 @@ def test_with_saturated_cores_no_more_workers_are_advised(step):
     assert busy.change.startswith("more workers will not help; ") and "a machine with more cores" in busy.change
     assert "fewer frames" in busy.change and "run it on a GPU" not in busy.change  # which the machine may lack
     is_alone = step in ("pose", "identities", "faces")  # others lie in decoding's processes
-    assert ("cpus in the profile" in placed.change) == is_alone and "cpus" not in busy.change
+    assert ("cpus=..." in placed.change) == is_alone and "cpus" not in busy.change
 
 
 def test_other_changes_are_advised_on_saturated_cores_too():

@@ -91,7 +91,7 @@ def test_an_output_without_a_run_json_is_compared_as_far_as_it_came(make):
     assert line(compared, "marked", "rows").second == 1600  # by its records
     assert line(compared, "marked", "p50").interval is not None
     assert compared.files.same == 2
-    assert any("There is no run.json" in note for note in compared.notes)
+    assert any("has no run.json" in note for note in compared.notes)
     assert invoke(a, b).exit_code == 0
     shutil.rmtree(f"{b}/profile")
     assert line(pair(a, b), "marked", "rows").second == 8  # by its parts
@@ -128,7 +128,7 @@ def test_a_run_that_made_all_is_compared_whole_in_waves_and_after_a_killed_proce
     parts = {"decode": figures(1000, 1.0), "marked": figures(992, 1.0)}  # the last packet of a process is not counted
     b = make("b", figures=parts, **WHOLE | {"frames": 1000})
     compared = pair(a, b)
-    assert not any("Other runs" in note for note in compared.notes)
+    assert not any("Earlier runs" in note for note in compared.notes)
     assert line(compared, "run", "seconds").second == 30.0
 
 
@@ -136,7 +136,7 @@ def test_rows_that_a_condition_passed_over_were_made_by_no_other_run(make):
     figures_of_a = {"decode": figures(12, 1.0), "marked": figures(3, 1.0)}
     a, b = (make(name, figures=figures_of_a, **WHOLE, chosen={"marked": [3, 12]}) for name in "ab")
     compared = pair(a, b)
-    assert not any("Other runs" in note for note in compared.notes)
+    assert not any("Earlier runs" in note for note in compared.notes)
     assert line(compared, "run", "seconds").second == 30.0
 
 
