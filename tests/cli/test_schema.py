@@ -74,6 +74,6 @@ def test_a_stage_of_ones_own_is_checked_by_run_and_not_by_the_shipped_schema():
 def test_the_command_prints_meanings_from_the_source():
     found = json.loads(command("schema", "profile").stdout)
     faces = found["properties"]["steps"]["properties"]["faces"]["properties"]["with"]["anyOf"][0]["properties"]
-    assert faces["keep_crops"]["description"] == "the aligned face as a JPEG, for contact sheets"
+    assert faces["keep_crops"]["description"] == "write the aligned face as a JPEG, for contact sheets"
     assert any("too_large" in one.get("properties", {}) for one in found["$defs"].values())
     assert command("schema", "targets").returncode == 2

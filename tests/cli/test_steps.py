@@ -16,7 +16,7 @@ def test_steps_and_settings_as_json():
     assert set(steps) == set(read_pipeline(None).steps)
     settings = steps["faces"]["settings"]
     assert settings["detect_side"]["default"] is None and settings["detect_side"]["value"] == 1280
-    assert settings["max_faces"]["value"] == 500 and "highest scores" in settings["max_faces"]["meaning"]
+    assert settings["max_faces"]["value"] == 500 and "most faces of one image" in settings["max_faces"]["meaning"]
     assert all(step["description"] for step in steps.values())
 
 
@@ -64,7 +64,7 @@ def test_details_of_columns_are_of_a_step_or_a_table_or_a_column_or_of_all():
 
 def test_meanings_are_the_comments_of_the_source():
     meanings = setting_meanings(Faces.Config)
-    assert meanings["keep_crops"] == "the aligned face as a JPEG, for contact sheets"
+    assert meanings["keep_crops"] == "write the aligned face as a JPEG, for contact sheets"
     assert meanings["size"].startswith("Short side of the pixels that faces are cut from")
 
 
