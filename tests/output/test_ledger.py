@@ -72,14 +72,15 @@ def test_an_added_file_keeps_all_units(tmp_path):
     assert firsts == sorted(firsts)
 
 
-def test_a_changed_or_removed_file_retires_its_unit_only(tmp_path):
+def test_a_changed_or_removed_file_leaves_the_others_of_its_unit(tmp_path):
     store = Store(str(tmp_path))
     files = [media(f"{i:03}.jpg") for i in range(40)]
     before = ensure_units(store, files, files, slots=1)
     changed = [media("000.jpg", size=11), *files[1:-1]]
     after = ensure_units(store, changed, changed, slots=1)
-    assert len(set(before) & set(after)) == len(before) - 2
-    covered = sorted(m.media_id for unit in after for m in unit.media)
+    assert [unit.stale for unit in after if unit.stale] == [{"000.jpg"}, {"039.jpg"}]
+    assert {unit.name for unit in before} < {unit.name for unit in after}
+    covered = sorted(m.media_id for unit in after for m in unit.media if m.media_id not in unit.stale)
     assert covered == [m.media_id for m in changed]
 
 

@@ -35,6 +35,7 @@ from framekiln.profiling.records import Death, Event, now
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.step_work import Recorder
 from framekiln.runtime.check.mending import Mending
+from framekiln.runtime.run.carried_results import carry_over
 from framekiln.runtime.run.change_report import (
     Changes,
     Outlook,
@@ -96,6 +97,7 @@ class Job:
             files = RunFiles(request=request, listing=list_inputs(request.inputs, request.output, self._on_wait))
             plan, lease = self._prepare(nodes, stack)
             files = files.identified(self.store, self._on_wait, keep=True)
+            carry_over(self.store, files.units(self.store, plan.decode.workers).known, self._on_wait)
             mending = Mending(self.store, plan, self._list_owners(plan), self._on_wait)
             mending.remove_known()
             attempts = count(1)

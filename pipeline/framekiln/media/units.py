@@ -90,7 +90,9 @@ class Unit:
     name: str
     media: tuple[MediaFile, ...]
     attempt: int = 0  # raised for files that failed in an earlier unit
-    superseded: frozenset[str] = frozenset()  # media_ids of its files that a later attempt's unit replaces
+    superseded: frozenset[str] = frozenset()  # media_ids of its files that another unit has
+    stale: frozenset[str] = frozenset()  # media_ids of its files that changed or are gone
+    origins: tuple[str, ...] = ()  # names of units with stale files that had its files before
 
 
 def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:
@@ -130,6 +132,12 @@ def task_bytes(units: Sequence[Unit], config: DecodeConfig, slots: int) -> int:
 def retry_unit(unit: Unit, names: Collection[str]) -> Unit:
     """Return a new unit of some of a unit's files, to decode them again."""
     return _make_unit([media for media in unit.media if media.media_id in names], unit.attempt + 1)
+
+
+def surviving_unit(unit: Unit) -> Unit:
+    """Return a unit of the files that neither changed nor went, and that no other unit has."""
+    left = unit.stale | unit.superseded
+    return _make_unit([media for media in unit.media if media.media_id not in left], unit.attempt)
 
 
 def _make_unit(members: Sequence[MediaFile], attempt: int = 0) -> Unit:

@@ -58,26 +58,34 @@ def is_unchanged(before: MediaFile, now: MediaFile | None) -> bool:
 def divide_into_units(
     store: Store, listing: list[MediaFile], selected: list[MediaFile], slots: int, *, sharded: bool = False
 ) -> tuple[list[Unit], list[Unit]]:
-    """Return known units of the selected files, with all members unchanged, and new units for the other files.
+    """Return known units of the selected files, and new units for files that none of these has.
 
-    An added file does not change existing units. A unit with a changed or removed file is retired; its other files get
-    a new unit. If two units hold a file, the later attempt counts. With `sharded`, a known unit belongs to the shard of
-    its first file, so that no two shards work on one unit.
+    An added file does not change existing units. Where files of a unit changed or went, these are `stale` in it until
+    `carry_over` makes a unit of the others. If two units hold a file, the later attempt counts, then the unit without
+    stale files. With `sharded`, a known unit belongs to the shard of its first file, so that no two shards work on one
+    unit.
     """
     current = {media.media_id: media for media in listing}
     selected_ids = {media.media_id for media in selected}
-    known = sorted(read_units(store), key=lambda unit: -unit.attempt)
-    alive = [unit for unit in known if all(is_unchanged(media, current.get(media.media_id)) for media in unit.media)]
+    origins: dict[str, list[str]] = defaultdict(list)  # units with stale files, by each of their files
+    found = []
+    for unit in read_units(store):
+        stale = frozenset(m.media_id for m in unit.media if not is_unchanged(m, current.get(m.media_id)))
+        for media in unit.media if stale else ():
+            origins[media.media_id].append(unit.name)
+        members = (m if m.media_id in stale else current[m.media_id] for m in unit.media)
+        found.append(replace(unit, media=tuple(members), stale=stale))
     covered: set[str] = set()
     units = []
-    for unit in alive:
-        names = {media.media_id for media in unit.media}
-        if names <= covered:
+    for unit in sorted(found, key=lambda unit: (-unit.attempt, bool(unit.stale))):
+        names = [media.media_id for media in unit.media if media.media_id not in unit.stale]
+        if covered.issuperset(names):
             continue
-        if (unit.media[0].media_id in selected_ids) if sharded else (names & selected_ids):
-            members = tuple(current[media.media_id] for media in unit.media)
-            units.append(replace(unit, media=members, superseded=frozenset(names & covered)))
-        covered |= names
+        first = next(name for name in names if not (unit.stale and name in covered))
+        if (first in selected_ids) if sharded else not selected_ids.isdisjoint(names):
+            superseded = frozenset(covered.intersection(names))
+            units.append(replace(unit, superseded=superseded, origins=tuple(origins[first])))
+        covered.update(names)
     fresh = form_units([media for media in selected if media.media_id not in covered], slots=slots)
     return units, fresh
 

@@ -47,6 +47,7 @@ class UnitRows:
     parts: Mapping[str, tuple[Part, ...]]  # by step folder
     media: frozenset[str] | None = None  # the requested files; None: all of the unit
     files: tuple[MediaFile, ...] = ()  # all of the unit
+    origins: tuple[str, ...] = ()  # units that had its files before; see `Unit`
 
     def read(self, store: Store, columns: Mapping[str, pa.Schema], narrowed: Collection[str] = ()) -> pa.Table:
         """Read columns, given by step folder, into one table in the unit's order.
@@ -119,8 +120,9 @@ def unit_rows(plan: Plan, ledger: Ledger, units: Sequence[Unit], wanted: frozens
 def expected_rows(unit: Unit, wanted: frozenset[str]) -> UnitRows:
     """Return a unit as the second pass will name it, before its parts are there."""
     names = frozenset(media.media_id for media in unit.media)
-    own = (names & wanted) - unit.superseded
-    return UnitRows(unit=unit.name, parts={}, media=None if own == names else own, files=unit.media)
+    own = (names & wanted) - unit.superseded - unit.stale
+    media = None if own == names else own
+    return UnitRows(unit=unit.name, parts={}, media=media, files=unit.media, origins=unit.origins)
 
 
 class SecondPass(ABC):
