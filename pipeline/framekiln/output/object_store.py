@@ -251,9 +251,15 @@ class Store:
 
     def size(self, folder: str) -> int:
         """Return the bytes of all objects in a folder and below it; 0 if it is absent."""
-        selector = pafs.FileSelector(self._locate(folder), allow_not_found=True, recursive=True)
+        return sum(self.sizes(folder).values())
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the bytes of each object in a folder and below it, by path below the output."""
+        place = self._locate(folder)
         with list_errors(self.root, folder):
-            return sum(info.size or 0 for info in self._files.get_file_info(selector))
+            infos = self._files.get_file_info(pafs.FileSelector(place, allow_not_found=True, recursive=True))
+        files = (info for info in infos if info.type == pafs.FileType.File)
+        return {f"{folder}{info.path.removeprefix(place)}": info.size or 0 for info in files}
 
     def _list_infos(self, folder: str) -> Sequence[pafs.FileInfo]:
         selector = pafs.FileSelector(self._locate(folder), allow_not_found=True)

@@ -152,7 +152,9 @@ class KnownIdentities:
 
 def _read_by_number(table: pa.Table) -> list[dict[str, Any]]:
     """Return a row for each number; a killed run may have left two files of one table, or a file without values."""
-    rows = [row for row in table.select(COLUMNS).to_pylist() if row["identity"] is not None and row["centroid"]]
+    rows = [
+        row for row in table.select(COLUMNS).to_pylist() if row["identity"] is not None and row["centroid"] is not None
+    ]
     return list({row["identity"]: row for row in reversed(rows)}.values())[::-1]
 
 

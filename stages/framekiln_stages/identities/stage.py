@@ -85,6 +85,8 @@ class Identities(Stage):
         exemplars: Count = 8  # example faces of each identity: a row of a contact sheet
         # Identities keep the numbers that they have in the output. With False a run numbers them anew.
         keep_numbers: bool = True
+        # Of people who are in no file any more the number alone stays: no centroid, by which they are recognised.
+        forget_absent: bool = False
         known: str | None = None  # another output (folder or URL); its identities keep their numbers too
         recognise: Cosine = 0.6  # least cosine of two centroids; higher than for faces, as centroids vary less
 
@@ -145,7 +147,7 @@ class Identities(Stage):
             labels.settle(known, singles, candidates, config.rule, config.recognise)
             return {
                 "identities": faces_table(evidence, chosen, clusters, labels),
-                SUMMARY: summary_table(faces, labels, known),
+                SUMMARY: summary_table(faces, labels, known, forget=config.forget_absent),
             }
 
     def _find_clusters(self, chosen: Ints, evidence: Evidence) -> Clusters:

@@ -109,19 +109,23 @@ PEOPLE = pa.schema(
         field(
             "centroid",
             pa.list_(pa.float32()),
-            f"mean direction of the cluster's embeddings, {UNIT_LENGTH}; without a cluster, as it was before",
+            f"mean direction of the cluster's embeddings, {UNIT_LENGTH}; without a cluster, as it was before; "
+            "empty if forgotten",
             nullable=False,
         ),
     ]
 )
 
 
-def summary_table(faces: FaceTable, labels: Labels, known: KnownIdentities) -> pa.Table:
-    """Return one row per identity, the largest first; known identities without faces come last."""
+def summary_table(faces: FaceTable, labels: Labels, known: KnownIdentities, *, forget: bool) -> pa.Table:
+    """Return one row per identity, the largest first; known identities without faces come last.
+
+    With `forget` nothing but the number stays of these.
+    """
     rows = [_make_row(faces, labels, position, own) for position, own in enumerate(labels.faces_of())]
     present = set(labels.numbers.tolist())
     rows += [
-        _make_absent(number, stored)
+        _make_absent(number, dict.fromkeys(stored) | {"several": False, "centroid": []} if forget else stored)
         for number, stored in zip(known.numbers.tolist(), known.stored, strict=True)
         if number not in present
     ]

@@ -46,7 +46,7 @@ def parts_without_images(store: Store, folders: Iterable[str], *, read: bool = F
         for folder in folders:
             parts = [f"{COLUMNS}/{folder}/{name}" for name in store.names(f"{COLUMNS}/{folder}")]
             parts = [path for path in parts if path.endswith(".parquet") and path.count(".") == _DOTS]
-            named = dict(zip(parts, pool.map(lambda path: _list_images(store, path), parts), strict=True))
+            named = dict(zip(parts, pool.map(lambda path: list_images(store, path), parts), strict=True))
             paths = {image for images in named.values() for image in images}
             lost = store.without_content(IMAGES, paths)
             if read:
@@ -68,7 +68,8 @@ def _is_cut(store: Store, path: str) -> bool:
     return not data.endswith(next((end for start, end in _ENDS.items() if data.startswith(start)), b""))
 
 
-def _list_images(store: Store, part: str) -> list[str]:
+def list_images(store: Store, part: str) -> list[str]:
+    """Return the paths of the images that a part names; none if it is damaged."""
     with suppress(DamagedError, FileNotFoundError), store.parquet(part) as file:
         names = [item.name for item in file.schema_arrow if item.type == pa.string()]
         columns = [column.drop_null() for column in (file.read(columns=names).columns if names else ())]
