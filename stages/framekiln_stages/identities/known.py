@@ -82,7 +82,7 @@ def two_nearest(vectors: Vectors, targets: Vectors) -> tuple[NDArray[np.int64], 
 
 FaceKey = tuple[str, int, int]
 """media_id, number of the frame, number of the face in its frame."""
-EVIDENCE = ("shared", "strength", "several")
+EVIDENCE = ("shared", "strength", "several", "name")
 COLUMNS = (
     "identity",
     "centroid",
