@@ -222,7 +222,7 @@ class Store:
     def exists(self, path: str) -> bool:
         """Return whether an object exists."""
         with list_errors(self.root, path):
-            return bool(self._files.get_file_info(self._locate(path)).type == pafs.FileType.File)
+            return self._publisher.has(self._locate(path))
 
     def without_content(self, folder: str, paths: Collection[str]) -> set[str]:
         """Return the paths without content: absent, empty, or outside of the folder."""

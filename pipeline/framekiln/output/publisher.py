@@ -53,10 +53,17 @@ class Publisher:
         with suppress(FileNotFoundError):
             self._files.delete_file(f"{self._base}/{TEMPORARY}{run}")
 
+    def has(self, path: str) -> bool:
+        """Return whether there is an object; `get_file_info` would also list what lies below an absent one."""
+        with suppress(FileNotFoundError):
+            self._files.open_input_file(path).close()
+            return True
+        return False
+
     @contextmanager
     def publishing(self, path: str) -> Iterator[pa.NativeFile]:
         """Yield a stream to an object, which exists once the block ends without error."""
-        is_new = bool(self._run) and self._files.get_file_info(path).type != pafs.FileType.File
+        is_new = bool(self._run) and not self.has(path)
         stream = self._files.open_output_stream(path, compression=None)
         try:
             yield stream
@@ -115,6 +122,10 @@ class DiskPublisher(Publisher):
             with suppress(FileNotFoundError):  # another run does the same
                 folder.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
+
+    def has(self, path: str) -> bool:
+        """See `Publisher`."""
+        return bool(self._files.get_file_info(path).type == pafs.FileType.File)
 
     @contextmanager
     def publishing(self, path: str) -> Iterator[pa.NativeFile]:
