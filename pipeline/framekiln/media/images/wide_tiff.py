@@ -60,12 +60,10 @@ class WideTiff:
 
     @property
     def height(self) -> int:
-        """Rows of pixels."""
         return self.page.height
 
     @property
     def width(self) -> int:
-        """Pixels of a row."""
         return self.page.width
 
     @property

@@ -167,7 +167,6 @@ class _UnitDecoder:
             yield from self.builder(stop).finish()
 
     def builder(self, start: int = 0, stop: int | None = None) -> PacketBuilder:
-        """Return a builder with an empty packet."""
         return PacketBuilder(self.unit.name, self.reader.carried, self.reader.config, start, stop)
 
     def sources(self, media: MediaFile, failures: list[Failure]) -> Iterator[FrameSource]:

@@ -40,7 +40,6 @@ class ChildDied:
     last_lines: str  # of its output
 
     def explained(self, step: str) -> CapturedError:
-        """Return the error for the errors table."""
         message = f"the process died ({self.how}) while {step} worked on this, also alone in a process of its own"
         return CapturedError(kind="Died", message=message, traceback=self.last_lines)
 

@@ -34,7 +34,6 @@ class FailureFilter:
     kind: str | None = None
 
     def matches(self, step: str, kind: str) -> bool:
-        """Return whether a failure is to be retried."""
         wanted = kind != PASSED_OVER if self.kind is None else kind == self.kind
         return self.step in (None, step) and wanted
 
@@ -54,7 +53,6 @@ class Retry:
             self._find(unit)
 
     def summary(self) -> str:
-        """Return one sentence for the user."""
         if not self._rows:
             return "No failure matches: nothing is retried."
         phrases = []
