@@ -52,7 +52,9 @@ class WideTiff:
         indexed = result._photometric != tiff.INDEXED or (
             bits <= 16 and len(page.tags.get(tiff.PALETTE, ())) == 3 << bits
         )
-        if not (known and whole and enough and indexed and low <= bits <= high) or result._has_odd_tiles:
+        sides = result._block[:2] if _TILES in page.tags else (_LEAST_TILE, _MOST_TILE)
+        usual = _LEAST_TILE <= min(sides) <= max(sides) <= _MOST_TILE
+        if not (known and whole and enough and indexed and usual and low <= bits <= high):
             raise page.unsupported
         if result.height * result.width * result._shown * result._dtype.itemsize > _MOST_BYTES:
             raise MediaError(Reason.TOO_LARGE, f"unpacked it has more than {_MOST_BYTES:,} bytes; convert it to 8 bits")
@@ -126,11 +128,6 @@ class WideTiff:
     @property
     def _is_apart(self) -> bool:
         return self.page.first(tiff.PLANES, 1) == tiff.APART
-
-    @property
-    def _has_odd_tiles(self) -> bool:
-        sides = self._block[:2] if _TILES in self.page.tags else (_LEAST_TILE, _MOST_TILE)
-        return not _LEAST_TILE <= min(sides) <= max(sides) <= _MOST_TILE
 
     @property
     def _block(self) -> tuple[int, int, int]:
