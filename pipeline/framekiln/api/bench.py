@@ -51,7 +51,6 @@ class BenchFiles:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return the files that options name."""
         paths: dict[str, Any] = {
             name: given[name] and Path(given[name]) for name in ("out", "save", "against", "history")
         }

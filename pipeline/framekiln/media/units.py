@@ -27,7 +27,6 @@ class PacketIndex:
 
     @classmethod
     def read(cls, track: Any) -> "PacketIndex":
-        """Read the index of a track."""
         entries = list(track.index_entries) if track.frames else []
         times = np.array([entry.timestamp for entry in entries], np.int64)
         listed = len(entries) == track.frames > 0 and not any(entry.is_discard for entry in entries)
@@ -71,7 +70,6 @@ class VideoSegment:
 
     @property
     def is_last(self) -> bool:
-        """True for the last segment of the film."""
         return self.stop == self.total
 
 

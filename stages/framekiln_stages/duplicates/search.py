@@ -48,7 +48,6 @@ class Pairs:
 
     @classmethod
     def concat(cls, parts: Sequence["Pairs"]) -> "Pairs":
-        """Join pairs."""
         none = np.empty(0, np.int64)
         return cls(
             **{name: np.concatenate([none, *(vars(part)[name] for part in parts)]) for name in cls.__annotations__}

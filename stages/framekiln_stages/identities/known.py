@@ -107,7 +107,6 @@ class KnownIdentities:
         return np.asarray(self.centroids.any(axis=1), np.bool_)
 
     def group(self, position: int) -> Group:
-        """Return an identity as evidence."""
         stored = self.stored[position]
         return Group(
             total=self.centroids[position],

@@ -41,12 +41,10 @@ class FrameNumbers:
 
     @property
     def count(self) -> int:
-        """Number of the next frame."""
         return self._next
 
     @property
     def error(self) -> MediaError | None:
-        """The error of the latest loss."""
         return self._error
 
     def look_ahead(self, packets: Iterable[Any]) -> Iterator[Any]:
@@ -65,7 +63,6 @@ class FrameNumbers:
         yield from queue
 
     def lose(self, error: MediaError) -> None:
-        """Register an error."""
         self._error, self._unreported = error, True
 
     def skip(self, packet: Any) -> None:

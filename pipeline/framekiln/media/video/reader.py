@@ -34,15 +34,8 @@ from framekiln.media.frames import (
 from framekiln.media.hdr import hdr_name
 from framekiln.media.tags import CREDENTIALS_WITHIN, find_credentials, read_film_tags
 from framekiln.media.units import Segments, VideoSegment
+from framekiln.media.video import container
 from framekiln.media.video.audio import SoundTrack, with_sound
-from framekiln.media.video.container import (
-    PADDING,
-    decode_errors,
-    find_video_track,
-    has_content,
-    open_container,
-    open_film,
-)
 from framekiln.media.video.joined_films import HEADS, find_unread
 from framekiln.media.video.packet_decoder import FrameNumbers, PacketDecoder
 from framekiln.media.video.segments import INDEXED, locate
@@ -87,9 +80,9 @@ class _VideoReader:
         self._broke = False  # reading ended at damage
         self._reads_on = wanted.halo > 0 or spec.sound  # into the next segment
         self.segment: VideoSegment | None = None
-        self._stream = open_film(media, kind)
+        self._stream = container.open_film(media, kind)
         try:
-            with decode_errors(self._stream, kind):
+            with container.decode_errors(self._stream, kind):
                 self._open(kind, wanted)
         except MediaError:
             self._stream.close()
@@ -110,8 +103,8 @@ class _VideoReader:
         self._stream.seek(0)
         credentials = find_credentials(self._stream.read(CREDENTIALS_WITHIN)) if self._spec.tags else {}
         self._stream.seek(0)
-        self._container = open_container(self._stream, kind, self._spec.config.max_pixels)
-        self._track = find_video_track(self._container, self._name)
+        self._container = container.open_container(self._stream, kind, self._spec.config.max_pixels)
+        self._track = container.find_video_track(self._container, self._name)
         self._truncated = self._truncated and not _has_all_packets(self._track, size)
         self._configure()
         self.tags = {**read_film_tags(self._container, self._track), **credentials} if self._spec.tags else None
@@ -131,7 +124,7 @@ class _VideoReader:
         if context.height or context.width:
             self._spec.check_size(context.height, context.width)
         context.thread_count = 1  # decode tasks run side by side, and threads cost a third more work
-        context.options = {"err_detect": "explode", "max_pixels": str(self._spec.config.max_pixels + PADDING)}
+        context.options = {"err_detect": "explode", "max_pixels": str(self._spec.config.max_pixels + container.PADDING)}
 
     def segment_times(self) -> tuple[float | None, tuple[int, float] | None]:
         """Return the time of the segment's first kept frame, and number and time of the first one after it, in s."""
@@ -205,7 +198,7 @@ class _VideoReader:
     def _demux(self) -> Iterator[Any]:
         """Yield the track's packets with a last one of size 0, or the error at which reading ended."""
         try:
-            packets: Iterator[Any] = filter(has_content, self._container.demux(self._track))
+            packets: Iterator[Any] = filter(container.has_content, self._container.demux(self._track))
             if self._track.codec_context.codec.canonical_name in _NEED_KEY:
                 packets = dropwhile(_is_cut_off, packets)
             yield from packets

@@ -40,7 +40,6 @@ class ChildDied:
     last_lines: str  # of its output
 
     def explained(self, step: str) -> CapturedError:
-        """Return the error for the errors table."""
         alone, is_hung = "also alone in a process of its own", self.how == HUNG
         died = f"the process died ({self.how}) while {step} worked on this, {alone}"
         message = f"{step} took longer than its `timeout_s` on this, {alone}" if is_hung else died
