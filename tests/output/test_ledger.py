@@ -9,12 +9,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framekiln.contract.output_names import COLUMNS
+from framekiln.contract.output_names import COLUMNS, FRAMES
 from framekiln.media.discovery.listing import shard
 from framekiln.media.files import MediaFile
 from framekiln.output.ledger import Ledger, Part, tiling
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import divide_into_units, read_units
+from framekiln.output.unit_table import divide_into_units, read_units, tabulated_files
 from framekiln.runtime.second_pass.second_pass import UnitRows, sweep
 from tests.support.runs.units import ensure_units
 
@@ -81,6 +81,12 @@ def test_a_changed_or_removed_file_retires_its_unit_only(tmp_path):
     assert len(set(before) & set(after)) == len(before) - 2
     covered = sorted(m.media_id for unit in after for m in unit.media)
     assert covered == [m.media_id for m in changed]
+    for units, current in ((before, files), (after, changed)):  # exports and reports read what the rows are of
+        for name in store.names(FRAMES):
+            store.remove(f"{FRAMES}/{name}")
+        for unit in units:
+            store.write(f"{FRAMES}/{unit.name}-0123456789ab.parquet", b"")
+        assert tabulated_files(store) == {item.media_id: item for item in current}
 
 
 @settings(deadline=None)

@@ -15,10 +15,10 @@ from framekiln.export.chosen import by_file, read_rows
 from framekiln.export.clip_spans import ClipSpan, find_spans
 from framekiln.export.clips import MANIFEST, ClipWriter, PlannedClip, write_clips
 from framekiln.export.destination import ExportSummary, Progress, finish, prepare
-from framekiln.export.originals import read_originals
 from framekiln.export.request import CLIPS, ClipRequest, ExportRequest
 from framekiln.export.splits import Splits, make_splits
 from framekiln.output.object_store import Store
+from framekiln.output.unit_table import tabulated_files
 from framekiln.selection.rows import Rows
 
 ERRORS = f"{CLIPS}/errors.parquet"
@@ -85,7 +85,7 @@ def _write(
         if progress is not None:
             progress(done, len(clips))
 
-    failures = write_clips(clips, read_originals(store), writers, advance)
+    failures = write_clips(clips, tabulated_files(store), writers, advance)
     destination.remove(ERRORS)
     if failures:
         destination.write_table(ERRORS, to_table(failures))

@@ -11,13 +11,7 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile, shown_path, status_of
 from framekiln.media.media_ids import is_url
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import read_units
-
-
-def read_originals(store: Store) -> Mapping[str, MediaFile]:
-    """Return all files of an output by `media_id`, as they were listed last."""
-    units = sorted(read_units(store), key=lambda unit: unit.attempt)
-    return {item.media_id: item for unit in units for item in unit.media}
+from framekiln.output.unit_table import tabulated_files
 
 
 def read_rules(record: Mapping[str, Any]) -> DecodeConfig:
@@ -31,7 +25,7 @@ def find_originals(store: Store, names: Iterable[str]) -> Mapping[str, MediaFile
 
     Raises ConfigError: there is none of a name; InputError: one was moved or changed since the run.
     """
-    media, found = read_originals(store), {}
+    media, found = tabulated_files(store), {}
     for name in names:
         if name not in media:
             near = did_you_mean(name, media) if len(media) < 1000 else ""

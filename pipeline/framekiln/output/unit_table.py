@@ -1,6 +1,7 @@
 """The units of an output, written before anything is computed for them, so that every run forms the same ones."""
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
@@ -8,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from framekiln.contract.output_names import UNITS
+from framekiln.contract.output_names import FRAMES, UNITS
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit, form_units
 from framekiln.output.object_store import Store
 
+_OF_A_UNIT = re.compile(r"(?:.*-)?(?P<unit>[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 _FILE = [
     ("path", pa.binary()),
     ("size", pa.int64()),
@@ -44,6 +46,24 @@ def read_units(store: Store) -> list[Unit]:
 
 def _read(row: dict[str, Any]) -> MediaFile:
     return MediaFile(**row | {"path": os.fsdecode(row["path"])})
+
+
+def unit_of(path: str) -> str | None:
+    """Return the unit behind a table's file, by its name or path; None for a file of several units."""
+    match = _OF_A_UNIT.fullmatch(path.rpartition("/")[2])
+    return match["unit"] if match else None
+
+
+def tabulated_units(store: Store) -> set[str]:
+    """Return the units with a file in `frames/`."""
+    return {unit for name in store.names(FRAMES) if (unit := unit_of(name))}
+
+
+def tabulated_files(store: Store) -> dict[str, MediaFile]:
+    """Return the files behind `frames/` by media_id, as the rows there found them; all files before there are rows."""
+    present = tabulated_units(store)
+    units = sorted(read_units(store), key=lambda unit: unit.attempt)
+    return {item.media_id: item for unit in units if not present or unit.name in present for item in unit.media}
 
 
 def is_unchanged(before: MediaFile, now: MediaFile | None) -> bool:
