@@ -45,7 +45,6 @@ class Source:
 
     @property
     def scored_by(self) -> str:
-        """The member with the score."""
         return self.first(_SCORES)
 
 

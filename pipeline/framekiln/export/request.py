@@ -33,7 +33,6 @@ class ClipRequest:
 
     @property
     def exact(self) -> bool:
-        """Return whether clips have exactly the frames that were asked for."""
         return self.cut == EXACT
 
 

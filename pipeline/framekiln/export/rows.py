@@ -157,7 +157,6 @@ class ExportRows:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about rows that were left out."""
         return [
             f"Frames left out, since {column!r} is null there: {count:,}." for column, count in self.unknown.items()
         ]

@@ -77,7 +77,6 @@ class Splits:
     """Number of the split of a file, or of each frame of one that is divided."""
 
     def of(self, media_id: str, frame_index: int) -> str:
-        """Return the split of a frame."""
         place = self.places.get(media_id, 0)
         return self.names[place if isinstance(place, int) else place[frame_index]]
 

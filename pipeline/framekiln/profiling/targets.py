@@ -36,7 +36,6 @@ class Limit:
     relative: bool = False  # a change against the base
 
     def holds(self, value: float) -> bool:
-        """Return whether a value is on that side."""
         return bool(_SIGNS[self.sign](value, self.number))
 
 
@@ -78,7 +77,6 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """The result in a word."""
         return "Failed" if self.failed else "Inconclusive" if self.unclear else "Passed"
 
 

@@ -24,7 +24,6 @@ class Writer(Format):
     default = frozenset({"boxes", "masks", "poses", "faces", "categories"})
 
     def __init__(self, destination: Store, request: ExportRequest) -> None:
-        """See `Format`."""
         super().__init__(destination, request)
         self._categories = Categories()
         self._spool = Spool()  # a file of COCO has the images before the annotations
@@ -34,7 +33,6 @@ class Writer(Format):
         self._image_id = self._annotation_id = 0
 
     def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
         for image in images:
             self._image_id += 1
             self._splits[image.split] = None
@@ -53,7 +51,6 @@ class Writer(Format):
                 self._vectors.add(self._image_id, self._annotation_id, item.source, item.embedding)
 
     def end(self) -> None:
-        """See `Format`."""
         self._vectors.flush()
         categories = [
             describe_category(name, category, number + 1) for number, (name, category) in enumerate(self._categories)
@@ -127,7 +124,6 @@ class Vectors:
         self._files = 0
 
     def add(self, image_id: int, annotation_id: int | None, column: str, embedding: Sequence[float] | None) -> None:
-        """Add an embedding, if there is one."""
         if embedding is None:
             return
         row = {"image_id": image_id, "annotation_id": annotation_id, "column": column, "embedding": embedding}
@@ -136,7 +132,6 @@ class Vectors:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is left."""
         if self._rows:
             table = pa.Table.from_pylist(self._rows, SCHEMA)
             self._destination.write_table(f"embeddings/part-{self._files:05d}.parquet", table)

@@ -36,7 +36,6 @@ class Writer(Format):
     default = kinds
 
     def __init__(self, destination: Store, request: ExportRequest) -> None:
-        """See `Format`."""
         super().__init__(destination, request)
         self._spool = Spool("\n")
         self._splits: dict[str, int] = {}  # images so far
@@ -46,7 +45,6 @@ class Writer(Format):
         self._tracks: dict[tuple[str, int], Element] = {}
 
     def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
         for image in images:
             if image.media_id != self._film:
                 self._end_film()
@@ -59,7 +57,6 @@ class Writer(Format):
             self._spool.add(image.split, tostring(self._describe(image, others), "unicode"))
 
     def end(self) -> None:
-        """See `Format`."""
         self._end_film()
         for split in self._splits:
             with self.destination.writing(f"annotations/{split}.xml") as stream:

@@ -40,7 +40,6 @@ class Writer(Format):
         self._tables: dict[str, io.TextIOWrapper] = {}
 
     def folder_of(self, image: ExportedImage) -> str:
-        """See `Format`."""
         return "/".join([*_list_split(image.split), *self._list_value(image)])
 
     def _list_value(self, image: ExportedImage) -> list[str]:
@@ -49,7 +48,6 @@ class Writer(Format):
         return [as_folder(name)] if self._column else []
 
     def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
         values = [name for name in self.columns.names if name not in _OWN]
         for image in images:
             if image.split not in self._tables:
@@ -62,7 +60,6 @@ class Writer(Format):
             csv.writer(self._tables[image.split]).writerow(line)
 
     def end(self) -> None:
-        """See `Format`."""
         for split, table in self._tables.items():
             path = "/".join([*_list_split(split), "metadata.csv"])
             file: Any = table.detach()

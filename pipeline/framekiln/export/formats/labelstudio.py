@@ -26,7 +26,6 @@ class Writer(Format):
     default = kinds
 
     def __init__(self, destination: Store, request: ExportRequest) -> None:
-        """See `Format`."""
         super().__init__(destination, request)
         self._spool = Spool()
         self._splits: dict[str, None] = {}
@@ -34,7 +33,6 @@ class Writer(Format):
         self._holes = 0
 
     def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
         for image in images:
             self._splits[image.split] = None
             results = [
@@ -48,7 +46,6 @@ class Writer(Format):
             self._spool.add_json(image.split, task)
 
     def end(self) -> None:
-        """See `Format`."""
         for split in self._splits:
             with self.destination.writing(f"tasks/{split}.json") as stream:
                 stream.write(b"[\n")

@@ -25,7 +25,6 @@ class Writer(Format):
     needs_annotations = True
 
     def __init__(self, destination: Store, request: ExportRequest) -> None:
-        """See `Format`."""
         super().__init__(destination, request)
         self._categories = Categories()
         self._film: ExportedImage | None = None
@@ -34,7 +33,6 @@ class Writer(Format):
         self._last = self._photos = 0
 
     def folder_of(self, image: ExportedImage) -> str:
-        """See `Format`."""
         return image.split
 
     def name_of(self, image: ExportedImage, suffix: str = "") -> str:
@@ -53,7 +51,6 @@ class Writer(Format):
         ]
 
     def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
         for image in images:
             if self._film is None or (self._film.media_id, self._film.split) != (image.media_id, image.split):
                 self._end_film()
@@ -62,7 +59,6 @@ class Writer(Format):
             self._lines += [self._describe(item, self._last) for item in image.annotations]
 
     def end(self) -> None:
-        """See `Format`."""
         self._end_film()
         names = "".join(f"{number + 1} {name}\n" for number, (name, _) in enumerate(self._categories))
         self.destination.write("classes.txt", names.encode())

@@ -29,7 +29,6 @@ class Sharded(Format):
         self.failures: list[Failure] = []
 
     def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
         for image in images:
             self._waiting[image.split].append(image)
             for item in image.annotations:
@@ -38,7 +37,6 @@ class Sharded(Format):
                 self._flush(image.split)
 
     def end(self) -> None:
-        """See `Format`."""
         for split in sorted(self._waiting):
             if self._waiting[split]:
                 self._flush(split)
@@ -57,7 +55,6 @@ class Sharded(Format):
         self._shards[split] += 1
 
     def has_shard(self, split: str, number: int) -> bool:
-        """Return whether a shard was written."""
         return self.destination.exists(self.name_shard(split, number))
 
     @abstractmethod

@@ -25,7 +25,6 @@ class Writer(Format):
     needs_annotations = True
 
     def __init__(self, destination: Store, request: ExportRequest) -> None:
-        """See `Format`."""
         super().__init__(destination, request)
         include = request.include or frozenset()
         self._outlined = include == _MASKS
@@ -40,7 +39,6 @@ class Writer(Format):
         return file_name(image, suffix, unique_stem=True)
 
     def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
         for image in images:
             self._splits[image.split] = None
             lines = [line for item in image.annotations if (line := self._describe(item, image))]
@@ -49,7 +47,6 @@ class Writer(Format):
             self.destination.write(f"labels/{image.split}/{name}", "".join(f"{line}\n" for line in lines).encode())
 
     def end(self) -> None:
-        """See `Format`."""
         places = {split: f"images/{split}" for split in self._splits}
         first = next(iter(places.values()), "")
         paths = {"train": places.get("train", first), "val": places.get("val", first)}

@@ -203,7 +203,6 @@ class ModelSummary:
 
     @property
     def j_and_f(self) -> float | None:
-        """The mean of J and F; None without either."""
         return None if self.j is None or self.f is None else (self.j + self.f) / 2
 
 

@@ -32,7 +32,6 @@ class Side:
 
     @property
     def paths(self) -> str:
-        """Paths of the outputs as given."""
         return ", ".join(run.path for run in self.runs)
 
     @cached_property

@@ -38,12 +38,10 @@ class FileComparison:
 
     @property
     def differ(self) -> bool:
-        """True where any file has changed or is in one run only."""
         return any(self.other.values())
 
     @property
     def sentence(self) -> str:
-        """Numbers of files that are the same, changed, and in one run only."""
         if not self.differ:
             return f"The same {count(self.same, 'file')}." if self.same else "The files of both runs are not known."
         parts = [f"{self.same:,} {'file is' if self.same == 1 else 'files are'} the same in both"]

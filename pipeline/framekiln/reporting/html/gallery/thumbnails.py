@@ -45,7 +45,6 @@ class Thumbnail:
 
     @property
     def uri(self) -> str:
-        """The image as a data URI."""
         return image_uri(self.jpeg)
 
 
