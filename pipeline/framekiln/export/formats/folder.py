@@ -6,7 +6,6 @@ The value is that of a column, `category` unless another is named. SPLIT/metadat
 import csv
 import io
 import tempfile
-from collections.abc import Sequence
 from typing import Any
 
 from framekiln.contract.errors import check_known
@@ -47,17 +46,16 @@ class Writer(Format):
         name = _NO_VALUE if value is None else escape(str(value)).replace("/", "%2F").replace(".", "%2E")
         return [as_folder(name)] if self._column else []
 
-    def write(self, images: Sequence[ExportedImage]) -> None:
+    def add(self, image: ExportedImage) -> None:
         values = [name for name in self.columns.names if name not in _OWN]
-        for image in images:
-            if image.split not in self._tables:
-                file = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
-                self._tables[image.split] = io.TextIOWrapper(file, "utf-8", newline="")
-                csv.writer(self._tables[image.split]).writerow(["file_name", *_OWN, *values])
-            name = "/".join([*self._list_value(image), image.name])
-            own = [getattr(image, column) for column in _OWN]
-            line = [name, *own, *(image.values.get(column) for column in values)]
-            csv.writer(self._tables[image.split]).writerow(line)
+        if image.split not in self._tables:
+            file = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
+            self._tables[image.split] = io.TextIOWrapper(file, "utf-8", newline="")
+            csv.writer(self._tables[image.split]).writerow(["file_name", *_OWN, *values])
+        name = "/".join([*self._list_value(image), image.name])
+        own = [getattr(image, column) for column in _OWN]
+        line = [name, *own, *(image.values.get(column) for column in values)]
+        csv.writer(self._tables[image.split]).writerow(line)
 
     def end(self) -> None:
         for split, table in self._tables.items():
