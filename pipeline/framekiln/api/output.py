@@ -108,7 +108,7 @@ class Output:
             InputError: the file was moved or changed since the run, or has no such frame.
             MediaError: the file cannot be opened any more.
         """
-        from framekiln.export.originals import find_originals, read_rules
+        from framekiln.export.pictures import find_originals, read_rules
         from framekiln.media.packets.decode import decode_frames  # loads the decoders
 
         media = find_originals(self._store, [media_id])[media_id]

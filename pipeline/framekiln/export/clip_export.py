@@ -11,12 +11,12 @@ from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import ConfigError, FramekilnError, without_secrets
 from framekiln.contract.row_errors import Failure, reasons, to_table
 from framekiln.contract.words import counted
-from framekiln.export.chosen import by_file, read_rows
 from framekiln.export.clip_spans import ClipSpan, find_spans
 from framekiln.export.clips import MANIFEST, ClipWriter, PlannedClip, write_clips
 from framekiln.export.destination import ExportSummary, Progress, finish, prepare
 from framekiln.export.request import CLIPS, ClipRequest, ExportRequest
-from framekiln.export.splits import Splits, make_splits
+from framekiln.export.rows import read_chosen
+from framekiln.export.splits import Splits, by_file, make_splits
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import tabulated_files
 from framekiln.selection.rows import Rows
@@ -35,7 +35,7 @@ def export_clips(store: Store, destination: Store, request: ExportRequest, progr
         OutputError: the destination holds something else, or cannot be written.
         FramekilnError: no clip could be cut.
     """
-    rows, chosen, wanted = Rows(store), read_rows(store, request), request.clips or ClipRequest()
+    rows, chosen, wanted = Rows(store), read_chosen(store, request), request.clips or ClipRequest()
     spans = find_spans(rows, chosen, wanted)
     if not spans:
         message = "No film has a clip of these frames and lengths, so there is nothing to cut; widen the choice."

@@ -19,7 +19,7 @@ from framekiln.contract.columns import field as column
 from framekiln.contract.errors import InputError, MediaError, OutputError, Reason
 from framekiln.contract.row_errors import Failure
 from framekiln.export.clip_spans import ClipSpan
-from framekiln.export.originals import check_unchanged
+from framekiln.export.pictures import check_unchanged
 from framekiln.export.request import CLIPS
 from framekiln.media.files import MediaFile
 from framekiln.media.media_ids import as_folder, is_url

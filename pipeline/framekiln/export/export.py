@@ -10,17 +10,15 @@ import pyarrow as pa
 from framekiln.contract.errors import ConfigError, check_known, without_secrets
 from framekiln.contract.output_names import FRAMES
 from framekiln.export.annotation import ExportedImage
-from framekiln.export.chosen import read_chosen
 from framekiln.export.declared import Declared, read_declared
 from framekiln.export.destination import ExportSummary, Progress, finish, prepare
 from framekiln.export.formats import FORMATS, find_format
 from framekiln.export.formats.base import Format
 from framekiln.export.images import Pictures
-from framekiln.export.originals import open_pictures
-from framekiln.export.pictures import CROP
+from framekiln.export.pictures import CROP, open_pictures
 from framekiln.export.request import BIOMETRIC, CLIPS, KINDS, ExportRequest
-from framekiln.export.rows import BATCH, NEEDED, ExportRows
-from framekiln.export.splits import Splits, make_splits
+from framekiln.export.rows import BATCH, NEEDED, ExportRows, read_chosen
+from framekiln.export.splits import Splits, by_file, make_splits
 from framekiln.output.object_store import Store
 
 
@@ -52,7 +50,7 @@ def _export_frames(
         declared=declared,
         kinds=kinds,
         keypoints=request.keypoints,
-        chosen=read_chosen(store, request),
+        chosen=by_file(read_chosen(store, request)),
     )
     chosen = rows.chosen
     reader = open_pictures(store, chosen, ways)

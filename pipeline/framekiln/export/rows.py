@@ -15,11 +15,13 @@ from framekiln.contract.columns import KEYS, PLACES
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import FRAMES
 from framekiln.export.annotation import Annotation, ExportedImage
-from framekiln.export.chosen import by_file
 from framekiln.export.declared import Declared
 from framekiln.export.making import Item, Maker, read_lists, wanted_members
-from framekiln.export.splits import Chosen
+from framekiln.export.request import ExportRequest
+from framekiln.export.splits import Chosen, by_file
 from framekiln.output.object_store import Store
+from framekiln.selection.request import SelectionRequest
+from framekiln.selection.selection import read_selection, select
 
 BATCH = 256
 """Rows read at once: their masks and embeddings are some 10 MB."""
@@ -27,6 +29,19 @@ NEEDED = (*KEYS, *PLACES.names, "media_type", "time_s", "height", "width")
 Key = tuple[str, int]  # media_id, frame_index
 Size = tuple[int, int]  # width, height
 _KIND_OF = {"track": "tracks", "identity": "identities"}
+
+
+def read_chosen(store: Store, request: ExportRequest) -> pa.Table:
+    """Return `media_id` and `frame_index` of the chosen frames, in the order of their choice.
+
+    Raises ConfigError: there are none, or the choice is wrong.
+    """
+    name = request.selection
+    chosen = select(store, SelectionRequest(where=request.where)) if name is None else read_selection(store, name)
+    if not len(chosen):
+        message = "No frame is chosen, so there is nothing to export; widen the choice."
+        raise ConfigError(message, code="FK-EXPORT-EMPTY")
+    return chosen.rows
 
 
 class Annotations:

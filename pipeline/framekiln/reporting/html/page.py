@@ -18,7 +18,7 @@ from framekiln.contract.errors import DamagedError
 from framekiln.contract.output_names import ERRORS, FRAMES, REPORT, RUN_RECORD
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
-from framekiln.export.originals import read_rules
+from framekiln.export.pictures import read_rules
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import optional
 from framekiln.profiling import run_profile as runs

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from framekiln.contract.columns import Image
 from framekiln.contract.drawing import Area, Drawing, Label
-from framekiln.export.originals import check_unchanged
+from framekiln.export.pictures import check_unchanged
 from framekiln.media.config import DecodeConfig
 from framekiln.media.packets.decode import decode_frames
 from framekiln.output.object_store import Store
