@@ -73,17 +73,8 @@ def read(path: Path) -> list[HistoryLine]:
         ) from error
 
 
-@dataclass(frozen=True, kw_only=True)
-class HistoryStep:
-    """The figures of one cell before and after a bench's change."""
-
-    bench: HistoryLine
-    cell: str  # its name; where another cell is compared, both names
-    figures: Mapping[str, tuple[float | None, float | None]]  # by name, before and after
-
-
-def steps(entries: Sequence[HistoryLine]) -> list[HistoryStep]:
-    """Return what each bench after the first brought, cell by cell.
+def steps(entries: Sequence[HistoryLine]) -> list[dict[str, Any]]:
+    """Return what each bench after the first brought: the `bench`, a `cell`, and its `figures` before and after.
 
     A cell is compared with itself in the latest bench before that has it. Without one it is compared with the fastest
     cell of the latest bench before that computes the same in another way, for instance in another precision.
@@ -95,9 +86,8 @@ def steps(entries: Sequence[HistoryLine]) -> list[HistoryStep]:
             if (before := _before(name, bench.work[name], earlier)) is not None:
                 other, values = before
                 figures = {figure: (values.get(figure), after.get(figure)) for figure in SHOWN}
-                found.append(
-                    HistoryStep(bench=bench, cell=name if other == name else f"{other} → {name}", figures=figures)
-                )
+                cell = name if other == name else f"{other} → {name}"
+                found.append({"bench": bench, "cell": cell, "figures": figures})
     return found
 
 

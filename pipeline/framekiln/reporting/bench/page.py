@@ -148,7 +148,12 @@ def render(
         "notes": notes,
         "scatter": throughput(report.cells),
         "memory": memory_charts(report.cells),
-        "layers": [(cell, slowest(cell.layers), tables.layers_table(cell)) for cell in report.cells if cell.layers],
+        "layers": [
+            (cell, TextTable(title=f"Layers of {cell.model}", columns=tables.LAYERS, items=cell.layers))
+            for cell in report.cells
+            if cell.layers
+        ],
+        "slowest": slowest,
         "frames": frames_chart(video_rows(report)),
         "drawn": history_chart(entries),
         "sections": tables.sections(report),

@@ -132,7 +132,7 @@ _KERNELS = (
     *numbers({"memory %": "memory_percent", "L1 hits %": "l1_hit_percent", "L2 hits %": "l2_hit_percent"}),
     *numbers({"bytes used %": "sector_percent", "warps %": "occupancy_percent"}),
 )
-_LAYERS = (
+LAYERS = (
     words("Path", lambda layer: "\u2003" * layer.depth + layer.path, "path"),
     words("Class", "kind"),
     *numbers({"Uses": "uses", "Mean ms": "mean_ms", "Std": "std_ms", "Own ms": "own_ms"}),
@@ -158,11 +158,6 @@ def cells_table(report: BenchReport) -> TextTable:
         f"item waits. {PERCENTILE_RULE}"
     )
     return replace(table, note=" ".join([note, *(text for head, text in _METHODS.items() if head in table.heads)]))
-
-
-def layers_table(cell: CellResult) -> TextTable:
-    """Return the layers of a cell's model."""
-    return TextTable(title=f"Layers of {cell.model}", columns=_LAYERS, items=cell.layers)
 
 
 def videos_table(rows: Sequence[VideoRow]) -> TextTable:

@@ -52,11 +52,6 @@ def error_groups(store: Store) -> list[ErrorGroup]:
     return sorted(groups.values(), key=lambda group: (-group["rows"], group["step"], group["kind"]))
 
 
-def unread_files(groups: Sequence[ErrorGroup]) -> int:
-    """Return the number of files without any frame."""
-    return sum(group["whole_files"] for group in groups if group["step"] == DECODE)
-
-
 def frames_of(groups: Sequence[ErrorGroup]) -> list[FrameKey]:
     """Return the frames to show beside the most frequent errors."""
     examples = (example for group in groups[:_WITH_IMAGES] for example in group["examples"])
