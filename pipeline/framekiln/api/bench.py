@@ -25,7 +25,7 @@ from framekiln.lab.output.cells import CellResult
 from framekiln.lab.samples import clip_rows, parse_targets, samples, verdicts, video_rows
 from framekiln.planning.manifest import PipelineFile
 from framekiln.planning.sample import PERCENTILES
-from framekiln.profiling.targets import Limit, Verdict
+from framekiln.profiling.targets import Judgement, Limit
 from framekiln.reporting.bench import history
 from framekiln.reporting.bench.history import changes, check_base, conditions, judge, lost, other_conditions
 from framekiln.reporting.bench.page import PAGE, PictureRow, render
@@ -102,7 +102,7 @@ class BenchResult:
 
     report: results.BenchReport
     changes: Sequence[FigurePair] = ()  # against the base
-    verdicts: Sequence[Verdict] = ()  # of the conditions of `fail_if`, and of targets
+    verdicts: Sequence[Judgement] = ()  # of the conditions of `fail_if`, and of targets
     base_differs: str = ""  # what differs of machine, input, settings and weights; times cannot be compared then
     files: Sequence[Path] = ()  # written
 

@@ -68,7 +68,7 @@ def parse_limits(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Judgement:
     """The result of one condition on one step, or of a target on a sample."""
 
     failed: bool

@@ -15,7 +15,7 @@ from framekiln.lab.output.results import BenchReport, writing
 from framekiln.lab.samples import FIGURES, samples
 from framekiln.planning.sample import Sample
 from framekiln.profiling.stats.speed import TimedCalls
-from framekiln.profiling.targets import Limit, Verdict
+from framekiln.profiling.targets import Judgement, Limit
 from framekiln.reporting.compare.chance import Spread, spreads
 from framekiln.reporting.compare.comparison import FigurePair
 from framekiln.reporting.compare.facts import Figure
@@ -133,13 +133,13 @@ def changes(base: BenchReport, other: BenchReport) -> list[FigurePair]:
     return found
 
 
-def judge(text: str, found: Sequence[FigurePair]) -> list[Verdict]:
+def judge(text: str, found: Sequence[FigurePair]) -> list[Judgement]:
     """Evaluate the conditions of --fail-if on each sample.
 
     A relative change of a time whose interval contains 0, or that has none, is inconclusive. Raises ConfigError: a
     condition has another form, names an unknown figure, or one that no cell has on both sides.
     """
-    verdicts: list[Verdict] = []
+    verdicts: list[Judgement] = []
     for condition in conditions(text):
         known = [one for one in found if one.name == condition.figure and one.second is not None]
         known = [one for one in known if one.first or not condition.relative]
@@ -195,12 +195,12 @@ def other_conditions(base: BenchReport, other: BenchReport) -> str:
     return ", ".join(f"{name} {a}, now {b}" for name, (a, b) in texts.items() if a != b)
 
 
-def lost(base: BenchReport, other: BenchReport) -> list[Verdict]:
+def lost(base: BenchReport, other: BenchReport) -> list[Judgement]:
     """Return a failure for each sample that was measured in the base, and tried in vain in the other bench."""
     known = {sample.name for sample in samples(base) if sample.outcome == "ok"}
     failed = [sample for sample in samples(other) if sample.outcome != "ok" and sample.name in known]
     return [
-        Verdict(failed=True, sentence=f"{one.name} was measured in the base; now: {one.outcome}, {one.why}.")
+        Judgement(failed=True, sentence=f"{one.name} was measured in the base; now: {one.outcome}, {one.why}.")
         for one in failed
     ]
 

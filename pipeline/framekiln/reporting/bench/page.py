@@ -14,7 +14,7 @@ from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.lab.sav.masks import preview
 from framekiln.lab.sav.measure import VideoRow
 from framekiln.lab.sweep.batch_search import curves, knee
-from framekiln.profiling.targets import Verdict
+from framekiln.profiling.targets import Judgement
 from framekiln.reporting.bench import tables
 from framekiln.reporting.bench.history import SIDES, HistoryLine, steps
 from framekiln.reporting.compare.comparison import FigurePair
@@ -124,7 +124,7 @@ PAGE = "index.html"
 def render(
     report: BenchReport,
     changes: Sequence[FigurePair] = (),
-    verdicts: Sequence[Verdict] = (),
+    verdicts: Sequence[Judgement] = (),
     entries: Sequence[HistoryLine] = (),
     pictures: Sequence[PictureRow] = (),
 ) -> str:
