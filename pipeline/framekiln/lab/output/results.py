@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -60,6 +60,11 @@ class BenchFinding:
     text: str  # one sentence with the numbers
     fix: str
     numbers: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rule: str, where: str, text: str, fix: str, **numbers: float) -> Self:
+        """Return the finding of a rule with its numbers by name."""
+        return cls(rule=rule, where=where, text=text, fix=fix, numbers=numbers)
 
 
 @dataclass(frozen=True, kw_only=True)
