@@ -1,6 +1,7 @@
 """The seam of all formats: each gets the images in their order, batch by batch, and ends once."""
 
 import json
+import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -85,9 +86,6 @@ class Format(ABC):
         """Write what needs all images, and fill `notes`."""
 
 
-_AT_ONCE = 1 << 20  # bytes
-
-
 class Spool:
     """Lists of texts by name, with a separator between them."""
 
@@ -108,6 +106,5 @@ class Spool:
         """Write a list into a stream, and forget it."""
         with self._files[name] as file:
             file.seek(0)
-            while data := file.read(_AT_ONCE):
-                stream.write(data)
+            shutil.copyfileobj(file, stream, 1 << 20)
         del self._files[name]

@@ -74,7 +74,6 @@ class Writer(Format):
         return start + tostring(meta, "utf-8", xml_declaration=False) + b"\n"
 
     def _describe(self, image: ExportedImage, items: Sequence[Annotation]) -> Element:
-        """Return the element of an image."""
         facts = {"name": image.name, "width": image.width, "height": image.height}
         element = _element("image", id=self._numbers[image.split], **facts)
         self._numbers[image.split] += 1
@@ -118,7 +117,6 @@ class Writer(Format):
                 SubElement(self._tracks[key], "box", {**last, "frame": str(image.frame_index), "outside": "1"})
 
     def _end_film(self) -> None:
-        """Write the tracks of the film whose frames came last."""
         if self._tracks:
             tracks = b"\n".join(tostring(track) for track in self._tracks.values())
             self.destination.write(f"tracks/{as_folder(self._film)}.xml", self._make_head() + tracks + _END)

@@ -5,6 +5,7 @@ The value is that of a column, `category` unless another is named. SPLIT/metadat
 
 import csv
 import io
+import shutil
 import tempfile
 from typing import Any
 
@@ -19,7 +20,6 @@ _OF_FILE = ("media_type", "media_id")
 """Columns of decoding that name a folder too."""
 _NO_VALUE = "none"
 """The folder of images without a value."""
-_AT_ONCE = 1 << 20  # bytes
 
 
 class Writer(Format):
@@ -63,8 +63,7 @@ class Writer(Format):
             file: Any = table.detach()
             with file, self.destination.writing(path) as stream:
                 file.seek(0)
-                while data := file.read(_AT_ONCE):
-                    stream.write(data)
+                shutil.copyfileobj(file, stream, 1 << 20)
 
 
 def _list_split(split: str) -> list[str]:

@@ -86,7 +86,6 @@ class Writer(Format):
         return {**names, **score, "value": {**value, kind: [label]}}
 
     def _list_controls(self) -> Iterator[str]:
-        """Yield the labelling interface."""
         yield "<View>"
         yield '  <Image name="image" value="$image"/>'
         for kind, labels in self._labels.items():

@@ -69,7 +69,6 @@ class Writer(Format):
         return ",".join([str(frame), str(number), *box, "1", str(self.categories.number(item.category) + 1), "1"])
 
     def _end_film(self) -> None:
-        """Write the film whose frames came last."""
         if self._film is not None:
             folder = f"{self._film.split}/{as_folder(self._film.media_id)}"
             lines = sorted(self._lines, key=lambda line: [int(number) for number in line.split(",")[:2]])

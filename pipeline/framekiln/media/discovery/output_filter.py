@@ -13,22 +13,11 @@ from functools import cached_property
 from urllib.parse import urlsplit
 
 from framekiln.contract.errors import InputError
-from framekiln.contract.output_names import (
-    COLUMNS,
-    ERRORS,
-    FRAMES,
-    IMAGES,
-    INTERNAL,
-    LEASE_PREFIX,
-    MARKS,
-    RUN_RECORD,
-    UNITS,
-)
+from framekiln.contract.output_names import COLUMNS, FOLDERS, IMAGES, LEASE_PREFIX, MARKS, RUN_RECORD, UNITS
 from framekiln.media.files import inner_path
 from framekiln.media.media_ids import escape, is_url
 
 _MIN_MARKS = 3  # one or two of these names may be the user's own
-_WRITTEN = INTERNAL | {FRAMES, ERRORS, IMAGES}
 _MAX_NAMED = 3  # folders that a message names
 Identity = tuple[int, int]
 """Device and inode."""
@@ -59,7 +48,7 @@ class OutputFilter:
                 "it may be inside the input.",
                 code="FK-INPUT-IS-OUTPUT",
             )
-        if below is not None and below.split("/")[0] in _WRITTEN:
+        if below is not None and below.split("/")[0] in FOLDERS:
             raise InputError(
                 f"The input {escape(self._source)!r} is written by runs into the output {escape(str(self._output))!r}; "
                 "choose another --output.",

@@ -44,7 +44,6 @@ class ProfiledStage:
         return any(getattr(profiler, "records_next", False) for profiler in self._profilers)
 
     def __call__(self, stage: Stage, batch: pa.Table) -> Any:
-        """Call the stage and return its result."""
         call: Call = partial(stage, batch)
         for profiler in self._profilers:
             call = partial(profiler, stage, call)

@@ -98,7 +98,6 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
 def _draw_images(
     store: Store, record: Mapping[str, Any], groups: Sequence[ErrorGroup], stages: Mapping[str, Stage]
 ) -> dict[str, Any]:
-    """Return all drawings on frames."""
     frames = find_table(store, FRAMES)
     picks, found = choose_frames(store, frames, stages)
     every = sorted({*picks, *found})
