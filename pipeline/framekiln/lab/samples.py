@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from framekiln.contract.errors import ConfigError
 from framekiln.lab.clips.measure import ClipRow
 from framekiln.lab.output.cells import Cell, CellResult
@@ -36,19 +34,9 @@ SETS = {
 
 def samples(report: BenchReport) -> list[Sample]:
     """Return all that a bench measured or tried, in its order."""
-    runs = groupby(video_rows(report), lambda row: (row.model, row.video, row.object))
+    runs = groupby(report.video, lambda row: (row.model, row.video, row.object))
     objects = [_of_runs(", ".join(filter(None, key)), list(group)) for key, group in runs]
-    return [*map(sample_of, report.cells), *map(_of_clip, clip_rows(report)), *objects]
-
-
-def clip_rows(report: BenchReport) -> list[ClipRow]:
-    """Return the rows of clips."""
-    return TypeAdapter(list[ClipRow]).validate_python(report.extra.get("clips", []))
-
-
-def video_rows(report: BenchReport) -> list[VideoRow]:
-    """Return the rows of videos."""
-    return TypeAdapter(list[VideoRow]).validate_python(report.video)
+    return [*map(sample_of, report.cells), *map(_of_clip, report.extra.clips), *objects]
 
 
 def sample_of(result: CellResult) -> Sample:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from framekiln.contract.errors import ConfigError
-from framekiln.contract.user_files import read_small
-from framekiln.lab.output.results import BenchReport, writing
+from framekiln.contract.user_files import read_small, writing
+from framekiln.lab.output.results import BenchReport
 from framekiln.lab.samples import FIGURES, samples
 from framekiln.planning.sample import Sample
 from framekiln.profiling.stats.speed import TimedCalls

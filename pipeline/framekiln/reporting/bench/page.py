@@ -10,7 +10,6 @@ import numpy as np
 from framekiln.lab.measure.layers import slowest
 from framekiln.lab.output.cells import CellResult, MemoryPoint
 from framekiln.lab.output.results import BenchReport
-from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.lab.sav.masks import preview
 from framekiln.lab.sav.measure import VideoRow
 from framekiln.lab.sweep.batch_search import curves, knee
@@ -129,15 +128,14 @@ def render(
     pictures: Sequence[PictureRow] = (),
 ) -> str:
     """Return the page; the same figures give the same page."""
-    rows = [*report.video, *report.extra.get("clips", [])]
-    named = [*(model.name for model in report.models), *(str(row["model"]) for row in rows)]
+    named = [*(model.name for model in report.models), *(row.model for row in (*report.video, *report.extra.clips))]
     notes: dict[str, list[str]] = {}
     for cell in report.cells:
         for note in cell.notes:
             notes.setdefault(note, []).append(f"{cell.model}, {cell.cell.title}")
     values = {
         "report": report,
-        "names": ", ".join(dict.fromkeys([*named, *report.extra.get("nsight", {})])),
+        "names": ", ".join(dict.fromkeys([*named, *report.extra.nsight])),
         "changes": changes and figures_table(changes, SIDES, "Cell"),
         "verdicts": verdicts,
         "entries": entries,
@@ -154,10 +152,10 @@ def render(
             if cell.layers
         ],
         "slowest": slowest,
-        "frames": frames_chart(video_rows(report)),
+        "frames": frames_chart(report.video),
         "drawn": history_chart(entries),
         "sections": tables.sections(report),
-        "clips": clip_rows(report),
+        "clips": report.extra.clips,
     }
     return render_page("bench.html", values)
 

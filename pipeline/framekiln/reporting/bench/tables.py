@@ -11,7 +11,6 @@ from framekiln.lab.clips.measure import ClipRow
 from framekiln.lab.nsight.reports import KernelFigures, SystemsFigures
 from framekiln.lab.output.cells import CellResult, Layer
 from framekiln.lab.output.results import TOO_FEW, BenchReport
-from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.lab.sav.measure import VideoRow, summarize
 from framekiln.planning.sample import PERCENTILE_RULE
 from framekiln.reporting.kit.texts import Column, TextTable, figure, numbers, plain_table, share, words
@@ -179,7 +178,6 @@ def clips_table(rows: Sequence[ClipRow]) -> TextTable:
 
 def sections(report: BenchReport) -> list[TextTable]:
     """Return the tables of what was measured beside cells: times, leaks, videos, clips, targets and Nsight's tools."""
-    videos, clips = video_rows(report), clip_rows(report)
     times = (
         "Times of a call until its results are on the device. Enqueue is until the call has returned. Enqueue, GPU and "
         "copies are medians, the last two of a GPU only. Compilation is the first call less a later one."
@@ -192,11 +190,11 @@ def sections(report: BenchReport) -> list[TextTable]:
     found = [
         TextTable(id="times", title="Times", columns=_TIMES, items=measured, note=times),
         TextTable(id="leaks", title="Memory over repeated calls", columns=_LEAKS, items=tested, note=leaks),
-        videos_table(videos),
-        TextTable(id="runs", title="Runs of each object", columns=_RUNS, items=videos),
-        clips_table(clips),
+        videos_table(report.video),
+        TextTable(id="runs", title="Runs of each object", columns=_RUNS, items=report.video),
+        clips_table(report.extra.clips),
         plain_table("Targets", heads, aims, texts=len(heads), id="targets"),
-        *_list_nsight(report.extra.get("nsight", {})),
+        *_list_nsight(report.extra.nsight),
     ]
     return [table.shown for table in found if table.items]
 
