@@ -63,7 +63,10 @@ class Writer(Format):
         """Return the line of a thing; empty where it has none."""
         number = self.categories.number(item.category)
         if self._outlined:
-            return f"{number} {_join_numbers(self._outline(item, image))}" if item.mask is not None else ""
+            if item.mask is None:
+                return ""
+            whole = join(self.outline(item, image))  # by lines without width, as Ultralytics joins COCO's
+            return f"{number} {_join_numbers((whole / (image.width, image.height)).ravel())}"
         line = f"{number} {_join_numbers(_center(item, image))}"
         if not self._pointed:
             return line
@@ -73,11 +76,6 @@ class Writer(Format):
             return ""
         points = (f"{x / image.width:.6g} {y / image.height:.6g} {seen}" for x, y, seen in item.keypoints)
         return " ".join([line, *points])
-
-    def _outline(self, item: Annotation, image: ExportedImage) -> list[float]:
-        """Return the outline of a mask; its parts are joined by lines without width, as Ultralytics joins COCO's."""
-        shares = join(self.outline(item, image)) / (image.width, image.height)
-        return [float(value) for value in shares.ravel()]
 
 
 def _center(item: Annotation, image: ExportedImage) -> list[float]:
