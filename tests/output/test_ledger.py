@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
@@ -87,6 +88,9 @@ def test_a_changed_or_removed_file_retires_its_unit_only(tmp_path):
         for unit in units:
             store.write(f"{FRAMES}/{unit.name}-0123456789ab.parquet", b"")
         assert tabulated_files(store) == {item.media_id: item for item in current}
+    moved = [replace(item, path=f"/elsewhere/{item.media_id}") for item in changed]
+    assert [unit.name for unit in ensure_units(store, moved, moved, slots=1)] == [unit.name for unit in after]
+    assert tabulated_files(store) == {item.media_id: item for item in moved}
 
 
 @settings(deadline=None)

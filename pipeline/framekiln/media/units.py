@@ -91,6 +91,7 @@ class Unit:
     media: tuple[MediaFile, ...]
     attempt: int = 0  # raised for files that failed in an earlier unit
     superseded: frozenset[str] = frozenset()  # media_ids of its files that a later attempt's unit replaces
+    moved: bool = False  # its files lie elsewhere than the output says
 
 
 def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:

@@ -96,7 +96,8 @@ def divide_into_units(
             continue
         if (unit.media[0].media_id in selected_ids) if sharded else (names & selected_ids):
             members = tuple(current[media.media_id] for media in unit.media)
-            units.append(replace(unit, media=members, superseded=frozenset(names & covered)))
+            moved = [item.path for item in members] != [item.path for item in unit.media]
+            units.append(replace(unit, media=members, superseded=frozenset(names & covered), moved=moved))
         covered |= names
     fresh = form_units([media for media in selected if media.media_id not in covered], slots=slots)
     return units, fresh
@@ -107,8 +108,15 @@ def sort_units(units: Iterable[Unit]) -> list[Unit]:
     return sorted(units, key=lambda unit: (unit.media[0].media_id, unit.attempt))
 
 
-def write_units(store: Store, fresh: Sequence[Unit]) -> None:
-    """Write new units, before anything is computed for them."""
+def write_units(store: Store, fresh: Sequence[Unit], known: Sequence[Unit] = ()) -> None:
+    """Write new units, before anything is computed for them, and the places of known ones that have moved."""
+    places = {(unit.name, item.media_id): item.path for unit in known if unit.moved for item in unit.media}
+    for name in store.names(UNITS) if places else ():
+        rows = store.read_table(f"{UNITS}/{name}", UNITS_TABLE.names, expected=UNITS_TABLE).to_pylist()
+        paths = [places.get((row["unit"], row["media_id"]), os.fsdecode(row["path"])) for row in rows]
+        now = [row | {"path": os.fsencode(path)} for row, path in zip(rows, paths, strict=True)]
+        if now != rows:
+            store.write_table(f"{UNITS}/{name}", pa.Table.from_pylist(now, schema=UNITS_TABLE))
     if fresh:
         media = [item for unit in fresh for item in unit.media]
         columns: dict[str, list[Any]] = {
