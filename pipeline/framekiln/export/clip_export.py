@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -77,15 +78,12 @@ def _write(
     """Cut clips; return what failed, and by how many seconds clips begin before their first frame."""
     names = sorted({clip.split for clip in clips})
     writers = {name: ClipWriter(destination, name, extra, exact=wanted.exact) for name in names}
-    done = 0
-
-    def advance(number: int) -> None:
-        nonlocal done
-        done += number
-        if progress is not None:
-            progress(done, len(clips))
-
-    failures = write_clips(clips, tabulated_files(store), writers, advance)
+    failures: list[Failure] = []
+    with closing(write_clips(clips, tabulated_files(store), writers)) as cut:
+        for done, failure in enumerate(cut, 1):
+            failures += [failure] if failure is not None else []
+            if progress is not None:
+                progress(done, len(clips))
     destination.remove(ERRORS)
     if failures:
         destination.write_table(ERRORS, to_table(failures))
