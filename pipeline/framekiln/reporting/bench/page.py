@@ -128,7 +128,8 @@ def render(
     pictures: Sequence[PictureRow] = (),
 ) -> str:
     """Return the page; the same figures give the same page."""
-    named = [*(model.name for model in report.models), *(row.model for row in (*report.video, *report.extra.clips))]
+    named = [*(one.name for one in report.models), *(one.model for one in report.video)]
+    named += [one.model for one in report.extra.clips]
     notes: dict[str, list[str]] = {}
     for cell in report.cells:
         for note in cell.notes:
