@@ -77,9 +77,9 @@ class Format(ABC):
             self.splits[image.split] = None
             self.add(image)
 
-    @abstractmethod
     def add(self, image: ExportedImage) -> None:
-        """Take one image."""
+        """Take one image; a format that takes several at once has its own `write`."""
+        raise NotImplementedError
 
     @abstractmethod
     def end(self) -> None:
