@@ -255,7 +255,7 @@ class Job:
         pending = [unit for unit in units.all if unit.name not in finished]
         left = bool(pending) or any(owner.missing(rows) for owner in owners)
         outlook = change_report.outlooks(plan, self.store, units, changes)
-        write_units(self.store, units.fresh)
+        write_units(self.store, units.fresh, units.known)
         change_report.remember(self.store, plan)
         swept = 0 if left or first else sweep(self.store, owners, rows, files.deletable(self.store))
         work = Workload(

@@ -91,6 +91,7 @@ class Unit:
     superseded: frozenset[str] = frozenset()  # media_ids of its files that another unit has
     stale: frozenset[str] = frozenset()  # media_ids of its files that changed or are gone
     origins: tuple[str, ...] = ()  # names of units with stale files that had its files before
+    moved: bool = False  # its files lie elsewhere than the output says
 
 
 def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:

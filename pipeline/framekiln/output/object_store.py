@@ -115,7 +115,6 @@ class Store:
             self._publisher.fence(run)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write bytes."""
         with self.writing(path) as stream:
             stream.write(data)
 
@@ -147,7 +146,6 @@ class Store:
             self._publisher.append_bytes(self._locate(path), data)
 
     def read(self, path: str) -> bytes:
-        """Return an object's bytes."""
         with self.open(path) as stream:
             return bytes(stream.read())
 
@@ -220,7 +218,6 @@ class Store:
             return int(file.metadata.num_rows)
 
     def exists(self, path: str) -> bool:
-        """Return whether an object exists."""
         with list_errors(self.root, path):
             return self._publisher.has(self._locate(path))
 

@@ -112,11 +112,9 @@ class DiskPublisher(Publisher):
     appends = True
 
     def begin(self) -> None:
-        """See `Publisher`."""
         Path(self._mark).mkdir(parents=True, exist_ok=True)
 
     def fence(self, run: str) -> None:
-        """See `Publisher`."""
         for folder in Path(self._base).glob(f"{TEMPORARY}{run}*"):  # with what a killed fence left
             gone = folder.with_name(f"{TEMPORARY}{run}-{uuid.uuid4().hex[:8]}")
             with suppress(FileNotFoundError):  # another run does the same
@@ -129,7 +127,6 @@ class DiskPublisher(Publisher):
 
     @contextmanager
     def publishing(self, path: str) -> Iterator[pa.NativeFile]:
-        """See `Publisher`."""
         with self._open_incomplete(path) as incomplete:
             if not self._run:
                 incomplete.parent.mkdir(parents=True, exist_ok=True)
@@ -145,11 +142,9 @@ class DiskPublisher(Publisher):
                 incomplete.replace(path)
 
     def replacing(self, path: str) -> AbstractContextManager[pa.NativeFile]:
-        """See `Publisher`."""
         return self.publishing(path)
 
     def append_bytes(self, path: str, data: bytes) -> None:
-        """See `Publisher`."""
         self.check()
         target = Path(path)
         target.parent.mkdir(exist_ok=True)
@@ -157,7 +152,6 @@ class DiskPublisher(Publisher):
             file.write(data)
 
     def remove(self, path: str) -> None:
-        """See `Publisher`."""
         if not self._run:
             Path(path).unlink()
             return

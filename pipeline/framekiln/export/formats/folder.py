@@ -5,8 +5,8 @@ The value is that of a column, `category` unless another is named. SPLIT/metadat
 
 import csv
 import io
+import shutil
 import tempfile
-from collections.abc import Sequence
 from typing import Any
 
 from framekiln.contract.errors import check_known
@@ -20,7 +20,6 @@ _OF_FILE = ("media_type", "media_id")
 """Columns of decoding that name a folder too."""
 _NO_VALUE = "none"
 """The folder of images without a value."""
-_AT_ONCE = 1 << 20  # bytes
 
 
 class Writer(Format):
@@ -40,7 +39,6 @@ class Writer(Format):
         self._tables: dict[str, io.TextIOWrapper] = {}
 
     def folder_of(self, image: ExportedImage) -> str:
-        """See `Format`."""
         return "/".join([*_list_split(image.split), *self._list_value(image)])
 
     def _list_value(self, image: ExportedImage) -> list[str]:
@@ -48,28 +46,24 @@ class Writer(Format):
         name = _NO_VALUE if value is None else escape(str(value)).replace("/", "%2F").replace(".", "%2E")
         return [as_folder(name)] if self._column else []
 
-    def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
+    def add(self, image: ExportedImage) -> None:
         values = [name for name in self.columns.names if name not in _OWN]
-        for image in images:
-            if image.split not in self._tables:
-                file = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
-                self._tables[image.split] = io.TextIOWrapper(file, "utf-8", newline="")
-                csv.writer(self._tables[image.split]).writerow(["file_name", *_OWN, *values])
-            name = "/".join([*self._list_value(image), image.name])
-            own = [getattr(image, column) for column in _OWN]
-            line = [name, *own, *(image.values.get(column) for column in values)]
-            csv.writer(self._tables[image.split]).writerow(line)
+        if image.split not in self._tables:
+            file = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
+            self._tables[image.split] = io.TextIOWrapper(file, "utf-8", newline="")
+            csv.writer(self._tables[image.split]).writerow(["file_name", *_OWN, *values])
+        name = "/".join([*self._list_value(image), image.name])
+        own = [getattr(image, column) for column in _OWN]
+        line = [name, *own, *(image.values.get(column) for column in values)]
+        csv.writer(self._tables[image.split]).writerow(line)
 
     def end(self) -> None:
-        """See `Format`."""
         for split, table in self._tables.items():
             path = "/".join([*_list_split(split), "metadata.csv"])
             file: Any = table.detach()
             with file, self.destination.writing(path) as stream:
                 file.seek(0)
-                while data := file.read(_AT_ONCE):
-                    stream.write(data)
+                shutil.copyfileobj(file, stream, 1 << 20)
 
 
 def _list_split(split: str) -> list[str]:

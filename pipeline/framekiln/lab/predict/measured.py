@@ -22,12 +22,11 @@ from framekiln.media.files import MediaFile
 from framekiln.output.kept_tables import MOST_FILES, spread
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import read_units
+from framekiln.output.unit_table import read_units, unit_of
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import is_file_column
 from framekiln.profiling.advice import OTHERS
 from framekiln.runtime.run.record import read_earlier
-from framekiln.runtime.second_pass.second_pass import unit_of
 
 DRAWS = 200  # a 5 % quantile of 200 has ten draws beyond it
 MOST_NAMED = 5  # steps; more are counted

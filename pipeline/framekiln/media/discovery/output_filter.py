@@ -18,7 +18,6 @@ from framekiln.media.files import inner_path
 from framekiln.media.media_ids import escape, is_url
 
 _MIN_MARKS = 3  # one or two of these names may be the user's own
-_WRITTEN = output_names.INTERNAL | {output_names.FRAMES, output_names.ERRORS, output_names.IMAGES}
 _MAX_NAMED = 3  # folders that a message names
 Identity = tuple[int, int]
 """Device and inode."""
@@ -51,7 +50,7 @@ class OutputFilter:
                 "it may be inside the input.",
                 code="FK-INPUT-IS-OUTPUT",
             )
-        if below is not None and below.split("/")[0] in _WRITTEN:
+        if below is not None and below.split("/")[0] in output_names.FOLDERS:
             raise InputError(
                 f"The input {escape(self._source)!r} is written by runs into the output {escape(str(self._output))!r}; "
                 "choose another --output.",

@@ -13,9 +13,8 @@ from framekiln.contract.columns import MEDIA_ID
 from framekiln.contract.output_names import COLUMNS, DIGESTS, ERRORS, FACTS, FRAMES, IMAGES, SELECTIONS, UNITS
 from framekiln.output.content_hash import DIGEST_SCHEMA
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import UNITS_TABLE
+from framekiln.output.unit_table import UNITS_TABLE, unit_of
 from framekiln.runtime.check.check import list_images
-from framekiln.runtime.second_pass.second_pass import unit_of
 
 _SELECTED = pa.schema([(MEDIA_ID.name, pa.string())])
 

@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from framekiln.contract.errors import ConfigError, DamagedError
-from framekiln.contract.output_names import COLUMNS, FACTS, FRAMES
+from framekiln.contract.output_names import COLUMNS, FACTS
 from framekiln.contract.stage import Scope
 from framekiln.contract.words import counted
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import read_units
+from framekiln.output.unit_table import read_units, tabulated_units
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import DecodeStep, Step, is_file_column
 from framekiln.runtime.run.request import RunUnits
 from framekiln.runtime.second_pass.earlier_tables import list_earlier
-from framekiln.runtime.second_pass.second_pass import expected_rows, unit_of
+from framekiln.runtime.second_pass.second_pass import expected_rows
 from framekiln.runtime.second_pass.table_steps import Tables
 
 UNKNOWN = "computed by an unknown earlier setting"
@@ -86,7 +86,7 @@ def refuse_changed(store: Store, plan: Plan) -> None:
 
 def find_changes(store: Store, listing: Sequence[MediaFile], fresh: Sequence[Unit]) -> Changes:
     """Return the differences between the listing and the files of earlier runs; `fresh` are its new units."""
-    tabulated = {name for path in store.names(FRAMES) if (name := unit_of(path))}
+    tabulated = tabulated_units(store)
     units = read_units(store)
     known = {media.media_id for unit in units for media in unit.media}
     to_read = [media for unit in fresh for media in unit.media]
