@@ -21,6 +21,7 @@ from framekiln.media.frames import LostFrames
 from framekiln.media.video.container import error_text
 from framekiln.media.video.segments import REORDERED
 
+_INCOMPLETE = (Reason.CORRUPT, "a packet is incomplete")
 _WITH_LENGTH = ("avi", "matroska", "mov", "mpegts", "mxf")
 """Formats whose end is known to be there, or not; of the others an error of the last packet is a missing end."""
 
@@ -158,7 +159,7 @@ class PacketDecoder:
             if packet is self.truncated:
                 raise MediaError(*CUT)
             if packet.size and packet.is_corrupt:
-                raise MediaError(*CUT) if self._may_be_cut else MediaError(Reason.CORRUPT, "a packet is incomplete")
+                raise MediaError(*CUT) if self._may_be_cut and packet is self.last else MediaError(*_INCOMPLETE)
             if packet.size and self._checksums and not self._checksums.match(bytes(packet)):
                 raise MediaError(Reason.CORRUPT, "a slice does not match its checksum")
             before = self._drain() if self._changes_size(packet) else []
