@@ -245,7 +245,8 @@ class _VideoReader:
                     self._truncated = self._truncated or self._pieces.is_cut(packet.pos, self._size)
                     self._decoder.last, self._decoder.truncated = packet, packet if self._truncated else None
                 elif not self._pieces.lead(packet.pos, following.pos):
-                    packet.is_corrupt, self._broke, self._truncated = True, True, False  # bytes are missing here
+                    packet.is_corrupt, self._broke = True, True
+                    self._truncated = self._decoder.may_be_cut = False  # bytes are missing here, not at the end
                 end = 0 if head is None or packet.pos is None else packet.pos + head + packet.size
                 is_cut = is_last and end > 0 and (packet.is_corrupt or end > self._size)
                 self._last = (0 if is_cut else end) or packet.pos or self._last
