@@ -15,19 +15,10 @@ import pyarrow.parquet as pq
 from framekiln.contract.errors import check_known
 from framekiln.export.annotation import ExportedImage
 from framekiln.export.formats.base import Format
+from framekiln.export.formats.record import Record, make_record, make_schema
 from framekiln.export.request import WHOLE
 from framekiln.media.media_ids import as_folder, escape
 
-_OWN = pa.schema(
-    [
-        ("file_name", pa.string()),
-        ("media_id", pa.string()),
-        ("frame_index", pa.int32()),
-        ("time_s", pa.float64()),
-        ("width", pa.int32()),
-        ("height", pa.int32()),
-    ]
-)
 _OF_FILE = ("media_type", "media_id")
 """Columns of decoding that name a folder too."""
 _NO_VALUE = "none"
@@ -49,7 +40,8 @@ class Writer(Format):
             problem = f"--folders {column}: the frames have no such column."
             check_known(column, [*names, *_OF_FILE], problem, code="FK-EXPORT-COLUMN")
         self._column = column or ("category" if "category" in names else "")
-        self._schema = pa.schema([*_OWN, *(item for item in self.columns if item.name not in _OWN.names)])
+        own = [item for item in make_schema(self.columns) if item.name != "objects"]
+        self._schema = pa.schema([("file_name", pa.string()), *own])
         self._tables: dict[str, tuple[IO[bytes], pq.ParquetWriter]] = {}
 
     def folder_of(self, image: ExportedImage) -> str:
@@ -70,9 +62,8 @@ class Writer(Format):
             rows = [self._describe(image) for image in images if image.split == split]
             self._tables[split][1].write_table(pa.Table.from_pylist(rows, self._schema))
 
-    def _describe(self, image: ExportedImage) -> dict[str, Any]:
-        own = {name: getattr(image, name) for name in _OWN.names[1:]}
-        return {**image.values, **own, "file_name": "/".join([*self._list_value(image), image.name])}
+    def _describe(self, image: ExportedImage) -> Record:
+        return make_record(image) | {"file_name": "/".join([*self._list_value(image), image.name])}
 
     def end(self) -> None:
         """See `Format`."""
