@@ -32,8 +32,12 @@ class Writer(Format):
         self._odd = 0
 
     def name_of(self, image: ExportedImage, suffix: str = "") -> str:
-        """Return a name that differs from all others without its suffix too, which label files replace."""
-        return file_name(image, suffix, unique_stem=True)
+        """Return a name that differs from all others without its suffix too, which label files replace.
+
+        Ultralytics looks for them by the last folder `images` of a path, so one of the collection's own is escaped.
+        """
+        name = file_name(image, suffix, unique_stem=True)
+        return "/".join("%69mages" if part == "images" else part for part in name.split("/"))
 
     def add(self, image: ExportedImage) -> None:
         lines = [line for item in image.annotations if (line := self._describe(item, image))]
