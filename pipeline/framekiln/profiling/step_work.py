@@ -65,7 +65,6 @@ class Recorder:
             self._stream.flush(now=True)
 
     def flush(self) -> None:
-        """Write all records to the output now."""
         if self._stream is not None:
             self._stream.flush()
 
@@ -133,7 +132,6 @@ class StepWork:
 
     @property
     def is_retried(self) -> bool:
-        """Return whether memory ran out in any call."""
         return self._retries > 0
 
     def retry(self) -> None:
