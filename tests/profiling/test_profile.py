@@ -166,7 +166,7 @@ def test_records_that_a_dead_node_took_along_are_named(store, tmp_path):
     photo(tmp_path / "in" / "a.png", 1)
     output(tmp_path / "in", tmp_path / "out", run="abc123", throughput=profile_of(store, "abc123").to_dict())
     assert {name: one.to_dict() for name, one in made.measured().items()} == known
-    sentence = "Records of lost (2 processes) are missing"
+    sentence = "Last records of lost (2 processes) are missing"
     assert sentence in " ".join(command("profile", store.root).stdout.split())
     assert json.loads(command("profile", store.root, "--json").stdout)["lost"] == {"lost": 2}
     write_report(report := Store(store.root))
