@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.output_names import UNITS
+from framekiln.media.discovery.listing import in_shard, shard
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit, form_units
 from framekiln.output.object_store import Store
@@ -56,16 +57,16 @@ def is_unchanged(before: MediaFile, now: MediaFile | None) -> bool:
 
 
 def divide_into_units(
-    store: Store, listing: list[MediaFile], selected: list[MediaFile], slots: int, *, sharded: bool = False
+    store: Store, listing: list[MediaFile], chosen: list[MediaFile], slots: int, share: tuple[int, int] | None = None
 ) -> tuple[list[Unit], list[Unit]]:
-    """Return known units of the selected files, with all members unchanged, and new units for the other files.
+    """Return known units of the chosen files, with all members unchanged, and new units for the other files.
 
     An added file does not change existing units. A unit with a changed or removed file is retired; its other files get
-    a new unit. If two units hold a file, the later attempt counts. With `sharded`, a known unit belongs to the shard of
-    its first file, so that no two shards work on one unit.
+    a new unit. If two units hold a file, the later attempt counts. Of a shard's `share`, a known unit belongs to the
+    shard of its first file, so that no two shards work on one unit.
     """
     current = {media.media_id: media for media in listing}
-    selected_ids = {media.media_id for media in selected}
+    chosen_ids = {media.media_id for media in chosen}
     known = sorted(read_units(store), key=lambda unit: -unit.attempt)
     alive = [unit for unit in known if all(is_unchanged(media, current.get(media.media_id)) for media in unit.media)]
     covered: set[str] = set()
@@ -74,12 +75,12 @@ def divide_into_units(
         names = {media.media_id for media in unit.media}
         if names <= covered:
             continue
-        if (unit.media[0].media_id in selected_ids) if sharded else (names & selected_ids):
+        if names & chosen_ids and (share is None or in_shard(unit.media[0].media_id, *share)):
             members = tuple(current[media.media_id] for media in unit.media)
             units.append(replace(unit, media=members, superseded=frozenset(names & covered)))
         covered |= names
-    fresh = form_units([media for media in selected if media.media_id not in covered], slots=slots)
-    return units, fresh
+    rest = [media for media in chosen if media.media_id not in covered]
+    return units, form_units(rest if share is None else shard(rest, *share), slots=slots)
 
 
 def sort_units(units: Iterable[Unit]) -> list[Unit]:
