@@ -121,20 +121,22 @@ def run(
     price_per_hour: Price = None,
     instruments: Instruments,
     quiet: Quiet = False,
+    json_: Json = False,
 ) -> None:
     """Process a collection. Results of earlier runs into the same output are kept and not computed again.
 
     With --preview only some files; then it prints what all of them would cost, and writes a page to choose limits by.
     """
-    console = RunConsole(quiet=quiet)
+    console = RunConsole(quiet=quiet, stderr=json_)
     request = read_request({**options, **instruments}, paths)
     if dry_run:
-        _show_plan(console, request, price=price_per_hour)
+        _show_plan(console, request, price=price_per_hour, as_json=json_)
         return
     if request.preview is None:
         refuse_idle({"--price-per-hour": price_per_hour}, "without --preview or --dry-run")
     request = with_samples(request, console)
-    execute(request, console, quiet=quiet, tensorboard=scalars_folder(instruments["tensorboard"]))
+    tensorboard = scalars_folder(instruments["tensorboard"])
+    execute(request, console, quiet=quiet, as_json=json_, tensorboard=tensorboard)
     if request.preview is not None:
         print_line(console, f"Look at frames by value to choose limits: {Store(str(request.output)).url(PREVIEW)}")
         print_line(console, "\nWithout --preview the same command computes the rest, and nothing twice:")
@@ -152,9 +154,10 @@ def retry(
     weights_dir: WeightsDir = None,
     address: Address = None,
     quiet: Quiet = False,
+    json_: Json = False,
 ) -> None:
     """Compute the failed rows and files of an output again. All others are kept."""
-    store, console = Store(output).check_folder(), RunConsole(quiet=quiet)
+    store, console = Store(output).check_folder(), RunConsole(quiet=quiet, stderr=json_)
     request = stored_request(store)
     if (cut := unfinished(store, read_run_record(store))) is not None:
         print_line(console, f"{cut.sentence} This command finishes it, too.")
@@ -167,4 +170,4 @@ def retry(
         check_known(stage, {*request.pipeline.steps, DECODE}, problem, code="FK-UNKNOWN-STEP")
     failures = FailureFilter(step=stage, kind=kind)
     request = replace(request, output=output, address=cluster_address(address), retry=failures)
-    execute(request, console, quiet=quiet)
+    execute(request, console, quiet=quiet, as_json=json_)
