@@ -264,11 +264,12 @@ def open_output(output: Place) -> Output:
 
 
 def _doubt(store: Store, tables: Collection[str]) -> Iterator[str]:
-    """Yield sentences on tables that may lack rows: the run is unfinished, or its steps no longer write them."""
+    """Yield sentences on random weights, and on tables that may lack rows: the run is unfinished, or without steps."""
     if (record := read_earlier(store)) is None:
         return
     if (cut := unfinished(store, record)) is not None:
         yield cut.sentence
+    yield from warn_of_random(record.get("dummies", ()))
     stages = rebuild(record["steps"])
     written = {FRAMES, ERRORS, *(name for stage in stages.values() for name in stage.tables)}
     left = sorted(set(tables) - written) if len(stages) == len(record["steps"]) else ()

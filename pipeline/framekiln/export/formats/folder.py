@@ -1,6 +1,7 @@
 """Folders of images: SPLIT/VALUE/NAME, as torchvision's ImageFolder and Hugging Face's imagefolder read them.
 
-The value is that of a column, `category` unless another is named. SPLIT/metadata.csv has a line for each image.
+The value is that of a column, `category` unless another is named; of faces that are cut out, the number of the person
+where that is exported. SPLIT/metadata.csv has a line for each image.
 """
 
 import csv
@@ -9,15 +10,18 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from framekiln.contract.errors import check_known
+from framekiln.contract.errors import ConfigError, check_known
 from framekiln.export.annotation import ExportedImage
 from framekiln.export.formats.base import Format
+from framekiln.export.pictures import CROP
 from framekiln.export.request import WHOLE
 from framekiln.media.media_ids import as_folder, escape
 
 _OWN = ("media_id", "frame_index", "time_s", "width", "height")
 _OF_FILE = ("media_type", "media_id")
 """Columns of decoding that name a folder too."""
+_PERSON = "identity"
+"""The number of the person on a cut-out face, as a column."""
 _NO_VALUE = "none"
 """The folder of images without a value."""
 _AT_ONCE = 1 << 20  # bytes
@@ -26,8 +30,19 @@ _AT_ONCE = 1 << 20  # bytes
 class Writer(Format):
     """Lets pictures be put into folders, and writes a table for each split."""
 
-    kinds = frozenset({"categories"})
-    default = kinds
+    kinds = frozenset({"categories", "faces", "identities"})
+    default = frozenset({"categories"})
+
+    def __init__(self, *given: Any) -> None:
+        """See `Format`. Raises ConfigError: faces are asked for without cutting them out."""
+        super().__init__(*given)
+        kinds = self.request.include or frozenset()
+        if kinds - self.default and self.request.images != CROP:
+            message = (
+                f"folder has a place for faces and identities only with --images {CROP}; add it, or leave them out."
+            )
+            raise ConfigError(message, code="FK-EXPORT-KIND")
+        self._people = [_PERSON] if "identities" in kinds else []
 
     def bind(self, *given: Any) -> None:
         """See `Format`. Raises ConfigError: the rows lack the column that is asked for."""
@@ -35,8 +50,8 @@ class Writer(Format):
         column, names = self.request.folders, self.columns.names
         if column is not None:
             problem = f"--folders {column}: the frames have no such column."
-            check_known(column, [*names, *_OF_FILE], problem, code="FK-EXPORT-COLUMN")
-        self._column = column or ("category" if "category" in names else "")
+            check_known(column, [*names, *_OF_FILE, *self._people], problem, code="FK-EXPORT-COLUMN")
+        self._column = column or (self._people or ["category" if "category" in names else ""])[0]
         self._tables: dict[str, io.TextIOWrapper] = {}
 
     def folder_of(self, image: ExportedImage) -> str:
@@ -44,7 +59,10 @@ class Writer(Format):
         return "/".join([*_list_split(image.split), *self._list_value(image)])
 
     def _list_value(self, image: ExportedImage) -> list[str]:
-        value = getattr(image, self._column) if self._column in _OF_FILE else image.values.get(self._column)
+        if self._column in self._people:
+            value = image.annotations[0].identity
+        else:
+            value = getattr(image, self._column) if self._column in _OF_FILE else image.values.get(self._column)
         name = _NO_VALUE if value is None else escape(str(value)).replace("/", "%2F").replace(".", "%2E")
         return [as_folder(name)] if self._column else []
 
@@ -55,9 +73,10 @@ class Writer(Format):
             if image.split not in self._tables:
                 file = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
                 self._tables[image.split] = io.TextIOWrapper(file, "utf-8", newline="")
-                csv.writer(self._tables[image.split]).writerow(["file_name", *_OWN, *values])
+                csv.writer(self._tables[image.split]).writerow(["file_name", *_OWN, *self._people, *values])
             name = "/".join([*self._list_value(image), image.name])
             own = [getattr(image, column) for column in _OWN]
+            own += [image.annotations[0].identity for _ in self._people]
             line = [name, *own, *(image.values.get(column) for column in values)]
             csv.writer(self._tables[image.split]).writerow(line)
 
