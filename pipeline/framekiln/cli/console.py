@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from shlex import quote
 from types import FrameType
 from typing import NoReturn
 
@@ -138,5 +139,5 @@ def leave(code: int) -> NoReturn:
 
 def print_report(console: Console, output: str, url: str | None) -> None:
     """Print the place of a report; None if it could not be written."""
-    late = f"No report: another run is replacing tables; `framekiln report {output}` writes it later."
-    print_line(console, late if url is None else f"Report: {url}")
+    late = f"No report: another run is replacing tables; `framekiln report {quote(output)}` writes it later."
+    print_line(console, late if url is None else f"Report: {quote(url)}")

@@ -4,6 +4,7 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 from rich.console import Console
@@ -138,7 +139,8 @@ def run(
     tensorboard = scalars_folder(instruments["tensorboard"])
     execute(request, console, quiet=quiet, as_json=json_, tensorboard=tensorboard)
     if request.preview is not None:
-        print_line(console, f"Look at frames by value to choose limits: {Store(str(request.output)).url(PREVIEW)}")
+        page = quote(Store(str(request.output)).url(PREVIEW))
+        print_line(console, f"Look at frames by value to choose limits: {page}")
         print_line(console, "\nWithout --preview the same command computes the rest, and nothing twice:")
         make(replace(request, preview=None), on_wait=print_note).print_costs(console, price_per_hour)
 
