@@ -48,4 +48,4 @@ def test_the_work_that_is_left(small, pipeline, tmp_path):
     names = {*yaml.safe_load(pipeline.read_text())["steps"], "decode"}
     assert {step["name"] for step in work["steps"]} == names
     assert all((step["done"], step["todo"]) == (0, files) and step["why"] for step in work["steps"])
-    assert work["files"] == {"new": files, "changed": 0, "regrouped": 0, "removed": []}
+    assert work["files"] == {"new": files, "changed": 0, "removed": []}

@@ -192,6 +192,8 @@ def test_hugging_face_reads_the_folder(out, tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets", reason="datasets is not installed")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
     export(out, tmp_path / "to", where="media_id != 'sub/bad.mp4'", split="50/50")
-    found = datasets.load_dataset("videofolder", data_dir=str(tmp_path / "to" / "clips"), cache_dir=str(tmp_path))
-    assert {name: rows.num_rows for name, rows in found.items()} == {"train": 2, "validation": 2}
-    assert set(found["train"]["media_id"]) != set(found["validation"]["media_id"])
+    folders = {"data_dir": str(tmp_path / "to" / "clips"), "cache_dir": str(tmp_path)}
+    files = {"train": "train/**", "val": "val/**"}
+    found = datasets.load_dataset("videofolder", data_files=files, **folders)
+    assert {name: rows.num_rows for name, rows in found.items()} == {"train": 2, "val": 2}
+    assert set(found["train"]["media_id"]) != set(found["val"]["media_id"])

@@ -198,16 +198,17 @@ def test_mot_has_the_tracks_of_films(out, tmp_path):
 @pytest.mark.parametrize(
     ("to", "photo", "frame"),
     [
-        ("coco", "images/all/a/b.png", "images/all/c.mp4/000003.jpg"),
-        ("yolo", "images/all/a/b.png.png", "images/all/c.mp4/000003.jpg"),  # a label is named without the suffix
-        ("mot", "all/a/b.png", "all/c.mp4/img1/000004.jpg"),
+        ("coco", "images/all/images/b.png", "images/all/c.mp4/000003.jpg"),
+        # a label is named without the suffix, and found by the last folder `images`
+        ("yolo", "images/all/%69mages/b.png.png", "images/all/c.mp4/000003.jpg"),
+        ("mot", "all/images/b.png", "all/c.mp4/img1/000004.jpg"),
     ],
 )
 def test_pictures_lie_where_each_format_has_them(tmp_path, to, photo, frame):
     writer = find_format(to)(Store(str(tmp_path)), ExportRequest(to=to))
     own = {"uri": "", "path": None, "width": 8, "height": 8}
     images = [
-        ExportedImage(media_id="a/b.png", frame_index=0, media_type="photo", **own),
+        ExportedImage(media_id="images/b.png", frame_index=0, media_type="photo", **own),
         ExportedImage(media_id="c.mp4", frame_index=3, media_type="video", **own),
     ]
     assert [f"{writer.folder_of(image)}/{writer.name_of(image)}" for image in images] == [photo, frame]

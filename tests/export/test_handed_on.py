@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 import tarfile
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image as Pil
 
@@ -37,8 +37,8 @@ def out(tmp_path_factory):
     for size in ((160, 100), (120, 75)):
         Pil.open(photos()["china.jpg"]).resize(size).save(media / f"copy {size[0]}.png")
     image = cv2.cvtColor(cv2.imread(str(photos()["grace_hopper.jpg"])), cv2.COLOR_BGR2RGB)
-    (media / "films").mkdir()
-    write_clip(media / "films" / "a.mp4", pan(image, 20), np.zeros((1, 16_000), np.int16))
+    (media / "test").mkdir()
+    write_clip(media / "test" / "a.mp4", pan(image, 20), np.zeros((1, 16_000), np.int16))
     folder = tmp_path_factory.mktemp("output") / "out"
     return framekiln.run(media, folder, stages=["lighting", "fingerprint", "duplicates"], engine="local")
 
@@ -56,7 +56,7 @@ def test_links_are_photos_and_the_rest_is_written(out, tmp_path):
     images = {image["file_name"]: image for image in images_of(tmp_path)}
     assert len(images) == 29
     assert (tmp_path / "images/all/0.v1.JPG").is_symlink()
-    for name in ("turned.jpg", "phone.heic.jpg", "films/a.mp4/000019.jpg"):
+    for name in ("turned.jpg", "phone.heic.jpg", "test/a.mp4/000019.jpg"):
         assert not (tmp_path / "images/all" / name).is_symlink()
     for name, image in images.items():
         with Pil.open(tmp_path / "images/all" / name) as picture:
@@ -118,8 +118,7 @@ def test_folders_are_splits_and_categories_with_a_table_each(out, tmp_path):
     summary = out.export("folder", tmp_path, images="copy", split="60/40", folders="lighting_key")
     rows = []
     for split in ("train", "val"):
-        with (tmp_path / split / "metadata.csv").open() as file:
-            found = list(csv.DictReader(file))
+        found = pq.read_table(tmp_path / split / "metadata.parquet").to_pylist()
         assert len(found) == summary.images[split]
         for row in found:
             assert (tmp_path / split / row["file_name"]).is_file()
@@ -141,11 +140,16 @@ def test_what_a_format_cannot_do_is_one_sentence(out, tmp_path):
 
 def test_folders_as_datasets_reads_them(out, tmp_path):
     datasets = pytest.importorskip("datasets", reason="datasets is not installed")
-    out.export("folder", tmp_path / "made", images="resize:40", where="media_id like 'copy%'", folders="lighting_key")
-    loaded = datasets.load_dataset("imagefolder", data_dir=str(tmp_path / "made"), cache_dir=str(tmp_path / "cache"))
-    rows = list(loaded["train"])
-    assert sorted(row["media_id"] for row in rows) == ["copy 120.png", "copy 160.png"]
-    assert all(min(row["image"].size) == 40 for row in rows)
+    where = "media_id like 'copy%' or media_type = 'video'"  # the film is in a folder `test`, which is no split
+    options = {"images": "resize:40", "where": where, "folders": "lighting_key", "split": "50/50", "by": "duplicate"}
+    written = out.export("folder", tmp_path / "made", **options).images
+    files = {split: f"{split}/**" for split in written}
+    folders = {"data_dir": str(tmp_path / "made"), "cache_dir": str(tmp_path / "cache")}
+    loaded = datasets.load_dataset("imagefolder", data_files=files, **folders)
+    rows = {split: list(loaded[split]) for split in files}
+    assert {split: len(found) for split, found in rows.items()} == written and sum(written.values()) == 22
+    assert len({(split, row["media_id"]) for split, found in rows.items() for row in found}) == 3
+    assert all(min(row["image"].size) == 40 for found in rows.values() for row in found)
 
 
 def test_a_file_that_changed_since_the_run_is_said_before_anything_is_written(out, tmp_path):
@@ -162,12 +166,11 @@ def test_a_file_that_changed_since_the_run_is_said_before_anything_is_written(ou
 def test_folders_without_split_and_category_are_the_destination_itself(out, tmp_path):
     for images in ("link", "copy"):
         out.export("folder", tmp_path / images, images=images, where="media_type = 'video' or media_id = 'turned.jpg'")
-        with (tmp_path / images / "metadata.csv").open() as file:
-            names = [row["file_name"] for row in csv.DictReader(file)]
-        assert "films/a.mp4/000019.jpg" in names and all((tmp_path / images / name).is_file() for name in names)
+        names = pq.read_table(tmp_path / images / "metadata.parquet")["file_name"].to_pylist()
+        assert "test/a.mp4/000019.jpg" in names and all((tmp_path / images / name).is_file() for name in names)
     out.export("folder", tmp_path / "types", images="none", folders="media_type")
-    with (tmp_path / "types" / "metadata.csv").open() as file:
-        assert {row["file_name"].partition("/")[0] for row in csv.DictReader(file)} == {"photo", "video"}
+    names = pq.read_table(tmp_path / "types" / "metadata.parquet")["file_name"].to_pylist()
+    assert {name.partition("/")[0] for name in names} == {"photo", "video"}
 
 
 def test_an_export_that_wrote_nothing_leaves_its_destination_free(out, tmp_path):

@@ -60,6 +60,7 @@ def commands(gated: Gated, other: Gated, how: str) -> None:
     compared = command("compare", gated.out, other.out)
     assert compared.returncode == 0 and f"{gated.out} is unfinished. The run {how}" in " ".join(compared.stdout.split())
     assert "[FK-PREDICT-UNFINISHED]" in command("predict", gated.out, "--for", "l4").stderr
+    assert "[FK-PRUNE-UNFINISHED]" in command("prune", gated.out).stderr
 
 
 @pytest.mark.heavy

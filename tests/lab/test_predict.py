@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from io import StringIO
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from framekiln.api.predict import _list_doubts
 from framekiln.contract.errors import ConfigError, OutputError
@@ -16,9 +18,19 @@ from framekiln.contract.output_names import PROFILE
 from framekiln.contract.placement import Placement
 from framekiln.device import CountedCall
 from framekiln.device.kernels import Kernel
-from framekiln.lab.predict.choose import ONE_MORE, Chooser, WaveSeconds, _rate, _what_helps
+from framekiln.lab.predict.choose import (
+    ONE_MORE,
+    Chooser,
+    GpuChoice,
+    Prediction,
+    Prices,
+    WaveSeconds,
+    _rate,
+    _what_helps,
+)
 from framekiln.lab.predict.gpu_specs import read_gpus
 from framekiln.lab.predict.measured import time_spread
+from framekiln.lab.predict.pace import Interval
 from framekiln.lab.predict.reached import MeasuredStep, guess, usual_share
 from framekiln.lab.predict.source_run import PacketTimes, SourceRun, read_source
 from framekiln.lab.predict.work import GAP_S, GpuWork, NetworkWork
@@ -29,6 +41,7 @@ from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
 from framekiln.profiling.records import PACKET, Record
+from framekiln.reporting.predict import limits, print_prediction
 from framekiln.runtime.run.record import sealed
 from tests.lab.gpu_law import EPOCH, GPUS, HERE, RUN, UPLOAD, model_s, output
 
@@ -138,8 +151,24 @@ def test_few_packets_and_a_busy_machine_are_doubts_on_an_estimate(tmp_path):
     )
     assert (time_spread(few).low, time_spread(few).high) == (0.5, 2.0)
     told = _list_doubts(SourceRun(devices=(), steps=(few,), later=(), others=0.8), [])
-    assert told[0].startswith("big: fewer than 5 packets were measured") and "80%" in told[1] and len(told) == 2
+    assert "80%" in told[0] and told[1].startswith("big: fewer than 5 packets were measured") and len(told) == 2
     assert not _list_doubts(SourceRun(devices=(), steps=(step,), later=(), others=0.1), [])
+
+
+def test_a_gpu_is_a_line_of_80_columns_below_what_the_figures_lack():
+    rate, hours = Interval(central=12.4, low=6.54, high=18.8), Interval(central=180, low=137, high=237)
+    told = {"bound": 61.1, "rate": rate, "hours": hours, "kwh": hours, "money": hours, "limit": "the cores (decode)"}
+    best = GpuChoice(gpu="rtx-pro-6000", profile="gpu-80gb", waves=[["big"]], **told)
+    gpus = [best, replace(best, gpu="l4", hours=rate.by(1 / 60))]
+    found = Prediction(output="out", cores=16, rows=hours, prices=Prices(), gpus=gpus, notes=["a busy machine"])
+    print_prediction(Console(file=(text := StringIO()), width=80), found)
+    lines = text.getvalue().splitlines()
+    assert lines[0] == "a busy machine." and limits(found) in lines[1] and "l4" not in limits(found)
+    (first, second) = (line.split() for line in lines if line.startswith((" rtx-pro-6000 ", " l4 ")))
+    assert first[1:] == ["61.1", "12.4", "(6.5", "to", "19)", "140", "to", "240", "h", "237", "140", "to", "240"]
+    assert second[6:10] == ["6.5", "to", "19", "min"]
+    mixed = replace(found, gpus=[best, replace(best, gpu="l4", limit="the GPU")])
+    assert "rtx-pro-6000" in limits(mixed) and "l4" in limits(mixed)
 
 
 def test_every_shipped_gpu_has_a_source_for_every_figure():

@@ -242,6 +242,7 @@ def test_an_answer_that_stalls_ends_with_the_name_of_the_setting(pages, rules):
     rules(timeout_s=0.2, retries=0)
     kind, text = reason(pages.add("/a", b"be", Content_Length="10", Stall="yes"))
     assert kind is Reason.UNREADABLE and "network.timeout_s" in text
+    assert reason(pages.add("/b", b"cut", Content_Length="10"))[1].count("3 bytes read") == 1
 
 
 def test_a_server_waits_no_longer_than_it_may():

@@ -24,6 +24,15 @@ def test_a_small_object_is_one_request_and_a_large_one_is_whole(bucket):
     assert bucket.files["out/a/c.bin"] == large and store.read("a/b.bin") == b"small"
 
 
+def test_a_part_of_a_run_is_one_request_between_looks_for_it_and_for_the_fence(bucket):
+    store = Store(bucket.url.format("out")).of_run("ab12").begin()
+    place = "out/a/b.bin"
+    wanted = [("HEAD", place), ("PUT", place), ("HEAD", "out/.tmp-ab12")]
+    assert bucket.count(lambda: store.write("a/b.bin", b"small")) == wanted
+    assert bucket.count(lambda: store.exists("a/c.bin")) == [("HEAD", "out/a/c.bin")]
+    assert (store.exists("a/b.bin"), store.exists("a/c.bin"), store.exists("a")) == (True, False, False)
+
+
 def test_an_output_with_an_empty_part_in_its_key_is_refused(bucket):
     with pytest.raises(OutputError) as refused:
         Store(bucket.url.format("a//out")).check_folder()

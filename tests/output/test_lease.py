@@ -90,8 +90,10 @@ def test_a_dead_process_is_replaced_at_once_and_its_incomplete_files_are_deleted
     assert dead["state"] == "holding"
     half = tmp_path / "out" / f".tmp-{dead['run']}" / "1"
     half.write_bytes(b"half")
-    with Lease(store):  # with the heartbeat of a real run: waiting for it would take a minute
+    told = []
+    with Lease(store, on_wait=told.append):  # with the heartbeat of a real run: waiting for it would take a minute
         assert not half.parent.exists()
+    assert len(told) == 1 and f"process {dead['pid']} " in told[0]
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -123,8 +125,9 @@ def test_a_run_killed_during_cleanup_leaves_the_rest_to_the_next(store):
 def test_a_failed_run_leaves_its_lease(store, error):
     with pytest.raises(error), lease(store) as first:
         raise error
-    with lease(store) as second:
-        assert second.taken_over == {first.run}
+    told = []
+    with lease(store, on_wait=told.append) as second:
+        assert second.taken_over == {first.run} and told == []  # it has said why
 
 
 def test_a_step_of_the_clock_ends_no_run(monkeypatch):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framekiln.contract.output_names import COLUMNS
+from framekiln.contract.output_names import COLUMNS, FRAMES
 from framekiln.media.files import MediaFile
 from framekiln.output.ledger import Ledger, Part, tiling
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import divide_into_units, read_units
+from framekiln.output.unit_table import divide_into_units, read_units, tabulated_files
 from framekiln.runtime.second_pass.second_pass import UnitRows, sweep
 from tests.support.runs.units import ensure_units
 
@@ -71,15 +72,25 @@ def test_an_added_file_keeps_all_units(tmp_path):
     assert firsts == sorted(firsts)
 
 
-def test_a_changed_or_removed_file_retires_its_unit_only(tmp_path):
+def test_a_changed_or_removed_file_leaves_the_others_of_its_unit(tmp_path):
     store = Store(str(tmp_path))
     files = [media(f"{i:03}.jpg") for i in range(40)]
     before = ensure_units(store, files, files, slots=1)
     changed = [media("000.jpg", size=11), *files[1:-1]]
     after = ensure_units(store, changed, changed, slots=1)
-    assert len(set(before) & set(after)) == len(before) - 2
-    covered = sorted(m.media_id for unit in after for m in unit.media)
+    assert [unit.stale for unit in after if unit.stale] == [{"000.jpg"}, {"039.jpg"}]
+    assert {unit.name for unit in before} < {unit.name for unit in after}
+    covered = sorted(m.media_id for unit in after for m in unit.media if m.media_id not in unit.stale)
     assert covered == [m.media_id for m in changed]
+    for units, current in ((before, files), (after, changed)):  # exports and reports read what the rows are of
+        for name in store.names(FRAMES):
+            store.remove(f"{FRAMES}/{name}")
+        for unit in units:
+            store.write(f"{FRAMES}/{unit.name}-0123456789ab.parquet", b"")
+        assert tabulated_files(store) == {item.media_id: item for item in current}
+    moved = [replace(item, path=f"/elsewhere/{item.media_id}") for item in changed]
+    assert [unit.name for unit in ensure_units(store, moved, moved, slots=1)] == [unit.name for unit in after]
+    assert tabulated_files(store) == {item.media_id: item for item in moved}
 
 
 @settings(deadline=None)

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from framekiln.lab.predict.arithmetic import choose_gpu, read_row_seconds, wave_limits
+from framekiln.planning.gpu.co_location import IN_FLIGHT_GB
 from framekiln.planning.manifest import profile_names, read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
@@ -29,6 +30,8 @@ def test_every_shipped_profile_fits_the_shipped_pipeline(name):
         "features",
         "voice",
     ], "pixels are copied between tasks"
+    held = sum(step.placement.vram_gb for step in result.first if step.placement.device == "cuda")
+    assert not held or held + 0.6 <= read_profile(name).gpu_vram_gb, "a larger context would read all media twice"
     gpu, factor = choose_gpu("", read_profile(name).gpu_vram_gb or 0.0)
     (limits,) = [wave_limits(wave, read_row_seconds(), factor) for wave in result.waves]
     slowest = max(limits, key=lambda step: limits[step])
@@ -54,7 +57,21 @@ def test_an_eight_gb_gpu_has_one_process_for_all_its_models():
     )
     (models,) = [group for group in result.groups() if group and group[0].placement.device == "cuda"]
     assert [step.name for step in models] == ["categorize", "faces", "segment", "instances", "inpaint"]
-    assert sum(step.placement.vram_gb for step in models) <= read_profile("memory-constrained").gpu_vram_gb
+
+
+@pytest.mark.parametrize("name", ["categorize", "faces"])
+def test_a_step_that_has_the_gpu_alone_gets_what_plan_says_that_it_needs(name):
+    def placed(**choices):
+        pipeline, profile = read_pipeline(None), read_profile("memory-constrained")
+        options = PlanOptions(stages=(name,), **choices)
+        found = make_plan(pipeline, profile, options, SHIPPED, check_weights=False)
+        return next(step for step in found.first if step.name == name)
+
+    step, stated = placed(), read_profile("memory-constrained").steps[name]["vram_gb"]
+    memory = step.stage.gpu_memory(step.placement)
+    needs = memory.weights_gb + memory.call_gb + IN_FLIGHT_GB * step.placement.in_flight
+    assert stated < step.placement.vram_gb == pytest.approx(needs, abs=2e-3)
+    assert placed(settings=(f"{name}.vram_gb=1",)).placement.vram_gb == 1.0
 
 
 @pytest.mark.parametrize("name", sorted(set(profile_names()) - {"cpu-only"}))

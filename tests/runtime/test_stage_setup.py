@@ -40,7 +40,7 @@ def test_a_node_whose_torch_cannot_use_its_gpu_stops_the_run(monkeypatch):
     def refuse(gigabytes):
         raise AssertionError("Torch not compiled with CUDA enabled")
 
-    monkeypatch.setattr(stage_setup, "limit_memory", refuse)
+    monkeypatch.setattr(stage_setup.device, "limit_memory", refuse)
     step = plan({"ten": toy("Meeting")}, missing_weights="dummy").first[0].placed(device="cuda", vram_gb=1.0)
     with pytest.raises(SetupError) as error:
         stage_setup.share_gpu([step])

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 
 import framekiln
 from framekiln.media.samples import make
+from framekiln.output.object_store import Store
 from framekiln.runtime.run.record import sealed
-from framekiln.selection.selection import balance, rank_in_group
+from framekiln.selection.rows import Rows
+from framekiln.selection.selection import take_balanced
 from tests.support.errors import fails
 from tests.support.machine.command_line import ROOT
 
@@ -261,20 +263,14 @@ def test_the_command_does_the_same(out, framekiln, tmp_path):
 @given(st.lists(st.integers(0, 4), max_size=30), st.none() | st.integers(1, 40))
 @settings(max_examples=60)
 def test_a_balance_is_fair(values, limit):
-    groups = np.array(values, np.int64)
-    chosen = groups[balance(groups, limit)]
-    sizes = {value: int((chosen == value).sum()) for value in set(values)}
+    table = pa.table({"media_id": pa.array(range(len(values))), "group": pa.array(values, pa.int64())})
+    chosen = take_balanced(Rows(Store("x"), {"frames": table}), table, '"group"', limit)["group"].to_pylist()
+    sizes = {value: chosen.count(value) for value in set(values)}
     assert len(chosen) == (
-        min(limit, len(groups)) if limit else min([values.count(v) for v in sizes] or [0]) * len(sizes)
+        min(limit, len(values)) if limit else min([values.count(v) for v in sizes] or [0]) * len(sizes)
     )
     for value, size in sizes.items():
         assert size >= min(max(sizes.values()) - 1, values.count(value))
-
-
-@given(st.lists(st.integers(-3, 3), max_size=20))
-def test_ranks_count_within_groups(values):
-    ranks = rank_in_group(np.array(values, np.int64)).tolist()
-    assert ranks == [values[:i].count(value) for i, value in enumerate(values)]
 
 
 @pytest.mark.heavy

@@ -57,6 +57,20 @@ def test_a_flash_is_not_a_cut(stops):
     assert scores([now, exposed(then, stops)])[0] < 0.3
 
 
+@pytest.mark.parametrize("rows", [slice(-90, -20), slice(0, 60)])
+def test_a_caption_that_comes_and_goes_is_not_a_cut_and_an_equal_sky_hides_none(rows):
+    for name in PHOTOS:
+        frames = [frame.copy() for frame in take(name, 4)]
+        rows_of_text = np.random.default_rng(0).integers(0, 255, (4, 60, 3), dtype=np.uint8)
+        for frame in frames[1:3]:
+            frame[rows] = cv2.resize(rows_of_text, frame[rows].shape[1::-1], interpolation=cv2.INTER_NEAREST)
+        assert max(scores(frames)) < 0.5
+    shots = [frame.copy() for name in PHOTOS[:2] for frame in take(name, 1)]
+    for frame in shots:
+        frame[: len(frame) * 2 // 3] = 180
+    assert scores(shots)[0] > 0.5
+
+
 @pytest.mark.parametrize(("name", "dx", "dy"), [(PHOTOS[0], -16, 0), (PHOTOS[1], -5, 5), (PHOTOS[2], 3, -4)])
 def test_a_frame_that_moved_is_not_a_cut(name, dx, dy):
     image = photo(name)

@@ -6,13 +6,15 @@ All stages also run with the limits of GPUs of 8 and of 16 GB, which they share.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,10 @@ from benchmarks.gpu.options import GpuOptions, Record
 from benchmarks.gpu.stage_steps import SMALL, STAGES, WORK
 from benchmarks.gpu.steps.ceilings import ceilings
 from benchmarks.made_rows import write_photos
-from framekiln.api.predict import choose
 from framekiln.lab.predict.source_run import read_source
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import read_calibration
+from framekiln.planning.gpu.scheduler import CONTEXT_GB
 from framekiln.planning.processes.resources import gpu_names
 from framekiln.profiling.record_log import CALLS, NODES, read
 from framekiln.profiling.records import PACKET
@@ -116,6 +118,7 @@ def figures(out: Path, stage: str, began: float, ended: float) -> Mapping[str, A
         "tail_s": ended - step.end,
         "gpu_use_percent": gpu["gpu_use_percent"],
         "vram_peak_gb": max(used, default=None),
+        "allocated_peak_gb": pc.max(calls["vram_peak_gb"]).as_py(),
     }
 
 
@@ -142,17 +145,20 @@ def measure_capped(options: GpuOptions, record: Record) -> None:
     chosen += run_settings(replace(options, compile=False), STAGES)
     limit = [] if options.small else ["--limit", str(_PHOTOS)]
     caps = CAPS if options.device != "cpu" else {"cpu-only": None}
-    for profile, cap in caps.items():
-        place = ["--profile", profile, *(["--vram-cap", f"{cap:g}"] if cap else [])]
-        policy = ["--missing-weights", "dummy", "--accept-license", "--stages", ",".join(STAGES)]
-        needed = re.findall(r"need some ([\d.]+) of", framekiln("plan", *place, *policy, *chosen))
-        planned = max(map(float, needed), default=None)
+    policy = ["--missing-weights", "dummy", "--accept-license", "--stages", ",".join(STAGES)]
+    places = [["--profile", name, *(["--vram-cap", f"{cap:g}"] if cap else [])] for name, cap in caps.items()]
+    with ThreadPoolExecutor() as pool:
+        plans = list(pool.map(lambda place: framekiln("plan", *place, *policy, *chosen), places))
+    for (profile, cap), place, plan in zip(caps.items(), places, plans, strict=True):
+        planned = max(map(float, re.findall(r"need some ([\d.]+) of", plan)), default=None)
         result = run(options, options.folder / profile, STAGES, *place, *limit, *chosen)
-        peak = result["vram_peak_gb"]
-        against = {"planned_gb": planned, "peak_of_planned": peak / planned if peak and planned else None}
+        peak, held = result["vram_peak_gb"], result["allocated_peak_gb"] or 0.0  # without what torch's allocator keeps
+        needs = held + CONTEXT_GB
+        against = {"planned_gb": planned, "needs_of_planned": needs / planned if planned else None}
         record(profile=profile, limit_gb=cap, ok=cap is None or (peak is not None and peak <= cap), **against, **result)
-    for profile in caps if options.device != "cpu" else ():  # last, as they take the cores only
-        _predict(options, options.folder / profile, None, record)
+    with ThreadPoolExecutor() as pool:  # last, as they take the cores only: each counts for half a minute
+        runs = [options.folder / profile for profile in caps if options.device != "cpu"]
+        list(pool.map(lambda run: _predict(options, run, None, record), runs))
 
 
 def measure_calibration(options: GpuOptions, record: Record) -> None:
@@ -188,14 +194,15 @@ def _calibrated(options: GpuOptions) -> Path:
 
 def _predict(options: GpuOptions, run: Path, calibration: Path | None, record: Record) -> None:
     """Record a run's measured rate on this GPU and what is predicted from its records, here and for `TARGETS`."""
-    choices = choose(str(run), {"gpus": ",".join([gpu_names()[0], *TARGETS]), "calibration": calibration}).gpus
-    rate, measured = choices[0].rate, read_source(str(run)).rows_per_s
-    is_close = rate is not None and rate.low / (1 + _WITHIN) <= measured <= rate.high * (1 + _WITHIN)
-    is_bound = choices[0].bound is None or measured <= choices[0].bound
-    record(measured=measured, **({} if options.small else {"ok": is_close and is_bound}))  # which has no steady rate
+    gpus, given = ",".join([gpu_names()[0], *TARGETS]), ["--calibration", str(calibration)] if calibration else []
+    choices = json.loads(framekiln("predict", str(run), "--for", gpus, *given, "--json"))["gpus"]
+    rate, bound, measured = choices[0]["rate"], choices[0]["bound"], read_source(str(run)).rows_per_s
+    is_close = rate is not None and rate["low"] / (1 + _WITHIN) <= measured <= rate["high"] * (1 + _WITHIN)
+    is_right = is_close and (bound is None or measured <= bound)
+    record(run=run.name, measured=measured, **({} if options.small else {"ok": is_right}))  # which has no steady rate
     for choice in choices:
-        told = asdict(choice.rate) if choice.rate is not None else None
-        record(gpu=choice.gpu, rows_per_s=told, bound=choice.bound, limit=choice.limit, why=choice.why_not)
+        told = {"rows_per_s": choice["rate"], **{key: choice[key] for key in ("bound", "limit", "why_not")}}
+        record(run=run.name, gpu=choice["gpu"], **told)
 
 
 def _run_to_predict(options: GpuOptions) -> Path:

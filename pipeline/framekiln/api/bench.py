@@ -22,10 +22,10 @@ from framekiln.lab.measure.timed import check_device
 from framekiln.lab.models.registry import is_model
 from framekiln.lab.output import results
 from framekiln.lab.output.cells import CellResult
-from framekiln.lab.samples import clip_rows, parse_targets, samples, verdicts, video_rows
+from framekiln.lab.samples import parse_targets, samples, verdicts
 from framekiln.planning.manifest import PipelineFile
 from framekiln.planning.sample import PERCENTILES
-from framekiln.profiling.targets import Limit, Verdict
+from framekiln.profiling.targets import Judgement, Limit
 from framekiln.reporting.bench import history
 from framekiln.reporting.bench.history import changes, check_base, conditions, judge, lost, other_conditions
 from framekiln.reporting.bench.page import PAGE, PictureRow, render
@@ -51,7 +51,6 @@ class BenchFiles:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return the files that options name."""
         paths: dict[str, Any] = {
             name: given[name] and Path(given[name]) for name in ("out", "save", "against", "history")
         }
@@ -91,7 +90,7 @@ class BenchFiles:
         """Write the figures of a new bench, and a copy where one is asked for."""
         paths = []
         if self.out is not None and is_new:
-            rows = [*report.cells, *video_rows(report), *clip_rows(report)]
+            rows = [*report.cells, *report.video, *report.extra.clips]
             paths = [results.write_report(report, self.out / results.STATS), *results.write_tables(rows, self.out)]
         return [*paths, results.write_report(report, self.save)] if self.save else paths
 
@@ -102,7 +101,7 @@ class BenchResult:
 
     report: results.BenchReport
     changes: Sequence[FigurePair] = ()  # against the base
-    verdicts: Sequence[Verdict] = ()  # of the conditions of `fail_if`, and of targets
+    verdicts: Sequence[Judgement] = ()  # of the conditions of `fail_if`, and of targets
     base_differs: str = ""  # what differs of machine, input, settings and weights; times cannot be compared then
     files: Sequence[Path] = ()  # written
 

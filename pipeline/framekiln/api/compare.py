@@ -9,7 +9,7 @@ from framekiln.api import html
 from framekiln.api.options import Place
 from framekiln.api.output import Output
 from framekiln.contract.errors import ConfigError, check_known
-from framekiln.profiling.targets import Verdict
+from framekiln.profiling.targets import Judgement
 from framekiln.reporting.compare import DRIFT_ROWS, page, tables
 from framekiln.reporting.compare.comparison import Comparison, FigurePair, Pair, letters
 from framekiln.reporting.compare.comparison import compare as compare_sides
@@ -27,7 +27,7 @@ class RunComparison:
     """Each side beside the first."""
 
     sides: Comparison
-    findings: tuple[Verdict, ...]  # of each condition of `fail_if` on each step
+    findings: tuple[Judgement, ...]  # of each condition of `fail_if` on each step
 
     @property
     def pairs(self) -> Sequence[Pair]:

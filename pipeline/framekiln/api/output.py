@@ -14,11 +14,11 @@ from framekiln.api.output_options import ExportOptions, SelectOptions, make_expo
 from framekiln.api.summary import Summary, read_profile, warn_of_random
 from framekiln.contract.columns import PLACES, SOURCE, Image
 from framekiln.contract.errors import InputError, UserError, check_known, without_secrets
-from framekiln.contract.output_names import ERRORS, FRAMES, IMAGES, INTERNAL
+from framekiln.contract.output_names import ERRORS, FRAMES
 from framekiln.contract.row_errors import ERRORS_SCHEMA, PASSED_OVER
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.object_store import Store
-from framekiln.output.recognise import check_is_output
+from framekiln.output.recognise import check_is_output, later_tables
 from framekiln.reporting.kit.texts import plain_table
 from framekiln.reporting.plan_facts import rebuild
 from framekiln.runtime.run.progress import LATER, unfinished
@@ -91,11 +91,7 @@ class Output:
     @property
     def tables(self) -> list[str]:
         """Names of all tables: `frames`, `errors`, and the tables of the second pass."""
-        others = (name for name in self._store.folders() if name not in {*_ALWAYS, *INTERNAL, IMAGES})
-        return [
-            *_ALWAYS,
-            *(name for name in others if any(file.endswith(".parquet") for file in self._store.names(name))),
-        ]
+        return [*_ALWAYS, *later_tables(self._store)]
 
     def table(self, name: str) -> "Dataset":
         """Return a table, from which columns and rows are read when they are asked for.
@@ -129,7 +125,7 @@ class Output:
             InputError: the file was moved or changed since the run, or has no such frame.
             MediaError: the file cannot be opened any more.
         """
-        from framekiln.export.originals import find_originals, read_rules
+        from framekiln.export.pictures import find_originals, read_rules
         from framekiln.media.packets.decode import decode_frames  # loads the decoders
 
         media = find_originals(self._store, [media_id])[media_id]

@@ -14,7 +14,7 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.device.cores import usable_cores
 from framekiln.lab.predict.choose import Chooser, GpuChoice, Prediction, Prices
 from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
-from framekiln.lab.predict.measured import DRAWS, estimate_rows, few_note, read_measured
+from framekiln.lab.predict.measured import DRAWS, estimate_rows, measuring_notes, read_measured
 from framekiln.lab.predict.pace import Interval
 from framekiln.lab.predict.reached import measured_steps
 from framekiln.lab.predict.source_run import SourceRun, read_source
@@ -24,7 +24,6 @@ from framekiln.output.object_store import Store
 from framekiln.output.unit_table import read_units
 from framekiln.planning.gpu.calibration_file import read_gpu_calibration
 from framekiln.planning.plan_options import PlanOptions
-from framekiln.profiling.advice import OTHERS
 from framekiln.profiling.run_profile import read_work, run_of
 from framekiln.reporting.plan_facts import left_out
 from framekiln.runtime.run.record import read_run_record, stored_request
@@ -108,12 +107,7 @@ def _list_absent(store: Store, source: SourceRun) -> Iterator[str]:
 
 def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:
     """Return sentences on what an estimate lacks."""
-    notes = [few] if (few := few_note(source.steps)) else []
-    if source.others >= OTHERS:
-        notes.append(
-            f"Other programs took {source.others:.0%} of the machine's cores while the run was measured, so the host's "
-            "part may be faster than told, and all rates too low"
-        )
+    notes = measuring_notes(source.others, source.steps)
     planned = [choice for choice in choices if choice.waves]
     if planned and not any(wave for choice in planned for wave in choice.waves):
         notes.append("No step uses a GPU, so no GPU makes a difference")

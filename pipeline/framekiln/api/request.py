@@ -12,14 +12,7 @@ from typing import Any
 from framekiln.api.options import Given, Input, Manifest, Options, Place, Settings, Steps, checked, split_names
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Stage
-from framekiln.planning.manifest import (
-    PipelineFile,
-    ProfileFile,
-    StepEntry,
-    check_step_name,
-    read_pipeline,
-    read_profile,
-)
+from framekiln.planning import manifest
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.settings import NOT_YAML, load_yaml, model_of
 from framekiln.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
@@ -48,10 +41,10 @@ def make_request(
     given = checked(kind, {**options, "engine": options.get("engine") or os.environ.get(ENGINE)}, also=_NAMED)
     pipeline_file, steps = with_steps(pipeline_of(pipeline), stages)
     if isinstance(profile, Mapping):
-        profile_file, profile_name = model_of(ProfileFile, profile, "profile"), "given in Python"
+        profile_file, profile_name = model_of(manifest.ProfileFile, profile, "profile"), "given in Python"
     else:
         profile_name = _check_text("profile", profile)
-        profile_file = read_profile(profile_name)
+        profile_file = manifest.read_profile(profile_name)
     inputs = _choose_inputs(input, os.environ.get(INPUT), profile_file.input, pipeline_file.input)
     outputs = (_read_text(output), os.environ.get(OUTPUT) or None, profile_file.output, pipeline_file.output)
     return RunRequest(
@@ -76,11 +69,11 @@ def cluster_address(option: str | None) -> str | None:
     return option or os.environ.get("RAY_ADDRESS")
 
 
-def pipeline_of(pipeline: Manifest | None) -> PipelineFile:
+def pipeline_of(pipeline: Manifest | None) -> manifest.PipelineFile:
     """Read a pipeline file; the shipped one without a name. Raises ConfigError if the file is missing or wrong."""
     if isinstance(pipeline, Mapping):
-        return model_of(PipelineFile, pipeline, "pipeline")
-    return read_pipeline(_read_text(pipeline))
+        return model_of(manifest.PipelineFile, pipeline, "pipeline")
+    return manifest.read_pipeline(_read_text(pipeline))
 
 
 def _make_plan_options(steps: tuple[str, ...], settings: Settings, given: Mapping[str, Any]) -> PlanOptions:
@@ -168,7 +161,7 @@ def _read_shard(shard: str | tuple[int, int] | None) -> tuple[int, int] | None:
     return int(number) - 1, int(count)
 
 
-def with_steps(pipeline: PipelineFile, steps: Steps) -> tuple[PipelineFile, tuple[str, ...]]:
+def with_steps(pipeline: manifest.PipelineFile, steps: Steps) -> tuple[manifest.PipelineFile, tuple[str, ...]]:
     """Return the pipeline with the stages that are given, and the names of all chosen steps; none for all.
 
     Raises ConfigError: something else is given, or a step's name is taken by another stage.
@@ -206,7 +199,7 @@ def step_name(stage: Any) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
 
 
-def _add(entries: dict[str, StepEntry], name: str, stage: Any) -> None:
+def _add(entries: dict[str, manifest.StepEntry], name: str, stage: Any) -> None:
     kind = stage if isinstance(stage, type) else type(stage)
     if not issubclass(kind, Stage):
         raise ConfigError(
@@ -215,11 +208,11 @@ def _add(entries: dict[str, StepEntry], name: str, stage: Any) -> None:
             code="FK-NOT-A-STAGE",
         )
     try:
-        check_step_name(name)
+        manifest.check_step_name(name)
     except ValueError as error:
         raise ConfigError(f"stages: {error}.", code="FK-INVALID-VALUE") from None
     settings = {} if stage is kind else {item.name: getattr(stage.config, item.name) for item in fields(stage.config)}
-    entry, other = StepEntry.of(kind, settings), entries.get(name)
+    entry, other = manifest.StepEntry.of(kind, settings), entries.get(name)
     if other is not None and (other.use, other.given or kind) != (entry.use, kind):
         raise ConfigError(
             f"stages: there is another step {name!r} already, of {other.use}; name yours by a dict: "

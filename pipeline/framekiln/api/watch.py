@@ -117,14 +117,12 @@ class NotebookView(ProgressView):
         self._next, self._last, self._sentences = 0.0, RunTotals(), list[str]()
 
     def show(self, figures: RunTotals) -> None:
-        """See `ProgressView`."""
         self._last = figures
         if self._clock() >= self._next:
             self._next = self._clock() + _SECONDS
             self._show(self._draw())
 
     def say(self, sentence: str) -> None:
-        """See `ProgressView`."""
         self._sentences.append(sentence)
         self._show(self._draw())
 

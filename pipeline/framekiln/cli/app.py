@@ -18,6 +18,7 @@ from framekiln.cli.commands.export import export
 from framekiln.cli.commands.fetch import fetch
 from framekiln.cli.commands.predict import predict
 from framekiln.cli.commands.profile import profile, trace
+from framekiln.cli.commands.prune import prune
 from framekiln.cli.commands.run import EXAMPLES, plan, retry, run
 from framekiln.cli.commands.select import select
 from framekiln.cli.commands.steps import columns, schema, steps
@@ -67,7 +68,7 @@ def options(
 
 
 app.command(epilog=EXAMPLES)(spread(run))
-_COMMANDS = plan, check, fetch, profile, trace, retry, compare, select, export, calibrate, bench, predict
+_COMMANDS = plan, check, prune, fetch, profile, trace, retry, compare, select, export, calibrate, bench, predict
 for command in (*_COMMANDS, steps, columns, schema):
     app.command()(spread(command))
 

@@ -19,5 +19,5 @@ LEASE_PREFIX = "run.lease-"
 MARKS = frozenset({RUN_RECORD, COLUMNS, UNITS, FACTS, FRAMES, PROFILE})
 """Names that every run writes. A folder with three of them is an output."""
 
-INTERNAL = frozenset({COLUMNS, UNITS, FACTS, DIGESTS, SELECTIONS, ROW_SETS, PROFILE})
-"""Folders beside tables and images."""
+FOLDERS = frozenset({FRAMES, ERRORS, IMAGES, COLUMNS, UNITS, FACTS, DIGESTS, SELECTIONS, ROW_SETS, PROFILE})
+"""Folders that any output may have; all others are tables of the second pass."""

@@ -7,9 +7,11 @@ Places for results are checked before work that would be lost if they could not 
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from framekiln.contract.errors import ConfigError
+from framekiln.contract.errors import ConfigError, OutputError
 
 _MOST = 64 << 20  # bytes: no file of settings or of a cache comes near it; a calibration of all steps has 0.1 MB
 
@@ -56,3 +58,14 @@ def check_file(option: str, path: Path) -> None:
     check_folder(option, expand(path).absolute().parent, path)
     if os.path.isdir(expand(path)):  # noqa: PTH112 - pathlib raises for a long name
         raise ConfigError(f"{option} {str(path)!r} is a folder; give the name of a file in it.", code="FK-IS-A-FOLDER")
+
+
+@contextmanager
+def writing(path: Path, *, code: str = "FK-BENCH-NOT-WRITABLE", fix: str = "choose another path") -> Iterator[Path]:
+    """Make the folder of a file that the block writes. Raises OutputError if the file cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield path
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise OutputError(f"{str(path)!r} cannot be written ({reason}); {fix}.", code=code) from error

@@ -96,7 +96,6 @@ class RunState(AttemptTable):
         self._error = self._error or self._budgets.spend(event.step, event.rows, event.reasons)
 
     def add_event(self, event: Event) -> None:
-        """Keep an event for the driver."""
         self._events.append(event)
 
     def take(self) -> list[Event]:

@@ -51,7 +51,6 @@ class StepGroup:
 
     @property
     def placement(self) -> Placement:
-        """Return the placement of the shared process."""
         return combined_placement(self.steps)
 
     @property

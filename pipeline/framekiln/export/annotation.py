@@ -131,7 +131,6 @@ class ExportedImage:
     embeddings: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by column; only when they were asked for
 
     def resized(self, width: int, height: int) -> "ExportedImage":
-        """Return the image of another size, with its annotations."""
         x, y = width / self.width, height / self.height
         return replace(self, width=width, height=height, annotations=[item.scaled(x, y) for item in self.annotations])
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +12,14 @@ from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import ConfigError, FramekilnError, without_secrets
 from framekiln.contract.row_errors import Failure, reasons, to_table
 from framekiln.contract.words import counted
-from framekiln.export.chosen import by_file, read_rows
 from framekiln.export.clip_spans import ClipSpan, find_spans
 from framekiln.export.clips import MANIFEST, ClipWriter, PlannedClip, write_clips
 from framekiln.export.destination import ExportSummary, Progress, finish, prepare
-from framekiln.export.originals import read_originals
 from framekiln.export.request import CLIPS, ClipRequest, ExportRequest
-from framekiln.export.splits import Splits, make_splits
+from framekiln.export.rows import read_chosen
+from framekiln.export.splits import Splits, by_file, make_splits
 from framekiln.output.object_store import Store
+from framekiln.output.unit_table import tabulated_files
 from framekiln.selection.rows import Rows
 
 ERRORS = f"{CLIPS}/errors.parquet"
@@ -35,7 +36,7 @@ def export_clips(store: Store, destination: Store, request: ExportRequest, progr
         OutputError: the destination holds something else, or cannot be written.
         FramekilnError: no clip could be cut.
     """
-    rows, chosen, wanted = Rows(store), read_rows(store, request), request.clips or ClipRequest()
+    rows, chosen, wanted = Rows(store), read_chosen(store, request), request.clips or ClipRequest()
     spans = find_spans(rows, chosen, wanted)
     if not spans:
         message = "No film has a clip of these frames and lengths, so there is nothing to cut; widen the choice."
@@ -77,15 +78,12 @@ def _write(
     """Cut clips; return what failed, and by how many seconds clips begin before their first frame."""
     names = sorted({clip.split for clip in clips})
     writers = {name: ClipWriter(destination, name, extra, exact=wanted.exact) for name in names}
-    done = 0
-
-    def advance(number: int) -> None:
-        nonlocal done
-        done += number
-        if progress is not None:
-            progress(done, len(clips))
-
-    failures = write_clips(clips, read_originals(store), writers, advance)
+    failures: list[Failure] = []
+    with closing(write_clips(clips, tabulated_files(store), writers)) as cut:
+        for done, failure in enumerate(cut, 1):
+            failures += [failure] if failure is not None else []
+            if progress is not None:
+                progress(done, len(clips))
     destination.remove(ERRORS)
     if failures:
         destination.write_table(ERRORS, to_table(failures))

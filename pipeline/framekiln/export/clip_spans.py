@@ -1,8 +1,6 @@
 """The parts of films that are cut into clips: the shots that chosen frames lie in, or runs of chosen frames."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -56,10 +54,6 @@ def find_spans(rows: Rows, chosen: pa.Table, request: ClipRequest) -> list[ClipS
     rows.connection.register("chosen", chosen.select(KEYS))
     if request.of == SHOTS:
         rows.register(SHOTS, for_name="clips of shots")
-    return list(_read_spans(rows.connection, request))
-
-
-def _read_spans(connection: Any, request: ClipRequest) -> Iterator[ClipSpan]:
     piece = "0" if request.max_seconds is None else f"floor((time_s - {_BEGINS}) / {request.max_seconds} + 1e-6)"
     frame_s = f"1 / coalesce(any_value(fps), {_FPS})"
     question = (
@@ -68,5 +62,4 @@ def _read_spans(connection: Any, request: ClipRequest) -> Iterator[ClipSpan]:
         f"FROM (SELECT *, {piece} AS piece FROM ({_PICKED[request.of]})) GROUP BY media_id, shot, run, piece "
         f"HAVING end_s - start_s >= {request.min_seconds} - 1e-6 ORDER BY media_id, first_frame"
     )
-    for row in connection.sql(question).to_arrow_table().to_pylist():
-        yield ClipSpan(**row)
+    return [ClipSpan(**row) for row in rows.connection.sql(question).to_arrow_table().to_pylist()]

@@ -7,7 +7,7 @@ added. So an export that was stopped goes on where it was.
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from framekiln.contract.columns import field as column
 from framekiln.contract.errors import InputError, MediaError, OutputError, Reason
 from framekiln.contract.row_errors import Failure
 from framekiln.export.clip_spans import ClipSpan
-from framekiln.export.originals import check_unchanged
+from framekiln.export.pictures import check_unchanged
 from framekiln.export.request import CLIPS
 from framekiln.media.files import MediaFile
 from framekiln.media.media_ids import as_folder, is_url
@@ -128,37 +128,27 @@ class ClipWriter:
 
 
 def write_clips(
-    clips: Sequence[PlannedClip],
-    media: Mapping[str, MediaFile],
-    writers: Mapping[str, ClipWriter],
-    advance: Callable[[int], None],
-) -> list[Failure]:
-    """Cut all clips that are missing, and return those that could not be cut.
+    clips: Sequence[PlannedClip], media: Mapping[str, MediaFile], writers: Mapping[str, ClipWriter]
+) -> Generator[Failure | None, None, None]:
+    """Cut all clips that are missing. Yield for each clip, one that is there too, why it could not be cut, or None.
 
-    Args:
-        clips: in the order of their films.
-        media: the films by their id.
-        writers: by split.
-        advance: called with the number of clips that are done since the last call.
-
-    Raises:
-        OutputError: the destination cannot be written any more.
+    `clips` are in the order of their films, `media` the films by their id, `writers` by split. Raises OutputError: the
+    destination cannot be written any more.
     """
-    failures: list[Failure] = []
     for split, writer in writers.items():
         own = [clip for clip in clips if clip.split == split]
         missing = writer.keep(own)
-        advance(len(own) - len(missing))
+        yield from [None] * (len(own) - len(missing))
         try:
             for clip in missing:
+                failure = None
                 try:
                     writer.add(clip, check_unchanged(media[clip.span.media_id]))
                 except (MediaError, InputError) as error:
-                    failures.append(_describe(clip, error))
-                advance(1)
+                    failure = _describe(clip, error)
+                yield failure
         finally:
             writer.save()
-    return failures
 
 
 def _describe(clip: PlannedClip, error: MediaError | InputError) -> Failure:

@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.columns import KEYS, annotation_facts
-from framekiln.contract.output_names import ERRORS, FRAMES, IMAGES, INTERNAL
+from framekiln.contract.output_names import FRAMES
 from framekiln.output.object_store import Store
+from framekiln.output.recognise import later_tables
 
 _SIDES = {"x0", "y0", "x1", "y1"}
 _NAMES = ("category", "label", "class", "name")
@@ -45,7 +46,6 @@ class Source:
 
     @property
     def scored_by(self) -> str:
-        """The member with the score."""
         return self.first(_SCORES)
 
 
@@ -83,7 +83,7 @@ def read_declared(store: Store) -> Declared:
     frames = store.dataset(FRAMES, pa.schema([])).schema
     columns = [source for item in frames if (source := _read_column(item))]
     known = {source.name for source in columns}
-    names = [name for name in store.folders() if name not in {*INTERNAL, FRAMES, ERRORS, IMAGES}]
+    names = later_tables(store)
     schemas = {name: store.dataset(name, pa.schema([])).schema for name in names}
     return Declared(
         columns=tuple(source for source in columns if not source.of or source.of in known),

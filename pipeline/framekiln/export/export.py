@@ -5,21 +5,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-import pyarrow as pa
-
 from framekiln.contract.errors import ConfigError, check_known, without_secrets
-from framekiln.contract.output_names import FRAMES
 from framekiln.export.annotation import ExportedImage
-from framekiln.export.chosen import read_chosen
 from framekiln.export.declared import Declared, read_declared
 from framekiln.export.destination import ExportSummary, Progress, finish, prepare
 from framekiln.export.formats import FORMATS, find_format
 from framekiln.export.formats.base import Format
 from framekiln.export.images import Pictures
-from framekiln.export.originals import open_pictures
-from framekiln.export.pictures import CROP
+from framekiln.export.pictures import CROP, open_pictures
 from framekiln.export.request import BIOMETRIC, CLIPS, KINDS, ExportRequest
-from framekiln.export.rows import BATCH, NEEDED, ExportRows
+from framekiln.export.rows import BATCH, ExportRows
 from framekiln.export.splits import Splits, make_splits
 from framekiln.output.object_store import Store
 
@@ -47,17 +42,11 @@ def _export_frames(
     ways = choose_images(kind, destination, request, kinds)
     request = replace(request, include=kinds, images=ways)
     writer = kind(destination, request)
-    rows = ExportRows(
-        store=store,
-        declared=declared,
-        kinds=kinds,
-        keypoints=request.keypoints,
-        chosen=read_chosen(store, request),
-    )
+    rows = ExportRows(store, declared, request)
     chosen = rows.chosen
     reader = open_pictures(store, chosen, ways)
     splits = make_splits(store, request, chosen)
-    writer.bind(reader, _list_types(store, declared, kinds))
+    writer.bind(reader, rows.types)
     record = prepare(destination, request, store, chosen)
     pictures = None if kind.holds_pictures else Pictures(reader, writer, ways)
     tally = Tally(splits.names)
@@ -91,13 +80,6 @@ def _read_images(
             own = writer.choose(waiting)
             yield done, list(pictures.place(own)) if pictures else own
             waiting = []
-
-
-def _list_types(store: Store, declared: Declared, kinds: frozenset[str]) -> pa.Schema:
-    """Return the types of the values of rows, and of their embeddings where these are exported."""
-    schema = store.dataset(FRAMES, pa.schema([])).schema
-    names = [*declared.values, *(declared.vectors if "embeddings" in kinds else ())]
-    return pa.schema([schema.field(name) for name in names if name not in NEEDED])
 
 
 def choose_images(kind: type[Format], destination: Store, request: ExportRequest, kinds: frozenset[str]) -> str:

@@ -32,7 +32,6 @@ class Pictures:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about what could not be done."""
         return [f"{self._left_out:,} frames were left out: they cannot be read any more."] if self._left_out else []
 
     def place(self, images: Sequence[ExportedImage]) -> Iterator[ExportedImage]:

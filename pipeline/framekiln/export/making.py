@@ -63,7 +63,6 @@ class Keypoints:
     skeleton: tuple[tuple[int, int], ...] = ()
 
     def category(self, name: str) -> Category:
-        """Return a category with these keypoints."""
         return Category(name=name, keypoints=self.names, skeleton=self.skeleton)
 
 

@@ -33,7 +33,6 @@ class ClipRequest:
 
     @property
     def exact(self) -> bool:
-        """Return whether clips have exactly the frames that were asked for."""
         return self.cut == EXACT
 
 
@@ -98,7 +97,6 @@ class ExportRequest:
             )
 
     def _check_idle(self) -> None:
-        """Refuse options that have no effect."""
         for names, given, wanted in (
             ("cut, --clips, --column or seconds of clips", self.to != CLIPS and self.clips, f"--to {CLIPS}"),
             ("include", self.to == CLIPS and self.include, "an export of frames"),

@@ -5,7 +5,6 @@ The order is that of the files of `frames/`, sorted by their first row, so frame
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -15,11 +14,13 @@ from framekiln.contract.columns import KEYS, PLACES
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import FRAMES
 from framekiln.export.annotation import Annotation, ExportedImage
-from framekiln.export.chosen import by_file
 from framekiln.export.declared import Declared
 from framekiln.export.making import Item, Maker, read_lists, wanted_members
-from framekiln.export.splits import Chosen
+from framekiln.export.request import ExportRequest
+from framekiln.export.splits import by_file
 from framekiln.output.object_store import Store
+from framekiln.selection.request import SelectionRequest
+from framekiln.selection.selection import read_selection, select
 
 BATCH = 256
 """Rows read at once: their masks and embeddings are some 10 MB."""
@@ -27,6 +28,19 @@ NEEDED = (*KEYS, *PLACES.names, "media_type", "time_s", "height", "width")
 Key = tuple[str, int]  # media_id, frame_index
 Size = tuple[int, int]  # width, height
 _KIND_OF = {"track": "tracks", "identity": "identities"}
+
+
+def read_chosen(store: Store, request: ExportRequest) -> pa.Table:
+    """Return `media_id` and `frame_index` of the chosen frames, in the order of their choice.
+
+    Raises ConfigError: there are none, or the choice is wrong.
+    """
+    name = request.selection
+    chosen = select(store, SelectionRequest(where=request.where)) if name is None else read_selection(store, name)
+    if not len(chosen):
+        message = "No frame is chosen, so there is nothing to export; widen the choice."
+        raise ConfigError(message, code="FK-EXPORT-EMPTY")
+    return chosen.rows
 
 
 class Annotations:
@@ -110,64 +124,64 @@ class Annotations:
         return found
 
 
-@dataclass(kw_only=True)
 class ExportRows:
-    """The chosen rows."""
+    """The chosen rows, with the kinds that a request includes."""
 
-    store: Store
-    declared: Declared
-    kinds: frozenset[str]  # that are exported
-    keypoints: str  # coco17 or all
-    chosen: Chosen
-    unknown: Counter[str] = field(default_factory=Counter)
-    """Rows left out, by the column that is null there: nobody knows what is on these frames."""
-
-    def __post_init__(self) -> None:
-        self._reader = Annotations(self.store, self.declared, self.kinds, self.keypoints)
+    def __init__(self, store: Store, declared: Declared, request: ExportRequest) -> None:
+        """Read which rows are chosen. Raises ConfigError: none is, or of none it is known what is on it."""
+        kinds = request.include or frozenset()
+        self._store, self._values = store, declared.values
+        self._vectors = declared.vectors if "embeddings" in kinds else ()
+        self._reader = Annotations(store, declared, kinds, request.keypoints)
+        self._unknown = Counter[str]()  # rows left out, by the column that is null there: nobody knows what is on them
+        self.chosen = by_file(read_chosen(store, request))
         self._drop_unknown()
+
+    @property
+    def types(self) -> pa.Schema:
+        """The types of the values of rows, and of their embeddings where these are exported."""
+        schema = self._store.dataset(FRAMES, pa.schema([])).schema
+        return pa.schema([schema.field(name) for name in (*self._values, *self._vectors) if name not in NEEDED])
 
     def _drop_unknown(self) -> None:
         """Drop frames of which nobody knows what is on them. Raises ConfigError: no other is chosen."""
-        frames = self.store.dataset(FRAMES, pa.schema([]))
+        frames = self._store.dataset(FRAMES, pa.schema([]))
         for name in self._reader.needed:
             nulls = by_file(frames.to_table(columns=list(KEYS), filter=ds.field(name).is_null()))
             kept = {media_id: indices - nulls.get(media_id, frozenset()) for media_id, indices in self.chosen.items()}
             if dropped := sum(map(len, self.chosen.values())) - sum(map(len, kept.values())):
-                self.unknown[name] = dropped
+                self._unknown[name] = dropped
                 self.chosen = {media_id: indices for media_id, indices in kept.items() if indices}
         if not self.chosen:
             raise ConfigError(
-                f"{' and '.join(self.unknown)} is null on all chosen frames, so nobody knows what is on them; compute "
+                f"{' and '.join(self._unknown)} is null on all chosen frames, so nobody knows what is on them; compute "
                 "it there, or choose other frames.",
                 code="FK-EXPORT-EMPTY",
             )
 
     def read(self) -> Iterator[list[ExportedImage]]:
         """Yield images in the size of their frame."""
-        reader = self._reader
-        vectors = self.declared.vectors if "embeddings" in self.kinds else ()
-        columns = list(dict.fromkeys([*NEEDED, *reader.columns, *vectors, *self.declared.values]))
+        columns = list(dict.fromkeys([*NEEDED, *self._reader.columns, *self._vectors, *self._values]))
         for name in self._list_files():
-            with self.store.parquet(f"{FRAMES}/{name}") as file:
+            with self._store.parquet(f"{FRAMES}/{name}") as file:
                 present = [column for column in columns if column in file.schema_arrow.names]
                 for batch in file.iter_batches(BATCH, columns=present):
                     rows = self._choose(pa.Table.from_batches([batch]))
                     if rows.num_rows:
-                        yield list(self._make_images(rows, reader, vectors))
+                        yield list(self._make_images(rows))
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about rows that were left out."""
         return [
-            f"Frames left out, since {column!r} is null there: {count:,}." for column, count in self.unknown.items()
+            f"Frames left out, since {column!r} is null there: {count:,}." for column, count in self._unknown.items()
         ]
 
     def _list_files(self) -> list[str]:
         """Return the files of `frames/` in the order of their first rows; an empty one is left out."""
         found = []
-        for name in self.store.names(FRAMES):
+        for name in self._store.names(FRAMES):
             if name.endswith(".parquet"):
-                with self.store.parquet(f"{FRAMES}/{name}") as file:
+                with self._store.parquet(f"{FRAMES}/{name}") as file:
                     first = next(file.iter_batches(1, columns=list(KEYS)), None)
                     found += [] if not first else [(*first.to_pylist()[0].values(), name)]
         return [name for *_, name in sorted(found)]
@@ -176,11 +190,11 @@ class ExportRows:
         pairs = zip(*(rows[key].to_pylist() for key in KEYS), strict=True)
         return rows.filter(pa.array([index in self.chosen.get(name, ()) for name, index in pairs], pa.bool_()))
 
-    def _make_images(self, rows: pa.Table, reader: Annotations, vectors: tuple[str, ...]) -> Iterator[ExportedImage]:
-        found = reader.read(rows)
+    def _make_images(self, rows: pa.Table) -> Iterator[ExportedImage]:
+        found = self._reader.read(rows)
         needed = rows.select(NEEDED).to_pylist()
-        values = rows.select([name for name in self.declared.values if name in rows.column_names]).to_pylist()
-        embeddings = rows.select(list(vectors)).to_pylist() if vectors else [{}] * len(needed)
+        values = rows.select([name for name in self._values if name in rows.column_names]).to_pylist()
+        embeddings = rows.select(list(self._vectors)).to_pylist() if self._vectors else [{}] * len(needed)
         for row, annotations, value, vector in zip(needed, found, values, embeddings, strict=True):
             yield ExportedImage(
                 **row,

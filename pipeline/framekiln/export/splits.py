@@ -7,6 +7,7 @@ Places follow from hashes of file names, so the same rows are in the same splits
 are. Where files are added, others move only as far as shares or groups changed: of photos without copies, a few.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from framekiln.contract.columns import KEYS
 from framekiln.export.request import WHOLE, ExportRequest
 from framekiln.output.object_store import Store
 from framekiln.selection.rows import Rows
@@ -27,6 +29,16 @@ Ints = NDArray[np.int64]
 
 Chosen = Mapping[str, frozenset[int]]
 """Chosen frames of each file."""
+
+
+def by_file(rows: pa.Table) -> Chosen:
+    """Return the frames of each file."""
+    found = defaultdict[str, set[int]](set)
+    for media_id, frame_index in zip(*(rows[key].to_pylist() for key in KEYS), strict=True):
+        found[media_id].add(frame_index)
+    return {media_id: frozenset(indices) for media_id, indices in found.items()}
+
+
 _FAR = 0.1  # of its share, by which a split may miss it before a line says so: 9 % of rows instead of 10 %
 _TABLES = {
     **{"person": "identities", "shot": "shots"},
@@ -77,7 +89,6 @@ class Splits:
     """Number of the split of a file, or of each frame of one that is divided."""
 
     def of(self, media_id: str, frame_index: int) -> str:
-        """Return the split of a frame."""
         place = self.places.get(media_id, 0)
         return self.names[place if isinstance(place, int) else place[frame_index]]
 

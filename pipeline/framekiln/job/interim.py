@@ -83,8 +83,10 @@ class Interim:
             self._halt()
             self._thread.join(_MOMENT_S)
         if error is None:
-            if self._writes_tables:
-                self._complete()
+            if self._writes_tables:  # an interruption before the run's own run.json and report finds all tables named
+                with suppress(Exception):  # what is wrong with the output is found when those are written
+                    self._tables.files_done = len(self._work.media)
+                    self._write_record(count=False)
             return
         if (reason := self._find_reason(error)) == _LOST:
             return
@@ -114,12 +116,6 @@ class Interim:
             self._write_record(count=False)
         finally:
             self._busy.release()
-
-    def _complete(self) -> None:
-        """Count all tables as written: an interruption before the run's own run.json and report finds them named."""
-        with suppress(Exception):  # what is wrong with the output is found when those are written
-            self._tables.files_done = len(self._work.media)
-            self._write_record(count=False)
 
     def _halt(self) -> None:
         self._assembles = False

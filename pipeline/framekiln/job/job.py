@@ -35,15 +35,8 @@ from framekiln.profiling.records import Death, Event, now
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.step_work import Recorder
 from framekiln.runtime.check.mending import Mending
-from framekiln.runtime.run.change_report import (
-    Changes,
-    Outlook,
-    find_changes,
-    outlooks,
-    refuse_changed,
-    remember,
-    with_others,
-)
+from framekiln.runtime.run import change_report
+from framekiln.runtime.run.carried_results import carry_over
 from framekiln.runtime.run.request import RunFiles, RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
 from framekiln.runtime.run.retry import FailureFilter, Retry
@@ -96,6 +89,7 @@ class Job:
             files = RunFiles(request=request, listing=list_inputs(request.inputs, request.output, self._on_wait))
             plan, lease = self._prepare(nodes, stack)
             files = files.identified(self.store, self._on_wait, keep=True)
+            carry_over(self.store, files.units(self.store, plan.decode.workers).known, self._on_wait)
             mending = Mending(self.store, plan, self._list_owners(plan), self._on_wait)
             mending.remove_known()
             attempts = count(1)
@@ -116,7 +110,7 @@ class Job:
                     if next(attempts) == _ATTEMPTS or not mending.remove_damaged():
                         raise
 
-    def preview(self, plan: Plan) -> tuple[Changes, Sequence[Outlook], tuple[str, str]]:
+    def preview(self, plan: Plan) -> tuple[change_report.Changes, Sequence[change_report.Outlook], tuple[str, str]]:
         """Return what a run by a plan would do and why, its engine and why that one; nothing is written.
 
         Raises InputError: there is no input; OutputError: the output is a file, or a folder of other things.
@@ -129,9 +123,9 @@ class Job:
         files = files.identified(self.store, self._on_wait, keep=False)
         self.media = files.selected
         units = files.units(self.store, plan.decode.workers)
-        changes = find_changes(self.store, list(files.listing), units.fresh)
+        changes = change_report.find_changes(self.store, list(files.listing), units.fresh)
         known = self._settle(plan, [ROOMY], files)
-        outlook = count_rows(outlooks(known, self.store, units, changes), known, self.store, units)
+        outlook = count_rows(change_report.outlooks(known, self.store, units, changes), known, self.store, units)
         return changes, outlook, choose(request, plan, units.all)
 
     def _join_ray(self, stack: ExitStack) -> Sequence[Node]:
@@ -180,13 +174,13 @@ class Job:
                 writes=provide is not None,
             )
             plan = settling.settle(plan, rows, provide or settling.is_finished)
-        return with_others(plan, self.store)
+        return change_report.with_others(plan, self.store)
 
     def _compute_needed(
         self, nodes: Sequence[Node], files: RunFiles, lease: Lease, stack: ExitStack, steps: Sequence[Step], plan: Plan
     ) -> bool:
         """Run the steps that decide which rows other steps compute, where they are not finished."""
-        plan = with_others(plan, self.store)
+        plan = change_report.with_others(plan, self.store)
         tables = [Tables(each, plan, self.store) for each in plan.second]
         names, decided = (", ".join(each.name for each in some) for some in (plan.steps, steps))
         why = f"First {names}, which decide what {decided} computes."
@@ -243,7 +237,7 @@ class Job:
         return replace(plan, second=tuple(step for step in plan.second if step.stage.scope is not Scope.DATASET))
 
     def _mark_failures(self, plan: Plan, files: RunFiles, which: FailureFilter) -> None:
-        refuse_changed(self.store, plan)
+        change_report.refuse_changed(self.store, plan)
         units = files.units(self.store, plan.decode.workers)
         rows = unit_rows(plan, Ledger(self.store), units.known, units.wanted)
         retry = Retry(self.store, plan, rows, which)
@@ -255,14 +249,14 @@ class Job:
     ) -> Workload:
         """Find the work that is left, and tell of it. `first` explains a pass whose columns enter no table."""
         units = files.units(self.store, plan.decode.workers)
-        changes = find_changes(self.store, list(files.listing), units.fresh)
+        changes = change_report.find_changes(self.store, list(files.listing), units.fresh)
         rows = unit_rows(plan, Ledger(self.store), units.all, units.wanted)
         finished = {unit.unit for unit in rows}
         pending = [unit for unit in units.all if unit.name not in finished]
         left = bool(pending) or any(owner.missing(rows) for owner in owners)
-        outlook = outlooks(plan, self.store, units, changes)
-        write_units(self.store, units.fresh)
-        remember(self.store, plan)
+        outlook = change_report.outlooks(plan, self.store, units, changes)
+        write_units(self.store, units.fresh, units.known)
+        change_report.remember(self.store, plan)
         swept = 0 if left or first else sweep(self.store, owners, rows, files.deletable(self.store))
         work = Workload(
             plan=plan,

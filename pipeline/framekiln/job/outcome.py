@@ -22,7 +22,7 @@ from framekiln.media.units import Unit
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import read_units
+from framekiln.output.unit_table import read_units, unit_of
 from framekiln.planning.plan import Plan
 from framekiln.profiling.records import now
 from framekiln.profiling.run_profile import RunProfile, profile_of
@@ -38,7 +38,6 @@ from framekiln.runtime.second_pass.second_pass import (
     UnitRows,
     expected_rows,
     fingerprints,
-    unit_of,
     unit_rows,
 )
 

@@ -91,7 +91,6 @@ class Bench:
         self._load, self._found = load(self._environment["others"]), list[BenchFinding]()
 
     def report(self) -> BenchReport:
-        """Return all figures so far."""
         infos = self._infos.values()
         models = [with_figures(info, [cell for cell in self.cells if cell.model == info.name]) for info in infos]
         every = (*self._load, *findings(self.cells), *self._found)

@@ -54,10 +54,8 @@ def load(others: Mapping[str, Any]) -> list[BenchFinding]:
         found.append((text, "end them", {"gpu_percent": float(percent), "gpu_gb": sum(processes.values())}))
     worthless = "times are worthless, and so is what is computed from them"
     return [
-        BenchFinding(
-            rule=LOAD, where="all figures", text=f"{text}: {worthless}", fix=f"{fix}, and measure again", numbers=n
-        )
-        for text, fix, n in found
+        BenchFinding.of(LOAD, "all figures", f"{text}: {worthless}", f"{fix}, and measure again", **numbers)
+        for text, fix, numbers in found
     ]
 
 
@@ -69,7 +67,7 @@ def waits(where: str, syncs: Mapping[str, int]) -> list[BenchFinding]:
     most = ", ".join(f"{at} {n}" for at, n in sorted(syncs.items(), key=lambda item: -item[1])[:3])
     text = f"a call reads results on the CPU {total} times, and a GPU is waited for: {most}"
     fix = "keep values on the GPU: no .item(), nonzero or boolean masks between kernels"
-    return [BenchFinding(rule="waits", where=where, text=text, fix=fix, numbers={"waits": float(total)})]
+    return [BenchFinding.of("waits", where, text, fix, waits=float(total))]
 
 
 def _dominant(cell: CellResult) -> Iterator[BenchFinding]:
@@ -241,4 +239,4 @@ RULES: tuple[Rule, ...] = (
 
 
 def _finding(rule: str, cell: CellResult, text: str, fix: str, **numbers: float) -> BenchFinding:
-    return BenchFinding(rule=rule, where=f"{cell.model}, {cell.cell.title}", text=text, fix=fix, numbers=numbers)
+    return BenchFinding.of(rule, f"{cell.model}, {cell.cell.title}", text, fix, **numbers)

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from framekiln.contract.errors import ConfigError
 from framekiln.lab.clips.measure import ClipRow
 from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.lab.output.results import BenchReport
 from framekiln.lab.sav.measure import VideoRow
 from framekiln.planning.sample import PERCENTILES, Sample, Statistics, calls_for
-from framekiln.profiling.targets import MET, NOT_MEASURED, NOT_MET, Limit, Verdict, parse_limits
+from framekiln.profiling.targets import MET, NOT_MEASURED, NOT_MET, Judgement, Limit, parse_limits
 
 FIGURES: Mapping[str, str] = {
     **dict.fromkeys(("p50", "p90", "p95", "p99", "mean"), "ms"),
@@ -36,19 +34,9 @@ SETS = {
 
 def samples(report: BenchReport) -> list[Sample]:
     """Return all that a bench measured or tried, in its order."""
-    runs = groupby(video_rows(report), lambda row: (row.model, row.video, row.object))
+    runs = groupby(report.video, lambda row: (row.model, row.video, row.object))
     objects = [_of_runs(", ".join(filter(None, key)), list(group)) for key, group in runs]
-    return [*map(sample_of, report.cells), *map(_of_clip, clip_rows(report)), *objects]
-
-
-def clip_rows(report: BenchReport) -> list[ClipRow]:
-    """Return the rows of clips."""
-    return TypeAdapter(list[ClipRow]).validate_python(report.extra.get("clips", []))
-
-
-def video_rows(report: BenchReport) -> list[VideoRow]:
-    """Return the rows of videos."""
-    return TypeAdapter(list[VideoRow]).validate_python(report.video)
+    return [*map(sample_of, report.cells), *map(_of_clip, report.extra.clips), *objects]
 
 
 def sample_of(result: CellResult) -> Sample:
@@ -120,12 +108,12 @@ def _gigabytes(size: int | None) -> float | None:
     return None if size is None else size / 1e9
 
 
-def verdicts(found: Sequence[Sample], targets: Sequence[Limit]) -> list[tuple[dict[str, Any], Verdict]]:
+def verdicts(found: Sequence[Sample], targets: Sequence[Limit]) -> list[tuple[dict[str, Any], Judgement]]:
     """Return each target's row of profile_stats.json on each sample, and its verdict; `ms` is None of too few calls."""
     return [_judge(sample, target) for sample in found for target in targets]
 
 
-def _judge(sample: Sample, target: Limit) -> tuple[dict[str, Any], Verdict]:
+def _judge(sample: Sample, target: Limit) -> tuple[dict[str, Any], Judgement]:
     ms: float | None = getattr(sample.latency, target.figure, None)
     verdict = NOT_MEASURED if ms is None else MET if ms < target.number else NOT_MET
     told = f"{sample.outcome}, {sample.why}"
@@ -137,7 +125,7 @@ def _judge(sample: Sample, target: Limit) -> tuple[dict[str, Any], Verdict]:
     row: dict[str, Any] = {"subject": sample.subject, "placement": sample.placement, "target": target.text}
     failed = verdict != MET and sample.outcome != "unsupported"  # what this machine cannot run has no target
     row |= {"ms": ms, "verdict": verdict}
-    return row, Verdict(failed=failed, sentence=f"{target.text}: {sample.name}: {told}.", unclear=ms is None)
+    return row, Judgement(failed=failed, sentence=f"{target.text}: {sample.name}: {told}.", unclear=ms is None)
 
 
 def calls_needed(targets: Sequence[Limit], given: int | None, option: str) -> int:

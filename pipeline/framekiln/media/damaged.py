@@ -90,15 +90,15 @@ def read_segment_end(stream: BinaryIO, start: int = 0) -> int:
     """Return the stated end of the first Segment of a Matroska file (RFC 9559) that starts here; 0 if unknown."""
     stream.seek(start)
     head = stream.read(1024)
-    length, at = _read_vint(head, 4)
+    length, at = read_vint(head, 4)
     at += length or 0
     if head[at : at + 4] != b"\x18\x53\x80\x67":
         return 0
-    length, at = _read_vint(head, at + 4)
+    length, at = read_vint(head, at + 4)
     return 0 if length is None else start + at + length
 
 
-def _read_vint(data: bytes, at: int) -> tuple[int | None, int]:
+def read_vint(data: bytes, at: int) -> tuple[int | None, int]:
     """Return an EBML variable-size integer (RFC 8794, 4) and its end; None if all bits are set (size unknown)."""
     first = data[at] if at < len(data) else 0
     octets = 9 - first.bit_length() if first else 9

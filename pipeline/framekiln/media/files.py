@@ -68,9 +68,10 @@ def status_of(media: MediaFile) -> tuple[int, int]:
 
 
 def shown_path(path: str) -> str:
-    """Return a path or URL for people, that of a member as `shard.tar/member`."""
+    """Return a path or URL for people, without credentials, that of a member as `shard.tar/member`."""
     archive, place, name = split_member(path)
-    return f"{archive}/{name}" if place else path
+    shown = _without_user(archive) if is_url(archive) else archive
+    return f"{shown}/{name}" if place else shown
 
 
 def open_local(path: str) -> BinaryIO:
@@ -149,9 +150,13 @@ def uri_of(path: str) -> str:
         return f"{place[0]}://{quote(os.fsencode(name))}::{uri_of(archive)}"
     if not is_url(path):
         return "file://" + quote(os.fsencode(path))
-    scheme, _, rest = path.partition("://")
+    return quote(as_uri(_without_user(path)), safe="%/:?#[]@!$&'()*+,;=~")
+
+
+def _without_user(url: str) -> str:
+    scheme, _, rest = url.partition("://")
     server, slash, inner = rest.partition("/")
-    return quote(as_uri(f"{scheme}://{server.rpartition('@')[2]}{slash}{inner}"), safe="%/:?#[]@!$&'()*+,;=~")
+    return f"{scheme}://{server.rpartition('@')[2]}{slash}{inner}"
 
 
 def printable_path(path: str) -> str | None:

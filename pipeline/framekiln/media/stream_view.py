@@ -12,11 +12,9 @@ class StreamView(io.RawIOBase):
         self._stream, self._size, self._at = stream, size, 0
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
     def tell(self) -> int:

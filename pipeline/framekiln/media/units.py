@@ -27,7 +27,6 @@ class PacketIndex:
 
     @classmethod
     def read(cls, track: Any) -> "PacketIndex":
-        """Read the index of a track."""
         entries = list(track.index_entries) if track.frames else []
         times = np.array([entry.timestamp for entry in entries], np.int64)
         listed = len(entries) == track.frames > 0 and not any(entry.is_discard for entry in entries)
@@ -71,7 +70,6 @@ class VideoSegment:
 
     @property
     def is_last(self) -> bool:
-        """True for the last segment of the film."""
         return self.stop == self.total
 
 
@@ -90,7 +88,10 @@ class Unit:
     name: str
     media: tuple[MediaFile, ...]
     attempt: int = 0  # raised for files that failed in an earlier unit
-    superseded: frozenset[str] = frozenset()  # media_ids of its files that a later attempt's unit replaces
+    superseded: frozenset[str] = frozenset()  # media_ids of its files that another unit has
+    stale: frozenset[str] = frozenset()  # media_ids of its files that changed or are gone
+    origins: tuple[str, ...] = ()  # names of units with stale files that had its files before
+    moved: bool = False  # its files lie elsewhere than the output says
 
 
 def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:
@@ -130,6 +131,12 @@ def task_bytes(units: Sequence[Unit], config: DecodeConfig, slots: int) -> int:
 def retry_unit(unit: Unit, names: Collection[str]) -> Unit:
     """Return a new unit of some of a unit's files, to decode them again."""
     return _make_unit([media for media in unit.media if media.media_id in names], unit.attempt + 1)
+
+
+def surviving_unit(unit: Unit) -> Unit:
+    """Return a unit of the files that neither changed nor went, and that no other unit has."""
+    left = unit.stale | unit.superseded
+    return _make_unit([media for media in unit.media if media.media_id not in left], unit.attempt)
 
 
 def _make_unit(members: Sequence[MediaFile], attempt: int = 0) -> Unit:

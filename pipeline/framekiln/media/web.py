@@ -42,9 +42,15 @@ def download(url: str) -> BinaryIO:
         return _download(url)
     except (HTTPError, HTTPException, OSError, ValueError) as exc:
         cause = (exc.reason if isinstance(exc, MaxRetryError) else None) or exc
-        text = re.sub(r"^\S*\(host=.*?\): ", "", str(cause)).rstrip(".") or type(cause).__name__
+        text = re.sub(r"^\S*\(host=.*?\): ", "", _describe(cause)).rstrip(".") or type(cause).__name__
         hint = " (network.timeout_s)" if "timed out" in text else ""
         raise MediaError(Reason.UNREADABLE, escape(text) + hint) from exc
+
+
+def _describe(cause: Exception) -> str:
+    """Return the text of an error; a broken connection comes as a text and its cause, which may say the same."""
+    texts = [str(part).rstrip(".") for part in cause.args] if isinstance(cause, ProtocolError) else [str(cause)]
+    return texts[0] if texts[-1] in texts[0] else ": ".join(texts)
 
 
 def open_web(url: str) -> BinaryIO:

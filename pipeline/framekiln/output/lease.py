@@ -124,6 +124,8 @@ class Lease:
                 for run in (now.run, *now.over):
                     self._store.fence(run)
                 self._store.remove(lease_name(now.run))
+                if now.state == "holding":
+                    self._on_wait(_describe_end(now))
                 return
             if not yields and (now.machine == self._record.machine or now.beat != first.beat):
                 raise OutputError(self._describe_use(now), code="FK-OUTPUT-IN-USE")
@@ -195,6 +197,13 @@ class Lease:
         records = [record for run in runs if (record := read_lease(self._store, run)) is not None]
         self._compatible |= {record.run for record in records if not self._record.conflicts(record)}
         return [record for record in records if record.run not in self._compatible]
+
+
+def _describe_end(other: LeaseRecord) -> str:
+    return (
+        f"The run of process {other.pid} on {other.host} ended without a word: it was killed, as where memory is full, "
+        "or a process of Ray was. This run goes on from what it had finished; `--engine local` does without Ray."
+    )
 
 
 def active_runs(store: Store) -> frozenset[str]:

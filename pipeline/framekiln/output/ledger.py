@@ -34,12 +34,10 @@ class Part:
 
     @property
     def name(self) -> str:
-        """The file name."""
         return f"{self.unit}.{self.start:08d}-{self.stop:08d}.parquet"
 
     @property
     def errors_name(self) -> str:
-        """The file name of its row errors."""
         return f"{self.name.removesuffix('.parquet')}{ERRORS_SUFFIX}"
 
     @property

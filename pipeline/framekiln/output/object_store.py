@@ -116,7 +116,6 @@ class Store:
             self._publisher.fence(run)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write bytes."""
         with self.writing(path) as stream:
             stream.write(data)
 
@@ -148,7 +147,6 @@ class Store:
             self._publisher.append_bytes(self._locate(path), data)
 
     def read(self, path: str) -> bytes:
-        """Return an object's bytes."""
         with self.open(path) as stream:
             return bytes(stream.read())
 
@@ -221,9 +219,8 @@ class Store:
             return int(file.metadata.num_rows)
 
     def exists(self, path: str) -> bool:
-        """Return whether an object exists."""
         with list_errors(self.root, path):
-            return bool(self._files.get_file_info(self._locate(path)).type == pafs.FileType.File)
+            return self._publisher.has(self._locate(path))
 
     def without_content(self, folder: str, paths: Collection[str]) -> set[str]:
         """Return the paths without content: absent, empty, or outside of the folder."""
@@ -252,9 +249,15 @@ class Store:
 
     def size(self, folder: str) -> int:
         """Return the bytes of all objects in a folder and below it; 0 if it is absent."""
-        selector = pafs.FileSelector(self._locate(folder), allow_not_found=True, recursive=True)
+        return sum(self.sizes(folder).values())
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the bytes of each object in a folder and below it, by path below the output."""
+        place = self._locate(folder)
         with list_errors(self.root, folder):
-            return sum(info.size or 0 for info in self._files.get_file_info(selector))
+            infos = self._files.get_file_info(pafs.FileSelector(place, allow_not_found=True, recursive=True))
+        files = (info for info in infos if info.type == pafs.FileType.File)
+        return {f"{folder}{info.path.removeprefix(place)}": info.size or 0 for info in files}
 
     def _list_infos(self, folder: str) -> Sequence[pafs.FileInfo]:
         selector = pafs.FileSelector(self._locate(folder), allow_not_found=True)

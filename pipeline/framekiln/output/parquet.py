@@ -97,7 +97,6 @@ class ParquetTable(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no type
         super().__init__(source, metadata=metadata, page_checksum_verification=True)
 
     def read(self, *args: Any, **options: Any) -> pa.Table:
-        """See `pq.ParquetFile.read`."""
         table = super().read(*args, **options)
         self._check_rows(table.num_rows)
         _check_dictionaries(table)

@@ -53,10 +53,17 @@ class Publisher:
         with suppress(FileNotFoundError):
             self._files.delete_file(f"{self._base}/{TEMPORARY}{run}")
 
+    def has(self, path: str) -> bool:
+        """Return whether there is an object; `get_file_info` would also list what lies below an absent one."""
+        with suppress(FileNotFoundError):
+            self._files.open_input_file(path).close()
+            return True
+        return False
+
     @contextmanager
     def publishing(self, path: str) -> Iterator[pa.NativeFile]:
         """Yield a stream to an object, which exists once the block ends without error."""
-        is_new = bool(self._run) and self._files.get_file_info(path).type != pafs.FileType.File
+        is_new = bool(self._run) and not self.has(path)
         stream = self._files.open_output_stream(path, compression=None)
         try:
             yield stream
@@ -105,20 +112,21 @@ class DiskPublisher(Publisher):
     appends = True
 
     def begin(self) -> None:
-        """See `Publisher`."""
         Path(self._mark).mkdir(parents=True, exist_ok=True)
 
     def fence(self, run: str) -> None:
-        """See `Publisher`."""
         for folder in Path(self._base).glob(f"{TEMPORARY}{run}*"):  # with what a killed fence left
             gone = folder.with_name(f"{TEMPORARY}{run}-{uuid.uuid4().hex[:8]}")
             with suppress(FileNotFoundError):  # another run does the same
                 folder.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
 
+    def has(self, path: str) -> bool:
+        """See `Publisher`."""
+        return bool(self._files.get_file_info(path).type == pafs.FileType.File)
+
     @contextmanager
     def publishing(self, path: str) -> Iterator[pa.NativeFile]:
-        """See `Publisher`."""
         with self._open_incomplete(path) as incomplete:
             if not self._run:
                 incomplete.parent.mkdir(parents=True, exist_ok=True)
@@ -134,11 +142,9 @@ class DiskPublisher(Publisher):
                 incomplete.replace(path)
 
     def replacing(self, path: str) -> AbstractContextManager[pa.NativeFile]:
-        """See `Publisher`."""
         return self.publishing(path)
 
     def append_bytes(self, path: str, data: bytes) -> None:
-        """See `Publisher`."""
         self.check()
         target = Path(path)
         target.parent.mkdir(exist_ok=True)
@@ -146,7 +152,6 @@ class DiskPublisher(Publisher):
             file.write(data)
 
     def remove(self, path: str) -> None:
-        """See `Publisher`."""
         if not self._run:
             Path(path).unlink()
             return

@@ -4,7 +4,7 @@ import mimetypes
 from pathlib import Path
 
 from framekiln.contract.errors import OutputError
-from framekiln.contract.output_names import COLUMNS, FACTS, PREVIEW, REPORT, RUN_RECORD
+from framekiln.contract.output_names import COLUMNS, FACTS, FOLDERS, PREVIEW, REPORT, RUN_RECORD
 from framekiln.media.discovery.output_filter import is_output
 from framekiln.output.object_store import Store
 
@@ -24,6 +24,12 @@ def check_is_output(store: Store) -> Store:
         "the folder that --output named.",
         code="FK-NOT-AN-OUTPUT",
     )
+
+
+def later_tables(store: Store) -> list[str]:
+    """Return the names of the tables that steps of the second pass wrote."""
+    others = (name for name in store.folders() if name not in FOLDERS)
+    return [name for name in others if any(file.endswith(".parquet") for file in store.names(name))]
 
 
 def check_may_become_output(store: Store) -> None:

@@ -35,12 +35,10 @@ class FrameRule(Strict):
 
     @property
     def tables(self) -> frozenset[str]:
-        """The tables that decide."""
         return frozenset(["shots"] if self.shots else [])
 
     @property
     def names(self) -> frozenset[str]:
-        """The columns that decide."""
         return frozenset(["sharpness"] if self.shots == "sharpest" else [])
 
 
@@ -91,7 +89,6 @@ class Condition:
 
     @property
     def sets(self) -> tuple[RowSet, ...]:
-        """The sets that a row must be in."""
         return tuple(rows for rows in (self.among, self.settled) if rows is not None)
 
     @property

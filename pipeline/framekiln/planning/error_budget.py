@@ -32,7 +32,6 @@ class Budget:
         return cls(value / 100 if match["percent"] else value, share=bool(match["percent"]))
 
     def exceeded(self, failures: int, seen: int) -> bool:
-        """Return whether there are more failures than allowed."""
         return failures > self.most * max(seen, _ENOUGH) if self.share else failures > self.most
 
     def __str__(self) -> str:

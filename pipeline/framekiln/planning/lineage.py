@@ -224,7 +224,6 @@ class WeightsStatus:
         return fetch_command(self.lock[name] for name in self.problems)
 
     def of(self, names: Iterable[str]) -> dict[str, Path]:
-        """Return the files that are here, by the names of weights."""
         return {name: self.found[name] for name in names if name in self.found}
 
 

@@ -11,19 +11,11 @@ from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Scope
 from framekiln.media.config import DecodeConfig
+from framekiln.planning import lineage
 from framekiln.planning.condition import Condition, RowSets, find_reads, read_condition
 from framekiln.planning.error_budget import Budget
 from framekiln.planning.gpu.calibration_file import Calibration, find_calibration
 from framekiln.planning.gpu.scheduler import CONTEXT_GB, GpuSettings, schedule
-from framekiln.planning.lineage import (
-    WeightsStatus,
-    available_steps,
-    find_deciding,
-    find_producers,
-    is_decoded,
-    is_optional,
-    leave_to,
-)
 from framekiln.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.core_limits import describe_limits, fit_later, fit_wave
@@ -123,7 +115,7 @@ def make_plan(
     if refuse_idle:
         check_numbers(profile, planner.overrides, planner.stages, options.device)
     lock = merged_lock(pipeline.models)
-    order, status = available_steps(planner.stages, planner.producers, options, lock, check=check_weights)
+    order, status = lineage.available_steps(planner.stages, planner.producers, options, lock, check=check_weights)
     return planner.plan(order, status, calibrated=calibrated)
 
 
@@ -137,13 +129,13 @@ class _Planner:
         self._pipeline, self._profile, self._options, self._nodes = pipeline, profile, options, nodes
         self._cores = sum(node.cpus for node in nodes)
         self.overrides = read_overrides(options.settings, pipeline.steps)
-        self.stages = leave_to(options.stages, build_all(pipeline, profile, self.overrides))
+        self.stages = lineage.leave_to(options.stages, build_all(pipeline, profile, self.overrides))
         rule = {**pipeline.decode.model_dump(), **self.overrides.get(DECODE, {}), **options.decode}
         self._rule: DecodeRule = validated(DecodeRule, rule, DECODE)
         self._conditions = {name: sets.add(name, self._read_condition(name)) for name in self.stages}
-        self.producers = find_producers(self.stages)
+        self.producers = lineage.find_producers(self.stages)
 
-    def plan(self, order: Sequence[str], status: WeightsStatus, *, calibrated: bool) -> Plan:
+    def plan(self, order: Sequence[str], status: lineage.WeightsStatus, *, calibrated: bool) -> Plan:
         """Return the named steps with all their numbers."""
         decode = self._make_decode_step(order)
         made: dict[str, Step] = {}
@@ -194,19 +186,23 @@ class _Planner:
         most = max(1, int(self._cores / place.cpus))
         return DecodeStep(
             config=DecodeConfig(**self._rule.model_dump(exclude={"max_errors"})),
-            columns=tuple(sorted({column for stage in stages for column in stage.inputs if is_decoded(column)})),
+            columns=tuple(
+                sorted({column for stage in stages for column in stage.inputs if lineage.is_decoded(column)})
+            ),
             halo=max((stage.halo for stage in stages), default=0),
             cpus=place.cpus,
             workers=most if place.workers == "auto" else min(place.workers, most),
             timeout_s=place.timeout_s,
         )
 
-    def _make_step(self, name: str, status: WeightsStatus, decode: DecodeStep, made: Mapping[str, Step]) -> Step:
+    def _make_step(
+        self, name: str, status: lineage.WeightsStatus, decode: DecodeStep, made: Mapping[str, Step]
+    ) -> Step:
         """Return a step with the fingerprint of all that decides its results: random weights too, placement not."""
         stage, use, weights = self.stages[name], self._pipeline.steps[name].use, status.of(self.stages[name].weights)
         condition = self._conditions[name]
-        producers = [made[source] for source in find_deciding(stage, condition, self.producers)]
-        required = [step for step in producers if not is_optional(step.name, stage, self.producers)]
+        producers = [made[source] for source in lineage.find_deciding(stage, condition, self.producers)]
+        required = [step for step in producers if not lineage.is_optional(step.name, stage, self.producers)]
         may_miss = stage.weights if self._options.missing_weights == "dummy" and stage.dummy_weights else ()
         missing = {key for key in may_miss if key not in weights}
         entries = {key: status.lock[key] for key in stage.weights}

@@ -100,7 +100,6 @@ class Step:
         return f"{column}-{self.values or self.fingerprint}"
 
     def placed(self, **changes: Any) -> "Step":
-        """Return the step with changes of its placement."""
         return replace(self, placement=replace(self.placement, **changes))
 
     def mark(self, table: pa.Table) -> pa.Table:
@@ -142,12 +141,10 @@ class DecodeStep:
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the facts."""
         return fingerprint({"version": DECODE_VERSION, **self.facts["settings"]})
 
     @property
     def folder(self) -> str:
-        """The folder of its parts, under `columns/`."""
         return f"{self.name}-{self.fingerprint}"
 
 

@@ -145,12 +145,10 @@ class StepEvent(Work):
 
     @property
     def node(self) -> str:
-        """Return the machine's host name."""
         return self.worker.rpartition(":")[0]
 
     @property
     def ended(self) -> float:
-        """Return the end, in seconds since the epoch."""
         return self.started + self.seconds
 
     @property

@@ -72,7 +72,6 @@ class Recorder:
             self._stream.flush(now=True)
 
     def flush(self) -> None:
-        """Write all records to the output now."""
         if self._stream is not None:
             self._stream.flush()
 
@@ -140,7 +139,6 @@ class StepWork:
 
     @property
     def is_retried(self) -> bool:
-        """Return whether memory ran out in any call."""
         return self._retries > 0
 
     def retry(self) -> None:

@@ -36,7 +36,6 @@ class Limit:
     relative: bool = False  # a change against the base
 
     def holds(self, value: float) -> bool:
-        """Return whether a value is on that side."""
         return bool(_SIGNS[self.sign](value, self.number))
 
 
@@ -69,7 +68,7 @@ def parse_limits(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Judgement:
     """The result of one condition on one step, or of a target on a sample."""
 
     failed: bool
@@ -78,7 +77,6 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """The result in a word."""
         return "Failed" if self.failed else "Inconclusive" if self.unclear else "Passed"
 
 

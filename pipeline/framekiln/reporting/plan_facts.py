@@ -91,7 +91,7 @@ def _list_work(changes: Changes, outlook: Sequence[Outlook]) -> dict[str, Any]:
     steps = [
         {"name": one.step, "done": one.done, "todo": one.todo, "rows": one.rows, "why": one.why} for one in outlook
     ]
-    counted = {"new": changes.new, "changed": changes.changed, "regrouped": changes.regrouped}
+    counted = {"new": changes.new, "changed": changes.changed}
     return {"steps": steps, "files": {**counted, "removed": list(changes.removed)}}
 
 

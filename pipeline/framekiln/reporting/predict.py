@@ -7,20 +7,21 @@ from typing import Any
 from framekiln.contract.user_files import expand
 from framekiln.lab.predict.choose import GpuChoice, Prediction
 from framekiln.lab.predict.costs import Costs, StepCost
-from framekiln.lab.predict.pace import Interval
+from framekiln.lab.predict.pace import GPU, Interval
 from framekiln.reporting.kit import pages
 from framekiln.reporting.kit.texts import MISSING, Column, TextTable, duration, figure, number, words
 from framekiln.reporting.terminal.console import DENSE, Terminal, print_wrapped, show_table
 
 MEANING = (
     "bound: rows/s that no run on this GPU can exceed, by arithmetic. rows/s: an estimate with its interval "
-    "(docs/hardware/predicting.md). kWh at most: the board's most power for the longest time, without the host."
+    "(docs/hardware/predicting.md). kWh: at most, by the board's most power for the longest time, without the host."
 )
 GUESSED = "* by what other models reach: no GPU has measured this step."
+_UNITS = (("h", 3600), ("min", 60), ("s", 1))  # with their seconds
 _AS_FAST = 0.99  # of the fastest: intervals are far wider than this difference
 _HELPS = 1.05  # least factor of the rate of what is said to help
 _DETAILED = 3  # GPUs whose steps are listed on a terminal
-_WHOLE = ("GPU", "bound", "kWh at most", "step", "batch", "GB")  # columns that are never wrapped
+_WHOLE = ("GPU", "bound", "kWh", "step", "batch", "GB")  # columns that are never wrapped
 
 
 def ranked(found: Prediction) -> list[GpuChoice]:
@@ -34,16 +35,17 @@ def ranked(found: Prediction) -> list[GpuChoice]:
 
 
 def gpus_table(found: Prediction) -> TextTable:
-    """Return each GPU with its rate and what the collection costs on it."""
+    """Return each GPU with its rate and what the collection costs on it; waves where not all hold it in one."""
+    in_one = all(len(one.waves) == 1 for one in found.gpus)
     columns = [
         words("GPU", "gpu"),
-        Column("waves", lambda one: len(one.waves) or "does not fit"),
+        Column("waves", lambda one: None if in_one else len(one.waves) or "does not fit", optional=True),
         Column("bound", "bound", show=figure),
-        Column("rows/s", lambda one: one.rate and f"{figure(one.rate.central)} ({_ends(one.rate)})"),
+        Column("rows/s", lambda one: one.rate and f"{figure(one.rate.central)} ({_rough(one.rate)})"),
         words("time", lambda one: one.hours and _times(one.hours), empty=MISSING),
-        Column("kWh at most", lambda one: one.kwh and figure(one.kwh.high)),
+        Column("kWh", lambda one: one.kwh and figure(one.kwh.high)),
         words(
-            "cost", lambda one: one.money and _ends(one.money), empty="no price" if found.prices.per_hour else MISSING
+            "cost", lambda one: one.money and _rough(one.money), empty="no price" if found.prices.per_hour else MISSING
         ),
     ]
     return TextTable(title=f"{number(round(found.rows.central))} rows", columns=columns, items=ranked(found))
@@ -74,16 +76,20 @@ def limits(found: Prediction) -> str:
     for choice in ranked(found):
         if choice.limit:
             gpus.setdefault(choice.limit, []).append(choice.gpu)
+    if len(gpus) == 1 and len(found.gpus) > 1 and GPU not in (limit := next(iter(gpus))):
+        return f"{limit} on each of these GPUs, so none makes a difference"
     return "; ".join(f"{limit} on {', '.join(names)}" for limit, names in gpus.items())
 
 
 def print_prediction(console: Terminal, found: Prediction) -> None:
-    """Print the GPUs, up to three with their steps, and what the figures lack."""
+    """Print what the figures lack and what sets the pace, the GPUs, and up to three with their steps."""
     style: dict[str, Any] = {"title_justify": "center", "padding": DENSE, "whole": _WHOLE}
-    show_table(console, gpus_table(found), **style)
-    print_wrapped(console, f"With {number(found.cores)} cores beside each GPU (--cores).")
+    for sentence in _lacks(found):
+        print_wrapped(console, sentence)
     if told := limits(found):
         print_wrapped(console, f"What sets the pace: {told}.")
+    show_table(console, gpus_table(found), **style)
+    print_wrapped(console, f"With {number(found.cores)} cores beside each GPU (--cores).")
     print_wrapped(console, MEANING)
     for choice in ranked(found) if len(found.gpus) <= _DETAILED else ():
         if choice.steps:
@@ -91,8 +97,6 @@ def print_prediction(console: Terminal, found: Prediction) -> None:
             print_wrapped(console, table.note)
         if told := helps(choice):
             print_wrapped(console, f"What would help: {told}.")
-    for sentence in _lacks(found):
-        print_wrapped(console, sentence)
 
 
 def write_page(path: str, found: Prediction) -> str:
@@ -140,8 +144,14 @@ def _inverse(value: Interval) -> Interval:
     return Interval(central=1 / value.central, low=1 / value.high, high=1 / value.low)
 
 
+def _rough(value: Interval, scale: float = 1.0) -> str:
+    """Return the ends with two digits, which is all that an estimate tells."""
+    return " to ".join(dict.fromkeys(figure(float(f"{end * scale:.2g}")) for end in (value.low, value.high)))
+
+
 def _times(hours: Interval) -> str:
-    return " to ".join(dict.fromkeys(duration(end * 3600) for end in (hours.low, hours.high)))
+    unit, length = next((one for one in _UNITS if hours.high * 3600 >= one[1]), _UNITS[-1])
+    return f"{_rough(hours, 3600 / length)} {unit}"
 
 
 def costs_table(costs: Costs, price_per_hour: float | None = None) -> TextTable:
@@ -168,13 +178,13 @@ def print_costs(console: Terminal, costs: Costs, price_per_hour: float | None = 
         hint = "; `framekiln run INPUT OUTPUT --preview 200` measures some files" if costs.unknown else ""
         print_wrapped(console, f"No estimate: {costs.why_not}{hint}.")
         return
+    for note in costs.notes:
+        print_wrapped(console, f"{note}.")
     show_table(console, costs_table(costs, price_per_hour))
     if costs.limit:
         print_wrapped(console, f"What sets the pace: {costs.limit}.")
     if costs.unknown:
         print_wrapped(console, f"Not in it, since nothing tells of them: {', '.join(costs.unknown)}.")
-    for note in costs.notes:
-        print_wrapped(console, f"{note}.")
 
 
 def _write(value: Interval, show: Callable[[float], str], scale: float = 1.0) -> str:

@@ -27,7 +27,6 @@ class TableFiles:
 
     @property
     def rows(self) -> int:
-        """Rows of the whole table."""
         return sum(self.counts)
 
 

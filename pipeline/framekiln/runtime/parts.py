@@ -235,7 +235,6 @@ def _list_keys(rows: pa.Table) -> set[tuple[Any, Any]]:
 
 
 def _find_keys(rows: pa.Table, keys: Collection[tuple[Any, Any]]) -> NDArray[np.bool_]:
-    """Return which rows (n) have one of the keys."""
     return np.array([key in keys for key in zip(*(rows[key].to_pylist() for key in KEYS), strict=True)], bool)
 
 

@@ -57,7 +57,6 @@ class Batch:
 
     @property
     def own(self) -> NDArray[np.int64]:
-        """Return the rows that are computed."""
         return self.indices[: self.keep]
 
 

@@ -5,18 +5,10 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from framekiln import device
 from framekiln.contract import Placement, Stage
 from framekiln.contract.array_cache import ArrayCache
 from framekiln.contract.errors import OWN_CODE, SetupError, WeightsError
-from framekiln.device import (
-    clock_of,
-    configure_gpu,
-    is_end_of_process,
-    is_out_of_memory,
-    limit_memory,
-    release_memory,
-    wait,
-)
 from framekiln.device.failures import message_of
 from framekiln.planning.step import Step
 from framekiln.weights.checksums import cache_root
@@ -42,7 +34,7 @@ def set_up_stage(
 ) -> None:
     """Set up the stage of a step with a name; see `set_up`."""
     if placement.device != "cpu":
-        configure_gpu()
+        device.configure_gpu()
     if placement.compile:  # torch's own folder for compiled code is a temporary one, which a container loses
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / "compiled"))
     paths = {  # the driver's where this node has it too, else this node's file of the same name and hash
@@ -60,18 +52,18 @@ def set_up_stage(
     except WeightsError:
         raise
     except OWN_CODE as error:
-        if is_end_of_process(error):
+        if device.is_end_of_process(error):
             raise
         raise _explain_error(error, name, placement) from error
-    wait(placement.device)  # other threads use what was made here, in streams of their own
-    release_memory()  # used during set-up only: others may share the GPU
-    stage.clock = clock_of(placement.device)
+    device.wait(placement.device)  # other threads use what was made here, in streams of their own
+    device.release_memory()  # used during set-up only: others may share the GPU
+    stage.clock = device.clock_of(placement.device)
     stage.item_counts.take()
 
 
 def _explain_error(error: BaseException, name: str, placement: Placement) -> SetupError:
     problem = f"Step {name!r} could not be set up:"
-    if not is_out_of_memory(error):
+    if not device.is_out_of_memory(error):
         return SetupError(f"{problem} {type(error).__name__}: {message_of(error)}", code="FK-STAGE-SETUP")
     if placement.device == "cpu":
         return SetupError(
@@ -94,7 +86,7 @@ def share_gpu(steps: Sequence[Step]) -> None:
     shares = [step.placement.vram_gb for step in steps if step.placement.device == "cuda"]
     if shares and all(shares):
         try:
-            limit_memory(sum(shares))
+            device.limit_memory(sum(shares))
         except OWN_CODE as error:
             raise SetupError(
                 f"torch cannot use the GPU of {platform.node()}: {type(error).__name__}: {message_of(error)}. "

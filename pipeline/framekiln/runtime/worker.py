@@ -123,10 +123,13 @@ class Worker:
         keep_freed_memory()
         attempt = begin_attempt(self._log, f"decoding of {wanted} of unit {unit.name}", self._name)
         guard = DecodeGuard(step, attempt)
-        tiled = partial(_is_tiled, finished)
+
+        def is_done(start: int, stop: int) -> bool:  # some of the finished spans cover these rows end to end
+            return tiling(((a - start, b - start) for a, b in finished if a >= start), stop - start) is not None
+
         spared = self._find_spared(step, unit, known)
         source = (unit, step.columns, step.halo, step.config, wanted)
-        packets = decode(*source, tiled, guard, drops=step.drops, spared=spared)
+        packets = decode(*source, is_done, guard, drops=step.drops, spared=spared)
         started, around, ended = now(), {"wait": self.recorder.waited()}, False
         while True:
             guard.resume()
@@ -227,8 +230,3 @@ def _record(step: Step | DecodeStep, packet: Packet, started: float) -> Record:
     record = Record(kind=PACKET, step=step.name, started=started)
     record.unit, record.start, record.stop = packet.unit, packet.start, packet.stop
     return record
-
-
-def _is_tiled(finished: Collection[Span], start: int, stop: int) -> bool:
-    """Return whether some of the finished spans cover the rows from `start` to `stop` end to end."""
-    return tiling(((a - start, b - start) for a, b in finished if a >= start), stop - start) is not None

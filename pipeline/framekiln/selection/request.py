@@ -63,7 +63,6 @@ class SelectionRequest:
 
     @property
     def expressions(self) -> list[str]:
-        """Return all SQL expressions."""
         return [text for text in (self.where, self.balance, self.order, *self.per) if text]
 
 

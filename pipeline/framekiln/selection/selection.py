@@ -4,13 +4,12 @@ Rows that meet the conditions are chosen among: so many of each group, balanced,
 in their order, the best first; d numbers of a vector.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import KEYS
@@ -25,6 +24,7 @@ Ints = NDArray[np.int64]
 _REQUEST = b"framekiln.request"  # in the metadata of a saved table
 _ALIKE = ("clip_embedding", "picture_hash")
 """Columns that say how like two frames are, the best first."""
+_RANK = "row_number() OVER (PARTITION BY {} ORDER BY place)"
 EXACT = 4096  # parts of a cosine, so that equal ones are equal on any machine; those of hashes are 64ths
 
 
@@ -97,24 +97,24 @@ def select(store: Store, request: SelectionRequest) -> Selection:
     Raises ConfigError: an expression is wrong, or needs a column or table that the output lacks.
     """
     rows, notes = Rows(store), []
-    table = _read_candidates(rows, request)
-    for column, name in _list_groups(request).items():  # a row without a value is of no group
+    columns = _name_groups(request)
+    table = _read_candidates(rows, request, columns)
+    for name, column in columns.items():  # a row without a value is of no group
         known = table.filter(table[column].is_valid())
         if gone := len(table) - len(known):
             notes.append(f"{gone:,} frames without {name} are left out.")
         table = known
-    keep = np.arange(len(table))
     for name, number in request.per.items():
-        part = table.take(keep)
-        keep = keep[_choose_each(rows, part, name, number)]
+        table = _take_each(rows, table, name, columns.get(name, name), number)
     if request.balance is not None:
-        keep = keep[balance(number_groups(table["balance"].take(keep)), request.limit)]
-        notes += _list_unequal(request.balance, table["balance"].take(keep))
+        column = columns[request.balance]
+        table = take_balanced(rows, table, column, request.limit)
+        notes += _list_unequal(request.balance, table[column])
     if request.diverse is not None:
         if _ALIKE[0] not in rows.columns:
             notes.append("Unlike by hashes, since there are no embeddings (`categorize` with keep_embedding).")
-        keep = keep[spread_out(_read_vectors(table.take(keep)), request.diverse)]
-    chosen = table.select(KEYS).take(keep[: request.limit])
+        table = table.take(spread_out(_read_vectors(table), request.diverse))
+    chosen = table.select(KEYS).slice(0, request.limit)
     return Selection(rows=chosen, request=request.to_json(), store=store, tables=rows.tables, notes=notes)
 
 
@@ -130,13 +130,13 @@ def _list_unequal(name: str, values: pa.ChunkedArray) -> list[str]:
     return [f"{found}. The limit allows more than rare values have; without it each has as many as the rarest."]
 
 
-def _list_groups(request: SelectionRequest) -> dict[str, str]:
-    """Return the columns of candidates that hold groups, and what the user calls them."""
-    found = {f"per {name}": name for name in request.per if name != "identity"}
-    return found | ({"balance": request.balance} if request.balance else {})
+def _name_groups(request: SelectionRequest) -> dict[str, str]:
+    """Return the columns of candidates that hold groups, by what the user calls them."""
+    names = [*(name for name in request.per if name != "identity"), *([request.balance] if request.balance else [])]
+    return {name: f"group{number}" for number, name in enumerate(dict.fromkeys(names))}
 
 
-def _read_candidates(rows: Rows, request: SelectionRequest) -> pa.Table:
+def _read_candidates(rows: Rows, request: SelectionRequest, columns: Mapping[str, str]) -> pa.Table:
     """Return keys, groups and vectors of the rows that meet the conditions, the best first."""
     asked = [*request.expressions, *(["duplicate"] if request.unique else [])]
     relation: Any = rows.join(asked)
@@ -145,7 +145,7 @@ def _read_candidates(rows: Rows, request: SelectionRequest) -> pa.Table:
         relation = rows.check("where", lambda: relation.filter(request.where))
     if request.unique:
         relation = rows.leave_copies(relation)
-    wanted = [*KEYS, *(f'({name}) AS "{column}"' for column, name in _list_groups(request).items())]
+    wanted = [*KEYS, *(f"({name}) AS {column}" for name, column in columns.items())]
     wanted += [f"({text}) AS score{n}" for n, (text, _) in enumerate(request.directions)]
     wanted += [_choose_vector(rows.columns)] if request.diverse else []
     order = [f"score{n} {direction} NULLS LAST" for n, (_, direction) in enumerate(request.directions)]
@@ -156,25 +156,35 @@ def _read_candidates(rows: Rows, request: SelectionRequest) -> pa.Table:
     )
 
 
-def _choose_each(rows: Rows, table: pa.Table, name: str, number: int) -> Ints:
-    """Return the positions of the first `number` rows of each group; of each person, with `identity`."""
-    if name != "identity":
-        groups = number_groups(table[f"per {name}"])
-        if name == "shot":  # shots are numbered in each file
-            files = number_groups(table["media_id"])
-            groups = files * (int(groups.max(initial=0)) + 1) + groups
-        return np.flatnonzero(rank_in_group(groups) < number)
-    rows.register("identities", for_name=name)
-    rows.connection.register(
-        "candidates", table.select(KEYS).append_column("place", pa.array(range(len(table)), pa.int64()))
-    )
-    question = (
-        "SELECT DISTINCT place, identity FROM candidates JOIN identities USING (media_id, frame_index) "
-        "WHERE identity IS NOT NULL ORDER BY place, identity"
-    )
-    found = rows.connection.sql(question).to_arrow_table()
-    near = rank_in_group(number_groups(found["identity"])) < number
-    return np.unique(found["place"].to_numpy()[near])
+def _take(rows: Rows, table: pa.Table, question: str) -> pa.Table:
+    """Return the rows whose `place` a question to `candidates` returns, in their order."""
+    rows.connection.register("candidates", table.append_column("place", pa.array(range(len(table)), pa.int64())))
+    return table.take(rows.connection.sql(f"{question} ORDER BY place").to_arrow_table()["place"])
+
+
+def _take_each(rows: Rows, table: pa.Table, name: str, group: str, number: int) -> pa.Table:
+    """Return the first `number` rows of each group; of each person, with `identity`."""
+    source = "candidates"
+    if name == "identity":
+        rows.register("identities", for_name=name)
+        people = "candidates JOIN identities USING (media_id, frame_index) WHERE identity IS NOT NULL"
+        source = f"(SELECT DISTINCT place, identity FROM {people})"  # noqa: S608 - our own names, as below
+    elif name == "shot":
+        group += ", media_id"  # shots are numbered in each file
+    return _take(rows, table, f"SELECT DISTINCT place FROM {source} QUALIFY {_RANK.format(group)} <= {number}")  # noqa: S608
+
+
+def take_balanced(rows: Rows, table: pa.Table, group: str, limit: int | None) -> pa.Table:
+    """Return rows such that each group, a value of a column, has the same number as far as it has rows.
+
+    `limit`: rows in all, taken in turns, so that small groups are whole. None: each group has as many as the smallest.
+    """
+    rank = _RANK.format(group)
+    if limit is not None:
+        turns = f"SELECT place FROM candidates ORDER BY {rank}, place LIMIT {limit}"  # noqa: S608
+        return _take(rows, table, f"SELECT place FROM ({turns})")  # noqa: S608
+    least = f"SELECT min(size) FROM (SELECT count(*) AS size FROM candidates GROUP BY {group})"  # noqa: S608
+    return _take(rows, table, f"SELECT place FROM candidates QUALIFY {rank} <= ({least})")  # noqa: S608
 
 
 def _choose_vector(columns: Sequence[str]) -> str:
@@ -200,45 +210,6 @@ def _read_vectors(table: pa.Table) -> np.ndarray:
         vectors = np.array([value if value is not None else [0.0] * len(known) for value in values], np.float32)
     vectors[[value is None for value in values]] = 0
     return vectors
-
-
-def rank_in_group(groups: Ints) -> Ints:
-    """Return the number of each row (n) among the rows of its group, from 0.
-
-    >>> rank_in_group(np.array([7, 7, 3, 7])).tolist()
-    [0, 1, 0, 2]
-    """
-    order = np.argsort(groups, kind="stable")
-    grouped = groups[order]
-    starts = np.flatnonzero(np.concatenate(([True], grouped[1:] != grouped[:-1]))) if len(groups) else order
-    ranks = np.empty(len(groups), np.int64)
-    ranks[order] = np.arange(len(groups)) - np.repeat(starts, np.diff(np.append(starts, len(groups))))
-    return ranks
-
-
-def number_groups(column: pa.ChunkedArray) -> Ints:
-    """Return a number (n) for each distinct value of any type; null is a value of its own."""
-    texts = (
-        column
-        if pa.types.is_primitive(column.type) or pa.types.is_string(column.type)
-        else pa.chunked_array([[str(value) for value in column.to_pylist()]])
-    )
-    codes = pc.dictionary_encode(texts, null_encoding="encode")
-    return np.asarray(codes.combine_chunks().indices.to_numpy(), np.int64)
-
-
-def balance(groups: Ints, limit: int | None) -> Ints:
-    """Return positions of rows such that each group has the same number, as far as it has rows.
-
-    `limit`: rows in all, taken in turns, so that small groups are whole. None: each group has as many as the smallest.
-
-    >>> balance(np.array([0, 0, 0, 1, 1, 2]), 5).tolist(), balance(np.array([0, 0, 0, 1, 1]), None).tolist()
-    ([0, 1, 3, 4, 5], [0, 1, 3, 4])
-    """
-    ranks = rank_in_group(groups)
-    if limit is None:
-        return np.flatnonzero(ranks < np.bincount(np.unique(groups, return_inverse=True)[1]).min(initial=len(groups)))
-    return np.sort(np.argsort(ranks, kind="stable")[:limit])
 
 
 def spread_out(vectors: NDArray[np.float32], count: int) -> Ints:

@@ -214,7 +214,6 @@ class NotFetchedError(WeightsError):
 
     @classmethod
     def joined(cls, errors: "Iterable[NotFetchedError]") -> "NotFetchedError":
-        """Return several errors as one."""
         errors = list(errors)
         reasons = {name: reason for error in errors for name, reason in error.reasons.items()}
         return cls(reasons, offline=any(error.offline for error in errors), code="FK-FETCH-FAILED")

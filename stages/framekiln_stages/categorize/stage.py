@@ -86,7 +86,6 @@ class Categorize(Stage):
 
         @property
         def phrases(self) -> dict[str, tuple[str, ...]]:
-            """The phrases of each category."""
             if isinstance(self.categories, Mapping):
                 return dict(self.categories)
             return {name: (name,) for name in self.categories}
@@ -110,7 +109,6 @@ class Categorize(Stage):
 
     @property
     def instance(self) -> pa.StructType:
-        """The type of one instance."""
         fields = [
             ("category", pa.string()),
             ("probability", pa.float32()),  # of `category`, 0 to 1, among all categories
@@ -146,11 +144,9 @@ class Categorize(Stage):
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """The model and its tokenizer."""
         return (self.config.model, MODELS[self.config.model].tokenizer)
 
     def gpu_memory(self, placement: Placement) -> GpuMemory:
-        """See `Stage`."""
         chunk = placement.chunks.get("instances", INSTANCES)
         return MODELS[self.config.model].memory(placement.batch if self.config.of == "frames" else chunk)
 
@@ -172,7 +168,6 @@ class Categorize(Stage):
         self._fill = np.rint(np.multiply(MODELS[model].preparation.mean, 255)).astype(np.uint8)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Return the categories of each image or of each of its masks."""
         images = views(batch[self.pixels])
         if not images:
             return self.outputs.empty_table()

@@ -66,7 +66,6 @@ class Copies:
 
     @classmethod
     def concat(cls, parts: Sequence["Copies"]) -> "Copies":
-        """Join copies."""
         return cls(
             **{
                 name: np.concatenate([np.empty(0), *(vars(part)[name] for part in parts)])

@@ -30,7 +30,7 @@ class Fingerprint(Stage):
     """Perceptual hashes of each frame, and for photos those of windows and a thumbnail."""
 
     thread_safe = True
-    version = 3  # 3: bars of any tone
+    version = 4  # 4: bars that end in a faint step
     inputs = ("frame_224", "media_type", "digest")
     outputs = OUTPUTS
 

@@ -67,7 +67,7 @@ class Duplicates(Stage):
         ("duplicates", "photo with copies", "photos with copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 6  # 6: edited and brighter copies are not kept
+    version = 7  # 7: detail decides between objects before one background
     optional_inputs = (*TAGS, EDITED, EMBEDDING)
     scope = Scope.DATASET
     inputs = (

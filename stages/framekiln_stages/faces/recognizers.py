@@ -103,7 +103,6 @@ class Recognizer:
             raise ValueError(f"{name} gives embeddings of length {length}, not {network.length}")
 
     def __call__(self, crops: Crops) -> Embeddings:
-        """Return the embeddings of one or more crops."""
         return self.normalized(self.outputs(crops))
 
     def outputs(self, crops: Crops) -> NDArray[np.floating]:

@@ -106,7 +106,6 @@ class Faces(PixelStage):
 
     @property
     def face(self) -> pa.DataType:
-        """The type of one face."""
         embedding = pa.list_(pa.type_for_alias(self.config.embedding), NETWORKS[self.config.model].length)
         fields = [
             ("box", BOX),  # clipped to the image; shares of width and height
@@ -152,7 +151,6 @@ class Faces(PixelStage):
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """A detector and a recognition network."""
         return (DETECTORS[self.config.detector], NETWORKS[self.config.model].weights)
 
     @property
@@ -205,7 +203,6 @@ class Faces(PixelStage):
         )
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Return the faces of each image."""
         images = views(batch[self.pixels])
         crops = (DeviceFaces if self._on_device else HostFaces)(
             self._recognize, self.phase, keep=self.config.keep_crops

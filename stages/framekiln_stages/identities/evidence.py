@@ -70,7 +70,6 @@ class Group:
 
     @property
     def length(self) -> float:
-        """Length of the sum."""
         return max(float(np.linalg.norm(self.total)), 1e-9)
 
     @property
@@ -108,7 +107,6 @@ class Evidence:
 
     @property
     def probable(self) -> bool:
-        """Return whether the network is calibrated."""
         return self._calibration is not None
 
     def least_excess(self, faces: int) -> float:

@@ -82,7 +82,7 @@ def two_nearest(vectors: Vectors, targets: Vectors) -> tuple[NDArray[np.int64], 
 
 FaceKey = tuple[str, int, int]
 """media_id, number of the frame, number of the face in its frame."""
-EVIDENCE = ("shared", "strength", "several")
+EVIDENCE = ("shared", "strength", "several", "name")
 COLUMNS = (
     "identity",
     "centroid",
@@ -107,7 +107,6 @@ class KnownIdentities:
         return np.asarray(self.centroids.any(axis=1), np.bool_)
 
     def group(self, position: int) -> Group:
-        """Return an identity as evidence."""
         stored = self.stored[position]
         return Group(
             total=self.centroids[position],
@@ -152,7 +151,9 @@ class KnownIdentities:
 
 def _read_by_number(table: pa.Table) -> list[dict[str, Any]]:
     """Return a row for each number; a killed run may have left two files of one table, or a file without values."""
-    rows = [row for row in table.select(COLUMNS).to_pylist() if row["identity"] is not None and row["centroid"]]
+    rows = [
+        row for row in table.select(COLUMNS).to_pylist() if row["identity"] is not None and row["centroid"] is not None
+    ]
     return list({row["identity"]: row for row in reversed(rows)}.values())[::-1]
 
 

@@ -3,7 +3,7 @@
     clusters  ->  known people among them  ->  single faces, also to known people without a cluster  ->  pairs of those
     that are left  ->  numbers
 
-Nobody is twice in one frame.
+Nobody is twice in one frame, unless a person named both faces so.
 
 Shapes: n faces of the run, c of them in clusters, g identities, d numbers of an embedding.
 """
@@ -31,9 +31,10 @@ class Labels:
     `of_face` is n, the position of a face's identity, or `NONE`; `numbers` is g, by position. `assigned` (n) marks
     faces outside of clusters that got an identity by their similarity. `between` (n) marks faces with two identities
     that are about as similar, `twice` (n) those whose person is in their frame already, and `copies` (n) those of one
-    picture alone. `recognised` (g) marks identities with a number from before. `similarity` and `runner_up` are cosines
-    to the centroids of a face's own and of the most similar other identity (n); undefined without identity, and -1
-    without another identity. `probability` (n) is that of being the identity's person; NaN: the network has none.
+    picture alone. `recognised` (g) marks identities with a number from before, and `names` has the names that a person
+    gave them. `similarity` and `runner_up` are cosines to the centroids of a face's own and of the most similar other
+    identity (n); undefined without identity, and -1 without another identity. `probability` (n) is that of being the
+    identity's person; NaN: the network has none.
     """
 
     def __init__(self, evidence: Evidence, exemplars: int) -> None:
@@ -45,12 +46,19 @@ class Labels:
         self._people: list[Group] = []  # by position; of known people without a cluster too
         self._clusters: dict[int, Ints] = {}  # members by position
         self._pairs: dict[int, int] = {}  # positions to known identities
+        self._names: dict[int, str] = {}  # by position, where a person gave one
 
     def add(self, members: Ints, *, several: bool) -> None:
         """Form an identity of some faces; `several`: of three photos and more."""
         self._clusters[len(self._people)] = members
         self.of_face[members] = len(self._people)
         self._people.append(self._evidence.group(members, several))
+
+    def name(self, people: Mapping[str, Ints], least: int) -> None:
+        """Form an identity of the faces of each name; `least`: different pictures that are several."""
+        for name, members in people.items():
+            self._names[len(self._people)] = name
+            self.add(members, several=len(split_looks(self._faces, members, least)) == least)
 
     def form(self, members: Ints, clusters: Ints, least: int) -> None:
         """Form an identity of each cluster that shows enough different pictures.
@@ -162,6 +170,7 @@ class Labels:
         self.summaries = [self._summarize(int(p), own, known) for p, own in zip(used, members, strict=True)]
         before = [self._pairs.get(int(p)) for p in used]
         self.groups = [self._people[p] for p in used]
+        self.names = [self._names.get(int(p)) for p in used]
         self.of_face = np.where(self.of_face == NONE, NONE, np.searchsorted(used, self.of_face))
         sizes = [-len(self._clusters.get(int(p), own)) for p, own in zip(used, members, strict=True)]
         firsts = [self._clusters.get(int(p), own)[0] for p, own in zip(used, members, strict=True)]

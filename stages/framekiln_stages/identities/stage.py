@@ -28,6 +28,7 @@ from framekiln_stages.identities.face_table import FaceTable, Ints
 from framekiln_stages.identities.hdbscan import FARTHEST, NOISE, Clusters, hdbscan_clusters
 from framekiln_stages.identities.known import KnownIdentities
 from framekiln_stages.identities.labels import Labels
+from framekiln_stages.identities.named import NOBODY, NamedFaces, read_names
 from framekiln_stages.identities.spanning_tree import spanning_tree
 from framekiln_stages.identities.tables import FACES, PEOPLE, faces_table, summary_table
 from framekiln_stages.shared.mask_drawings import box_edges, box_label
@@ -40,7 +41,7 @@ class Identities(Stage):
     """An identity for each face, or none; and for each identity its size, centroid and example faces."""
 
     finds = ((SUMMARY, "person", "people"),)
-    version = 8  # 8: lost detail; 6, 7: coverings, halves, pairs once in a frame; 5: two copies have a reason
+    version = 9  # 9: names; 8: lost detail; 6, 7: coverings, halves, pairs once in a frame; 5: two copies have a reason
     scope = Scope.DATASET
     devices = ("cpu", "cuda")
     reads_urls = True
@@ -85,7 +86,11 @@ class Identities(Stage):
         exemplars: Count = 8  # example faces of each identity: a row of a contact sheet
         # Identities keep the numbers that they have in the output. With False a run numbers them anew.
         keep_numbers: bool = True
+        # Of people who are in no file any more the number alone stays: no centroid, by which they are recognised.
+        forget_absent: bool = False
         known: str | None = None  # another output (folder or URL); its identities keep their numbers too
+        # A Parquet or CSV file of faces that a person named: media_id, frame_index, face_index, name.
+        named: str | None = None
         recognise: Cosine = 0.6  # least cosine of two centroids; higher than for faces, as centroids vary less
 
         def __post_init__(self) -> None:
@@ -109,12 +114,17 @@ class Identities(Stage):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The identities of the other output."""
-        return () if self.config.known is None else (_get_summary_path(self.config.known),)
+        """The identities of the other output, and the file of names."""
+        known, named = self.config.known, self.config.named
+        return (*([] if known is None else [_get_summary_path(known)]), *([] if named is None else [named]))
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002 - it has none
-        """Set the device of the matrix products."""
+        """Set the device of the matrix products, and read the file of names.
+
+        Raises ValueError: a column is missing there, or a face has two names; FileNotFoundError: there is no file.
+        """
         self._device = placement.device
+        self._names = {} if self.config.named is None else read_names(expand(self.config.named))
 
     def __call__(self, batch: pa.Table, kept: Mapping[str, pa.Table] | None = None) -> dict[str, pa.Table]:
         """Return both tables for the whole run.
@@ -126,26 +136,30 @@ class Identities(Stage):
             faces, config = FaceTable.from_rows(batch), self.config
             own = kept[SUMMARY] if kept else PEOPLE.empty_table()
             known = KnownIdentities.from_tables(own, self._read_other(), faces.vectors.shape[1], faces.network)
-            evidence = Evidence(faces)
+            evidence, named = Evidence(faces), NamedFaces.find(faces, self._names)
             chosen = np.flatnonzero(
                 (faces.scores >= config.min_score)
                 & (faces.qualities >= config.min_quality)
                 & (faces.sides >= config.min_side)
                 & faces.vectors.any(axis=1)
                 & ~(faces.covered | evidence.lost)
+                & (named.of_face != NOBODY)
             )
         with self.phase("infer"):
             clusters = self._find_clusters(chosen, evidence)
         with self.phase("postprocess"):
             clustered = clusters.labels >= 0
             labels = Labels(evidence, config.exemplars)
-            labels.form(chosen[clustered], clusters.labels[clustered], config.least)
-            singles = np.flatnonzero(faces.vectors.any(axis=1))
+            members, of_member = chosen[clustered], clusters.labels[clustered]
+            people, taken = named.divide(faces, members, of_member)
+            labels.name(people, config.least)
+            labels.form(members[~taken], of_member[~taken], config.least)
+            singles = np.flatnonzero(faces.vectors.any(axis=1) & (named.of_face != NOBODY))
             candidates = chosen if config.min_cluster_size < config.least else chosen[:0]
             labels.settle(known, singles, candidates, config.rule, config.recognise)
             return {
                 "identities": faces_table(evidence, chosen, clusters, labels),
-                SUMMARY: summary_table(faces, labels, known),
+                SUMMARY: summary_table(faces, labels, known, forget=config.forget_absent),
             }
 
     def _find_clusters(self, chosen: Ints, evidence: Evidence) -> Clusters:
@@ -173,7 +187,9 @@ class Identities(Stage):
         if not rows:
             return None
         shown = [boxes[identity["face_index"]] for identity in rows]
-        names = ["no identity" if row["identity"] is None else f"person {row['identity']}" for row in rows]
+        names = [
+            row["name"] or ("no identity" if row["identity"] is None else f"person {row['identity']}") for row in rows
+        ]
         return Drawing(
             lines=[edge for box in shown for edge in box_edges(box)],
             labels=[box_label(box, name) for box, name in zip(shown, names, strict=True)],

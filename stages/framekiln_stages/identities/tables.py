@@ -39,6 +39,7 @@ _REASONS = (
     "embedding); or it cannot be told, as the face is small, blurred (or noisy), covered, turned away or poor (another "
     "of the filters); null with an identity"
 )
+_NAME = "the person's name, of the file that the setting `named` gives; null without one"
 _TALLY = {  # what the report says of how many faces
     "": "faces have no person",
     ALONE: "like nobody else",
@@ -58,6 +59,7 @@ FACES = pa.schema(
         FRAME_INDEX,
         annotates(_FACE_INDEX, of="faces", identity="identity"),
         field("identity", pa.int32(), "number of the identity; null for a reason"),
+        field("name", pa.string(), _NAME),
         pa.field("reason", pa.string(), metadata={"description": _REASONS, "tally": json.dumps(_TALLY)}),
         field(
             "probability",
@@ -90,6 +92,7 @@ _SIZE = "number of its faces; 0 if known from an earlier run or another output, 
 PEOPLE = pa.schema(
     [
         field("identity", pa.int32(), "number of the identity", nullable=False),
+        field("name", pa.string(), _NAME),
         field("size", pa.int64(), _SIZE, nullable=False),
         field("assigned", pa.int64(), "number of its faces that are in no cluster", nullable=False),
         field("files", pa.int64(), "number of files in which it appears", nullable=False),
@@ -109,19 +112,23 @@ PEOPLE = pa.schema(
         field(
             "centroid",
             pa.list_(pa.float32()),
-            f"mean direction of the cluster's embeddings, {UNIT_LENGTH}; without a cluster, as it was before",
+            f"mean direction of the cluster's embeddings, {UNIT_LENGTH}; without a cluster, as it was before; "
+            "empty if forgotten",
             nullable=False,
         ),
     ]
 )
 
 
-def summary_table(faces: FaceTable, labels: Labels, known: KnownIdentities) -> pa.Table:
-    """Return one row per identity, the largest first; known identities without faces come last."""
+def summary_table(faces: FaceTable, labels: Labels, known: KnownIdentities, *, forget: bool) -> pa.Table:
+    """Return one row per identity, the largest first; known identities without faces come last.
+
+    With `forget` nothing but the number stays of these.
+    """
     rows = [_make_row(faces, labels, position, own) for position, own in enumerate(labels.faces_of())]
     present = set(labels.numbers.tolist())
     rows += [
-        _make_absent(number, stored)
+        _make_absent(number, dict.fromkeys(stored) | {"several": False, "centroid": []} if forget else stored)
         for number, stored in zip(known.numbers.tolist(), known.stored, strict=True)
         if number not in present
     ]
@@ -133,6 +140,7 @@ def _make_row(faces: FaceTable, labels: Labels, position: int, own: Ints) -> dic
     medoid = faces.vectors[summary.medoid]
     return {
         "identity": int(labels.numbers[position]),
+        "name": labels.names[position],
         "size": len(own),
         "assigned": int(labels.assigned[own].sum()),
         "files": len(faces.media_ids.take(pa.array(own)).unique()),
@@ -185,6 +193,7 @@ def faces_table(evidence: Evidence, chosen: Ints, clusters: Clusters, labels: La
         pa.array(faces.frames, pa.int32()),
         pa.array(faces.positions, pa.int32()),
         pa.array(numbers, pa.int32(), mask=unknown),
+        pa.array([None if p < 0 else labels.names[p] for p in labels.of_face.tolist()], pa.string()),
         pa.array(_find_reasons(evidence, filtered, labels), pa.string(), mask=~unknown),
         pa.array(labels.probability, pa.float32(), mask=unknown | np.isnan(labels.probability)),
         pa.array(membership, mask=filtered),

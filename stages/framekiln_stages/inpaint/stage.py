@@ -125,7 +125,6 @@ class Inpaint(Stage):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The folder of masks."""
         return (self.config.mask_folder,) if self.config.region == "files" else ()
 
     def gpu_memory(self, placement: Placement) -> GpuMemory | None:
@@ -184,7 +183,6 @@ class Inpaint(Stage):
                 cropping.paste(painted[i], masks[i], crop, result, self.config.feather)
 
     def _make_mask(self, row: Mapping[str, Any], image: Image) -> Mask:
-        """Return all pixels of a frame that are painted."""
         size = (image.shape[0], image.shape[1])
         mask = dilate(self._find_region(row, *size), self.config.dilate)
         share = mask.mean()

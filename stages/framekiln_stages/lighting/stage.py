@@ -89,7 +89,6 @@ class Lighting(Stage):
         cv2.setNumThreads(1)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Measure frames of any sizes."""
         with self.phase("infer"):
             rows = [self._describe(image) for image in views(batch["frame_224"])]
         return pa.Table.from_pylist(rows, schema=OUTPUTS)

@@ -67,7 +67,6 @@ class Mouth(LandmarkStage):
         max_faces: Count = 4  # two speakers and two more; each face takes time
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Find the mouths of each image."""
         rows = []
         for image in views(batch[self.pixels]):
             with self.phase("infer"):

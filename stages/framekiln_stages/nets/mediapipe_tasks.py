@@ -200,7 +200,6 @@ class FaceMesh(Landmarker):
     kind = "Face"
 
     def __init__(self, path: Path, **choices: Any) -> None:
-        """See `Landmarker`."""
         self.options = {
             "output_face_blendshapes": zipfile.is_zipfile(path) and _SHAPES in zipfile.ZipFile(path).namelist()
         }

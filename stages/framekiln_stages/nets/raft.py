@@ -51,7 +51,6 @@ class BottleneckBlock(nn.Module):
         self.downsample = _make_conv(inside, out, 1, stride, norm=norm, relu=False) if stride > 1 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return features for features n c H W."""
         y = self.convnormrelu3(self.convnormrelu2(self.convnormrelu1(x)))
         return F.relu(self.downsample(x) + y)
 
@@ -83,7 +82,6 @@ class MotionEncoder(nn.Module):
         self.conv = _make_conv(96 + 32, MOTION - 2, 3)
 
     def forward(self, correlation: Tensor, flow: Tensor) -> Tensor:
-        """Return the motion's features."""
         both = torch.cat([self.convcorr1(correlation), self.convflow2(self.convflow1(flow))], 1)
         return torch.cat([self.conv(both), flow], 1)
 
@@ -96,7 +94,6 @@ class GRU(nn.Module):
         self.convz, self.convr, self.convq = (nn.Conv2d(HIDDEN + CONTEXT + MOTION, HIDDEN, 3, padding=1) for _ in "zrq")
 
     def forward(self, hidden: Tensor, x: Tensor) -> Tensor:
-        """Return the next hidden state."""
         both = torch.cat([hidden, x], 1)
         update, reset = torch.sigmoid(self.convz(both)), torch.sigmoid(self.convr(both))
         return (1 - update) * hidden + update * torch.tanh(self.convq(torch.cat([reset * hidden, x], 1)))
@@ -124,7 +121,6 @@ class UpdateBlock(nn.Module):
         self.flow_head = FlowHead()
 
     def forward(self, hidden: Tensor, context: Tensor, correlation: Tensor, flow: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the next hidden state and the change of the flow."""
         x = torch.cat([context, self.motion_encoder(correlation, flow)], 1)
         hidden = self.recurrent_block["convgru1"](hidden, x)
         return hidden, self.flow_head(hidden)

@@ -106,12 +106,10 @@ class Objects(Stage):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The file of prompts."""
         return (self.config.prompt_file,) if self.config.prompt_file else ()
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """The model."""
         return (self.config.model,)
 
     def setup(self, weights: Weights, placement: Placement) -> None:

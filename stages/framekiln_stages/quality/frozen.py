@@ -47,7 +47,6 @@ class Frozen(Stage):
         refresh: NonNegative = 20.0
 
     def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
-        """Find the spans of one file."""
         rows = batch.sort_by("frame_index")
         same = np.array(rows["repeats"].to_pylist(), np.bool_)  # null is none
         lone = np.zeros_like(same)  # a key frame between still ones shows the same as they do

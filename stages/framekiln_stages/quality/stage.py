@@ -65,7 +65,7 @@ BLURRED = 0.25
 class Quality(Stage):
     """Sharpness, noise, blockiness, bars, and black, uniform and repeated frames."""
 
-    version = 3  # 3: bars of any tone
+    version = 4  # 4: bars that end in a faint step
     scope = Scope.CLIP
     halo = 1
     thread_safe = True

@@ -74,7 +74,6 @@ class PromptedFrame:
 
     @property
     def box(self) -> Box:
-        """The whole frame."""
         return 0, 0, self.size[1], self.size[0]
 
 
@@ -189,7 +188,6 @@ class MaskGenerator:
     def _select_best(
         self, frame: PromptedFrame, crop: int, numbers: torch.Tensor, logits: torch.Tensor, iou: torch.Tensor
     ) -> Proposals:
-        """Return the best mask of each prompt."""
         best = iou.argmax(dim=1)
         rows = torch.arange(len(best), device=best.device)
         return self._score(logits[rows, best], iou[rows, best], numbers, crop, frame.box)

@@ -55,7 +55,6 @@ class Decoding:
 
     @property
     def numbers(self) -> torch.Tensor:
-        """The prompts' numbers in their frame."""
         return self.prompts.numbers[self.start : self.start + self.count]
 
     def size(self, most: int) -> int:

@@ -98,7 +98,6 @@ class Segment(PixelStage):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The file of prompts."""
         return (self.config.prompt_file,) if self.config.prompt_file else ()
 
     @property
@@ -115,11 +114,9 @@ class Segment(PixelStage):
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """The model."""
         return (self.config.model,)
 
     def gpu_memory(self, placement: Placement) -> GpuMemory | None:
-        """See `Stage`."""
         if self.config.model not in MEMORY_MB:
             return None
         weights, image = MEMORY_MB[self.config.model]

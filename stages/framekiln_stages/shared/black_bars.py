@@ -3,6 +3,7 @@
 Shapes: luma uint8 h w (BT.601, codes 0 to 255).
 """
 
+import math
 from typing import NamedTuple
 
 import cv2
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 Luma = NDArray[np.uint8]
 
 BAR_CODE = 24  # ffmpeg's cropdetect: codes from the bar's tone
+EVEN, FAINT = 3, 10  # codes: around a picture of nearly its tone, a bar as even as made ones are ends in a faint step
 BAR_SHARE = 0.98  # of a line's pixels that have the tone
 LEAST = 0.02  # of a side, if the bar is not black: an even line or two at the edge of a wall is none
 BAR_EDGE = 0.5  # share of a bar's length along which the picture begins within two lines
@@ -50,14 +52,18 @@ def _measure_bars(luma: Luma, any_tone: bool) -> tuple[int, int]:
 
 def _count_even(luma: Luma, any_tone: bool) -> int:
     """Return how many lines of one tone come before the picture."""
-    tone = float(np.median(luma[0])) if any_tone else 0.0
-    tone = tone if tone > BAR_CODE else 0.0
-    if np.mean(cv2.absdiff(luma[0], tone) > BAR_CODE) > 1 - BAR_SHARE:
+    tone = float(np.median(luma[0]))
+    if tone > BAR_CODE and not any_tone:
         return 0
-    shares = (cv2.absdiff(luma, tone) > BAR_CODE).mean(axis=1)
-    lines = int((shares > 1 - BAR_SHARE).argmax())
-    if tone and lines < LEAST * len(luma):
-        return 0
-    before = luma[max(0, lines - 3)].astype(np.int16) if tone else 0  # a sky that darkens slowly has no edge
-    steps = np.abs(luma[lines : lines + 3] - before) > BAR_CODE
-    return lines if steps.mean(axis=1).max() >= BAR_EDGE else 0
+    off = cv2.absdiff(luma, tone)
+    least = math.ceil(LEAST * len(luma))
+    looks = [(BAR_CODE, least if tone > BAR_CODE else 1)]
+    if np.mean(off[:least] > EVEN) <= 1 - BAR_SHARE:
+        looks.append((FAINT, least))
+    for code, fewest in looks:
+        lines = int(((off > code).mean(axis=1) > 1 - BAR_SHARE).argmax())
+        before = luma[max(0, lines - 3)].astype(np.int16)  # a sky that darkens slowly has no edge
+        steps = np.abs(luma[lines : lines + 3] - before) > code
+        if lines >= fewest and steps.mean(axis=1).max() >= BAR_EDGE:
+            return lines
+    return 0

@@ -37,6 +37,10 @@ BRIGHTER = 1.25  # least ratio of mean codes under other light, two thirds of a 
 # Codes of deviation below which a frame shows too little to compare. At 2, a flash that is nearly white began no decay
 # that `transitions.flashes` follows, and was a fade.
 PLAIN = 4.0
+# Share of the height beside which the rest of the frame tells that only a caption or banner came or went. Of 194 cuts
+# and jumps in eleven real films none has a residual of the rest below 0.15; all of 57 captions that passed for one do.
+BAND = 0.38
+DETAILED = 0.5  # least detail of the rest beside that of the frame: an empty sky is alike in any two shots
 TONES, THUMBNAIL, BAR = 24, (32, 18), 24  # code of a bar at most: black of TV range is 16
 
 
@@ -58,7 +62,8 @@ def cut_scores(images: Sequence[Gray], half: float) -> Iterator[float | None]:
             left = residual(now, then, fine(now, then))
         if left >= half and (plain := without_stripes(now, then)) is not None:
             left = min(left, residual(*plain, fine(*plain)))
-        yield 0.0 if left >= half and is_lit(now, then, rough) else score(left, half)
+        is_none = left >= half and (is_lit(now, then, rough) or is_captioned(now, then, fine))
+        yield 0.0 if is_none else score(left, half)
 
 
 def _make_flows(preset: int) -> Flows:
@@ -106,6 +111,19 @@ def is_lit(now: Gray, then: Gray, flows: Flows) -> bool:
     if high < BRIGHTER * low or min(one.std(), other.std()) < PLAIN:
         return False
     return max(_explain(one, other), _explain(other, one)) >= LIT
+
+
+def is_captioned(now: Gray, then: Gray, flows: Flows) -> bool:
+    """Tell whether all of the next frame but a band at the bottom or the top is this one, moved."""
+    rows, least = round(len(now) * (1 - BAND)), DETAILED * min(_detail(now), _detail(then))
+    for rest in (slice(rows), slice(-rows, None)):
+        if _detail(now[rest]) >= least and residual(now[rest], then[rest], flows(now[rest], then[rest])) < ALIKE:
+            return True
+    return False
+
+
+def _detail(image: Gray) -> float:
+    return float(cv2.absdiff(image, cv2.blur(image, (7, 7))).mean())
 
 
 def _explain(one: Gray, other: Gray) -> float:

@@ -40,7 +40,7 @@ FEATURES = pa.schema(
 class Features(Stage):
     """Features of each frame, by which transitions are found; only the score of a cut is null, for the last frame."""
 
-    version = 3  # 3: the score of a cut, by small pixels and apart from light and bars
+    version = 4  # 4: captions; 3: the score of a cut, by small pixels and apart from light and bars
     scope = Scope.CLIP
     halo = 1
     thread_safe = True

@@ -142,7 +142,6 @@ class Tracks(Stage):
     def _track(
         self, rows: pa.Table, frames: "Frames", path: Path, numbers: Mapping[str, int]
     ) -> tuple[pa.Table, dict[str, Any]]:
-        """Return the rows of a track and its summary."""
         first, last = path.frames[0], path.frames[-1]
         times = frames.times[first : last + 1]
         seen = np.stack([frames.people[i][pose] for i, pose in zip(path.frames, path.poses, strict=True)])

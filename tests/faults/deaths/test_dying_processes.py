@@ -40,7 +40,7 @@ WORDS = {
     "segfault": "SIGSEGV",
     "abort": "SIGABRT",
     "exit": "exit code 3",
-    "hang": "it hung",
+    "hang": "timeout_s",
     "gpu": "it lost the GPU",
 }
 CASES = [  # how, where, the culprits
@@ -63,7 +63,7 @@ def check(out, column, how, culprits):
     assert table(out, FRAMES)[column].to_pylist() == expected(column, culprits)[0]
     lines = [line for line in table(out, ERRORS).to_pylist() if line["step"] == column]
     keys = [(e["media_id"], e["frame_index"], e["kind"]) for e in lines]
-    assert keys == [("clip.png", i, "Died") for i in culprits]
+    assert keys == [("clip.png", i, "Hung" if how == "hang" else "Died") for i in culprits]
     assert all(WORDS[how] in e["message"] for e in lines)
     assert all(e["input"].endswith("in/clip.png") for e in lines) and len({e["fingerprint"] for e in lines}) == 1
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import yaml
 
-from framekiln.contract.output_names import INTERNAL
+from framekiln.contract.output_names import FOLDERS
 from framekiln.output.object_store import Store
 from tests.support.machine.command_line import command
 from tests.support.media.collections_factory import clip, photo
@@ -28,7 +28,7 @@ _STEPS = {
 }
 _SETTINGS = {"seeded": {"model": "toy"}, "identities": {"min_side": 0}}
 _KEPT = ("out", "known", "weights")
-_NOT_COMPARED = INTERNAL | {"images"}
+_NOT_COMPARED = FOLDERS - {"frames", "errors"}
 
 
 @dataclass(frozen=True)

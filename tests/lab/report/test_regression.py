@@ -101,7 +101,7 @@ def test_a_history_keeps_what_each_change_brought(tmp_path):
     append(path, entry_of(report(result((0.01,) * 5)), "base"))
     entries = append(path, entry_of(report(result((0.005,) * 5)), "compiled"))
     (step,) = steps(entries)
-    assert (step.cell, step.bench.note, step.figures["p50"]) == ("net, batch 1, fp32", "compiled", (10.0, 5.0))
+    assert (step["cell"], step["bench"].note, step["figures"]["p50"]) == ("net, batch 1, fp32", "compiled", (10.0, 5.0))
     assert read(path) == entries
     path.write_text("no history\n")
     with pytest.raises(ConfigError) as error:
@@ -114,7 +114,7 @@ def test_a_change_of_the_cell_is_compared_with_the_fastest_one_that_computes_the
     first = report(result((0.01,) * 5), result((0.004,) * 5, precision="bf16"), result((0.002,) * 5, 2))
     then = report(result((0.003,) * 5, precision="fp16"), result((0.003,) * 5, 4), result((0.009,) * 5))
     found = steps([entry_of(first, "base"), entry_of(report(result((0.02,) * 5, 8)), ""), entry_of(then, "fp16")])
-    assert [(step.cell, step.bench.note, step.figures["p50"]) for step in found] == [
+    assert [(step["cell"], step["bench"].note, step["figures"]["p50"]) for step in found] == [
         ("net, batch 1, bf16 → net, batch 1, fp16", "fp16", (4.0, 3.0)),
         ("net, batch 1, fp32", "fp16", (10.0, 9.0)),
     ]

@@ -21,7 +21,6 @@ from framekiln.cli.bench.films import bench_videos
 from framekiln.cli.bench.options import SavOptions
 from framekiln.contract.errors import ConfigError, InputError
 from framekiln.lab.output.results import read_report
-from framekiln.lab.samples import video_rows
 from framekiln.lab.sav.layout import write_made_video
 from framekiln.reporting.bench.page import picture_rows
 from tests.lab.report.results import section_ids
@@ -66,13 +65,13 @@ def test_pictures_of_masks_are_on_the_page_a_model_beside_the_other(tmp_path, mo
     folder = write_made_video(tmp_path / "made", frames=13, size=(480, 640))
     run(folder, tmp_path, precisions="fp32,bf16", overlays=True)
     assert section_ids(tmp_path / "index.html") == ["videos", "runs", "frames", "pictures"]
-    rows = picture_rows(video_rows(read_report(tmp_path / "profile_stats.json")), tmp_path / "overlays")
+    rows = picture_rows(read_report(tmp_path / "profile_stats.json").video, tmp_path / "overlays")
     assert [list(row["pictures"]) for row in rows] == [["sam2.1-tiny fp32", "sam2.1-tiny bf16"]]
     data = base64.b64decode(rows[0]["pictures"]["sam2.1-tiny fp32"].partition(",")[2])
     image = np.asarray(Image.open(io.BytesIO(data)), float)
     assert image.shape[1] == 420 and image[..., 1].mean() > image[..., 0].mean() + 20
     next((tmp_path / "overlays").rglob("*.jpg")).write_bytes(b"")  # as a full disk leaves it
-    (left,) = picture_rows(video_rows(read_report(tmp_path / "profile_stats.json")), tmp_path / "overlays")
+    (left,) = picture_rows(read_report(tmp_path / "profile_stats.json").video, tmp_path / "overlays")
     assert len(left["pictures"]) == 1
 
 

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.files import MediaFile, printable_path, read_bytes, uri_of
+from framekiln.media.files import MediaFile, printable_path, read_bytes, shown_path, uri_of
 from framekiln.media.media_ids import as_folder, media_id
 
 
@@ -87,6 +87,7 @@ def test_uris_can_be_opened(tmp_path: Path, name: str) -> None:
 
 def test_uris_have_no_credentials_and_any_entry_has_one() -> None:
     assert uri_of("s3://key:secret@bucket/a b.jpg?region=eu") == "s3://bucket/a%20b.jpg?region=eu"
+    assert shown_path("s3://key:secret@bucket/a b@c.jpg?region=eu") == "s3://bucket/a b@c.jpg?region=eu"
     assert uri_of("s3://[a/b") and uri_of("nonsense://")
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.video.copied_span import from_key, up_to
-from framekiln.media.video.cutting import Clip, cut
+from framekiln.media.video.cutting import Clip, cut, from_key, up_to
 from framekiln.media.video.film_span import Span
 from tests.support.media.media_factory import click, decoded, film
 from tests.support.media.photos import take

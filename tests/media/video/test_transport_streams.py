@@ -97,18 +97,32 @@ def test_the_clock_of_other_joined_films_rises_too(tmp_path: Path, form: str, co
     check(tmp_path / "all", list(range(80)))
 
 
+_FRAGMENTS = {"movflags": "frag_keyframe+empty_moov"}
+
+
 @pytest.mark.parametrize(
-    ("form", "codec", "films", "read"),
-    [("mp4", "libx264", 2, 1), ("flv", "flv", 3, 1), ("asf", "wmv2", 2, 1), ("matroska", "libx264", 3, 2)],
+    ("form", "codec", "films", "read", "options"),
+    [
+        ("mp4", "libx264", 2, 1, {}),
+        ("mp4", "libx264", 2, 1, _FRAGMENTS),  # whose places are in their own file
+        ("mp4", "libx264", 2, 1, {"movflags": f"{_FRAGMENTS['movflags']}+default_base_moof"}),
+        ("flv", "flv", 3, 1, {}),
+        ("asf", "wmv2", 2, 1, {}),
+        ("rm", "rv20", 2, 1, {}),
+        ("matroska", "libx264", 3, 2, {}),
+    ],
 )
 def test_joined_films_of_which_libav_reads_the_first_are_named(
-    tmp_path: Path, form: str, codec: str, films: int, read: int
+    tmp_path: Path, form: str, codec: str, films: int, read: int, options: dict[str, str]
 ) -> None:
-    parts = [stream(tmp_path / "a", range(20 * n, 20 * n + 20), codec=codec, form=form) for n in range(films)]
+    starts, wide = range(0, 30 * films, 30), 2 if form == "rm" else 1
+    parts = [
+        stream(tmp_path / "a", range(n, n + 30), codec=codec, form=form, scale=wide, options=options) for n in starts
+    ]
     (tmp_path / "all").write_bytes(b"".join(parts))
     rows, failures = decoded(tmp_path / "all")
-    assert len(rows) == 20 * read
-    assert [(failure.kind, failure.frame_index) for failure in failures] == [("unsupported", 20 * read)]
+    assert len(rows) == 30 * read
+    assert [(failure.kind, failure.frame_index) for failure in failures] == [("unsupported", 30 * read)]
     (tmp_path / "all").write_bytes(b"".join(parts[:read]))
     assert decoded(tmp_path / "all")[1] == []
 
@@ -132,9 +146,12 @@ def test_a_film_after_one_in_another_container_is_named(tmp_path: Path, first: s
     assert [(failure.kind, failure.frame_index) for failure in failures] == [("unsupported", 30)]
 
 
-@pytest.mark.parametrize(("first", "then"), [("mpeg2video", "libx264"), ("libx264", "mpeg2video")])
-def test_joined_program_streams_of_two_codecs_are_named(tmp_path: Path, first: str, then: str) -> None:
-    parts = [stream(tmp_path / "a", range(50), codec=codec, form="vob", scale=4) for codec in (first, then)]
+@pytest.mark.parametrize(
+    ("form", "first", "then"),
+    [("vob", "mpeg2video", "libx264"), ("vob", "libx264", "mpeg2video"), ("matroska", "libx264", "mpeg2video")],
+)
+def test_joined_films_of_two_codecs_are_named(tmp_path: Path, form: str, first: str, then: str) -> None:
+    parts = [stream(tmp_path / "a", range(50), codec=codec, form=form, scale=4) for codec in (first, then)]
     (tmp_path / "all").write_bytes(b"".join(parts))
     rows, failures = decoded(tmp_path / "all", ("frame_16",))
     assert len(rows) == 50

@@ -177,6 +177,53 @@ def test_a_flipped_bit_in_ffv1_costs_the_frames_up_to_the_next_key_frame(
     assert [(failure.kind, failure.frame_index) for failure in failures] == [("corrupt", first) for first in lost[:1]]
 
 
+@pytest.fixture(scope="module")
+def moving() -> list[np.ndarray]:
+    noise = np.random.default_rng(0).integers(0, 255, (64, 96, 3), dtype=np.uint8)
+    return [np.roll(noise, 2 * i, axis=1) for i in range(32)]
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [
+        ("film.flv", "libx264"),
+        ("film.flv", "flv"),
+        ("film.ogg", "libvpx"),
+        ("film.mkv", "libx264"),
+        ("film.webm", "libvpx"),
+        ("film.avi", "mpeg4"),
+        ("film.mxf", "mpeg2video"),
+    ],
+)
+def test_a_hole_in_a_film_has_a_line_and_no_wrong_frame(
+    tmp_path: Path, name: str, codec: str, moving: list[np.ndarray]
+) -> None:
+    """Bytes are missing in the middle: libav reads on, and the end is there."""
+    options = {"deadline": "realtime", "cpu-used": "8"} if codec == "libvpx" else {}
+    path = film(tmp_path / name, moving, codec=codec, pix_fmt="yuv420p", gop=8, options=options)
+    data, (whole, failures) = path.read_bytes(), decoded(path)
+    assert failures == []
+    for tenth in (3, 5, 6):
+        hole = len(data) * tenth // 10
+        path.write_bytes(data[:hole] + data[hole + 600 :])
+        rows, failures = decoded(path)
+        assert {failure.kind for failure in failures} == {"corrupt"}, tenth
+        assert 8 < len(rows) < 32
+        places = [[i for i, one in enumerate(whole) if np.array_equal(one["frame"], row["frame"])] for row in rows]
+        assert all(places) and places == sorted(places)
+
+
+def test_a_live_matroska_without_its_end_is_truncated(tmp_path: Path, moving: list[np.ndarray]) -> None:
+    """It states no length."""
+    path = film(tmp_path / "film.mkv", moving, codec="libx264", pix_fmt="yuv420p", gop=8, container={"live": "1"})
+    data, (whole, failures) = path.read_bytes(), decoded(path)
+    assert (len(whole), failures) == (32, [])
+    path.write_bytes(data[: len(data) * 2 // 3])
+    rows, failures = decoded(path)
+    assert 8 < len(rows) < 32 and [failure.kind for failure in failures] == ["truncated"]
+    assert all(np.array_equal(row["frame"], whole[row["frame_index"]]["frame"]) for row in rows)
+
+
 def _packet(path: Path, number: int) -> bytes:
     with av.open(str(path)) as container:
         return [bytes(packet) for packet in container.demux(video=0) if packet.size][number]

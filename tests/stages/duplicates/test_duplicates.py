@@ -46,10 +46,7 @@ CHANGES = {
     "brighter": (lambda image: np.clip(image * 1.3 + 10.0, 0, 255).astype(np.uint8), "same"),
     "grey": (lambda image: cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB), "same"),
     "signed": (sign, "same"),
-    "barred": (
-        lambda image: np.pad(image, ((30, 30), (0, 0), (0, 0))),
-        "crop",
-    ),  # a bar that is not cut, as the photo is dark there: its window is nearest
+    "barred": (lambda image: np.pad(image, ((30, 30), (0, 0), (0, 0))), "same"),
     "framed": (lambda image: np.pad(image, ((40, 40), (40, 40), (0, 0)), constant_values=150), "same"),
     "mirrored": (lambda image: np.ascontiguousarray(image[:, ::-1]), "mirrored"),
     "turned left": (np.rot90, "turned"),

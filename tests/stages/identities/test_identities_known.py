@@ -83,6 +83,15 @@ def test_numbers_stay_with_another_network(length):
     ]
 
 
+def test_of_a_forgotten_person_the_number_alone_stays():
+    a, b, c = np.split(people([6, 4, 5]), [6, 10])
+    first = identities()(rows(np.concatenate([a, b])))
+    second = continued(identities(forget_absent=True), rows(a), first)
+    assert [len(row["centroid"]) for row in second["identity_summary"].to_pylist()] == [a.shape[1], 0]
+    third = continued(identities(), rows(np.concatenate([a, b, c])), second)
+    assert numbers(third) == [0] * 6 + [3] * 4 + [2] * 5, "one who comes back is new, and 1 stays taken"
+
+
 def test_photos_that_were_replaced_keep_no_number():
     a, b = np.split(people([5, 5]), [5])
     before = identities()(rows(a))

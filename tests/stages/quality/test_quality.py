@@ -109,7 +109,11 @@ def test_bars_are_found_to_the_pixel_and_a_dark_scene_has_none():
     assert inner["sharpness"] == pytest.approx(measure_photo(image)["sharpness"]) and inner["noise"] > 0
     framed = np.pad(image, ((10, 10), (40, 44), (0, 0)))
     grey = np.pad(image, ((20, 20), (40, 44), (0, 0)), constant_values=64)
-    for frame, high in ((framed, 10), (grey, 20)):
+    faint = [  # bars of nearly the tone of what they enclose
+        np.pad(photo(name), ((20, 20), (40, 44), (0, 0)), constant_values=tone)
+        for name, tone in (("flower.jpg", 64), ("grace_hopper.jpg", 128))
+    ]
+    for frame, high in ((framed, 10), *((frame, 20) for frame in (grey, *faint))):
         expected = {"top": high, "bottom": high, "left": 40, "right": 44}
         assert measure_photo(jpeg(frame, 60))["bars"] == pytest.approx(expected, abs=2)
     two = np.repeat(np.uint8([[255], [0]]), 240, axis=0)[..., None] * np.ones((1, 320, 3), np.uint8)

@@ -11,5 +11,5 @@ from framekiln.output.unit_table import divide_into_units, sort_units, write_uni
 def ensure_units(store: Store, listing: list[MediaFile], selected: list[MediaFile], slots: int) -> list[Unit]:
     """Return the units of `divide_into_units` in order, after writing the new ones."""
     known, fresh = divide_into_units(store, listing, selected, slots)
-    write_units(store, fresh)
+    write_units(store, fresh, known)
     return sort_units(known + fresh)

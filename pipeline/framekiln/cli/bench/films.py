@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from framekiln.lab.clips.formats import FORMATS, SCENARIOS, Load, clip_of_file, 
 from framekiln.lab.clips.measure import ClipRow, ClipSettings, measure_clips
 from framekiln.lab.models.factory import RANDOM
 from framekiln.lab.models.registry import find_model
+from framekiln.lab.output.results import OtherFigures
 from framekiln.lab.samples import calls_needed
 from framekiln.lab.sav.layout import AnnotatedVideo, annotated_videos, write_made_video
 from framekiln.lab.sav.masks import check_model, load_tracker
@@ -62,7 +62,7 @@ def bench_clips(
         asked = ", ".join(one.text for one in files.limits)
         print_line(console, f"{settings.load.frames} frames of each clip, for {asked}.")
 
-    with measuring(console, settings.device, files, lambda: {"extra": {"clips": list(map(asdict, rows))}}) as folder:
+    with measuring(console, settings.device, files, lambda: {"extra": OtherFigures(clips=tuple(rows))}) as folder:
         made = [
             made_clip(FORMATS[name], folder) if name in FORMATS else clip_of_file(Path(name), 1 + clips.stereo)
             for name in split_names(clips.clip)
@@ -106,7 +106,7 @@ def bench_videos(
     def pictures() -> Sequence[PictureRow]:
         return picture_rows(rows, settings.overlays) if settings.overlays else ()
 
-    with measuring(console, settings.device, files, lambda: {"video": tuple(map(asdict, rows))}, pictures) as folder:
+    with measuring(console, settings.device, files, lambda: {"video": tuple(rows)}, pictures) as folder:
         root = videos.sav or write_made_video(folder)
         _measure(console, models, annotated_videos(root), settings, rows)
         show_table(console, videos_table(rows), title=False, whole=("model",), padding=DENSE)

@@ -16,7 +16,7 @@ from framekiln.lab.measure.device_facts import bench_environment
 from framekiln.lab.models.registry import find_model, is_step
 from framekiln.lab.nsight.reports import compute_findings, systems_findings
 from framekiln.lab.nsight.session import Mode, NsightRecorder, Target
-from framekiln.lab.output.results import STATS, BenchFinding, new_report, write_report
+from framekiln.lab.output.results import STATS, BenchFinding, OtherFigures, new_report, write_report
 from framekiln.profiling.tools.profilers import NCU, NSYS, NsightTool, find_tool, named_command, require_tool
 from framekiln.reporting.bench.page import PAGE, render
 from framekiln.reporting.kit.pages import write_page
@@ -47,7 +47,7 @@ def bench_nsight(console: Console, models: Sequence[str], cells: CellOptions, ns
     for finding in found:
         print_line(console, f"  {finding.where}: {finding.rule}: {finding.text}. {finding.fix.capitalize()}.")
     print_line(console, f"Recordings: {out / 'nsight'}")
-    report = new_report(bench_environment(targets[0].device), findings=tuple(found), extra={"nsight": figures})
+    report = new_report(bench_environment(targets[0].device), findings=tuple(found), extra=OtherFigures(nsight=figures))
     paths = [write_report(report, out / STATS), write_page(out / PAGE, render(report))]
     print_line(console, f"Written: {', '.join(map(str, paths))}")
 

@@ -34,7 +34,6 @@ class SavOptions:
 
     @property
     def is_asked(self) -> bool:
-        """Return whether videos are measured."""
         return self.test or self.sav is not None
 
 
@@ -72,7 +71,6 @@ class NsightOptions:
 
     @property
     def is_asked(self) -> bool:
-        """Return whether a tool records."""
         return self.ncu or self.nsys is not None or self.dry_run
 
 

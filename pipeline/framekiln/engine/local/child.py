@@ -42,11 +42,9 @@ class LocalReporter(Reporter):
         return cloudpickle.loads(self._connection.recv_bytes())
 
     def send(self, kind: str, *content: object) -> None:
-        """Send a message."""
         self._connection.send_bytes(cloudpickle.dumps((kind, *content)))
 
     def __call__(self, event: StepEvent) -> None:
-        """Send an event."""
         with self._lock:
             self.send(EVENT, event)
 

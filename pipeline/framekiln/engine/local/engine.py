@@ -192,13 +192,11 @@ class LocalEngine(Engine):
         self._sampler = Sampler(self._store, self._state.add_event, parent=os.getpid()) if self._store.run else None
 
     def close(self) -> None:
-        """End all processes."""
         self._pool.close()
         if self._sampler is not None:
             self._sampler.stop()
 
     def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
-        """Decode units and compute the columns of a wave's steps that the ledger does not have."""
         wave, key = self._plan.waves[number], f"{self._run}-{number}"
         steps = tuple(step.placed(in_flight=1) for group in wave.groups() for step in group)
         group = StepGroup(
@@ -212,7 +210,6 @@ class LocalEngine(Engine):
                 self._pool.close()  # frees their memory for what comes next
 
     def second_pass(self, step: SecondPass, work: Sequence[Any]) -> None:
-        """Run one second-pass step, or the final assembly."""
         size = max(1, int(usable_cores() / step.cpus))
         if step.processes is not None:
             size = min(size, step.processes.workers)

@@ -61,7 +61,6 @@ class Samplers:
         self._actors = [make.options(scheduling_strategy=place).remote(store, send) for place in places]
 
     def stop(self) -> None:
-        """End all samplers."""
         with suppress(ray.exceptions.RayError):
             ray.wait(
                 [actor.stop.remote() for actor in self._actors], num_returns=len(self._actors), timeout=_STOP_SECONDS
@@ -119,7 +118,6 @@ class RayReporter(Reporter):
     coordinator: Any
 
     def __call__(self, event: StepEvent) -> None:
-        """Send an event."""
         self.coordinator.add_step.remote(event)
 
     def _ask(self, method: str, *arguments: object) -> Any:

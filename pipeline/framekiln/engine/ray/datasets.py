@@ -70,7 +70,6 @@ class RayEngine(Engine):
         ray.kill(self._coordinator)
 
     def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
-        """Decode units and compute the columns of a wave's steps that the ledger does not have."""
         wave = self._plan.waves[number]
         groups = wave.groups()
         with DataContext.current(_make_context(hold_back=len(groups) > 1)):
@@ -89,7 +88,6 @@ class RayEngine(Engine):
             self._consume(dataset)
 
     def second_pass(self, step: SecondPass, work: Sequence[Any]) -> None:
-        """Run one second-pass step, or the final assembly."""
         place, arguments = step.processes, _make_arguments(step.cpus)
         with DataContext.current(_make_context(hold_back=False)):
             dataset = _spread(work)

@@ -86,7 +86,6 @@ class DeathWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread."""
         self._done.set()
         self._thread.join()
 

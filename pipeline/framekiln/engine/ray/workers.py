@@ -78,7 +78,6 @@ class KeepsModel:
             self._work = error
 
     def __call__(self, row: pa.Table) -> Any:
-        """Do the work in a row."""
         if isinstance(self._work, FramekilnError):
             raise self._work
         return self._work(row)

@@ -1,6 +1,7 @@
 """The seam of all formats: each gets the images in their order, batch by batch, and ends once."""
 
 import json
+import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -9,7 +10,8 @@ from typing import IO, Any, ClassVar
 
 import pyarrow as pa
 
-from framekiln.export.annotation import ExportedImage, file_name
+from framekiln.export.annotation import Annotation, Categories, ExportedImage, decode_mask, file_name
+from framekiln.export.outlines import Ring, trace
 from framekiln.export.pictures import PictureReader
 from framekiln.export.request import ExportRequest
 from framekiln.output.object_store import Store
@@ -35,6 +37,9 @@ class Format(ABC):
         self.destination = destination
         self.request = request
         self.notes: list[str] = []  # sentences about what the format could not hold
+        self.categories = Categories()
+        self.splits: dict[str, None] = {}  # of the images so far
+        self.holes = 0  # masks with holes, of those that were outlined
 
     def bind(self, pictures: PictureReader, columns: pa.Schema) -> None:
         """Take where pictures come from, and the types of the values and embeddings of rows. Nothing is written yet."""
@@ -56,16 +61,29 @@ class Format(ABC):
         """Return the images that the format has a place for, with the annotations that it writes."""
         return list(images)
 
-    @abstractmethod
+    def category_of(self, image: ExportedImage) -> Any:
+        """Return the category of a whole image; None where categories are not exported, or it has none."""
+        return image.values.get("category") if "categories" in (self.request.include or ()) else None
+
+    def outline(self, item: Annotation, image: ExportedImage) -> list[Ring]:
+        """Return the outlines of the parts of a mask, without its holes."""
+        outlines = trace(decode_mask(item.mask or {}, image.height, image.width))
+        self.holes += bool(outlines.holes)
+        return outlines.parts
+
     def write(self, images: Sequence[ExportedImage]) -> None:
         """Take images whose files, if any, lie in the destination. All images of a file come one after another."""
+        for image in images:
+            self.splits[image.split] = None
+            self.add(image)
+
+    def add(self, image: ExportedImage) -> None:
+        """Take one image; a format that takes several at once has its own `write`."""
+        raise NotImplementedError
 
     @abstractmethod
     def end(self) -> None:
         """Write what needs all images, and fill `notes`."""
-
-
-_AT_ONCE = 1 << 20  # bytes
 
 
 class Spool:
@@ -88,6 +106,5 @@ class Spool:
         """Write a list into a stream, and forget it."""
         with self._files[name] as file:
             file.seek(0)
-            while data := file.read(_AT_ONCE):
-                stream.write(data)
+            shutil.copyfileobj(file, stream, 1 << 20)
         del self._files[name]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from framekiln.export.annotation import ABSENT, Annotation, Categories, Category, ExportedImage, scale_mask
+from framekiln.export.annotation import ABSENT, Annotation, Categories, ExportedImage, scale_mask
 from framekiln.export.formats.base import Format, Spool
-from framekiln.export.request import KINDS, ExportRequest
+from framekiln.export.request import KINDS
 from framekiln.output.object_store import Store
 
 
@@ -23,42 +23,33 @@ class Writer(Format):
     kinds = frozenset(KINDS)
     default = frozenset({"boxes", "masks", "poses", "faces", "categories"})
 
-    def __init__(self, destination: Store, request: ExportRequest) -> None:
-        """See `Format`."""
-        super().__init__(destination, request)
-        self._categories = Categories()
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self._spool = Spool()  # a file of COCO has the images before the annotations
-        self._splits: dict[str, None] = {}
-        self._vectors = Vectors(destination)
+        self._vectors = Vectors(self.destination)
         self._tracks: dict[tuple[str, str, int], int] = {}
         self._image_id = self._annotation_id = 0
 
-    def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
-        for image in images:
-            self._image_id += 1
-            self._splits[image.split] = None
-            self._spool.add_json(f"images {image.split}", self._describe_image(image))
-            for column, vector in image.embeddings.items():
-                self._vectors.add(self._image_id, None, column, vector)
-            for item in image.annotations:
-                self._annotation_id += 1
-                ids = {
-                    "id": self._annotation_id,  # from 1: pycocotools' evaluation takes 0 for unmatched
-                    "image_id": self._image_id,
-                    "category_id": self._categories.number(item.category) + 1,
-                }
-                record = {**ids, **describe(item, image), **self._track(item, image)}
-                self._spool.add_json(f"annotations {image.split}", record)
-                self._vectors.add(self._image_id, self._annotation_id, item.source, item.embedding)
+    def add(self, image: ExportedImage) -> None:
+        self._image_id += 1
+        self._spool.add_json(f"images {image.split}", self._describe_image(image))
+        for column, vector in image.embeddings.items():
+            self._vectors.add(self._image_id, None, column, vector)
+        for item in image.annotations:
+            self._annotation_id += 1
+            ids = {
+                "id": self._annotation_id,  # from 1: pycocotools' evaluation takes 0 for unmatched
+                "image_id": self._image_id,
+                "category_id": self.categories.number(item.category) + 1,
+            }
+            record = {**ids, **describe(item, image), **self._track(item, image)}
+            self._spool.add_json(f"annotations {image.split}", record)
+            self._vectors.add(self._image_id, self._annotation_id, item.source, item.embedding)
 
     def end(self) -> None:
-        """See `Format`."""
         self._vectors.flush()
-        categories = [
-            describe_category(name, category, number + 1) for number, (name, category) in enumerate(self._categories)
-        ]
-        for split in self._splits:
+        categories = describe_categories(self.categories)
+        for split in self.splits:
             with self.destination.writing(f"annotations/instances_{split}.json") as stream:
                 stream.write(b'{"images": [\n')
                 self._spool.copy(f"images {split}", stream)
@@ -69,9 +60,8 @@ class Writer(Format):
     def _describe_image(self, image: ExportedImage) -> dict[str, Any]:
         own = {"id": self._image_id, "file_name": image.name, "width": image.width, "height": image.height}
         record = own | {"media_id": image.media_id, "frame_index": image.frame_index}
-        if "categories" in (self.request.include or ()) and "category" in image.values:
-            record["category"] = image.values["category"]
-        return record
+        category = self.category_of(image)
+        return record if category is None else record | {"category": category}
 
     def _track(self, item: Annotation, image: ExportedImage) -> dict[str, int]:
         """Return COCO's track_id: a number over all files, where ours is one of a file."""
@@ -98,12 +88,14 @@ def describe(item: Annotation, image: ExportedImage) -> dict[str, Any]:
     return record | {name: value for name, value in more.items() if value is not None}
 
 
-def describe_category(name: str, category: Category, number: int) -> dict[str, Any]:
-    """Return the record of a category; COCO counts keypoints from 1."""
-    record: dict[str, Any] = {"id": number, "name": name, "supercategory": ""}
-    if category.keypoints:
-        record |= {"keypoints": list(category.keypoints), "skeleton": [[a + 1, b + 1] for a, b in category.skeleton]}
-    return record
+def describe_categories(categories: Categories) -> list[dict[str, Any]]:
+    """Return the records of categories; COCO counts them and keypoints from 1."""
+    records = []
+    for number, (name, category) in enumerate(categories, 1):
+        skeleton = [[a + 1, b + 1] for a, b in category.skeleton]
+        points = {"keypoints": list(category.keypoints), "skeleton": skeleton} if category.keypoints else {}
+        records.append({"id": number, "name": name, "supercategory": ""} | points)
+    return records
 
 
 SCHEMA = pa.schema(
@@ -127,7 +119,6 @@ class Vectors:
         self._files = 0
 
     def add(self, image_id: int, annotation_id: int | None, column: str, embedding: Sequence[float] | None) -> None:
-        """Add an embedding, if there is one."""
         if embedding is None:
             return
         row = {"image_id": image_id, "annotation_id": annotation_id, "column": column, "embedding": embedding}
@@ -136,7 +127,6 @@ class Vectors:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is left."""
         if self._rows:
             table = pa.Table.from_pylist(self._rows, SCHEMA)
             self._destination.write_table(f"embeddings/part-{self._files:05d}.parquet", table)

@@ -4,8 +4,10 @@ Shapes have px, masks their rows' run lengths inside their box. A track is a box
 it is missing. The task must have the labels that `meta` lists.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 import numpy as np
@@ -16,15 +18,12 @@ from framekiln.export.annotation import (
     PHOTO,
     Annotation,
     Box,
-    Categories,
     ExportedImage,
     Mask,
     decode_mask,
 )
 from framekiln.export.formats.base import Format, Spool
-from framekiln.export.request import ExportRequest
 from framekiln.media.media_ids import as_folder
-from framekiln.output.object_store import Store
 
 _END = b"\n</annotations>\n"
 
@@ -35,33 +34,28 @@ class Writer(Format):
     kinds = frozenset({"boxes", "masks", "poses", "faces", "tracks", "categories"})
     default = kinds
 
-    def __init__(self, destination: Store, request: ExportRequest) -> None:
-        """See `Format`."""
-        super().__init__(destination, request)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self._spool = Spool("\n")
-        self._splits: dict[str, int] = {}  # images so far
-        self._categories = Categories()
+        self._numbers = Counter[str]()  # images so far, by split
         self._tags: dict[str, None] = {}
         self._film, self._size = "", dict[str, int]()
         self._tracks: dict[tuple[str, int], Element] = {}
 
-    def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
-        for image in images:
-            if image.media_id != self._film:
-                self._end_film()
-                self._film = image.media_id
-            tracked = [item for item in image.annotations if item.track is not None and image.media_type != PHOTO]
-            if tracked or self._tracks:
-                self._size = {"width": image.width, "height": image.height}
-                self._follow(tracked, image)
-            others = [item for item in image.annotations if item.kind != "tracks"]
-            self._spool.add(image.split, tostring(self._describe(image, others), "unicode"))
+    def add(self, image: ExportedImage) -> None:
+        if image.media_id != self._film:
+            self._end_film()
+            self._film = image.media_id
+        tracked = [item for item in image.annotations if item.track is not None and image.media_type != PHOTO]
+        if tracked or self._tracks:
+            self._size = {"width": image.width, "height": image.height}
+            self._follow(tracked, image)
+        others = [item for item in image.annotations if item.kind != "tracks"]
+        self._spool.add(image.split, tostring(self._describe(image, others), "unicode"))
 
     def end(self) -> None:
-        """See `Format`."""
         self._end_film()
-        for split in self._splits:
+        for split in self.splits:
             with self.destination.writing(f"annotations/{split}.xml") as stream:
                 stream.write(self._make_head())
                 self._spool.copy(split, stream)
@@ -71,7 +65,7 @@ class Writer(Format):
         """Return the beginning of a file, with the labels that were met."""
         meta = Element("meta")
         labels = SubElement(SubElement(meta, "task"), "labels")
-        for name in dict.fromkeys([*(name for name, _ in self._categories), *self._tags]):
+        for name in dict.fromkeys([*(name for name, _ in self.categories), *self._tags]):
             SubElement(SubElement(labels, "label"), "name").text = name
         size = SubElement(meta, "original_size") if self._tracks else meta  # of a film, which datumaro needs
         for name, side in self._size.items() if self._tracks else ():
@@ -80,21 +74,18 @@ class Writer(Format):
         return start + tostring(meta, "utf-8", xml_declaration=False) + b"\n"
 
     def _describe(self, image: ExportedImage, items: Sequence[Annotation]) -> Element:
-        """Return the element of an image."""
-        number = self._splits.get(image.split, 0)
-        self._splits[image.split] = number + 1
         facts = {"name": image.name, "width": image.width, "height": image.height}
-        element = _element("image", id=number, **facts)
+        element = _element("image", id=self._numbers[image.split], **facts)
+        self._numbers[image.split] += 1
         element.extend(chain.from_iterable(self._draw(item, image) for item in items))
-        category = image.values.get("category")
-        if category and "categories" in (self.request.include or ()):
+        if category := self.category_of(image):
             self._tags[category] = None
             element.append(_element("tag", label=category, source="auto"))
         return element
 
     def _draw(self, item: Annotation, image: ExportedImage) -> Iterator[Element]:
         """Yield the shapes of a thing: its mask, else its box, and its keypoints."""
-        self._categories.number(item.category)
+        self.categories.number(item.category)
         own = {"label": item.category.name, "source": "auto", "z_order": 0}
         if item.mask is not None:
             pixels = decode_mask(item.mask, image.height, image.width)
@@ -115,7 +106,7 @@ class Writer(Format):
         for item in items:
             key = item.track or ("", 0)
             there.add(key)
-            self._categories.number(item.category)
+            self.categories.number(item.category)
             if key not in self._tracks:
                 self._tracks[key] = _element("track", id=len(self._tracks), label=item.category.name, source="auto")
             flags = {"frame": image.frame_index, "outside": 0, "occluded": 0, "keyframe": 1, "z_order": 0}
@@ -126,7 +117,6 @@ class Writer(Format):
                 SubElement(self._tracks[key], "box", {**last, "frame": str(image.frame_index), "outside": "1"})
 
     def _end_film(self) -> None:
-        """Write the tracks of the film whose frames came last."""
         if self._tracks:
             tracks = b"\n".join(tostring(track) for track in self._tracks.values())
             self.destination.write(f"tracks/{as_folder(self._film)}.xml", self._make_head() + tracks + _END)

@@ -1,23 +1,26 @@
 """Folders of images: SPLIT/VALUE/NAME, as torchvision's ImageFolder and Hugging Face's imagefolder read them.
 
 The value is that of a column, `category` unless another is named; of faces that are cut out, the number of the person
-where that is exported. SPLIT/metadata.csv has a line for each image.
+where that is exported. SPLIT/metadata.parquet has a row for each image: of a text file Hugging Face guesses the types
+of columns, and refuses splits in which it guesses others.
 """
 
-import csv
-import io
+import shutil
 import tempfile
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.export.annotation import ExportedImage
 from framekiln.export.formats.base import Format
+from framekiln.export.formats.record import Record, make_record, make_schema
 from framekiln.export.pictures import CROP
 from framekiln.export.request import WHOLE
 from framekiln.media.media_ids import as_folder, escape
 
-_OWN = ("media_id", "frame_index", "time_s", "width", "height")
 _OF_FILE = ("media_type", "media_id")
 """Columns of decoding that name a folder too."""
 _PERSON = "identity"
@@ -52,7 +55,10 @@ class Writer(Format):
             problem = f"--folders {column}: the frames have no such column."
             check_known(column, [*names, *_OF_FILE, *self._people], problem, code="FK-EXPORT-COLUMN")
         self._column = column or (self._people or ["category" if "category" in names else ""])[0]
-        self._tables: dict[str, io.TextIOWrapper] = {}
+        own = [item for item in make_schema(self.columns) if item.name != "objects"]
+        people = [(name, pa.int64()) for name in self._people]
+        self._schema = pa.schema([("file_name", pa.string()), *people, *own])
+        self._tables: dict[str, tuple[IO[bytes], pq.ParquetWriter]] = {}
 
     def folder_of(self, image: ExportedImage) -> str:
         """See `Format`."""
@@ -68,27 +74,24 @@ class Writer(Format):
 
     def write(self, images: Sequence[ExportedImage]) -> None:
         """See `Format`."""
-        values = [name for name in self.columns.names if name not in _OWN]
-        for image in images:
-            if image.split not in self._tables:
+        for split in dict.fromkeys(image.split for image in images):
+            if split not in self._tables:
                 file = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
-                self._tables[image.split] = io.TextIOWrapper(file, "utf-8", newline="")
-                csv.writer(self._tables[image.split]).writerow(["file_name", *_OWN, *self._people, *values])
-            name = "/".join([*self._list_value(image), image.name])
-            own = [getattr(image, column) for column in _OWN]
-            own += [image.annotations[0].identity for _ in self._people]
-            line = [name, *own, *(image.values.get(column) for column in values)]
-            csv.writer(self._tables[image.split]).writerow(line)
+                self._tables[split] = file, pq.ParquetWriter(file, self._schema)
+            rows = [self._describe(image) for image in images if image.split == split]
+            self._tables[split][1].write_table(pa.Table.from_pylist(rows, self._schema))
+
+    def _describe(self, image: ExportedImage) -> Record:
+        person = {_PERSON: image.annotations[0].identity} if self._people else {}
+        return make_record(image) | person | {"file_name": "/".join([*self._list_value(image), image.name])}
 
     def end(self) -> None:
         """See `Format`."""
-        for split, table in self._tables.items():
-            path = "/".join([*_list_split(split), "metadata.csv"])
-            file: Any = table.detach()
-            with file, self.destination.writing(path) as stream:
+        for split, (file, table) in self._tables.items():
+            table.close()
+            with file, self.destination.writing("/".join([*_list_split(split), "metadata.parquet"])) as stream:
                 file.seek(0)
-                while data := file.read(_AT_ONCE):
-                    stream.write(data)
+                shutil.copyfileobj(file, stream, _AT_ONCE)
 
 
 def _list_split(split: str) -> list[str]:

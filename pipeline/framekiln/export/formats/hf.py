@@ -38,11 +38,9 @@ class Writer(Sharded):
     """Writes data/SPLIT-00000.parquet and README.md."""
 
     def name_shard(self, split: str, number: int) -> str:
-        """See `Sharded`."""
         return f"data/{_name_split(split)}-{number:05d}.parquet"
 
     def write_shard(self, split: str, number: int, rows: Iterator[Pictured]) -> None:
-        """See `Sharded`."""
         schema = pa.schema([("image", _IMAGE), *make_schema(self.columns)], metadata=_FEATURES)
         with (
             self.destination.writing(self.name_shard(split, number)) as stream,
@@ -52,7 +50,6 @@ class Writer(Sharded):
                 table.write_table(pa.Table.from_pylist(group, schema=schema))
 
     def end(self) -> None:
-        """See `Format`."""
         super().end()
         names = [_name_split(split) for split in sorted(self._shards)]
         files = "\n".join(f"  - split: {name}\n    path: data/{name}-*.parquet" for name in names)

@@ -4,16 +4,13 @@ Images are found by Label Studio's local storage: its root is the folder of the 
 percentages of width and height.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
-from framekiln.export.annotation import ABSENT, Annotation, ExportedImage, decode_mask
+from framekiln.export.annotation import ABSENT, Annotation, ExportedImage
 from framekiln.export.formats.base import Format, Spool
-from framekiln.export.outlines import trace
-from framekiln.export.request import ExportRequest
-from framekiln.output.object_store import Store
 
 _POINT_WIDTH = 0.5  # percent of the width: how large a keypoint is drawn
 _TAGS = {"rectanglelabels": "RectangleLabels", "polygonlabels": "PolygonLabels", "keypointlabels": "KeyPointLabels"}
@@ -25,38 +22,31 @@ class Writer(Format):
     kinds = frozenset({"boxes", "masks", "poses", "faces", "categories"})
     default = kinds
 
-    def __init__(self, destination: Store, request: ExportRequest) -> None:
-        """See `Format`."""
-        super().__init__(destination, request)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self._spool = Spool()
-        self._splits: dict[str, None] = {}
         self._labels: dict[str, dict[str, None]] = {kind: {} for kind in (*_TAGS, "choices")}
-        self._holes = 0
 
-    def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
-        for image in images:
-            self._splits[image.split] = None
-            results = [
-                {**part, "id": f"{number}", "original_width": image.width, "original_height": image.height}
-                for number, part in enumerate(self._describe_all(image))
-            ]
-            task = {
-                "data": {"image": self._address(image), "media_id": image.media_id, "frame_index": image.frame_index},
-                "predictions": [{"model_version": "framekiln", "result": results}],
-            }
-            self._spool.add_json(image.split, task)
+    def add(self, image: ExportedImage) -> None:
+        results = [
+            {**part, "id": f"{number}", "original_width": image.width, "original_height": image.height}
+            for number, part in enumerate(self._describe_all(image))
+        ]
+        task = {
+            "data": {"image": self._address(image), "media_id": image.media_id, "frame_index": image.frame_index},
+            "predictions": [{"model_version": "framekiln", "result": results}],
+        }
+        self._spool.add_json(image.split, task)
 
     def end(self) -> None:
-        """See `Format`."""
-        for split in self._splits:
+        for split in self.splits:
             with self.destination.writing(f"tasks/{split}.json") as stream:
                 stream.write(b"[\n")
                 self._spool.copy(split, stream)
                 stream.write(b"\n]\n")
         self.destination.write("config.xml", "\n".join(self._list_controls()).encode())
-        if self._holes:
-            text = f"{self._holes:,} masks have holes, which Label Studio's polygons cannot have: they are filled."
+        if self.holes:
+            text = f"{self.holes:,} masks have holes, which Label Studio's polygons cannot have: they are filled."
             self.notes.append(text)
 
     def _address(self, image: ExportedImage) -> str:
@@ -68,8 +58,7 @@ class Writer(Format):
     def _describe_all(self, image: ExportedImage) -> Iterator[dict[str, Any]]:
         for item in image.annotations:
             yield from self._describe(item, image)
-        category = image.values.get("category")
-        if category and "categories" in (self.request.include or ()):
+        if category := self.category_of(image):
             self._labels["choices"][category] = None
             yield {"from_name": "choices", "to_name": "image", "type": "choices", "value": {"choices": [category]}}
 
@@ -77,9 +66,7 @@ class Writer(Format):
         """Yield the regions of a thing: a polygon for each part of its mask, else its box, and its keypoints."""
         x, y = 100 / image.width, 100 / image.height
         if item.mask is not None:
-            outlines = trace(decode_mask(item.mask, image.height, image.width))
-            self._holes += bool(outlines.holes)
-            for part in outlines.parts:
+            for part in self.outline(item, image):
                 points = [[round(px * x, 6), round(py * y, 6)] for px, py in part.tolist()]
                 yield self._region("polygonlabels", item.category.name, item, points=points, closed=True)
         else:
@@ -99,7 +86,6 @@ class Writer(Format):
         return {**names, **score, "value": {**value, kind: [label]}}
 
     def _list_controls(self) -> Iterator[str]:
-        """Yield the labelling interface."""
         yield "<View>"
         yield '  <Image name="image" value="$image"/>'
         for kind, labels in self._labels.items():

@@ -40,14 +40,12 @@ class Writer(Sharded):
         return f"{split}.lance"
 
     def has_shard(self, split: str, number: int) -> bool:
-        """See `Sharded`."""
         place = self.name_shard(split, number)
         if "_versions" not in self.destination.folders(place):
             return False  # nothing was committed yet
         return int(self._lance.dataset(self.destination.url(place)).version) > number
 
     def write_shard(self, split: str, number: int, rows: Iterator[Pictured]) -> None:
-        """See `Sharded`."""
         schema = pa.schema([("image", pa.large_binary()), *make_schema(self.columns)])
         place = self.destination.url(self.name_shard(split, number))
         reader = pa.RecordBatchReader.from_batches(schema, _make_batches(rows, schema))

@@ -8,13 +8,12 @@ import configparser
 import io
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from framekiln.contract.words import counted
-from framekiln.export.annotation import PHOTO, Annotation, Categories, ExportedImage
+from framekiln.export.annotation import PHOTO, Annotation, ExportedImage
 from framekiln.export.formats.base import Format
-from framekiln.export.request import ExportRequest
 from framekiln.media.media_ids import as_folder
-from framekiln.output.object_store import Store
 
 
 class Writer(Format):
@@ -24,17 +23,14 @@ class Writer(Format):
     default = kinds
     needs_annotations = True
 
-    def __init__(self, destination: Store, request: ExportRequest) -> None:
-        """See `Format`."""
-        super().__init__(destination, request)
-        self._categories = Categories()
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self._film: ExportedImage | None = None
         self._lines: list[str] = []
         self._tracks: dict[tuple[str, int], int] = {}
         self._last = self._photos = 0
 
     def folder_of(self, image: ExportedImage) -> str:
-        """See `Format`."""
         return image.split
 
     def name_of(self, image: ExportedImage, suffix: str = "") -> str:
@@ -52,19 +48,16 @@ class Writer(Format):
             for image in films
         ]
 
-    def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
-        for image in images:
-            if self._film is None or (self._film.media_id, self._film.split) != (image.media_id, image.split):
-                self._end_film()
-                self._film = image
-            self._last = image.frame_index + 1
-            self._lines += [self._describe(item, self._last) for item in image.annotations]
+    def add(self, image: ExportedImage) -> None:
+        if self._film is None or (self._film.media_id, self._film.split) != (image.media_id, image.split):
+            self._end_film()
+            self._film = image
+        self._last = image.frame_index + 1
+        self._lines += [self._describe(item, self._last) for item in image.annotations]
 
     def end(self) -> None:
-        """See `Format`."""
         self._end_film()
-        names = "".join(f"{number + 1} {name}\n" for number, (name, _) in enumerate(self._categories))
+        names = "".join(f"{number + 1} {name}\n" for number, (name, _) in enumerate(self.categories))
         self.destination.write("classes.txt", names.encode())
         if self._photos:
             self.notes.append(f"Left out, as MOT has films only: {counted(self._photos, 'photo')}.")
@@ -73,10 +66,9 @@ class Writer(Format):
         number = self._tracks.setdefault(item.track or ("", 0), len(self._tracks) + 1)
         x0, y0, x1, y1 = item.box
         box = (f"{value:.3f}".rstrip("0").rstrip(".") for value in (x0 + 1, y0 + 1, x1 - x0, y1 - y0))
-        return ",".join([str(frame), str(number), *box, "1", str(self._categories.number(item.category) + 1), "1"])
+        return ",".join([str(frame), str(number), *box, "1", str(self.categories.number(item.category) + 1), "1"])
 
     def _end_film(self) -> None:
-        """Write the film whose frames came last."""
         if self._film is not None:
             folder = f"{self._film.split}/{as_folder(self._film.media_id)}"
             lines = sorted(self._lines, key=lambda line: [int(number) for number in line.split(",")[:2]])

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from framekiln.export.annotation import Annotation, Categories, ExportedImage
-from framekiln.export.formats.coco import describe, describe_category
+from framekiln.export.annotation import Annotation, ExportedImage
+from framekiln.export.formats.coco import describe
 
 Record = dict[str, Any]
 
@@ -105,9 +105,3 @@ def _make_plain(value: Any) -> Any:
     if hasattr(value, "item"):  # a number of numpy
         return _make_plain(value.item())
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def describe_categories(categories: Categories) -> str:
-    """Return the content of `categories.json`, as COCO's categories."""
-    rows = [describe_category(name, item, number + 1) for number, (name, item) in enumerate(categories)]
-    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"

@@ -1,14 +1,15 @@
 """Formats whose files hold many rows with their pictures: each shard is whole or absent, so an export can go on."""
 
+import json
 from abc import abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from framekiln.contract.row_errors import Failure
-from framekiln.export.annotation import Categories, ExportedImage
+from framekiln.export.annotation import ExportedImage
 from framekiln.export.formats.base import Format
-from framekiln.export.formats.record import describe_categories
+from framekiln.export.formats.coco import describe_categories
 from framekiln.export.pictures import Pictured
 from framekiln.export.request import BIOMETRIC, KINDS
 
@@ -25,24 +26,21 @@ class Sharded(Format):
         super().__init__(*given)
         self._waiting: dict[str, list[ExportedImage]] = defaultdict(list)  # by split
         self._shards = Counter[str]()
-        self._categories = Categories()
         self.failures: list[Failure] = []
 
-    def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
-        for image in images:
-            self._waiting[image.split].append(image)
-            for item in image.annotations:
-                self._categories.number(item.category)
-            if len(self._waiting[image.split]) == self.request.shard_rows:
-                self._flush(image.split)
+    def add(self, image: ExportedImage) -> None:
+        self._waiting[image.split].append(image)
+        for item in image.annotations:
+            self.categories.number(item.category)
+        if len(self._waiting[image.split]) == self.request.shard_rows:
+            self._flush(image.split)
 
     def end(self) -> None:
-        """See `Format`."""
         for split in sorted(self._waiting):
             if self._waiting[split]:
                 self._flush(split)
-        self.destination.write("categories.json", describe_categories(self._categories).encode())
+        categories = json.dumps(describe_categories(self.categories), indent=1, ensure_ascii=False)
+        self.destination.write("categories.json", f"{categories}\n".encode())
         if self.failures:
             first = self.failures[0]
             self.notes.append(
@@ -57,7 +55,6 @@ class Sharded(Format):
         self._shards[split] += 1
 
     def has_shard(self, split: str, number: int) -> bool:
-        """Return whether a shard was written."""
         return self.destination.exists(self.name_shard(split, number))
 
     @abstractmethod

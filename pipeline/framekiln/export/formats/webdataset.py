@@ -19,11 +19,9 @@ class Writer(Sharded):
     """Writes SPLIT-000000.tar, with members KEY.jpg, KEY.json and KEY.EMBEDDING.npy."""
 
     def name_shard(self, split: str, number: int) -> str:
-        """See `Sharded`."""
         return f"{split}-{number:06d}.tar"
 
     def write_shard(self, split: str, number: int, rows: Iterator[Pictured]) -> None:
-        """See `Sharded`."""
         with (
             self.destination.writing(self.name_shard(split, number)) as stream,
             tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar,

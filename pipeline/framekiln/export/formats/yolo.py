@@ -7,12 +7,11 @@ file has a line for each thing: the class, then shares of width and height.
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
-from framekiln.export.annotation import Annotation, Categories, ExportedImage, decode_mask, file_name
+from framekiln.export.annotation import Annotation, ExportedImage, file_name
 from framekiln.export.formats.base import Format
-from framekiln.export.outlines import join, trace
-from framekiln.export.request import ExportRequest
-from framekiln.output.object_store import Store
+from framekiln.export.outlines import join
 
 _MASKS, _POINTS = frozenset({"masks"}), frozenset({"poses", "faces"})
 
@@ -24,36 +23,33 @@ class Writer(Format):
     default = frozenset({"boxes", "masks", "poses", "faces"})
     needs_annotations = True
 
-    def __init__(self, destination: Store, request: ExportRequest) -> None:
-        """See `Format`."""
-        super().__init__(destination, request)
-        include = request.include or frozenset()
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        include = self.request.include or frozenset()
         self._outlined = include == _MASKS
         self._pointed = len(include) == 1 and include <= _POINTS
         self._points: tuple[str, ...] = ()
-        self._categories = Categories()
-        self._splits: dict[str, None] = {}
-        self._holes = self._odd = 0
+        self._odd = 0
 
     def name_of(self, image: ExportedImage, suffix: str = "") -> str:
-        """Return a name that differs from all others without its suffix too, which label files replace."""
-        return file_name(image, suffix, unique_stem=True)
+        """Return a name that differs from all others without its suffix too, which label files replace.
 
-    def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
-        for image in images:
-            self._splits[image.split] = None
-            lines = [line for item in image.annotations if (line := self._describe(item, image))]
-            own = self.name_of(image) if self.request.images == "none" else image.name
-            name = PurePosixPath(own).with_suffix(".txt")
-            self.destination.write(f"labels/{image.split}/{name}", "".join(f"{line}\n" for line in lines).encode())
+        Ultralytics looks for them by the last folder `images` of a path, so one of the collection's own is escaped.
+        """
+        name = file_name(image, suffix, unique_stem=True)
+        return "/".join("%69mages" if part == "images" else part for part in name.split("/"))
+
+    def add(self, image: ExportedImage) -> None:
+        lines = [line for item in image.annotations if (line := self._describe(item, image))]
+        own = self.name_of(image) if self.request.images == "none" else image.name
+        name = PurePosixPath(own).with_suffix(".txt")
+        self.destination.write(f"labels/{image.split}/{name}", "".join(f"{line}\n" for line in lines).encode())
 
     def end(self) -> None:
-        """See `Format`."""
-        places = {split: f"images/{split}" for split in self._splits}
+        places = {split: f"images/{split}" for split in self.splits}
         first = next(iter(places.values()), "")
         paths = {"train": places.get("train", first), "val": places.get("val", first)}
-        names = {number: name for number, (name, _) in enumerate(self._categories)}
+        names = {number: name for number, (name, _) in enumerate(self.categories)}
         facts = [*(paths | places).items(), ("names", names)]
         if self._pointed:
             flip = [self._points.index(_mirrored(name, self._points)) for name in self._points]
@@ -62,16 +58,19 @@ class Writer(Format):
         # JSON is YAML, but for the keys of mappings, which are numbers here
         lines = [f"{name}: {_to_yaml(value)}\n" for name, value in facts if name != "all"]
         self.destination.write("data.yaml", "".join(lines).encode())
-        if self._holes:
-            self.notes.append(f"{self._holes:,} masks have holes, which YOLO's outlines cannot have: they are filled.")
+        if self.holes:
+            self.notes.append(f"{self.holes:,} masks have holes, which YOLO's outlines cannot have: they are filled.")
         if self._odd:
             self.notes.append(f"{self._odd:,} things were left out: YOLO takes one number of keypoints.")
 
     def _describe(self, item: Annotation, image: ExportedImage) -> str:
         """Return the line of a thing; empty where it has none."""
-        number = self._categories.number(item.category)
+        number = self.categories.number(item.category)
         if self._outlined:
-            return f"{number} {_join_numbers(self._outline(item, image))}" if item.mask is not None else ""
+            if item.mask is None:
+                return ""
+            whole = join(self.outline(item, image))  # by lines without width, as Ultralytics joins COCO's
+            return f"{number} {_join_numbers((whole / (image.width, image.height)).ravel())}"
         line = f"{number} {_join_numbers(_center(item, image))}"
         if not self._pointed:
             return line
@@ -81,13 +80,6 @@ class Writer(Format):
             return ""
         points = (f"{x / image.width:.6g} {y / image.height:.6g} {seen}" for x, y, seen in item.keypoints)
         return " ".join([line, *points])
-
-    def _outline(self, item: Annotation, image: ExportedImage) -> list[float]:
-        """Return the outline of a mask; its parts are joined by lines without width, as Ultralytics joins COCO's."""
-        outlines = trace(decode_mask(item.mask or {}, image.height, image.width))
-        self._holes += bool(outlines.holes)
-        shares = join(outlines.parts) / (image.width, image.height)
-        return [float(value) for value in shares.ravel()]
 
 
 def _center(item: Annotation, image: ExportedImage) -> list[float]:

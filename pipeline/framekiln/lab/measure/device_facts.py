@@ -87,19 +87,16 @@ def gpu_states() -> list[dict[str, Any]]:
         "memory_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
         "most_sm_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
         **{name: GPU_FIGURES[name] for name in ("temperature_c", "power_w", "use_percent")},
-        "throttled": lambda nvml, gpu: throttling(_reasons(nvml, gpu)),
+        "throttled": _list_throttling,
     }
     return [read_gpu(nvml, gpu, figures) for gpu in visible_handles(nvml)]
 
 
-def throttling(bits: int) -> list[str]:
+def _list_throttling(nvml: Any, handle: Any) -> list[str]:
     """Return the reasons why a GPU runs below the clock that it could have."""
-    return [name for name, bit in _REASONS.items() if bits & bit]
-
-
-def _reasons(nvml: Any, handle: Any) -> int:
     read = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-    return int((read or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
+    bits = int((read or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
+    return [name for name, bit in _REASONS.items() if bits & bit]
 
 
 class EnergyCounter:

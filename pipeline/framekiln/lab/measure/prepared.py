@@ -36,7 +36,6 @@ class Prepared:
     before: Callable[[int], None] = lambda _: None  # called before each timed call, with its number
 
     def wait(self) -> None:
-        """Wait until the device is idle."""
         wait(self.device)
 
 

@@ -55,7 +55,6 @@ class Samples:
 
     @property
     def calls(self) -> int:
-        """Number of timed calls."""
         return len(self.seconds)
 
     def rate(self, items: int) -> float:
@@ -133,7 +132,6 @@ class MeasureOptions:
 
     @property
     def limits(self) -> TimeLimits:
-        """Limits of a timed loop."""
         usual = TimeLimits(warmup=self.warmup, warmup_s=self.warmup_s)
         if (count := self.iterations) is not None:
             return replace(usual, least=count, most=count, wanted=count, seconds=0.0)

@@ -39,7 +39,6 @@ class DetailOptions:
 
     @property
     def is_asked(self) -> bool:
-        """Return whether anything is recorded."""
         return self.trace or self.cprofile or bool(self.lines)
 
 

@@ -41,7 +41,6 @@ class TorchModel:
         return self.factory.build()
 
     def load(self) -> None:
-        """Build it, unless it is built."""
         _ = self.built
 
     def prepare(self, cell: Cell, device: str) -> Prepared:

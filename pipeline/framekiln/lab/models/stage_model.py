@@ -81,7 +81,6 @@ class StageModel:
         return repeat if calls else None
 
     def flops(self, cell: Cell, prepared: Prepared) -> Mapping[str, float]:  # noqa: ARG002
-        """Count in a call."""
         prepared.before(0)
         return flops_by_module(prepared.call)
 

@@ -192,24 +192,24 @@ def systems_findings(where: str, figures: SystemsFigures) -> Iterator[BenchFindi
             f"take {figures.gaps_ms:,.1f} ms, the longest {figures.longest_gap_ms:,.2f} ms"
         )
         fix = "look for synchronisations (.item(), .cpu()) and work of the host between kernels; use a larger batch"
-        yield BenchFinding(rule="GPU idle", where=where, text=text, fix=fix, numbers={"idle_share": idle})
+        yield BenchFinding.of("GPU idle", where, text, fix, idle_share=idle)
     if figures.busy_ms and figures.launch_ms >= LAUNCHING * figures.busy_ms:
         text = f"{figures.launches} launches take the host {figures.launch_ms:,.1f} ms, the GPU {figures.busy_ms:,.1f}"
         fix = "use --compile reduce-overhead (CUDA graphs), or a larger batch"
-        numbers = {"launch_ms": figures.launch_ms, "busy_ms": figures.busy_ms}
-        yield BenchFinding(rule="launch overhead", where=where, text=text, fix=fix, numbers=numbers)
+        times = {"launch_ms": figures.launch_ms, "busy_ms": figures.busy_ms}
+        yield BenchFinding.of("launch overhead", where, text, fix, **times)
     if figures.kernels and figures.small_kernels > SMALL * figures.kernels:
         share = figures.small_kernels / figures.kernels
         text = f"{share:.0%} of {figures.kernels} kernels take less than {SMALL_US:g} us"
         fix = "fuse them by --compile default, or give each more work by a larger batch"
-        yield BenchFinding(rule="small kernels", where=where, text=text, fix=fix, numbers={"share": share})
+        yield BenchFinding.of("small kernels", where, text, fix, share=share)
     for direction, copies in figures.copies.items():
         share = copies.ms / figures.span_ms if figures.span_ms else 0.0
         if direction != "device to device" and share > COPYING:
             rate = copies.megabytes / copies.ms if copies.ms else 0.0
             text = f"{copies.count} copies {direction} take {share:.0%} of the time, at {rate:,.1f} GB/s"
             fix = "keep tensors on the device, copy from pinned memory, and copy beside kernels in another stream"
-            yield BenchFinding(rule="copies", where=where, text=text, fix=fix, numbers={"share": share, "gb_s": rate})
+            yield BenchFinding.of("copies", where, text, fix, share=share, gb_s=rate)
 
 
 def compute_findings(where: str, kernels: Sequence[KernelFigures]) -> Iterator[BenchFinding]:
@@ -222,8 +222,7 @@ def compute_findings(where: str, kernels: Sequence[KernelFigures]) -> Iterator[B
     if slow.sector_percent is not None and slow.sector_percent < COALESCED:
         text = f"{slow.name[:80]} uses {slow.sector_percent:.0f} % of the bytes that it moves from or to global memory"
         fix = "let neighbouring threads take neighbouring values: contiguous tensors, channels last, no strided slices"
-        numbers = {"sector_percent": slow.sector_percent}
-        yield BenchFinding(rule="scattered access", where=where, text=text, fix=fix, numbers=numbers)
+        yield BenchFinding.of("scattered access", where, text, fix, sector_percent=slow.sector_percent)
 
 
 def _limit(where: str, slow: KernelFigures) -> BenchFinding:
@@ -247,4 +246,4 @@ def _limit(where: str, slow: KernelFigures) -> BenchFinding:
             numbers["tensor_percent"] = slow.tensor_percent
             if slow.tensor_percent >= TENSOR:
                 fix = "it uses tensor cores: only a narrower type, or a smaller model, is faster"
-    return BenchFinding(rule=rule, where=where, text=text, fix=fix, numbers=numbers)
+    return BenchFinding.of(rule, where, text, fix, **numbers)

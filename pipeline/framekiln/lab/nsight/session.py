@@ -90,7 +90,6 @@ class NsightRecorder:
         return [nsys_command(tool, target, mode, report), stats_command(tool, report)]
 
     def report(self, target: Target, mode: Mode | None) -> Path:
-        """Return the path of a target's report."""
         name = target.model.replace(":", "-").replace("/", "-")
         return self.folder / (f"{name}.ncu-rep" if mode is None else f"{name}.nsys-rep")
 

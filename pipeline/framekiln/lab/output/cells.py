@@ -53,7 +53,6 @@ class Memory:
 
     @property
     def device_share(self) -> float | None:
-        """The peak as a share of the device's memory."""
         return self.peak / self.device if self.peak is not None and self.device else None
 
 

@@ -3,17 +3,19 @@
 import csv
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from framekiln.contract.errors import ConfigError, OutputError
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.user_files import writing
+from framekiln.lab.clips.measure import ClipRow
 from framekiln.lab.output.cells import CellResult
+from framekiln.lab.sav.measure import VideoRow
 from framekiln.planning.sample import PERCENTILES
 
 FORMAT = 1
@@ -25,17 +27,6 @@ SUMMARY, LAYERS = "profile_summary.csv", "layers.csv"
 
 TOO_FEW = "too few"
 """A percentile for which there were not enough calls."""
-
-
-@contextmanager
-def writing(path: Path, *, code: str = "FK-BENCH-NOT-WRITABLE", fix: str = "choose another path") -> Iterator[Path]:
-    """Make the folder of a file that the block writes. Raises OutputError if the file cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield path
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise OutputError(f"{str(path)!r} cannot be written ({reason}); {fix}.", code=code) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +52,19 @@ class BenchFinding:
     fix: str
     numbers: Mapping[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, rule: str, where: str, text: str, fix: str, **numbers: float) -> Self:
+        """Return the finding of a rule with its numbers by name."""
+        return cls(rule=rule, where=where, text=text, fix=fix, numbers=numbers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherFigures:
+    """Figures of what is no cell and no video."""
+
+    clips: tuple[ClipRow, ...] = ()
+    nsight: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by model and option
+
 
 @dataclass(frozen=True, kw_only=True)
 class BenchReport:
@@ -72,9 +76,9 @@ class BenchReport:
     models: tuple[ModelInfo, ...] = ()
     cells: tuple[CellResult, ...] = ()
     findings: tuple[BenchFinding, ...] = ()
-    video: tuple[Mapping[str, Any], ...] = ()  # of video segmentation: by video, object, model and run
+    video: tuple[VideoRow, ...] = ()  # of video segmentation: by video, object, model and run
     targets: tuple[Mapping[str, Any], ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)  # `clips`, a row each; `nsight`, figures by model and option
+    extra: OtherFigures = OtherFigures()
     format: int = FORMAT
 
 

@@ -22,7 +22,7 @@ from framekiln.lab.predict.measured import (
     MeasuredFiles,
     bytes_a_row,
     estimate_rows,
-    few_note,
+    measuring_notes,
     read_measured,
     seconds_a_row,
 )
@@ -124,7 +124,7 @@ def estimate_costs(work: PlannedRun, source: SourceRun, store: Store, calibratio
         gb=Interval.of(np.sum(list(parts.values()), axis=0)) if parts and not unknown else None,
         limit=limit,
         unknown=unknown,
-        notes=[*found[DECODE][1], *_list_doubts(work, known)],
+        notes=[*found[DECODE][1], *measuring_notes(source.others, known.values()), *_list_doubts(work, known)],
     )
 
 
@@ -196,8 +196,6 @@ def _list_doubts(work: PlannedRun, known: Mapping[str, SourceStep]) -> list[str]
         if step.is_narrowed and step.name not in work.rows and (source := known.get(step.name))
     ]:
         notes.append(f"Rows that conditions choose are as many as in the measured run: {', '.join(shares)}")
-    if few := few_note(known.values()):
-        notes.append(few)
     if whole:
         notes.append(f"{', '.join(whole)}: they see all rows at once, and may take longer than in proportion")
     return notes

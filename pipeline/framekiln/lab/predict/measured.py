@@ -22,13 +22,14 @@ from framekiln.media.files import MediaFile
 from framekiln.output.kept_tables import MOST_FILES, spread
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import read_units
+from framekiln.output.unit_table import read_units, unit_of
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import is_file_column
+from framekiln.profiling.advice import OTHERS
 from framekiln.runtime.run.record import read_earlier
-from framekiln.runtime.second_pass.second_pass import unit_of
 
 DRAWS = 200  # a 5 % quantile of 200 has ten draws beyond it
+MOST_NAMED = 5  # steps; more are counted
 FEW = 5  # files or packets; of fewer an interval by drawing them again says little
 FEW_SPREAD = 2.0  # of fewer packets an interval reaches from half to twice the time at least: an assumption
 FILM_SPREAD = 1.1  # deviation of the logarithm of rows a megabyte, among the 11 MP4 films that tests use: a factor of 3
@@ -140,10 +141,13 @@ def time_spread(step: SourceStep) -> Interval:
     return Interval(central=1.0, low=float(min(low, 1 / least)), high=float(max(high, least)))
 
 
-def few_note(steps: Iterable[SourceStep]) -> str:
-    """Return a sentence on steps of which few packets were measured; empty if there are none."""
+def measuring_notes(others: float, steps: Iterable[SourceStep]) -> list[str]:
+    """Return sentences on what a run was measured beside, as a share of the cores, and on steps with few packets."""
     few = [step.name for step in steps if 0 < len(step.packets.rows) < FEW]
-    return f"{', '.join(few)}: fewer than {FEW} packets were measured, so their intervals say little" if few else ""
+    named = ", ".join(few) if len(few) <= MOST_NAMED else f"{len(few)} steps"
+    busy = f"Other programs took {others:.0%} of the machine's cores while the run was measured: alone it may be faster"
+    little = f"{named}: fewer than {FEW} packets were measured, so their intervals say little"
+    return [busy] * (others >= OTHERS) + [little] * bool(few)
 
 
 def _sums(values: NDArray[np.float64], chance: np.random.Generator) -> NDArray[np.float64]:

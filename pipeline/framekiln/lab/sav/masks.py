@@ -29,8 +29,8 @@ from scipy.ndimage import distance_transform_edt
 from framekiln.contract.columns import Image
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.placement import Placement
+from framekiln.contract.user_files import writing
 from framekiln.device import torch
-from framekiln.lab.output.results import writing
 
 Mask = NDArray[np.bool_]
 T = TypeVar("T")

@@ -15,20 +15,11 @@ from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError
 from framekiln.device import Meter, wait
 from framekiln.lab.models.factory import failure_of
+from framekiln.lab.sav import masks
 from framekiln.lab.sav.layout import AnnotatedVideo
-from framekiln.lab.sav.masks import (
-    Mask,
-    ObjectScores,
-    PromptKind,
-    VideoTracker,
-    evaluated,
-    full_size,
-    prompt_of,
-    write_overlay,
-)
 from framekiln.planning.sample import Outcome, Statistics
 
-OnMask = Callable[[str, Image, Mask, Mask], None]
+OnMask = Callable[[str, Image, masks.Mask, masks.Mask], None]
 """Takes the stem of a scored frame, its image, its mask and the true one."""
 WARM_UP = 3  # frames: one with a prompt, one with its memory, one more; they load kernels and choose algorithms
 
@@ -53,10 +44,10 @@ class ObjectFigures:
 class ObjectBench:
     """A tracker on one object of a video; its prompt is made from the first true mask with a pixel."""
 
-    tracker: VideoTracker
+    tracker: masks.VideoTracker
     device: str
     meter: Meter
-    prompt: PromptKind = "points"
+    prompt: masks.PromptKind = "points"
     clock: Callable[[], float] = field(default=time.perf_counter)
     warm_up: int = 0  # frames that are tracked before any is timed, once
 
@@ -70,8 +61,8 @@ class ObjectBench:
         if start is None:
             return None
         latency_s: list[float] = []
-        counted, scores = set(evaluated(video.annotated(name))), ObjectScores()
-        prompt = prompt_of(video.truth(name, start), self.prompt)
+        counted, scores = set(masks.evaluated(video.annotated(name))), masks.ObjectScores()
+        prompt = masks.prompt_of(video.truth(name, start), self.prompt)
         if self.warm_up:
             self._begin(prompt)
             for _, image in islice(video.images(start), self.warm_up):
@@ -85,7 +76,7 @@ class ObjectBench:
             wait(self.device)
             latency_s.append(self.clock() - began)
             if stem in counted:
-                mask = full_size(logits[0], image.shape[:2])
+                mask = masks.full_size(logits[0], image.shape[:2])
                 truth = video.truth(name, stem)
                 scores.add(mask, truth)
                 if on_mask is not None:
@@ -97,7 +88,7 @@ class ObjectBench:
         self.meter.clear()
         self.tracker.add(prompt)
 
-    def _figures(self, start: str, latency_s: list[float], scores: ObjectScores) -> ObjectFigures:
+    def _figures(self, start: str, latency_s: list[float], scores: masks.ObjectScores) -> ObjectFigures:
         peaks = self.meter.peaks()
         j, f = scores.means or (None, None)
         return ObjectFigures(
@@ -118,7 +109,7 @@ class ObjectBench:
 class SavSettings:
     """Settings of the measurement of a folder of videos."""
 
-    prompt: PromptKind = "points"  # what a user gives first: a click
+    prompt: masks.PromptKind = "points"  # what a user gives first: a click
     limit_videos: int | None = None
     limit_objects: int | None = None  # of each video
     runs: int = 5  # of each object: a median that tolerates two disturbed ones
@@ -132,7 +123,7 @@ class VideoModel:
 
     name: str
     weights: str  # a note: real with their file, or random; J and F of random ones mean nothing
-    build: Callable[[], VideoTracker]
+    build: Callable[[], masks.VideoTracker]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +165,7 @@ def measure_videos(model: VideoModel, videos: Sequence[AnnotatedVideo], settings
 
 
 def _measured(row: VideoRow, bench: ObjectBench, video: AnnotatedVideo, overlays: Path | None) -> VideoRow:
-    pictures = partial(write_overlay, overlays / row.model / row.video / row.object) if overlays else None
+    pictures = partial(masks.write_overlay, overlays / row.model / row.video / row.object) if overlays else None
     try:
         found = bench.run(video, row.object, pictures)
     except Exception as error:  # of any class: the model's own code runs
@@ -203,7 +194,6 @@ class ModelSummary:
 
     @property
     def j_and_f(self) -> float | None:
-        """The mean of J and F; None without either."""
         return None if self.j is None or self.f is None else (self.j + self.f) / 2
 
 

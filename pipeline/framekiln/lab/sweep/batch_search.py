@@ -35,7 +35,6 @@ class SearchResult:
 
     @property
     def largest(self) -> int:
-        """The largest batch that ran; 0 if none did."""
         return max((trial.batch for trial in self.trials), default=0)
 
 

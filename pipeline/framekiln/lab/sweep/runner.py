@@ -63,7 +63,6 @@ class CellChild:
         return answer
 
     def end(self) -> None:
-        """End the child, if there is one."""
         if self._process is not None:
             self._process.__exit__()
         self._process = None
@@ -156,7 +155,6 @@ class ModelProcess:
         return replace(blank, outcome=outcome, why=why)
 
     def details(self, cell: Cell, options: DetailOptions, folder: Path) -> Details:
-        """Record calls of a cell in detail."""
         try:
             prepared = self.model().prepare(cell, self._options.device)
         except UnsupportedError as error:
@@ -164,7 +162,6 @@ class ModelProcess:
         return record(prepared, f"{self._model.name}-{cell.title}", options, folder)
 
     def about(self) -> dict[str, Any]:
-        """Return the model's facts."""
         return self.model().about()
 
     def model(self) -> BenchModel:

@@ -12,23 +12,12 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from urllib.parse import urlsplit
 
+from framekiln.contract import output_names
 from framekiln.contract.errors import InputError
-from framekiln.contract.output_names import (
-    COLUMNS,
-    ERRORS,
-    FRAMES,
-    IMAGES,
-    INTERNAL,
-    LEASE_PREFIX,
-    MARKS,
-    RUN_RECORD,
-    UNITS,
-)
 from framekiln.media.files import inner_path
 from framekiln.media.media_ids import escape, is_url
 
 _MIN_MARKS = 3  # one or two of these names may be the user's own
-_WRITTEN = INTERNAL | {FRAMES, ERRORS, IMAGES}
 _MAX_NAMED = 3  # folders that a message names
 Identity = tuple[int, int]
 """Device and inode."""
@@ -36,7 +25,9 @@ Identity = tuple[int, int]
 
 def is_output(names: Collection[str]) -> bool:
     """Return whether a folder with these names is the output of a run."""
-    return len(MARKS.intersection(names)) >= _MIN_MARKS or any(name.startswith(LEASE_PREFIX) for name in names)
+    return len(output_names.MARKS.intersection(names)) >= _MIN_MARKS or any(
+        name.startswith(output_names.LEASE_PREFIX) for name in names
+    )
 
 
 class OutputFilter:
@@ -59,7 +50,7 @@ class OutputFilter:
                 "it may be inside the input.",
                 code="FK-INPUT-IS-OUTPUT",
             )
-        if below is not None and below.split("/")[0] in _WRITTEN:
+        if below is not None and below.split("/")[0] in output_names.FOLDERS:
             raise InputError(
                 f"The input {escape(self._source)!r} is written by runs into the output {escape(str(self._output))!r}; "
                 "choose another --output.",
@@ -105,8 +96,9 @@ class OutputFilter:
     def _exclude(self, relative: str) -> None:
         if not relative:
             raise InputError(
-                f"The input {escape(self._source)!r} is the output of a run; give a folder in it, such as {IMAGES}, or "
-                f"move what the run wrote ({RUN_RECORD}, {COLUMNS}, {UNITS}, ...) elsewhere.",
+                f"The input {escape(self._source)!r} is the output of a run; give a folder in it, such as "
+                f"{output_names.IMAGES}, or move what the run wrote ({output_names.RUN_RECORD}, "
+                f"{output_names.COLUMNS}, {output_names.UNITS}, ...) elsewhere.",
                 code="FK-INPUT-IS-OUTPUT",
             )
         self._excluded.add(relative)
@@ -132,11 +124,11 @@ def _find_outputs(paths: Sequence[str]) -> set[str]:
     names: dict[str, set[str]] = defaultdict(set)
     for path in paths:
         parts = path.split("/")
-        if parts[-1].startswith(LEASE_PREFIX):
+        if parts[-1].startswith(output_names.LEASE_PREFIX):
             names["/".join(parts[:-1])].add(parts[-1])
-        if not MARKS.isdisjoint(parts):
+        if not output_names.MARKS.isdisjoint(parts):
             for place, part in enumerate(parts):
-                if part in MARKS:
+                if part in output_names.MARKS:
                     names["/".join(parts[:place])].add(part)
     return {folder for folder, entries in names.items() if is_output(entries)}
 

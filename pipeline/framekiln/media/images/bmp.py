@@ -39,7 +39,6 @@ class Bmp:
 
     @property
     def height(self) -> int:
-        """Rows of pixels."""
         return abs(self.signed_height)
 
     @property

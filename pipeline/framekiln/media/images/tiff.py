@@ -51,17 +51,14 @@ class Page:
     following: int  # place of the next page; 0 after the last one
 
     def first(self, tag: int, default: int) -> int:
-        """Return a tag's first number."""
         return int(self.tags[tag][0]) if len(self.tags.get(tag, ())) else default
 
     @property
     def height(self) -> int:
-        """Rows of pixels."""
         return self.first(HEIGHT, 0)
 
     @property
     def width(self) -> int:
-        """Pixels of a row."""
         return self.first(WIDTH, 0)
 
     @property

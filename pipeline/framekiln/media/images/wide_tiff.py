@@ -18,30 +18,13 @@ from numpy.typing import NDArray
 from PIL import Image as Pil
 
 from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.images import tiff
 from framekiln.media.images.pillow import pixels_allowed
-from framekiln.media.images.tiff import (
-    APART,
-    BITS,
-    COMPRESSION,
-    FLOAT,
-    HEIGHT,
-    INDEXED,
-    INK,
-    ORIENTATION,
-    PALETTE,
-    PHOTOMETRIC,
-    PLANES,
-    SAMPLES,
-    SIGNED,
-    UNSIGNED,
-    WIDTH,
-    Page,
-)
 
 _STRIPS, _ROWS, _STRIP_BYTES, _TILE_WIDTH, _TILE_HEIGHT, _TILES, _TILE_BYTES = 273, 278, 279, 322, 323, 324, 325
 _FILL_ORDER, _PREDICTOR, _EXTRA, _PROFILE = 266, 317, 338, 34675
 _WHITE_IS_ZERO, _RGB = 0, 2  # photometric
-_COLOURS = {_WHITE_IS_ZERO: 1, 1: 1, _RGB: 3, INDEXED: 1, INK: 4}  # channels, without alpha
+_COLOURS = {_WHITE_IS_ZERO: 1, 1: 1, _RGB: 3, tiff.INDEXED: 1, tiff.INK: 4}  # channels, without alpha
 _PLAIN, _DIFFERENCES, _OF_FLOATS, _BACKWARDS = 1, 2, 3, 2
 _PACKED = (5, 8, 32773, 32946, 34925, 50000)  # LZW, Deflate, PackBits, LZMA and Zstd
 _WITH_PREDICTOR = (5, 8, 32946, 34925, 50000)
@@ -56,18 +39,22 @@ _BAND = 64  # rows turned into levels at once
 class WideTiff:
     """A page of such a kind."""
 
-    page: Page
+    page: tiff.Page
 
     @classmethod
-    def of(cls, page: Page) -> "WideTiff":
+    def of(cls, page: tiff.Page) -> "WideTiff":
         """Return a page. Raises MediaError: UNSUPPORTED, or TOO_LARGE where it would take too much memory."""
-        result, most = cls(page), {UNSIGNED: (1, 64), SIGNED: (8, 64), FLOAT: (16, 64)}
+        result, most = cls(page), {tiff.UNSIGNED: (1, 64), tiff.SIGNED: (8, 64), tiff.FLOAT: (16, 64)}
         bits, (low, high) = page.bits, most.get(page.numbers, (1, 0))
-        known = page.first(COMPRESSION, 1) in (_PLAIN, *_PACKED)
-        whole = bits in (8, 16, 32, 64) or (bits < 16 and page.numbers == UNSIGNED)
+        known = page.first(tiff.COMPRESSION, 1) in (_PLAIN, *_PACKED)
+        whole = bits in (8, 16, 32, 64) or (bits < 16 and page.numbers == tiff.UNSIGNED)
         enough = 0 < result._colours <= result._samples <= (_MOST if result._colours > 1 else 2)
-        indexed = result._photometric != INDEXED or (bits <= 16 and len(page.tags.get(PALETTE, ())) == 3 << bits)
-        if not (known and whole and enough and indexed and low <= bits <= high) or result._has_odd_tiles:
+        indexed = result._photometric != tiff.INDEXED or (
+            bits <= 16 and len(page.tags.get(tiff.PALETTE, ())) == 3 << bits
+        )
+        sides = result._block[:2] if _TILES in page.tags else (_LEAST_TILE, _MOST_TILE)
+        usual = _LEAST_TILE <= min(sides) <= max(sides) <= _MOST_TILE
+        if not (known and whole and enough and indexed and usual and low <= bits <= high):
             raise page.unsupported
         if result.height * result.width * result._shown * result._dtype.itemsize > _MOST_BYTES:
             raise MediaError(Reason.TOO_LARGE, f"unpacked it has more than {_MOST_BYTES:,} bytes; convert it to 8 bits")
@@ -75,23 +62,21 @@ class WideTiff:
 
     @property
     def height(self) -> int:
-        """Rows of pixels."""
         return self.page.height
 
     @property
     def width(self) -> int:
-        """Pixels of a row."""
         return self.page.width
 
     @property
     def orientation(self) -> int:
         """The orientation of EXIF, 1 to 8."""
-        return turn if (turn := self.page.first(ORIENTATION, 1)) in range(1, 9) else 1
+        return turn if (turn := self.page.first(tiff.ORIENTATION, 1)) in range(1, 9) else 1
 
     @property
     def end(self) -> int:
         """Bytes to which a truncated file is filled; none where it is compressed."""
-        if self.page.first(COMPRESSION, 1) != _PLAIN:
+        if self.page.first(tiff.COMPRESSION, 1) != _PLAIN:
             return 0
         offsets, _ = self._places
         height, width, samples = self._block
@@ -114,11 +99,11 @@ class WideTiff:
 
     @property
     def _samples(self) -> int:
-        return self.page.first(SAMPLES, 1)
+        return self.page.first(tiff.SAMPLES, 1)
 
     @property
     def _photometric(self) -> int:
-        return self.page.first(PHOTOMETRIC, _RGB if self._samples > 2 else 1)
+        return self.page.first(tiff.PHOTOMETRIC, _RGB if self._samples > 2 else 1)
 
     @property
     def _colours(self) -> int:
@@ -126,9 +111,9 @@ class WideTiff:
 
     @property
     def _alpha(self) -> int:
-        has_alpha = self._samples > self._colours and self._colours in (1, 3) and self._photometric != INDEXED
+        has_alpha = self._samples > self._colours and self._colours in (1, 3) and self._photometric != tiff.INDEXED
         kind = self.page.first(_EXTRA, 0) if has_alpha else 0
-        return kind if kind in _ALPHA and self.page.numbers != SIGNED else 0
+        return kind if kind in _ALPHA and self.page.numbers != tiff.SIGNED else 0
 
     @property
     def _shown(self) -> int:
@@ -137,17 +122,12 @@ class WideTiff:
     @property
     def _dtype(self) -> np.dtype[Any]:
         bits = self.page.bits
-        kind = {UNSIGNED: "u", SIGNED: "i", FLOAT: "f"}[self.page.numbers]
+        kind = {tiff.UNSIGNED: "u", tiff.SIGNED: "i", tiff.FLOAT: "f"}[self.page.numbers]
         return np.dtype(f"{kind}{bits // 8 if bits in (8, 16, 32, 64) else 1 if bits < 8 else 2}")
 
     @property
     def _is_apart(self) -> bool:
-        return self.page.first(PLANES, 1) == APART
-
-    @property
-    def _has_odd_tiles(self) -> bool:
-        sides = self._block[:2] if _TILES in self.page.tags else (_LEAST_TILE, _MOST_TILE)
-        return not _LEAST_TILE <= min(sides) <= max(sides) <= _MOST_TILE
+        return self.page.first(tiff.PLANES, 1) == tiff.APART
 
     @property
     def _block(self) -> tuple[int, int, int]:
@@ -174,7 +154,7 @@ class WideTiff:
             plane, (row, column) = number // (down * across), divmod(number % (down * across), across)
             rows = height if _TILES in self.page.tags else min(height, self.height - row * height)
             start, size = int(offsets[number]), rows * -(-width * channels * self.page.bits // 8)
-            packed = self.page.first(COMPRESSION, 1) != _PLAIN
+            packed = self.page.first(tiff.COMPRESSION, 1) != _PLAIN
             stop = start + (int(counts[number]) if packed and number < len(counts) else size)
             if stop > len(data):
                 raise OSError("the image is truncated: pixels are missing")
@@ -185,7 +165,7 @@ class WideTiff:
 
     def _unpack(self, stored: bytes, rows: int, row_bytes: int) -> NDArray[Any]:
         """Return the numbers of a strip or tile, rows by the numbers of a row."""
-        compression, backwards = self.page.first(COMPRESSION, 1), self.page.first(_FILL_ORDER, 1) == _BACKWARDS
+        compression, backwards = self.page.first(tiff.COMPRESSION, 1), self.page.first(_FILL_ORDER, 1) == _BACKWARDS
         if compression != _PLAIN:
             small = _write_grey(stored, compression, rows, row_bytes, backwards=backwards)
             stored = Pil.open(io.BytesIO(small), formats=["TIFF"]).tobytes()
@@ -209,8 +189,8 @@ class WideTiff:
         return values
 
     def _make_image(self, values: NDArray[Any]) -> Pil.Image:
-        if self._photometric == INDEXED:
-            colours = self.page.tags[PALETTE].reshape(3, -1).T >> (0 if self.page.has_narrow_palette else 8)
+        if self._photometric == tiff.INDEXED:
+            colours = self.page.tags[tiff.PALETTE].reshape(3, -1).T >> (0 if self.page.has_narrow_palette else 8)
             return Pil.fromarray(np.ascontiguousarray(colours.astype(np.uint8)[values[:, :, 0]]))
         levels = np.empty(values.shape, np.uint8)
         for channels in (slice(0, self._colours), slice(self._colours, None)):
@@ -265,8 +245,8 @@ def _split_bits(raw: NDArray[np.uint8], bits: int) -> NDArray[Any]:
 
 def _write_grey(stored: bytes, compression: int, rows: int, row_bytes: int, *, backwards: bool) -> bytes:
     """Return a grey TIFF with 8 bits a pixel of one compressed strip."""
-    tags = {WIDTH: row_bytes, HEIGHT: rows, BITS: 8, COMPRESSION: compression, PHOTOMETRIC: 1}
-    tags |= {_FILL_ORDER: 1 + backwards, _STRIPS: 0, SAMPLES: 1, _ROWS: rows, _STRIP_BYTES: len(stored)}
+    tags = {tiff.WIDTH: row_bytes, tiff.HEIGHT: rows, tiff.BITS: 8, tiff.COMPRESSION: compression, tiff.PHOTOMETRIC: 1}
+    tags |= {_FILL_ORDER: 1 + backwards, _STRIPS: 0, tiff.SAMPLES: 1, _ROWS: rows, _STRIP_BYTES: len(stored)}
     start = 8 + 2 + 12 * len(tags) + 4
     tags[_STRIPS] = start
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, tags[tag]) for tag in sorted(tags))

@@ -128,7 +128,10 @@ class _UnitDecoder:
         """Yield packets of the wanted segments; those with index 0 are all of a film that is not read in segments."""
         (media,) = self.unit.media
         if media.media_id in self.spared.files:  # the first request gets all of it
-            yield from self._repeat() if wanted.index == 0 else ()
+            if wanted.index == 0:
+                total = max(stop for _, stop in self.spared.spans)
+                yield from self.spared.packets(self.unit.name, 0, total, tuple(self.reader.carried), 1.0) or ()
+                yield from self.builder(total).finish()
             return
         builder, following = self.builder(), [wanted]
         while following:
@@ -146,11 +149,6 @@ class _UnitDecoder:
                 yield from self.packets(media, source, builder)
                 yield from builder.finish(1.0)
 
-    def _repeat(self) -> Iterator[Packet]:
-        total = max(stop for _, stop in self.spared.spans)
-        yield from self.spared.packets(self.unit.name, 0, total, tuple(self.reader.carried), 1.0) or ()
-        yield from self.builder(total).finish()
-
     def _decode_segment(
         self, source: FrameSource, segment: VideoSegment, is_done: Callable[[int, int], bool]
     ) -> Iterator[Packet]:
@@ -167,7 +165,6 @@ class _UnitDecoder:
             yield from self.builder(stop).finish()
 
     def builder(self, start: int = 0, stop: int | None = None) -> PacketBuilder:
-        """Return a builder with an empty packet."""
         return PacketBuilder(self.unit.name, self.reader.carried, self.reader.config, start, stop)
 
     def sources(self, media: MediaFile, failures: list[Failure]) -> Iterator[FrameSource]:

@@ -1,11 +1,13 @@
 """Clips cut out of films into files of their own, with their sound.
 
-A copied clip has the film's packets and begins at a key frame. An exact one is encoded again. Whoever trains on video
-wants many files of seconds, and loaders that read them from their first frame.
+A copied clip has the film's packets as they are stored. It begins at a key frame, and ends where no frame is missing
+among those before. Frames that are stored after the key frame and shown before it (open GOPs) refer to frames that the
+clip lacks, and are left out. An exact clip is encoded again. Whoever trains on video wants many files of seconds, and
+loaders that read them from their first frame.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,9 @@ import av
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.files import MediaFile
 from framekiln.media.video.container import error_text
-from framekiln.media.video.copied_span import CopiedSpan
 from framekiln.media.video.encoded_span import EncodedSpan
 from framekiln.media.video.film_span import FilmSpan, Span
+from framekiln.media.video.segments import REORDERED
 
 # Codecs that players and loaders expect in an MP4; films with others are copied into Matroska, which holds any.
 _IN_MP4 = {"h264", "hevc", "av1", "mpeg4", "vp9", "aac", "mp3", "ac3", "eac3", "alac", "opus", "flac"}
@@ -65,7 +67,7 @@ def _encode(film: FilmSpan, out: Any, sound: Any) -> EncodedSpan:
     return part
 
 
-def _copy(film: FilmSpan, out: Any, sound: Any) -> CopiedSpan:
+def _copy(film: FilmSpan, out: Any, sound: Any) -> "CopiedSpan":
     with film.errors():
         part = CopiedSpan(film)
     video = out.add_stream_from_template(film.track)
@@ -92,8 +94,90 @@ def _set_stream(packets: Iterator[Any], stream: Any) -> Iterator[Any]:
 def _merge(film: FilmSpan, *tracks: Iterator[Any]) -> Iterator[Any]:
     """Yield the packets of all tracks by their time of storage. Raises MediaError: the film cannot be read."""
     with film.errors():
-        yield from heapq.merge(*tracks, key=_read_time)
+        time = lambda packet: (packet.pts if packet.dts is None else packet.dts) * packet.time_base  # noqa: E731
+        yield from heapq.merge(*tracks, key=time)
 
 
-def _read_time(packet: Any) -> float:
-    return float((packet.pts if packet.dts is None else packet.dts) * packet.time_base)
+class CopiedSpan:
+    """The packets of an open film's span, from the last key frame at or before its first frame."""
+
+    def __init__(self, film: FilmSpan) -> None:
+        self._film = film
+        self._packets = up_to(from_key(film.packets(), film.first), film.last)
+        self._first = next(self._packets, None)
+        if self._first is None:
+            raise MediaError(Reason.CORRUPT, "it has no key frame at the first frame of the clip or before")
+        self.start: int = self._first.pts  # ticks of the key frame
+        self.frames = 0  # packets so far
+
+    def video(self) -> Iterator[Any]:
+        """Yield the packets of the video, from time 0 on."""
+        packet = self._first
+        while packet is not None:
+            self.frames += 1
+            packet.pts -= self.start
+            packet.dts = None if packet.dts is None else packet.dts - self.start
+            yield packet
+            packet = next(self._packets, None)
+
+    def sound(self, track: Any) -> Iterator[Any]:
+        """Yield the packets of a track of sound that begin inside the span, on the same clock."""
+        start_s = float(self.start * self._film.base)
+        start = round(start_s / track.time_base)
+        for packet in self._film.sound_packets(track, start_s):
+            if packet.pts * packet.time_base >= self._film.stop_s:
+                return
+            if packet.pts >= start:
+                packet.pts, packet.dts = packet.pts - start, None if packet.dts is None else packet.dts - start
+                yield packet
+
+
+def from_key(packets: Iterable[Any], first: int) -> Iterator[Any]:
+    """Yield packets in order of storage, from the last key frame shown at `first` or before, without leading frames.
+
+    Raises MediaError: a packet has no time.
+    """
+    held: list[Any] = []
+    later = 0  # packets shown after `first`, of those held
+    for packet in packets:
+        if packet.pts is None:
+            raise MediaError(Reason.UNSUPPORTED, "its packets have no times; cut it exactly")
+        if later > REORDERED:  # no packet further on is shown at `first` or before
+            yield packet
+            continue
+        if packet.is_keyframe and packet.pts <= first:
+            held, later = [packet], 0
+        elif held and packet.pts > held[0].pts:
+            held.append(packet)
+            later += packet.pts > first
+            if later > REORDERED:
+                yield from held
+                held = []
+    yield from held
+
+
+def up_to(packets: Iterable[Any], last: int) -> Iterator[Any]:
+    """Yield packets in order of storage up to the frame shown at `last`, and those without which frames are missing."""
+    tail: list[Any] = []
+    later = 0  # packets shown after `last`, of those in the tail
+    for packet in packets:
+        tail.append(packet)
+        later += packet.pts > last
+        if not later:
+            yield from tail
+            tail = []
+        elif later > 2 * REORDERED:
+            break
+    yield from tail[: _count_whole([packet.pts for packet in tail], last)]
+
+
+def _count_whole(times: list[int], last: int) -> int:
+    """Return how many packets of a tail hold all frames up to `last`, and all before each of their own.
+
+    >>> _count_whole([4, 2, 1, 3, 8, 6], 2), _count_whole([4, 2, 1, 3, 8, 6], 0)
+    (4, 0)
+    """
+    count = 0
+    while (more := max((i + 1 for i, time in enumerate(times) if time <= last), default=0)) > count:
+        count, last = more, max(last, *times[:more])
+    return count

@@ -102,10 +102,7 @@ class FilmSpan:
             key = next((packet for packet in packets if packet.is_keyframe), None)
             if key is not None and key.pts is not None and key.pts <= self.first:
                 return chain([key], packets)
-        return self._from_start()
-
-    def _from_start(self) -> Iterator[Any]:
-        """Yield the video's packets from the file's first one, by a handle of its own: seeking may pass over it."""
+        # from the file's first one, by a handle of its own: seeking may pass over it
         stream = self._opened.enter_context(open_film(self._media, self.kind))
         container = self._opened.enter_context(open_container(stream, self.kind, self._max_pixels))
         track = container.streams[self.track.index]

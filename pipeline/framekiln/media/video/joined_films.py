@@ -1,21 +1,26 @@
 """Films that libav reads in part without a word: they were cut, or joined, as by `cat`.
 
 Transport streams have a module of their own, since all their parts are read. libav reads joined AVI, Ogg and MPEG
-program streams of one codec to their end, two parts of Matroska, and one of MP4, FLV, ASF, IVF and YUV4MPEG. It reads
-no part in another container. Formats that state their length are in `damaged`.
+program streams of one codec to their end, two parts of Matroska, and one of MP4, FLV, ASF, RealMedia, IVF and
+YUV4MPEG. It reads no part in another container. Of the second of two MP4 with fragments, or of two Matroska with other
+tracks, it reads some packets as if they were the first one's. Formats that state their length are in `damaged`.
 """
 
 import os
+import re
 from collections.abc import Callable
 from typing import BinaryIO
 
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.damaged import CUT, read_segment_end
+from framekiln.media.damaged import CUT, read_segment_end, read_vint
 from framekiln.media.file_types import HEAD_BYTES, Kind, find_film
 
 _MOST = 10_000  # pieces that are looked at
 _SHORTEST_BOX, _SHORTEST_PIECE, _TO_THE_END = 8, 27, 1 << 62  # bytes
 _END, _PACK, _MPEG_2 = 0xB9, 0xBA, 0x40  # of a program stream: codes, and a bit of MPEG-2's packs
+_LONGEST_PAGE = 27 + 255 * 256  # bytes, of Ogg
+_TRACKS = re.compile(rb"\x16\x54\xae\x6b(?!\x53\xac)", re.S)  # but for its entry in the list of elements
+_NO_MEANING = re.compile(rb"\x73\xc5\x88.{8}|\xbf\x84.{4}", re.S)  # random numbers of tracks, and checksums
 _PACK_MARK = b"\0\0\1\xba"
 
 
@@ -34,7 +39,7 @@ def _read_pack(head: bytes) -> int:
 
 
 # The length of a container's piece by its first bytes; 0 where it is none of this container.
-_LENGTHS: dict[str, Callable[[bytes], int]] = {
+LENGTHS: dict[str, Callable[[bytes], int]] = {
     "mov": _read_box,
     "mpeg": _read_pack,
     "avi": lambda head: 8 + (int.from_bytes(head[4:8], "little") + 1) // 2 * 2 if head[:4] == b"RIFF" else 0,
@@ -59,8 +64,25 @@ def find_unread(stream: BinaryIO, kind: Kind, last: int) -> list[MediaError]:
     if 0 < end < size and kind.name not in ("dv", "obu") and find_film(_read_head(stream, end)):
         message = "it was joined of films, and the last ones are not read: split it"
         return [MediaError(Reason.UNSUPPORTED, message)]
+    if kind.name == "ogg" and end < size and b"OggS" in _read_head(stream, end, _LONGEST_PAGE):
+        return [MediaError(Reason.CORRUPT, "bytes are missing in its middle")]
     is_cut = end > size + _SLACK.get(kind.name, 0) or (kind.name in HEADS and end < size)
     return [MediaError(*CUT)] if is_cut and kind.name in _WITHOUT_LENGTH else []
+
+
+def find_join(stream: BinaryIO, kind: Kind) -> int | None:
+    """Return where another film begins whose packets libav takes for this one's; None where there is none."""
+    end = _find_end(stream, kind, 0) if kind.name in ("mov", "matroska") else 0
+    return end if end and find_film(_read_head(stream, end)) else None
+
+
+def _read_tracks(stream: BinaryIO, at: int) -> bytes:
+    """Return the tracks' description in a Matroska file that starts here, empty where its head has none."""
+    head = _read_head(stream, at)
+    if not (found := _TRACKS.search(head)):
+        return b""
+    length, body = read_vint(head, found.end())
+    return _NO_MEANING.sub(b"", head[body : body + (length or 0)])
 
 
 def _find_end(stream: BinaryIO, kind: Kind, last: int) -> int:
@@ -69,8 +91,9 @@ def _find_end(stream: BinaryIO, kind: Kind, last: int) -> int:
         return last
     if kind.name == "matroska":
         end = read_segment_end(stream)
-        return (read_segment_end(stream, end) or end) if end else 0
-    size, length_of = stream.seek(0, os.SEEK_END), _LENGTHS.get(kind.name)
+        is_same = end > 0 and _read_tracks(stream, 0) == _read_tracks(stream, end)
+        return (read_segment_end(stream, end) or end) if is_same else end
+    size, length_of = stream.seek(0, os.SEEK_END), LENGTHS.get(kind.name)
     at, tables, clock = last if kind.name in _FROM_LAST else 0, 0, b""
     if kind.name == "mpeg":  # from the pack before, for its clock
         before = _read_head(stream, max(0, last - HEAD_BYTES))[:last]
@@ -78,9 +101,16 @@ def _find_end(stream: BinaryIO, kind: Kind, last: int) -> int:
     for _ in range(_MOST):
         if at >= size:
             return at
+        if kind.name == "rm" and at:
+            less = _read_head(stream, at - _SLACK["rm"])[: _SLACK["rm"] + 4].find(b".RMF")
+            at -= _SLACK["rm"] - less if less >= 0 else 0
         head = _read_head(stream, at).ljust(_SHORTEST_PIECE, b"\0")
         tables += head[4:8] == b"moov"
-        is_next = tables > 1 or (kind.name in ("asf", "rm") and at > 0 and find_film(head))
+        is_next = (
+            tables > 1
+            or (tables > 0 and head[4:8] == b"ftyp")
+            or (kind.name in ("asf", "rm") and at > 0 and find_film(head))
+        )
         if kind.name == "mpeg" and head.startswith(_PACK_MARK):  # a later clock is a greater number
             is_next, clock = bool(clock) and (head[4:9] < clock or head[4] >> 6 != clock[0] >> 6), head[4:9]
         length = length_of(head) if length_of and not is_next else 0
@@ -90,6 +120,6 @@ def _find_end(stream: BinaryIO, kind: Kind, last: int) -> int:
     return at
 
 
-def _read_head(stream: BinaryIO, at: int) -> bytes:
+def _read_head(stream: BinaryIO, at: int, size: int = HEAD_BYTES) -> bytes:
     stream.seek(at)
-    return stream.read(HEAD_BYTES)
+    return stream.read(size)

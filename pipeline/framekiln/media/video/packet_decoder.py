@@ -41,12 +41,10 @@ class FrameNumbers:
 
     @property
     def count(self) -> int:
-        """Number of the next frame."""
         return self._next
 
     @property
     def error(self) -> MediaError | None:
-        """The error of the latest loss."""
         return self._error
 
     def look_ahead(self, packets: Iterable[Any]) -> Iterator[Any]:
@@ -65,7 +63,6 @@ class FrameNumbers:
         yield from queue
 
     def lose(self, error: MediaError) -> None:
-        """Register an error."""
         self._error, self._unreported = error, True
 
     def skip(self, packet: Any) -> None:
@@ -105,7 +102,7 @@ class PacketDecoder:
         self._size = b""  # that of the last sequence header of MPEG-1 or MPEG-2
         self.truncated: Any = None  # the packet at the missing end of a file
         self.last: Any = None  # that of the file
-        self._may_be_cut = kind.name not in _WITH_LENGTH
+        self.may_be_cut = kind.name not in _WITH_LENGTH  # and no hole was found
 
     def prime(self, packet: Any) -> None:
         """Decode the film's first packet: it identifies the encoder, and libav works around errors of old x264."""
@@ -158,7 +155,7 @@ class PacketDecoder:
             if packet is self.truncated:
                 raise MediaError(*CUT)
             if packet.size and packet.is_corrupt:
-                raise MediaError(*CUT) if self._may_be_cut else MediaError(Reason.CORRUPT, "a packet is incomplete")
+                raise MediaError(*CUT) if self.may_be_cut else MediaError(Reason.CORRUPT, "a packet is incomplete")
             if packet.size and self._checksums and not self._checksums.match(bytes(packet)):
                 raise MediaError(Reason.CORRUPT, "a slice does not match its checksum")
             before = self._drain() if self._changes_size(packet) else []
@@ -167,7 +164,7 @@ class PacketDecoder:
             if tolerant and isinstance(exc, av.FFmpegError):
                 return [], None
             error = exc if isinstance(exc, MediaError) else self.corrupt(exc)
-            error = MediaError(*CUT) if self._may_be_cut and packet is self.last else error
+            error = MediaError(*CUT) if self.may_be_cut and packet is self.last else error
             av_frames = [av_frame for av_frame in (*before, *self._drain()) if av_frame.pts != packet.pts]
         intact = [av_frame for av_frame in av_frames if not av_frame.is_corrupt]
         if len(intact) < len(av_frames) and not tolerant:

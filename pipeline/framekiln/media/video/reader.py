@@ -34,16 +34,10 @@ from framekiln.media.frames import (
 from framekiln.media.hdr import hdr_name
 from framekiln.media.tags import CREDENTIALS_WITHIN, find_credentials, read_film_tags
 from framekiln.media.units import Segments, VideoSegment
+from framekiln.media.video import container
 from framekiln.media.video.audio import SoundTrack, with_sound
-from framekiln.media.video.container import (
-    PADDING,
-    decode_errors,
-    find_video_track,
-    has_content,
-    open_container,
-    open_film,
-)
-from framekiln.media.video.joined_films import HEADS, find_unread
+from framekiln.media.video.holes import Pieces
+from framekiln.media.video.joined_films import HEADS, find_join, find_unread
 from framekiln.media.video.packet_decoder import FrameNumbers, PacketDecoder
 from framekiln.media.video.segments import INDEXED, locate
 from framekiln.media.video.shown_frames import DisplayMatrix, FrameClock, to_rgb, to_small_rgb
@@ -84,17 +78,17 @@ class _VideoReader:
     def __init__(self, media: MediaFile, kind: Kind, spec: FrameSpec, wanted: Segments) -> None:
         self._spec, self._size, self._name, self._kind = spec, media.size, media.media_id, kind
         self._last = 0  # place of the last packet in bytes
-        self._broke = False  # reading ended at damage
+        self._broke = False  # reading ended at damage, or went on behind a hole
         self._reads_on = wanted.halo > 0 or spec.sound  # into the next segment
         self.segment: VideoSegment | None = None
-        self._stream = open_film(media, kind)
+        self._stream = container.open_film(media, kind)
         try:
-            with decode_errors(self._stream, kind):
+            with container.decode_errors(self._stream, kind):
                 self._open(kind, wanted)
         except MediaError:
             self._stream.close()
             raise
-        self._decoder = PacketDecoder(self._track, kind)
+        self._decoder, self._pieces = PacketDecoder(self._track, kind), Pieces(self._stream, kind)
         stated = None if kind.name == "dv" else self._track.average_rate  # of DV libav has that of its clock
         rate = stated or self._track.guessed_rate
         self.fps = float(rate) if rate else None
@@ -109,9 +103,10 @@ class _VideoReader:
         size = self._size = self._stream.seek(0, os.SEEK_END)
         self._stream.seek(0)
         credentials = find_credentials(self._stream.read(CREDENTIALS_WITHIN)) if self._spec.tags else {}
+        self._join = None if self._truncated else find_join(self._stream, kind)
         self._stream.seek(0)
-        self._container = open_container(self._stream, kind, self._spec.config.max_pixels)
-        self._track = find_video_track(self._container, self._name)
+        self._container = container.open_container(self._stream, kind, self._spec.config.max_pixels)
+        self._track = container.find_video_track(self._container, self._name)
         self._truncated = self._truncated and not _has_all_packets(self._track, size)
         self._configure()
         self.tags = {**read_film_tags(self._container, self._track), **credentials} if self._spec.tags else None
@@ -131,7 +126,7 @@ class _VideoReader:
         if context.height or context.width:
             self._spec.check_size(context.height, context.width)
         context.thread_count = 1  # decode tasks run side by side, and threads cost a third more work
-        context.options = {"err_detect": "explode", "max_pixels": str(self._spec.config.max_pixels + PADDING)}
+        context.options = {"err_detect": "explode", "max_pixels": str(self._spec.config.max_pixels + container.PADDING)}
 
     def segment_times(self) -> tuple[float | None, tuple[int, float] | None]:
         """Return the time of the segment's first kept frame, and number and time of the first one after it, in s."""
@@ -205,12 +200,27 @@ class _VideoReader:
     def _demux(self) -> Iterator[Any]:
         """Yield the track's packets with a last one of size 0, or the error at which reading ended."""
         try:
-            packets: Iterator[Any] = filter(has_content, self._container.demux(self._track))
+            packets: Iterator[Any] = filter(container.has_content, self._container.demux(self._track))
             if self._track.codec_context.codec.canonical_name in _NEED_KEY:
                 packets = dropwhile(_is_cut_off, packets)
-            yield from packets
+            yield from packets if self._join is None else self._stop_at_join(packets, self._join)
         except (av.FFmpegError, OSError) as exc:
             yield exc
+        except IndexError:  # of PyAV
+            yield ValueError("a packet is of a track that its header lacks")
+
+    def _stop_at_join(self, packets: Iterator[Any], join: int) -> Iterator[Any]:
+        """Yield packets up to the next film, in which times begin anew: they are of other tracks, or not all there.
+
+        A fragment may state its place in its own file, so that packets of the first film come again.
+        """
+        last, start = -float("inf"), 0 if self._kind.name == INDEXED else join
+        for packet in packets:
+            if packet.dts is not None and (packet.pos or 0) >= start and packet.dts < last:
+                yield av.Packet()
+                return
+            last = last if packet.dts is None else packet.dts
+            yield packet
 
     def _read_packets(self) -> Iterator[Any]:
         """Yield packets with the times of their storage, without a cut one that libav does not mark, and errors."""
@@ -225,7 +235,11 @@ class _VideoReader:
                     self._stored.append(packet.dts)
                 is_last = not getattr(following, "size", 0)
                 if is_last:
+                    self._truncated = self._truncated or self._pieces.is_cut(packet.pos, self._size)
                     self._decoder.last, self._decoder.truncated = packet, packet if self._truncated else None
+                elif not self._pieces.lead(packet.pos, following.pos):
+                    packet.is_corrupt, self._broke = True, True
+                    self._truncated = self._decoder.may_be_cut = False  # bytes are missing here, not at the end
                 end = 0 if head is None or packet.pos is None else packet.pos + head + packet.size
                 is_cut = is_last and end > 0 and (packet.is_corrupt or end > self._size)
                 self._last = (0 if is_cut else end) or packet.pos or self._last

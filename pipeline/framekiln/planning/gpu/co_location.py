@@ -44,17 +44,14 @@ class Requirement:
 
     @property
     def name(self) -> str:
-        """The name of the step."""
         return self.step.name
 
     @property
     def measured(self) -> bool:
-        """True if its rate is known."""
         return self.options[0].own_s is not None
 
     @property
     def option(self) -> BatchOption:
-        """The batch in use."""
         return self.options[self.used]
 
     @property
@@ -140,7 +137,6 @@ class GpuCapacity:
     cpus: float = 0.0  # free cores for further workers
 
     def holds(self, gb: float) -> bool:
-        """Return whether one GPU has so much memory."""
         return gb <= self.limit_gb + 1e-9
 
 
@@ -154,17 +150,14 @@ class WaveLayout:
 
     @property
     def members(self) -> tuple[Requirement, ...]:
-        """Its steps."""
         return tuple(chain.from_iterable(self.processes))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its steps."""
         return tuple(member.name for member in self.members)
 
     @property
     def title(self) -> str:
-        """Its processes, in words."""
         return " and ".join(" + ".join(member.name for member in sharing) for sharing in self.processes)
 
     @property
@@ -262,7 +255,6 @@ class MemoryNeeds:
 
     @property
     def gb(self) -> float:
-        """All together."""
         return self.weights_gb + self.call_gb + self.packets_gb + self.contexts_gb
 
     @classmethod

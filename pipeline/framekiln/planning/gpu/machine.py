@@ -195,7 +195,7 @@ def _judge_bf16(gpus: Sequence[Gpu], steps: Sequence[str]) -> Problem | None:
     old = next((gpu for gpu in gpus if (gpu.capability or BF16_CAPABILITY) < BF16_CAPABILITY), None)
     if old is None or not steps:
         return None
-    problem = f"{old.name} only emulates bf16, which {', '.join(steps)} ask for"
+    problem = f"{old.name} only emulates bf16, the `precision` of {', '.join(steps)}"
     return Problem(text=f"{problem}: `{' '.join(f'--set {name}.precision=fp16' for name in steps)}`.")
 
 

@@ -40,7 +40,6 @@ class Layout:
         return len(self.waves), sum(wave.departs for wave in self.waves)
 
     def seconds(self, capacity: GpuCapacity) -> float | None:
-        """Return the seconds of all waves; None if a step was not measured."""
         return total([wave.seconds(capacity) for wave in self.waves])
 
     def rate(self, capacity: GpuCapacity) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from framekiln.contract.errors import ResourceError
 from framekiln.planning.gpu.calibration_file import Calibration
-from framekiln.planning.gpu.co_location import GpuCapacity, Requirement, WaveLayout, measured, stated
+from framekiln.planning.gpu.co_location import GpuCapacity, MemoryNeeds, Requirement, WaveLayout, measured, stated
 from framekiln.planning.gpu.packing import layout, layouts, reasons, too_large
 from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import wave_numbers
@@ -69,7 +69,7 @@ def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], s
         candidates = [*filter(None, [layout([block for block in blocks if block], steps, capacity)])]
     if not candidates:
         raise _explain_refusal(limited, capacity, waves)
-    best = candidates[0]
+    best = replace(candidates[0], waves=tuple(_raise(wave, capacity, settings) for wave in candidates[0].waves))
     placed = {member.name: _place(member, wave, gpus) for wave in best.waves for member in wave.members}
     return Schedule(
         steps=tuple(placed.get(step.name, step) for step in steps),
@@ -116,6 +116,26 @@ def _limit(requirement: Requirement, capacity: GpuCapacity) -> Requirement:
     most = max(0.0, capacity.limit_gb - capacity.context_gb)
     option = replace(requirement.options[-1], gb=most)
     return replace(requirement, options=(option,), workers=1, held_gb=min(requirement.held_gb, most))
+
+
+def _raise(wave: WaveLayout, capacity: GpuCapacity, settings: GpuSettings) -> WaveLayout:
+    """Return a wave with its profile's limits raised to what its models need by arithmetic, as far as the GPU has it.
+
+    A profile's limits are for all its steps in one process. One of them alone would have its own part, and too little
+    for its packets in work.
+    """
+    needs = MemoryNeeds.of(wave, capacity)
+    is_set = any(each.measured or "vram_gb" in settings.pinned.get(each.name, ()) for each in wave.members)
+    if needs is None or is_set or (limit := wave.gb - needs.contexts_gb) <= 0:
+        return wave
+    factor = max(1.0, (min(needs.gb, capacity.limit_gb) - needs.contexts_gb) / limit)
+
+    def raised(each: Requirement) -> Requirement:
+        option = replace(each.option, gb=factor * each.option.gb)
+        return replace(each, options=(option,), used=0, held_gb=factor * each.held_gb)
+
+    processes = tuple(tuple(map(raised, sharing)) for sharing in wave.processes)
+    return replace(wave, processes=processes, gb=needs.contexts_gb + factor * limit)
 
 
 def _explain_refusal(

@@ -33,7 +33,6 @@ class LiveWindow:
         self._first: dict[str, float] = {}  # start of each step's first packet
 
     def add(self, event: StepEvent) -> None:
-        """Add a packet's event."""
         # Before its first packet a process waits for other processes to start, not for input.
         around = event.around if event.worker in self._by_worker else {}
         wait = around.get("wait", 0.0) + around.get("fetch", 0.0)
@@ -42,7 +41,6 @@ class LiveWindow:
         self._first[event.step] = min(self._first.get(event.step, event.started), event.started)
 
     def read(self, reading: Reading) -> None:
-        """Add a reading of a node."""
         self._readings[reading.node].append(reading)
 
     def step(self, name: str, now: float) -> StepStatistics | None:

@@ -151,7 +151,6 @@ class RunTotals:
         self.progress = Progress(units, waves)
 
     def add(self, events: Iterable[Event]) -> None:
-        """Count events as they arrive."""
         for event in events:
             if isinstance(event, Reading):
                 self.live.read(event)

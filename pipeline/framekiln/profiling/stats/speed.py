@@ -101,7 +101,6 @@ class StepTotals:
     phases: dict[str, float] = field(default_factory=dict)  # seconds inside packets
 
     def add(self, event: StepEvent) -> None:
-        """Count one packet."""
         self.rows += event.rows
         self.failures += event.failures
         self.busy += event.seconds - event.phases.get("queue", 0.0)

@@ -48,7 +48,6 @@ class ProcessStatistics:
 
     @property
     def lasted(self) -> float:
-        """Return the seconds from its first packet to its last."""
         return self.end - self.begin
 
 

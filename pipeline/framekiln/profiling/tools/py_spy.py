@@ -67,7 +67,6 @@ class PySpy:
         self._path, self._attached = Path(store.root.removeprefix("file://")) / name, False
 
     def __call__(self, stage: Stage, call: Call) -> Any:  # noqa: ARG002
-        """See `CallProfiler`."""
         if not self._attached:
             self._attached = True
             with suppress(Exception):

@@ -44,7 +44,6 @@ class ProfiledStage:
         return any(getattr(profiler, "records_next", False) for profiler in self._profilers)
 
     def __call__(self, stage: Stage, batch: pa.Table) -> Any:
-        """Call the stage and return its result."""
         call: Call = partial(stage, batch)
         for profiler in self._profilers:
             call = partial(profiler, stage, call)
@@ -67,7 +66,6 @@ class CallRecorder:
         return self._seen < FIRST + self._calls
 
     def __call__(self, stage: Stage, call: Call) -> Any:
-        """See `CallProfiler`."""
         number = self._seen - FIRST + 1
         self._seen += 1
         if not 0 < number <= self._calls:
@@ -87,7 +85,6 @@ class CallRecorder:
                 self.fail(error)
 
     def save(self, ending: str, data: bytes) -> None:
-        """Write a file."""
         self._store.write(f"{self._name}{ending}", data)
 
     def fail(self, error: object) -> None:
@@ -111,7 +108,6 @@ class NvtxRanges:
         self._step, self._annotated = step, False
 
     def __call__(self, stage: Stage, call: Call) -> Any:
-        """See `CallProfiler`."""
         if not torch.cuda.is_available():
             return call()
         if not self._annotated:

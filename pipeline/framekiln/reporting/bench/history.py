@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from framekiln.contract.errors import ConfigError
-from framekiln.contract.user_files import read_small
-from framekiln.lab.output.results import BenchReport, writing
+from framekiln.contract.user_files import read_small, writing
+from framekiln.lab.output.results import BenchReport
 from framekiln.lab.samples import FIGURES, samples
 from framekiln.planning.sample import Sample
 from framekiln.profiling.stats.speed import TimedCalls
-from framekiln.profiling.targets import Limit, Verdict
+from framekiln.profiling.targets import Judgement, Limit
 from framekiln.reporting.compare.chance import Spread, spreads
 from framekiln.reporting.compare.comparison import FigurePair
 from framekiln.reporting.compare.facts import Figure
@@ -73,17 +73,8 @@ def read(path: Path) -> list[HistoryLine]:
         ) from error
 
 
-@dataclass(frozen=True, kw_only=True)
-class HistoryStep:
-    """The figures of one cell before and after a bench's change."""
-
-    bench: HistoryLine
-    cell: str  # its name; where another cell is compared, both names
-    figures: Mapping[str, tuple[float | None, float | None]]  # by name, before and after
-
-
-def steps(entries: Sequence[HistoryLine]) -> list[HistoryStep]:
-    """Return what each bench after the first brought, cell by cell.
+def steps(entries: Sequence[HistoryLine]) -> list[dict[str, Any]]:
+    """Return what each bench after the first brought: the `bench`, a `cell`, and its `figures` before and after.
 
     A cell is compared with itself in the latest bench before that has it. Without one it is compared with the fastest
     cell of the latest bench before that computes the same in another way, for instance in another precision.
@@ -95,9 +86,8 @@ def steps(entries: Sequence[HistoryLine]) -> list[HistoryStep]:
             if (before := _before(name, bench.work[name], earlier)) is not None:
                 other, values = before
                 figures = {figure: (values.get(figure), after.get(figure)) for figure in SHOWN}
-                found.append(
-                    HistoryStep(bench=bench, cell=name if other == name else f"{other} → {name}", figures=figures)
-                )
+                cell = name if other == name else f"{other} → {name}"
+                found.append({"bench": bench, "cell": cell, "figures": figures})
     return found
 
 
@@ -143,13 +133,13 @@ def changes(base: BenchReport, other: BenchReport) -> list[FigurePair]:
     return found
 
 
-def judge(text: str, found: Sequence[FigurePair]) -> list[Verdict]:
+def judge(text: str, found: Sequence[FigurePair]) -> list[Judgement]:
     """Evaluate the conditions of --fail-if on each sample.
 
     A relative change of a time whose interval contains 0, or that has none, is inconclusive. Raises ConfigError: a
     condition has another form, names an unknown figure, or one that no cell has on both sides.
     """
-    verdicts: list[Verdict] = []
+    verdicts: list[Judgement] = []
     for condition in conditions(text):
         known = [one for one in found if one.name == condition.figure and one.second is not None]
         known = [one for one in known if one.first or not condition.relative]
@@ -205,12 +195,12 @@ def other_conditions(base: BenchReport, other: BenchReport) -> str:
     return ", ".join(f"{name} {a}, now {b}" for name, (a, b) in texts.items() if a != b)
 
 
-def lost(base: BenchReport, other: BenchReport) -> list[Verdict]:
+def lost(base: BenchReport, other: BenchReport) -> list[Judgement]:
     """Return a failure for each sample that was measured in the base, and tried in vain in the other bench."""
     known = {sample.name for sample in samples(base) if sample.outcome == "ok"}
     failed = [sample for sample in samples(other) if sample.outcome != "ok" and sample.name in known]
     return [
-        Verdict(failed=True, sentence=f"{one.name} was measured in the base; now: {one.outcome}, {one.why}.")
+        Judgement(failed=True, sentence=f"{one.name} was measured in the base; now: {one.outcome}, {one.why}.")
         for one in failed
     ]
 

@@ -10,11 +10,10 @@ import numpy as np
 from framekiln.lab.measure.layers import slowest
 from framekiln.lab.output.cells import CellResult, MemoryPoint
 from framekiln.lab.output.results import BenchReport
-from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.lab.sav.masks import preview
 from framekiln.lab.sav.measure import VideoRow
 from framekiln.lab.sweep.batch_search import curves, knee
-from framekiln.profiling.targets import Verdict
+from framekiln.profiling.targets import Judgement
 from framekiln.reporting.bench import tables
 from framekiln.reporting.bench.history import SIDES, HistoryLine, steps
 from framekiln.reporting.compare.comparison import FigurePair
@@ -124,20 +123,20 @@ PAGE = "index.html"
 def render(
     report: BenchReport,
     changes: Sequence[FigurePair] = (),
-    verdicts: Sequence[Verdict] = (),
+    verdicts: Sequence[Judgement] = (),
     entries: Sequence[HistoryLine] = (),
     pictures: Sequence[PictureRow] = (),
 ) -> str:
     """Return the page; the same figures give the same page."""
-    rows = [*report.video, *report.extra.get("clips", [])]
-    named = [*(model.name for model in report.models), *(str(row["model"]) for row in rows)]
+    named = [*(one.name for one in report.models), *(one.model for one in report.video)]
+    named += [one.model for one in report.extra.clips]
     notes: dict[str, list[str]] = {}
     for cell in report.cells:
         for note in cell.notes:
             notes.setdefault(note, []).append(f"{cell.model}, {cell.cell.title}")
     values = {
         "report": report,
-        "names": ", ".join(dict.fromkeys([*named, *report.extra.get("nsight", {})])),
+        "names": ", ".join(dict.fromkeys([*named, *report.extra.nsight])),
         "changes": changes and figures_table(changes, SIDES, "Cell"),
         "verdicts": verdicts,
         "entries": entries,
@@ -148,11 +147,16 @@ def render(
         "notes": notes,
         "scatter": throughput(report.cells),
         "memory": memory_charts(report.cells),
-        "layers": [(cell, slowest(cell.layers), tables.layers_table(cell)) for cell in report.cells if cell.layers],
-        "frames": frames_chart(video_rows(report)),
+        "layers": [
+            (cell, TextTable(title=f"Layers of {cell.model}", columns=tables.LAYERS, items=cell.layers))
+            for cell in report.cells
+            if cell.layers
+        ],
+        "slowest": slowest,
+        "frames": frames_chart(report.video),
         "drawn": history_chart(entries),
         "sections": tables.sections(report),
-        "clips": clip_rows(report),
+        "clips": report.extra.clips,
     }
     return render_page("bench.html", values)
 

@@ -11,7 +11,6 @@ from framekiln.lab.clips.measure import ClipRow
 from framekiln.lab.nsight.reports import KernelFigures, SystemsFigures
 from framekiln.lab.output.cells import CellResult, Layer
 from framekiln.lab.output.results import TOO_FEW, BenchReport
-from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.lab.sav.measure import VideoRow, summarize
 from framekiln.planning.sample import PERCENTILE_RULE
 from framekiln.reporting.kit.texts import Column, TextTable, figure, numbers, plain_table, share, words
@@ -132,7 +131,7 @@ _KERNELS = (
     *numbers({"memory %": "memory_percent", "L1 hits %": "l1_hit_percent", "L2 hits %": "l2_hit_percent"}),
     *numbers({"bytes used %": "sector_percent", "warps %": "occupancy_percent"}),
 )
-_LAYERS = (
+LAYERS = (
     words("Path", lambda layer: "\u2003" * layer.depth + layer.path, "path"),
     words("Class", "kind"),
     *numbers({"Uses": "uses", "Mean ms": "mean_ms", "Std": "std_ms", "Own ms": "own_ms"}),
@@ -160,11 +159,6 @@ def cells_table(report: BenchReport) -> TextTable:
     return replace(table, note=" ".join([note, *(text for head, text in _METHODS.items() if head in table.heads)]))
 
 
-def layers_table(cell: CellResult) -> TextTable:
-    """Return the layers of a cell's model."""
-    return TextTable(title=f"Layers of {cell.model}", columns=_LAYERS, items=cell.layers)
-
-
 def videos_table(rows: Sequence[VideoRow]) -> TextTable:
     """Return the means of each model over objects and runs."""
     note = (
@@ -184,7 +178,6 @@ def clips_table(rows: Sequence[ClipRow]) -> TextTable:
 
 def sections(report: BenchReport) -> list[TextTable]:
     """Return the tables of what was measured beside cells: times, leaks, videos, clips, targets and Nsight's tools."""
-    videos, clips = video_rows(report), clip_rows(report)
     times = (
         "Times of a call until its results are on the device. Enqueue is until the call has returned. Enqueue, GPU and "
         "copies are medians, the last two of a GPU only. Compilation is the first call less a later one."
@@ -197,11 +190,11 @@ def sections(report: BenchReport) -> list[TextTable]:
     found = [
         TextTable(id="times", title="Times", columns=_TIMES, items=measured, note=times),
         TextTable(id="leaks", title="Memory over repeated calls", columns=_LEAKS, items=tested, note=leaks),
-        videos_table(videos),
-        TextTable(id="runs", title="Runs of each object", columns=_RUNS, items=videos),
-        clips_table(clips),
+        videos_table(report.video),
+        TextTable(id="runs", title="Runs of each object", columns=_RUNS, items=report.video),
+        clips_table(report.extra.clips),
         plain_table("Targets", heads, aims, texts=len(heads), id="targets"),
-        *_list_nsight(report.extra.get("nsight", {})),
+        *_list_nsight(report.extra.nsight),
     ]
     return [table.shown for table in found if table.items]
 

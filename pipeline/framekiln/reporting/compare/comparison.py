@@ -32,7 +32,6 @@ class Side:
 
     @property
     def paths(self) -> str:
-        """Paths of the outputs as given."""
         return ", ".join(run.path for run in self.runs)
 
     @cached_property
@@ -148,7 +147,8 @@ def letters() -> Sequence[str]:
 def _compare_pair(first: Side, second: Side, drift_rows: int) -> Pair:
     names = first.name, second.name
     a, b = first.runs[0], second.runs[0]
-    work, files = facts.compare_work(a, b, names), facts.compare_files(a, b, names)
+    every = {**facts.step_names(a), **facts.step_names(b)}  # those of the second alone come last
+    work, files = [facts.compare_step(step, a, b, names) for step in every], facts.compare_files(a, b, names)
     steps = [compared.step for compared in work if not compared.verdict.startswith("only")]
     drift = find_drift(a, b, steps, drift_rows) if drift_rows else {}
     uncompared = [step for step in steps if step not in drift and all(step in run.part("steps") for run in (a, b))]

@@ -178,7 +178,6 @@ class StepDrift:
 
     @property
     def rows(self) -> int:
-        """Compared rows of all tables."""
         return sum(table.rows for table in self.tables)
 
     @property

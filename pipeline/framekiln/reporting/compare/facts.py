@@ -38,12 +38,10 @@ class FileComparison:
 
     @property
     def differ(self) -> bool:
-        """True where any file has changed or is in one run only."""
         return any(self.other.values())
 
     @property
     def sentence(self) -> str:
-        """Numbers of files that are the same, changed, and in one run only."""
         if not self.differ:
             return f"The same {count(self.same, 'file')}." if self.same else "The files of both runs are not known."
         parts = [f"{self.same:,} {'file is' if self.same == 1 else 'files are'} the same in both"]
@@ -58,17 +56,13 @@ class FileComparison:
         return [(kind, name) for kind, files in self.other.items() for name in files[:_MOST_NAMED]]
 
 
-def compare_work(first: Run, second: Run, names: tuple[str, str]) -> list[ComparedStep]:
-    """Compare step by step, in the order of the first run, then the steps that only the second has."""
-    return [_compare_step(step, first, second, names) for step in {**step_names(first), **step_names(second)}]
-
-
 def step_names(run: Run) -> dict[str, None]:
     """Return the names of a run's steps in order, also of steps without a fingerprint."""
     return dict.fromkeys([*run.fingerprints, *run.part("steps"), *run.part("figures")])
 
 
-def _compare_step(step: str, first: Run, second: Run, names: tuple[str, str]) -> ComparedStep:
+def compare_step(step: str, first: Run, second: Run, names: tuple[str, str]) -> ComparedStep:
+    """Compare the work of a step that at least one of two runs has."""
     present = [step in step_names(run) for run in (first, second)]
     if not all(present):
         return ComparedStep(step=step, verdict=f"only in {names[present.index(True)]}")

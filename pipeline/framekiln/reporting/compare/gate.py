@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from framekiln.contract.errors import ConfigError, did_you_mean
 from framekiln.contract.row_errors import DECODE
-from framekiln.profiling.targets import Limit, Verdict, read_limit
+from framekiln.profiling.targets import Judgement, Limit, read_limit
 from framekiln.reporting.compare.comparison import FigurePair, Pair
 from framekiln.reporting.compare.facts import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES
 from framekiln.reporting.compare.tables import interval_text, value_text
@@ -52,7 +52,7 @@ def _error(condition: str, problem: str, *, code: str) -> ConfigError:
     return ConfigError(f"--fail-if: {condition!r}: {problem}", code=code)
 
 
-def judge(conditions: Iterable[Limit], pair: Pair) -> list[Verdict]:
+def judge(conditions: Iterable[Limit], pair: Pair) -> list[Judgement]:
     """Evaluate each condition on each step that it applies to.
 
     Raises ConfigError: a step is unknown, or a figure was not measured.
@@ -77,7 +77,7 @@ def _steps(condition: Limit, pair: Pair) -> Sequence[str]:
     return [step for step in steps if not (condition.figure == DRIFT and step == DECODE)]  # decoding has no results
 
 
-def _judge_step(condition: Limit, step: str, pair: Pair) -> Verdict:
+def _judge_step(condition: Limit, step: str, pair: Pair) -> Judgement:
     if condition.figure not in FIGURES:
         return _judge_drift(condition, step, pair)
     figure = next((candidate for candidate in pair.figures.get(step, ()) if candidate.name == condition.figure), None)
@@ -88,7 +88,7 @@ def _judge_step(condition: Limit, step: str, pair: Pair) -> Verdict:
 
 def judge_figure(
     condition: Limit, figure: FigurePair, names: tuple[str, str], *, needs_interval: bool = False
-) -> Verdict:
+) -> Judgement:
     """Evaluate a condition on a figure that was measured.
 
     A relative change is inconclusive where its interval contains 0; with `needs_interval` also where one is missing.
@@ -98,7 +98,7 @@ def judge_figure(
     missing = needs_interval and figure.interval is None and bool(figure.why_unknown)
     unclear = beyond and condition.relative and (noise or missing)
     sentence = _sentence(condition, figure, names, noise=unclear and noise)
-    return Verdict(failed=beyond and not unclear, sentence=sentence, unclear=unclear)
+    return Judgement(failed=beyond and not unclear, sentence=sentence, unclear=unclear)
 
 
 def _change(figure: FigurePair) -> float:
@@ -111,7 +111,7 @@ def _change(figure: FigurePair) -> float:
     return math.inf if after > 0 else 0.0
 
 
-def _judge_drift(condition: Limit, step: str, pair: Pair) -> Verdict:
+def _judge_drift(condition: Limit, step: str, pair: Pair) -> Judgement:
     """Evaluate a condition on drift, or on a figure by which a stage compares its results."""
     drift = pair.drift.get(step)
     names = {DRIFT, *(drift.figures if drift else ())}
@@ -125,7 +125,7 @@ def _judge_drift(condition: Limit, step: str, pair: Pair) -> Verdict:
         raise _error(condition.text, problem, code="FK-GATE-PERCENT")
     value = drift.value if condition.figure == DRIFT else drift.figures[condition.figure]
     result = f"{condition.text}: {condition.figure} of {step} is {number(value)}, over {drift.rows:,} rows in both"
-    return Verdict(failed=condition.holds(value), sentence=f"{result}.")
+    return Judgement(failed=condition.holds(value), sentence=f"{result}.")
 
 
 def _sentence(condition: Limit, figure: FigurePair, names: tuple[str, str], *, noise: bool) -> str:

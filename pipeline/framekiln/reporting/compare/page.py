@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from framekiln.contract.user_files import expand
-from framekiln.profiling.targets import Verdict
+from framekiln.profiling.targets import Judgement
 from framekiln.reporting.compare import tables
 from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Comparison, Pair
 from framekiln.reporting.compare.facts import DIFFERENT, SAME
@@ -26,13 +26,13 @@ def default_path(comparison: Comparison) -> str:
     return str(here.resolve().parent / file) if here else file
 
 
-def write_page(path: str, comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
+def write_page(path: str, comparison: Comparison, verdicts: Sequence[Judgement]) -> str:
     """Write the page and return its path. Raises OutputError if the file cannot be written."""
     told = {"code": "FK-PAGE-NOT-WRITABLE", "fix": "choose another file with --html"}
     return str(pages.write_page(expand(path), render(comparison, verdicts), **told))
 
 
-def render(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
+def render(comparison: Comparison, verdicts: Sequence[Judgement]) -> str:
     """Return the page; the same runs give the same page."""
     values = {"comparison": comparison, "verdicts": verdicts, "tables": tables, "verdict": verdict}
     sides = {}

@@ -14,20 +14,20 @@ import pyarrow as pa
 
 from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import ConfigError, DamagedError
-from framekiln.contract.output_names import COLUMNS, FACTS, FRAMES, RUN_RECORD
+from framekiln.contract.output_names import COLUMNS, FACTS, RUN_RECORD
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.user_files import expand
 from framekiln.output.ledger import MARKS, Ledger
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
-from framekiln.output.unit_table import read_units
+from framekiln.output.unit_table import tabulated_files, unit_of
 from framekiln.profiling.record_log import CALLS, read
 from framekiln.profiling.run_profile import run_of
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.runtime.run.change_report import Facts, stored_facts
 from framekiln.runtime.run.progress import FINISHED, unfinished
 from framekiln.runtime.run.record import read_run_record
-from framekiln.runtime.second_pass.second_pass import UnitRows, unit_of
+from framekiln.runtime.second_pass.second_pass import UnitRows
 
 _NEARLY = 0.99  # of the rows: a killed process may not have counted its last packet, which is no other run's work
 
@@ -110,10 +110,7 @@ class Run:
     @cached_property
     def media(self) -> dict[str, tuple[int, str]]:
         """By media_id, size in bytes and digest (empty where unknown), of the files with rows in the tables."""
-        assembled = {unit for name in self.store.names(FRAMES) if (unit := unit_of(name))}
-        units = sorted(read_units(self.store), key=lambda unit: unit.attempt)
-        current = [unit for unit in units if not assembled or unit.name in assembled]
-        return {item.media_id: (item.size, item.digest) for unit in current for item in unit.media}
+        return {name: (item.size, item.digest) for name, item in tabulated_files(self.store).items()}
 
     @cached_property
     def statistics(self) -> dict[str, StepStatistics]:

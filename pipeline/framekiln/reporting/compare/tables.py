@@ -105,7 +105,8 @@ def speeds_table(pair: Pair) -> TextTable:
 
 def brief_figures(pair: Pair) -> TextTable:
     """Return the figures of the whole run, and memory and errors of steps where they differ."""
-    figures = [one for step in pair.figures.values() for one in step if one.step == OF_THE_RUN or _is_noted(one)]
+    every = [one for of_step in pair.figures.values() for one in of_step]
+    figures = [one for one in every if one.step == OF_THE_RUN or (one.name in _NOTED and one.first != one.second)]
     return figures_table(figures, (pair.first.name, pair.second.name))
 
 
@@ -169,10 +170,6 @@ def tone(figure: FigurePair) -> str:
 def _tell_change(figure: FigurePair) -> str:
     share = f"{100 * figure.change:+.0f} %" if figure.change is not None else MISSING
     return f"{share} ?" if figure.difference == UNKNOWN else NONE if figure.difference == NONE else share
-
-
-def _is_noted(figure: FigurePair) -> bool:
-    return figure.name in _NOTED and figure.first != figure.second
 
 
 def _is_equal(table: TableDrift) -> bool:

@@ -40,7 +40,7 @@ def write_limits(store: Store, plan: Plan) -> str:
     sheets.sort(key=lambda sheet: not sheet["limits"])  # what was asked for comes first
     sides = (side for sheet in sheets for limit in sheet["limits"] for side in limit["sides"].values())
     keys = {frame["key"] for frames in (*(sheet["spread"] for sheet in sheets), *sides) for frame in frames}
-    images = thumbnails(store, sorted(keys), vars(plan.decode.config))
+    images = thumbnails(store, sorted(keys), plan.decode.config)
     values = {"sheets": sheets, "rows": len(rows), "is_sample": each > 1, "first_s": FIRST_S}
     store.write(PREVIEW, render_page("limits.html", values | image_store(images)).encode("utf-8", "replace"))
     return store.url(PREVIEW)

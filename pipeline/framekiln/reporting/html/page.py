@@ -18,6 +18,7 @@ from framekiln.contract.errors import DamagedError
 from framekiln.contract.output_names import ERRORS, FRAMES, REPORT, RUN_RECORD
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
+from framekiln.export.pictures import read_rules
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import optional
 from framekiln.profiling import run_profile as runs
@@ -97,11 +98,10 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
 def _draw_images(
     store: Store, record: Mapping[str, Any], groups: Sequence[ErrorGroup], stages: Mapping[str, Stage]
 ) -> dict[str, Any]:
-    """Return all drawings on frames."""
     frames = find_table(store, FRAMES)
     picks, found = choose_frames(store, frames, stages)
     every = sorted({*picks, *found})
-    images = thumbnails(store, [*(pick.key for pick in every), *frames_of(groups)], record["decode"])
+    images = thumbnails(store, [*(pick.key for pick in every), *frames_of(groups)], read_rules(record))
     findings = Findings(store, [pick for pick in every if pick.key in images], stages)
     return {
         "picks": picks,

@@ -11,7 +11,7 @@ from framekiln.contract.output_names import FRAMES
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
-from framekiln.reporting.html.tables import ErrorGroup, unread_files
+from framekiln.reporting.html.tables import ErrorGroup
 from framekiln.reporting.kit.texts import MISSING, Column, TextTable, count, duration, moment, number, words
 from framekiln.reporting.plan_facts import chosen_rows, fetching
 from framekiln.reporting.table_rows import find_table, sample
@@ -24,7 +24,7 @@ def outcome(record: Mapping[str, Any], frames: int, groups: Sequence[ErrorGroup]
     """Return the numbers of frames and errors in a sentence, and its tone: good, mixed or bad."""
     cut = record["state"] != FINISHED
     files = record["files_done" if cut else "files"] - (record.get("passed_over") or 0)
-    unread = unread_files(groups)
+    unread = sum(group["whole_files"] for group in groups if group["step"] == DECODE)
     inside = sum(group["rows"] - group["whole_files"] for group in groups if group["step"] == DECODE)
     failed = sum(group["rows"] for group in groups if group["step"] != DECODE)
     if cut and not files:

@@ -9,10 +9,11 @@ import pyarrow.compute as pc
 
 from framekiln.contract.columns import PLACES, SOURCE
 from framekiln.contract.errors import Reason
-from framekiln.contract.output_names import ERRORS, FRAMES, IMAGES, INTERNAL
+from framekiln.contract.output_names import ERRORS, FRAMES
 from framekiln.contract.row_errors import DECODE, ERRORS_SCHEMA, PASSED_OVER
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
+from framekiln.output.recognise import later_tables
 from framekiln.reporting.html.gallery.findings import MOST_DECODED, FrameKey
 from framekiln.reporting.html.gallery.gallery import contact_sheets
 from framekiln.reporting.kit.histograms import Distribution, distributions
@@ -52,11 +53,6 @@ def error_groups(store: Store) -> list[ErrorGroup]:
     return sorted(groups.values(), key=lambda group: (-group["rows"], group["step"], group["kind"]))
 
 
-def unread_files(groups: Sequence[ErrorGroup]) -> int:
-    """Return the number of files without any frame."""
-    return sum(group["whole_files"] for group in groups if group["step"] == DECODE)
-
-
 def frames_of(groups: Sequence[ErrorGroup]) -> list[FrameKey]:
     """Return the frames to show beside the most frequent errors."""
     examples = (example for group in groups[:_WITH_IMAGES] for example in group["examples"])
@@ -78,15 +74,12 @@ def _choose_frame(row: Mapping[str, Any]) -> tuple[FrameKey | None, str]:
 
 FIRST_ROWS = 10
 TALLY = b"tally"  # see `_write_tallies`
-OTHER_FOLDERS = INTERNAL | {FRAMES, ERRORS, IMAGES}  # not of second-pass steps
 
 
 def table_views(store: Store, stages: Mapping[str, Stage]) -> list[dict[str, Any]]:
     """Return the frames table and then the tables of second-pass steps, by name; see `_read_view`."""
     declared = {name: table.description for stage in stages.values() for name, table in stage.tables.items()}
-    folders = [name for name in store.folders() if name not in OTHER_FOLDERS]
-    tables = (n for n in folders if n in declared or any(file.endswith(".parquet") for file in store.names(n)))
-    others = [_read_view(store, name, declared.get(name, ""), stages) for name in tables]
+    others = [_read_view(store, name, declared.get(name, ""), stages) for name in later_tables(store)]
     return [_read_view(store, FRAMES, "one row a frame", stages), *others]
 
 

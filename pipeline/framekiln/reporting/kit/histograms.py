@@ -45,7 +45,6 @@ class Histogram:
 
     @property
     def tallest(self) -> int:
-        """Rows of the tallest bar."""
         return max(self.below, self.above, *(bar.rows for bar in self.bars))
 
 

@@ -45,7 +45,6 @@ class Curve:
 
     @property
     def mean(self) -> float:
-        """The mean of all samples."""
         return float(self.total.sum() / self.count.sum())
 
 

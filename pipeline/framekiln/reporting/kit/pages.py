@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from framekiln.contract.errors import without_secrets
-from framekiln.lab.output.results import writing
+from framekiln.contract.user_files import writing
 from framekiln.reporting.kit import histograms, lines
 from framekiln.reporting.kit.texts import coordinate, count, duration, elapsed, figure, number, share, shorten
 

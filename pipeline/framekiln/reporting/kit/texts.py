@@ -161,7 +161,6 @@ class TextTable:
 
     @property
     def heads(self) -> list[str]:
-        """Titles of the columns."""
         return [column.title for column in self.columns]
 
     @property
@@ -171,7 +170,6 @@ class TextTable:
 
     @cached_property
     def rows(self) -> list[list[str]]:
-        """Texts of each item."""
         return [[column.text(item) for column in self.columns] for item in self.items]
 
     @property

@@ -74,7 +74,6 @@ class ProgressBars(ProgressView):
         self._tasks = [self._progress.add_task(name, total=1.0, **empty) for name in (_ALL, *steps)]
 
     def show(self, figures: RunTotals) -> None:
-        """See `ProgressView`."""
         for task, row in zip(self._tasks, progress_rows(figures, self._steps, time.time()), strict=True):
             load = _describe_load(row.now, row.gpu, narrow=self._narrow) if row.now else ""
             fields: dict[str, Any] = {**row._asdict(), "load": load}
@@ -129,7 +128,6 @@ class ProgressLines(ProgressView):
         self._next, self._interval = time.monotonic(), LINE_SECONDS[0]
 
     def show(self, figures: RunTotals) -> None:
-        """See `ProgressView`."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._interval
@@ -137,7 +135,6 @@ class ProgressLines(ProgressView):
         self.say(progress_line(figures, self._steps, time.time()))
 
     def say(self, sentence: str) -> None:
-        """See `ProgressView`."""
         print_line(self._console, sentence)
 
 
@@ -182,7 +179,6 @@ class AdvisingView(ProgressView):
         self._compiled = {step.name for step in steps if step.placement.compile}  # that are not yet
 
     def show(self, figures: RunTotals) -> None:
-        """See `ProgressView`."""
         for view in self._views:
             view.show(figures)
         for name in [name for name in self._compiled if name in figures.steps and figures.steps[name].set_up]:
@@ -203,7 +199,6 @@ class AdvisingView(ProgressView):
             self.say(f"{advice.reason}; {advice.change}.")
 
     def say(self, sentence: str) -> None:
-        """See `ProgressView`."""
         for view in self._views:
             view.say(sentence)
 

@@ -25,8 +25,8 @@ from framekiln.output.content_hash import DIGEST_SCHEMA
 from framekiln.output.ledger import ERRORS_SUFFIX, MARKS, RETRY_SUFFIX, Ledger
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import check_types
-from framekiln.output.unit_table import UNITS_TABLE, read_units
-from framekiln.runtime.second_pass.second_pass import UnitRows, name_rows, unit_of
+from framekiln.output.unit_table import UNITS_TABLE, read_units, tabulated_units, unit_of
+from framekiln.runtime.second_pass.second_pass import UnitRows, name_rows
 
 _BY_FOLDER = {UNITS: UNITS_TABLE, DIGESTS: DIGEST_SCHEMA, ERRORS: ERRORS_SCHEMA}
 _BY_SUFFIX = {ERRORS_SUFFIX: FAILURES, RETRY_SUFFIX: MARKS}
@@ -47,7 +47,7 @@ def parts_without_images(store: Store, folders: Iterable[str], *, read: bool = F
         for folder in folders:
             parts = [f"{COLUMNS}/{folder}/{name}" for name in store.names(f"{COLUMNS}/{folder}")]
             parts = [path for path in parts if path.endswith(".parquet") and path.count(".") == _DOTS]
-            named = dict(zip(parts, pool.map(lambda path: _list_images(store, path), parts), strict=True))
+            named = dict(zip(parts, pool.map(lambda path: list_images(store, path), parts), strict=True))
             paths = {image for images in named.values() for image in images}
             lost = store.without_content(IMAGES, paths)
             if read:
@@ -69,7 +69,8 @@ def _is_cut(store: Store, path: str) -> bool:
     return not data.endswith(next((end for start, end in _ENDS.items() if data.startswith(start)), b""))
 
 
-def _list_images(store: Store, part: str) -> list[str]:
+def list_images(store: Store, part: str) -> list[str]:
+    """Return the paths of the images that a part names; none if it is damaged."""
     with suppress(DamagedError, FileNotFoundError), store.parquet(part) as file:
         names = [item.name for item in file.schema_arrow if item.type == pa.string()]
         columns = [column.drop_null() for column in (file.read(columns=names).columns if names else ())]
@@ -205,7 +206,7 @@ def _find_double_rows(store: Store, skip: set[str]) -> Iterator[DamagedFile]:
 
 def _find_lost_parts(store: Store, folders: Sequence[str]) -> Iterator[DamagedFile]:
     ledger = Ledger(store)
-    assembled = {unit for name in store.names(FRAMES) if (unit := unit_of(name))}
+    assembled = tabulated_units(store)
     for folder in set(folders) & set(store.folders(COLUMNS)):
         if lost := sum(ledger.parts(folder, folders[0], unit) is None for unit in assembled):
             yield DamagedFile(

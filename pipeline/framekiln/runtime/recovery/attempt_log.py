@@ -60,7 +60,6 @@ class Reporter(ABC):
         self._ask("note", work, call)
 
     def end(self, work: str) -> None:
-        """Log that work is done."""
         self._ask("end", work)
 
     def check(self) -> None:
@@ -96,7 +95,6 @@ class AttemptTable:
         self._ended: set[int] = set()  # hashes of work
 
     def begin(self, work: str, worker: str) -> "Attempt":
-        """See `Reporter`."""
         if (entry := self._open.get(work)) is None:
             self._open[work] = _OpenWork(worker)
             return Attempt()
@@ -117,12 +115,10 @@ class AttemptTable:
         return entry.worker if (entry := self._open.get(work)) else None
 
     def note(self, work: str, call: str) -> None:
-        """See `Reporter`."""
         if entry := self._open.get(work):
             entry.call = call
 
     def end(self, work: str) -> None:
-        """See `Reporter`."""
         self._open.pop(work, None)
         if not work.startswith(SET_UP) and hash(work) not in self._ended:
             self._advances += 1
@@ -149,7 +145,6 @@ class Attempt:
 
     @property
     def deaths(self) -> int:
-        """Return the number of processes that died."""
         return len(self.workers)
 
     @property
@@ -173,7 +168,6 @@ class Attempt:
             self.log.note(self.work, call)
 
     def end(self) -> None:
-        """Log that the work is done."""
         if self.log is not None:
             self.log.end(self.work)
 

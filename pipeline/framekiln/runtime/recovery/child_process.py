@@ -40,9 +40,10 @@ class ChildDied:
     last_lines: str  # of its output
 
     def explained(self, step: str) -> CapturedError:
-        """Return the error for the errors table."""
-        message = f"the process died ({self.how}) while {step} worked on this, also alone in a process of its own"
-        return CapturedError(kind="Died", message=message, traceback=self.last_lines)
+        alone, is_hung = "also alone in a process of its own", self.how == HUNG
+        died = f"the process died ({self.how}) while {step} worked on this, {alone}"
+        message = f"{step} took longer than its `timeout_s` on this, {alone}" if is_hung else died
+        return CapturedError(kind="Hung" if is_hung else "Died", message=message, traceback=self.last_lines)
 
 
 class Child:

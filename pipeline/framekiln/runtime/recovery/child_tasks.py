@@ -79,7 +79,6 @@ class StageCalls:
         set_up(self.step)
 
     def call(self, number: int) -> Any:
-        """Call the stage on one batch."""
         return self.step.stage(self.batches[number], *self.extra)
 
 

@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from framekiln.contract.errors import ConfigError, DamagedError
-from framekiln.contract.output_names import COLUMNS, FACTS, FRAMES
+from framekiln.contract.output_names import COLUMNS, FACTS
 from framekiln.contract.stage import Scope
 from framekiln.contract.words import counted
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import is_unchanged, read_units
+from framekiln.output.unit_table import read_units, tabulated_units
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import DecodeStep, Step, is_file_column
 from framekiln.runtime.run.request import RunUnits
 from framekiln.runtime.second_pass.earlier_tables import list_earlier
-from framekiln.runtime.second_pass.second_pass import expected_rows, unit_of
+from framekiln.runtime.second_pass.second_pass import expected_rows
 from framekiln.runtime.second_pass.table_steps import Tables
 
 UNKNOWN = "computed by an unknown earlier setting"
@@ -38,14 +38,12 @@ class Changes:
 
     new: int = 0
     changed: int = 0
-    regrouped: int = 0  # unchanged ones of a unit in which another file changed or was removed
     removed: tuple[str, ...] = ()  # media_ids with rows in the tables
 
     def reason(self) -> str:
         """Return why files are decoded that no earlier run has decoded; empty if there are none."""
-        kinds = [(self.new, "new file", ""), (self.changed, "changed file", "")]
-        kinds.append((self.regrouped, "file", " whose unit lost a file"))
-        return ", ".join(f"{counted(number, noun)}{more}" for number, noun, more in kinds if number)
+        kinds = [(self.new, "new file"), (self.changed, "changed file")]
+        return ", ".join(counted(number, noun) for number, noun in kinds if number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,19 +86,15 @@ def refuse_changed(store: Store, plan: Plan) -> None:
 
 def find_changes(store: Store, listing: Sequence[MediaFile], fresh: Sequence[Unit]) -> Changes:
     """Return the differences between the listing and the files of earlier runs; `fresh` are its new units."""
-    tabulated = {name for path in store.names(FRAMES) if (name := unit_of(path))}
+    tabulated = tabulated_units(store)
     units = read_units(store)
-    known: dict[str, list[MediaFile]] = {}
-    for media in (media for unit in units for media in unit.media):
-        known.setdefault(media.media_id, []).append(media)
+    known = {media.media_id for unit in units for media in unit.media}
     to_read = [media for unit in fresh for media in unit.media]
     here = {media.media_id for media in listing}
     new = sum(media.media_id not in known for media in to_read)
-    same = sum(any(is_unchanged(earlier, media) for earlier in known.get(media.media_id, ())) for media in to_read)
     return Changes(
         new=new,
-        changed=len(to_read) - new - same,
-        regrouped=same,
+        changed=len(to_read) - new,
         removed=tuple(sorted({m.media_id for unit in units if unit.name in tabulated for m in unit.media} - here)),
     )
 
@@ -109,7 +103,7 @@ def outlooks(plan: Plan, store: Store, units: RunUnits, changes: Changes) -> lis
     """Return the work of decoding and of every step: the number of files, and why. The output need not exist."""
     ledger, earlier = Ledger(store), _Earlier(store)
     new = {unit.name for unit in units.fresh}
-    files = {unit.name: [media.media_id for media in unit.media] for unit in units.all}
+    files = {unit.name: [m.media_id for m in unit.media if m.media_id not in unit.stale] for unit in units.all}
     rows = [expected_rows(unit, units.wanted) for unit in units.all]
     result = []
     steps: tuple[Step | DecodeStep, ...] = (plan.decode, *plan.steps)
@@ -119,7 +113,8 @@ def outlooks(plan: Plan, store: Store, units: RunUnits, changes: Changes) -> lis
         if isinstance(step, Step) and not step.first_pass:
             missing = [row for call in Tables(step, plan, store).missing(rows) for row in call]
             todo, written = {row.unit for row in missing}, set(store.names(next(iter(step.stage.tables))))
-            replaced = not written.isdisjoint(name for row in missing for name in list_earlier(step, row))
+            alone = (replace(row, origins=()) for row in missing)
+            replaced = not written.isdisjoint(name for row in alone for name in list_earlier(step, row))
         else:
             decode = plan.decode.folder
             todo = {unit.name for unit in units.all if ledger.parts(step.folder, decode, unit.name) is None}

@@ -49,12 +49,10 @@ class Unfinished:
 
     @property
     def files(self) -> int:
-        """All files of the run."""
         return int(self.record.get("files") or 0)
 
     @property
     def sentence(self) -> str:
-        """The state in words, for people."""
         reason = self.record.get("reason")
         end = f"was {reason}" if reason == INTERRUPTED else f"was stopped [{reason}]" if reason else "was killed"
         how, extent = "is at work" if self.runs else end, f"{self.files_done:,} of {self.files:,} files"

@@ -49,7 +49,6 @@ class RunRequest:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """All inputs in their order; none if none was given."""
         return (self.input, *self.more_inputs) if self.input else ()
 
     def require(self, *names: str) -> None:
@@ -122,7 +121,6 @@ class RunUnits:
 
     @property
     def all(self) -> list[Unit]:
-        """All units in their order."""
         return sort_units([*self.known, *self.fresh])
 
 

@@ -34,7 +34,6 @@ class FailureFilter:
     kind: str | None = None
 
     def matches(self, step: str, kind: str) -> bool:
-        """Return whether a failure is to be retried."""
         wanted = kind != PASSED_OVER if self.kind is None else kind == self.kind
         return self.step in (None, step) and wanted
 
@@ -55,7 +54,6 @@ class Retry:
             self._find(unit)
 
     def summary(self) -> str:
-        """Return one sentence for the user."""
         if not self._rows:
             others = f" Failures here are of the kinds: {', '.join(sorted(self._others))}." if self._others else ""
             return f"No failure matches: nothing is retried.{others}"

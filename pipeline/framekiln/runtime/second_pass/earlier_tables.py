@@ -1,18 +1,21 @@
-"""Tables of files that a run with another condition left, taken over where a file's inputs are the same.
+"""Tables of files that an earlier run left, taken over where a file's inputs are the same.
 
 A wider condition of a step that follows objects through films computes the films of which it gets other rows, and no
-others. Each file of a table says in its metadata what the rows of each media file were made from.
+others. A film is not computed again where another file of its unit changed or went. Each file of a table says in its
+metadata what the rows of each media file were made from.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from framekiln.contract.errors import DamagedError
+from framekiln.contract.stage import Scope
 from framekiln.output.object_store import Store
 from framekiln.planning.step import Step
 from framekiln.runtime.second_pass.second_pass import UnitRows
@@ -23,8 +26,11 @@ INPUTS = b"framekiln.inputs"
 
 
 def list_earlier(step: Step, *units: UnitRows) -> list[str]:
-    """Return the names of the files of one unit that runs with other conditions may have left."""
-    return [units[0].tag(folder.rpartition("-")[2]) for folder in step.others]
+    """Return the names of the files of one unit that runs with other conditions or other files may have left."""
+    names = [units[0].tag(folder.rpartition("-")[2]) for folder in step.others]
+    if step.stage.scope is Scope.MEDIA:
+        names += [replace(units[0], unit=name, media=None).tag(step.fingerprint) for name in units[0].origins]
+    return names
 
 
 def read_earlier(

@@ -26,6 +26,7 @@ from framekiln.media.media_ids import escape
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger, Part
 from framekiln.output.object_store import Store
+from framekiln.output.unit_table import unit_of
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import fingerprint, marked
 from framekiln.runtime.parts import read_unchosen
@@ -33,7 +34,6 @@ from framekiln.runtime.recovery.attempt_log import Reporter
 from framekiln.runtime.step_results import nulls
 
 _OF_A_RUN = re.compile(r"(?:.*-)?(?:all|[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
-_OF_A_UNIT = re.compile(r"(?:.*-)?(?P<unit>[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 
 ASSEMBLE = "assemble"
 _PLACE = 1  # of `PLACES`, after media_id
@@ -47,6 +47,7 @@ class UnitRows:
     parts: Mapping[str, tuple[Part, ...]]  # by step folder
     media: frozenset[str] | None = None  # the requested files; None: all of the unit
     files: tuple[MediaFile, ...] = ()  # all of the unit
+    origins: tuple[str, ...] = ()  # units that had its files before; see `Unit`
 
     def read(self, store: Store, columns: Mapping[str, pa.Schema], narrowed: Collection[str] = ()) -> pa.Table:
         """Read columns, given by step folder, into one table in the unit's order.
@@ -119,8 +120,9 @@ def unit_rows(plan: Plan, ledger: Ledger, units: Sequence[Unit], wanted: frozens
 def expected_rows(unit: Unit, wanted: frozenset[str]) -> UnitRows:
     """Return a unit as the second pass will name it, before its parts are there."""
     names = frozenset(media.media_id for media in unit.media)
-    own = (names & wanted) - unit.superseded
-    return UnitRows(unit=unit.name, parts={}, media=None if own == names else own, files=unit.media)
+    own = (names & wanted) - unit.superseded - unit.stale
+    media = None if own == names else own
+    return UnitRows(unit=unit.name, parts={}, media=media, files=unit.media, origins=unit.origins)
 
 
 class SecondPass(ABC):
@@ -261,9 +263,3 @@ def refuse_foreign(store: Store, owners: Sequence[SecondPass]) -> None:
                 "Move it, or choose another --output.",
                 code="FK-FOREIGN-FILE",
             )
-
-
-def unit_of(path: str) -> str | None:
-    """Return the unit behind a table's file, by its name or path; None for a file of several units."""
-    match = _OF_A_UNIT.fullmatch(path.rpartition("/")[2])
-    return match["unit"] if match else None

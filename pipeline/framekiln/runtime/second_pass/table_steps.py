@@ -125,8 +125,8 @@ class Tables(SecondPass):
         """Return the names of the files that belong to these units, by table."""
         calls = self._list_calls(units, allow_empty=True)
         names = {_name_file(self._step, call) for call in calls}
-        written = set(self._store.names(next(iter(self._step.stage.tables)))) if self._step.others else set()
-        left = [call[0] for call in calls if _name_file(self._step, call) not in written] if self._step.others else []
+        written = set(self._store.names(next(iter(self._step.stage.tables))))
+        left = [] if self.over_all else [unit for (unit,) in calls if _name_file(self._step, (unit,)) not in written]
         earlier = {name for unit in left for name in list_earlier(self._step, unit)}
         tables = dict.fromkeys(self._step.stage.tables, names | earlier)
         tables |= {name: names | last_files(self._store, name, names) for name in self.kept}

@@ -38,7 +38,6 @@ class ClipArchitecture:
 
     @property
     def preparation(self) -> Preparation:
-        """Preprocessing of an image."""
         return SIGLIP if self.siglip else OPENAI
 
 

@@ -41,7 +41,6 @@ class ImageTower(nn.Module):
         return tuple(self.vision_model.encoder.layers)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Return the embeddings."""
         pooled: Tensor = self.vision_model(pixels)
         return self.visual_projection(pooled) if hasattr(self, "visual_projection") else pooled
 

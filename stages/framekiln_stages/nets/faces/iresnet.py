@@ -42,7 +42,6 @@ class IResNet(nn.Module):
         self.embedding_norm = nn.BatchNorm1d(length)
 
     def forward(self, crops: Tensor) -> Tensor:
-        """Return embeddings n d."""
         embeddings: Tensor = self.embedding_norm(self.embed(self.norm(self.layers(crops)).flatten(1)))
         return embeddings
 
@@ -85,7 +84,6 @@ class MobileFaceNet(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Conv2d(512, length, 1), nn.Flatten())
 
     def forward(self, crops: Tensor) -> Tensor:
-        """Return embeddings n d."""
         embeddings: Tensor = self.layers(crops)
         return embeddings
 

@@ -53,7 +53,6 @@ class Scrfd:
         self._input = self._session.get_inputs()[0].name
 
     def __call__(self, image: Image) -> FaceDetections:
-        """Return the faces of one RGB image."""
         square, scale = letterbox(image, self._side)
         pixels = ((square.astype(np.float32) - 127.5) / 128).transpose(2, 0, 1)[None]
         outputs = self._session.run(None, {self._input: np.ascontiguousarray(pixels)})

@@ -142,7 +142,6 @@ class OpenCvYuNet:
         return net
 
     def __call__(self, images: Sequence[Image], sides: Sequence[int]) -> list[FaceDetections]:
-        """Run the network; see `RunNetwork`."""
         return [self._detect(image, input_size(image, side)) for image, side in zip(images, sides, strict=True)]
 
     def _detect(self, image: Image, size: Size) -> FaceDetections:

@@ -53,7 +53,6 @@ class FourierUnit(nn.Module):
         self.bn = nn.BatchNorm2d(2 * channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return n c h w for n c h w, in the same dtype."""
         spectrum = torch.view_as_real(torch.fft.rfft2(x.float(), norm="ortho"))  # n c h w/2+1 2
         parts = spectrum.permute(0, 1, 4, 2, 3).flatten(1, 2)
         parts = relu(self.bn(self.conv_layer(parts))).reshape(len(x), -1, 2, *spectrum.shape[2:4])
@@ -86,7 +85,6 @@ class SpectralTransform(nn.Module):
         self.conv2 = nn.Conv2d(half, outward, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return n c h w for n c h w."""
         x = self.conv1(x)
         result: Tensor = self.conv2(x + self.fu(x))
         return result
@@ -108,7 +106,6 @@ class FFC(nn.Module):
         self.convg2g = SpectralTransform(inward[1], outward[1]) if inward[1] and outward[1] else None
 
     def forward(self, pair: Pair) -> Pair:
-        """Return a pair for a pair."""
         return _sum(pair, self.convl2l, self.convg2l), _sum(pair, self.convl2g, self.convg2g)  # type: ignore[return-value]
 
 
@@ -122,7 +119,6 @@ class NormedFFC(nn.Module):
         self.bn_g = nn.BatchNorm2d(outward[1]) if outward[1] else None
 
     def forward(self, pair: Pair) -> Pair:
-        """Return a pair for a pair."""
         local, distant = self.ffc(pair)
         return relu(self.bn_l(local)), None if self.bn_g is None else relu(self.bn_g(distant))
 
@@ -136,7 +132,6 @@ class Residual(nn.Module):
         self.conv2 = NormedFFC(widths, widths, 3, padding=1)
 
     def forward(self, pair: Pair) -> Pair:
-        """Return a pair for a pair."""
         local, distant = self.conv2(self.conv1(pair))
         return pair[0] + local, pair[1] + distant
 
@@ -181,7 +176,6 @@ class Generator(nn.Module):
         """Parts to compile by themselves: what reduces the image, the blocks, which are alike, and what enlarges it."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return n 3 h w for n 4 h w."""
         for region in self.regions:
             x = region(x)
         return x

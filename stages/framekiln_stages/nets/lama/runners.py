@@ -113,7 +113,6 @@ class LamaCleaner:
         self.lama = _make_lama_class(module.eval().to(placement.device))(torch.device(placement.device))
 
     def __call__(self, images: Sequence[Image], masks: Sequence[Mask]) -> Painted:
-        """Paint; see `Painter`."""
         step = self._at_once or len(images)
         parts = [slice(start, start + step) for start in range(0, len(images), step)]
         return np.concatenate([self.lama.batch(images[part], masks[part]) for part in parts])

@@ -44,7 +44,6 @@ class HieraArchitecture:
 
     @property
     def preparation(self) -> Preparation:
-        """Preprocessing of an image."""
         return replace(PREPARATION, side=self.side)
 
     @property

@@ -113,7 +113,6 @@ class Tracker:
         self.reset()
 
     def reset(self) -> None:
-        """Start a new video."""
         from transformers.models.sam2_video.modeling_sam2_video import Sam2VideoInferenceSession
 
         device = self._placement.device

@@ -46,7 +46,6 @@ class Pick:
 
     @property
     def key(self) -> FrameKey:
-        """The media_id and frame_index."""
         return self.media_id, self.frame_index
 
 
@@ -119,7 +118,6 @@ class Findings:
         }
 
     def row(self, key: FrameKey) -> Row:
-        """Return a frame's row of the frames table."""
         return self._rows[key]
 
     def of(self, stage: Stage, key: FrameKey) -> Row | None:

@@ -5,35 +5,28 @@ encoded again, so that no foreign bytes enter the page.
 """
 
 import math
-import os
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import cv2
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from framekiln.contract.columns import Image, views
+from framekiln.contract.columns import Image
 from framekiln.contract.drawing import Area, Drawing, Label
-from framekiln.contract.output_names import UNITS
+from framekiln.export.pictures import check_unchanged
 from framekiln.media.config import DecodeConfig
-from framekiln.media.files import MediaFile, status_of
-from framekiln.media.media_ids import is_url
-from framekiln.media.packets.decode import decode
-from framekiln.media.units import Unit
+from framekiln.media.packets.decode import decode_frames
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import UNITS_TABLE
+from framekiln.output.unit_table import tabulated_files
 from framekiln.reporting.html.gallery.findings import FrameKey
 from framekiln.reporting.kit.pages import image_uri
 from framekiln.reporting.kit.texts import coordinate as _n
 from framekiln.reporting.kit.texts import shorten
-from framekiln.reporting.table_rows import batches
 
 SIDE = 240  # px, short side
 LONGEST = 420  # px, long side of panoramas
@@ -52,66 +45,25 @@ class Thumbnail:
 
     @property
     def uri(self) -> str:
-        """The image as a data URI."""
         return image_uri(self.jpeg)
 
 
-def thumbnails(store: Store, keys: Collection[FrameKey], settings: Mapping[str, Any]) -> dict[FrameKey, Thumbnail]:
-    """Decode frames again. A file that was moved, changed or cannot be decoded is left out.
-
-    The frames are near the starts of their files. `settings` are the decode settings of run.json.
-    """
+def thumbnails(store: Store, keys: Collection[FrameKey], config: DecodeConfig) -> dict[FrameKey, Thumbnail]:
+    """Decode frames again, by the rules of the run; they are near the starts of their files."""
     indices: dict[str, set[int]] = defaultdict(set)
     for name, index in keys:
         indices[name].add(index)
-    images: dict[FrameKey, Thumbnail] = {}
-    for media in _find_unchanged(store, indices):
-        by_index = _decode_frames(media, indices[media.media_id], settings)
-        images |= {(media.media_id, index): image for index, image in by_index.items()}
+    files, images = tabulated_files(store), dict[FrameKey, Thumbnail]()
+    for name in sorted(indices.keys() & files.keys()):
+        with suppress(Exception):  # of any class: the file was moved, changed, or cannot be decoded any more
+            for frame in decode_frames(check_unchanged(files[name]), (PIXELS,), config, wanted=indices[name]):
+                images[name, frame.index] = _shrink(frame.images[PIXELS])
     return images
 
 
 def image_store(images: Mapping[FrameKey, Thumbnail]) -> dict[str, Any]:
     """Return the values of a page that has each thumbnail once, under its `ids`."""
     return {"images": images, "ids": {key: f"p{number}" for number, key in enumerate(images)}}
-
-
-def _find_unchanged(store: Store, names: Collection[str]) -> Iterator[MediaFile]:
-    """Yield the named files that are unchanged since the listing; files in buckets are not checked."""
-    unchanged: dict[str, MediaFile] = {}
-    for name in store.names(UNITS):
-        for batch in batches(store, f"{UNITS}/{name}", expected=UNITS_TABLE):
-            for row in batch.filter(pc.is_in(batch["media_id"], pa.array(list(names), pa.string()))).to_pylist():
-                fields = {key: row[key] for key in ("media_id", "size", "mtime_ns")}
-                media = MediaFile(path=os.fsdecode(row["path"]), **fields)
-                if is_url(media.path) or _check_unchanged(media):
-                    unchanged[media.media_id] = media
-    yield from unchanged.values()
-
-
-def _check_unchanged(media: MediaFile) -> bool:
-    with suppress(OSError, ValueError):
-        return status_of(media) == (media.size, media.mtime_ns)
-    return False
-
-
-def _decode_frames(media: MediaFile, indices: set[int], settings: Mapping[str, Any]) -> dict[int, Thumbnail]:
-    config = DecodeConfig(
-        every_nth=settings.get("every_nth", 1),
-        max_frames=max(indices) + 1,
-        max_pixels=settings.get("max_pixels", DecodeConfig.max_pixels),
-        clip_frames=1,
-        packet_rows=1,  # one frame in memory at a time
-    )
-    images: dict[int, Thumbnail] = {}
-    for packet in decode(Unit(name="report", media=(media,)), [PIXELS], 0, config):
-        numbers = packet.rows["frame_index"].to_pylist()
-        images |= {
-            n: _shrink(image) for n, image in zip(numbers, views(packet.rows[PIXELS]), strict=True) if n in indices
-        }
-        if len(images) == len(indices):
-            break
-    return images
 
 
 def _shrink(image: Image) -> Thumbnail:

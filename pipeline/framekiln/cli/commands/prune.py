@@ -1,0 +1,44 @@
+"""`framekiln prune`: delete from an output what its tables do not use."""
+
+from typing import Annotated
+
+from rich.console import Console
+from typer import Option
+
+from framekiln.cli.options import Out
+from framekiln.contract.errors import OutputError
+from framekiln.contract.words import counted
+from framekiln.output.lease import Lease
+from framekiln.output.object_store import Store
+from framekiln.reporting.compare.runs import read_run
+from framekiln.reporting.terminal.console import print_line
+from framekiln.runtime.check.leftovers import find_leftovers
+from framekiln.runtime.run.progress import unfinished
+from framekiln.runtime.run.record import read_run_record
+
+
+def prune(
+    output: Out,
+    earlier_settings: Annotated[
+        bool, Option("--earlier-settings", help="Results of earlier settings and steps too.")
+    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be deleted.")] = False,
+) -> None:
+    """Delete results of files that are no longer in the tables, for room or for a person who asks to be forgotten.
+
+    Runs keep them, since a file that comes back then costs nothing. Run without the files first.
+    """
+    store, console = Store(output).check_folder(), Console()
+    if (cut := unfinished(store, read_run_record(store))) is not None:
+        message = f"{cut.sentence} Finish it first: what its tables will use is not known."
+        raise OutputError(message, code="FK-PRUNE-UNFINISHED")
+    fingerprints = read_run(output).fingerprints if earlier_settings else None
+    folders = fingerprints and {f"{name}-{fingerprint}" for name, fingerprint in fingerprints.items()}
+    with Lease(store, on_wait=lambda text: print_line(console, text)) as lease:
+        store = store.of_run(lease.run)
+        leftovers = find_leftovers(store, folders)
+        if not dry_run:
+            leftovers.delete(store)
+    size, tables = sum(leftovers.files.values()) / 1e6, counted(len(leftovers.tables), "table")
+    files = f"{counted(len(leftovers.files), 'file')} ({size:,.1f} MB) and the rows of such files in {tables}"
+    print_line(console, f"{'This would delete' if dry_run else 'Deleted'} {files}.")

@@ -1,0 +1,81 @@
+"""What the tables of an output do not use: results of files that changed or are gone, and of earlier settings.
+
+Runs keep these, since a file or a setting may come back. Delete them where a person asks to be forgotten, or for room.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from framekiln.contract.columns import MEDIA_ID
+from framekiln.contract.output_names import COLUMNS, DIGESTS, ERRORS, FACTS, FRAMES, IMAGES, SELECTIONS, UNITS
+from framekiln.output.content_hash import DIGEST_SCHEMA
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import UNITS_TABLE, unit_of
+from framekiln.runtime.check.check import list_images
+
+_SELECTED = pa.schema([(MEDIA_ID.name, pa.string())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leftovers:
+    """Files of an output to delete, and tables to write again without some rows."""
+
+    files: Mapping[str, int]  # bytes, by path below the output
+    tables: Mapping[str, pa.Table]  # the rows that stay, by path
+
+    def delete(self, store: Store) -> None:
+        """Delete all of it. Raises OutputError: the disk or the bucket refuses."""
+        for path, table in self.tables.items():
+            store.write_table(path, table)
+        for path in self.files:
+            store.remove(path)
+
+
+def find_leftovers(store: Store, folders: Collection[str] | None) -> Leftovers:
+    """Find what the tables of the last run do not use.
+
+    Args:
+        store: the output.
+        folders: of the steps of the last run, so that those of earlier settings are left over; None keeps all.
+    """
+    used = {unit_of(name) for folder in (FRAMES, ERRORS) for name in store.names(folder)}
+    parts = store.sizes(COLUMNS)
+    kept = [path for path in parts if _get_unit(path) in used and (folders is None or _get_folder(path) in folders)]
+    files = {path: parts[path] for path in parts.keys() - set(kept)}
+    if folders is not None:
+        files |= {path: size for path, size in store.sizes(FACTS).items() if _get_folder(path) not in folders}
+    if images := store.sizes(IMAGES):
+        named = {image for path in kept for image in list_images(store, path)}
+        files |= {path: size for path, size in images.items() if path not in named}
+    tables: dict[str, pa.Table] = {}
+    units = _find_rows(store, UNITS, UNITS_TABLE, "unit", sorted(filter(None, used)), tables)
+    media_ids = units["media_id"].to_pylist()
+    paths = [*units["path"].to_pylist(), *(item["path"] for item in units["sidecar"].drop_null().to_pylist())]
+    _find_rows(store, SELECTIONS, _SELECTED, "media_id", media_ids, tables)
+    _find_rows(store, DIGESTS, DIGEST_SCHEMA, "path", paths, tables)
+    return Leftovers(files=files, tables=tables)
+
+
+def _get_folder(path: str) -> str:
+    return path.split("/")[1].removesuffix(".json")
+
+
+def _get_unit(path: str) -> str:
+    return path.rpartition("/")[2].partition(".")[0]
+
+
+def _find_rows(
+    store: Store, folder: str, schema: pa.Schema, column: str, values: Sequence[object], tables: dict[str, pa.Table]
+) -> pa.Table:
+    """Return the rows of a folder with one of the values; add each file that has others too, without them."""
+    wanted, found = pa.array(values, schema.field(column).type), [schema.empty_table()]
+    for path in (f"{folder}/{name}" for name in store.names(folder) if name.endswith(".parquet")):
+        whole = store.read_table(path, expected=schema)
+        rows = whole.filter(pc.is_in(whole[column], wanted))
+        found.append(rows.select(schema.names).replace_schema_metadata(None))
+        if rows.num_rows < whole.num_rows:
+            tables[path] = rows
+    return pa.concat_tables(found)

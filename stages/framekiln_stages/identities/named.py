@@ -1,0 +1,80 @@
+"""Faces that a person named: one name is one person, and two names are two, whatever their embeddings say.
+
+Shapes: n faces of the run, c of them in clusters, m names, d numbers of an embedding.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framekiln_stages.identities.face_table import FaceTable, Ints
+from framekiln_stages.identities.looks import keep_once_per_frame
+
+KEYS = ("media_id", "frame_index", "face_index")
+NOT_NAMED, NOBODY = -1, -2
+
+
+def read_names(path: Path) -> dict[tuple[str, int, int], str | None]:
+    """Return the name of each face in a file, Parquet or CSV; None for a face that is nobody.
+
+    Raises ValueError: it has not the columns media_id, frame_index, face_index and name, or names a face twice.
+    """
+    if path.suffix.lower() == ".csv":
+        from pyarrow import csv
+
+        table = csv.read_csv(path)
+    else:
+        from pyarrow import parquet
+
+        table = parquet.read_table(path)
+    if missing := {*KEYS, "name"} - set(table.column_names):
+        raise ValueError(f"{str(path)!r} has no column {', '.join(sorted(missing))}")
+    *keys, names = (table[name].to_pylist() for name in (*KEYS, "name"))
+    found = dict(zip(zip(*keys, strict=True), (str(name).strip() if name else None for name in names), strict=True))
+    if len(found) < len(names):
+        raise ValueError(f"{str(path)!r} names a face twice")
+    return {face: name or None for face, name in found.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedFaces:
+    """Which faces of a run have a name."""
+
+    names: tuple[str, ...]  # m
+    of_face: Ints  # n; number of the name, `NOT_NAMED` or `NOBODY`
+
+    @classmethod
+    def find(cls, faces: FaceTable, given: dict[tuple[str, int, int], str | None]) -> "NamedFaces":
+        """Find the faces of a file of names; faces that the run has not are left out."""
+        names = tuple(sorted({name for name in given.values() if name is not None}))
+        numbers = {key: NOBODY if name is None else names.index(name) for key, name in given.items()}
+        of_face = np.full(len(faces), NOT_NAMED)
+        for face, number in faces.find(numbers).items():
+            of_face[face] = number
+        return cls(names=names, of_face=of_face)
+
+    def divide(self, faces: FaceTable, members: Ints, clusters: Ints) -> tuple[dict[str, Ints], NDArray[np.bool_]]:
+        """Return the faces of each name, and which of the clustered ones (c) these took.
+
+        A name takes its faces. Where half of a cluster is named or more, each other face of it goes to the nearest of
+        these names, unless a frame would have the person twice.
+        """
+        of_face = self.of_face.copy()
+        for cluster in np.unique(clusters):
+            own = members[clusters == cluster]
+            named, others = own[self.of_face[own] >= 0], own[self.of_face[own] == NOT_NAMED]
+            if len(named) >= len(others) and len(named):
+                present = np.unique(self.of_face[named])
+                sums = np.stack([faces.vectors[named[self.of_face[named] == name]].sum(axis=0) for name in present])
+                sums /= np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)
+                cosines = faces.vectors[others] @ sums.T
+                of_face[others] = present[cosines.argmax(axis=1)]
+                both = np.flatnonzero(of_face >= 0)
+                likeness = np.where(self.of_face[both] >= 0, np.inf, 0.0)
+                twice = both[~keep_once_per_frame(faces, both, of_face[both], likeness)]
+                of_face[twice] = self.of_face[twice]
+        taken = (of_face >= 0) | (self.of_face == NOBODY)
+        found = {name: np.flatnonzero(of_face == number) for number, name in enumerate(self.names)}
+        return {name: own for name, own in found.items() if len(own)}, taken[members]
