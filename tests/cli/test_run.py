@@ -69,8 +69,10 @@ def test_run_from_a_lone_copy_with_places_from_the_profile_and_again(small, pipe
     first = process(*words, cwd=tmp_path, door=tmp_path / "run.py", **env)
     assert first.returncode == 0, first.stderr
     assert "36 frames" in first.stdout
-    second = process("--pipeline", pipeline, "--input", small, "--output", tmp_path / "out")
-    assert second.returncode == 0 and "Nothing is left to do" in second.stdout
+    second = process("--pipeline", pipeline, "--input", small, "--output", tmp_path / "out", "--json")
+    assert second.returncode == 0 and "Nothing is left to do" in second.stderr
+    told = json.loads(second.stdout)
+    assert (told["state"], told["frames"], told["errors"], told["tables"]["frames"]) == ("finished", 36, [], 36)
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert (record["files"], record["frames"], record["figures"]["crc"]["rows"]) == (7, 36, 36)
     quiet = process("--pipeline", pipeline, "--input", small, "--output", tmp_path / "out", "--quiet")

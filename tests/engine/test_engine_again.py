@@ -8,7 +8,10 @@ import pytest
 
 from framekiln.contract.output_names import COLUMNS, FRAMES
 from framekiln.job import Job
+from framekiln.output.object_store import Store
 from framekiln.planning.manifest import PipelineFile
+from framekiln.reporting.compare.runs import read_run
+from framekiln.runtime.check.check import check_output
 from tests.support.media.collections_factory import photo
 from tests.support.runs.engine_factory import ALL, order, small, table
 
@@ -74,10 +77,13 @@ def test_a_limited_run_then_the_whole(small, tmp_path, machines, local):
     assert Job(few).run().frames == 31
     assert Job(order(small, out, {"crc": ("Checksum", {})})).run().frames == 36
     assert Job(few).run().frames == 31
+    assert check_output(Store(str(out)), read_run(str(out)).fingerprints, {}) == []
 
 
 @pytest.mark.heavy
 def test_shards_together_are_the_whole(small, tmp_path, machines, local):
     whole = order(small, tmp_path / "out", {"crc": ("Checksum", {})})
-    shares = [Job(replace(whole, output=str(tmp_path / str(i)), shard=(i, 3))).run().frames for i in range(3)]
-    assert sum(shares) == 36 and max(shares) < 36
+    for request, frames in ((whole, 36), (replace(whole, limit=2), 31)):
+        each = [replace(request, output=str(tmp_path / str(i)), shard=(i, 3)) for i in range(3)]
+        shares = [Job(one).run().frames for one in each]
+        assert sum(shares) == frames and max(shares) < 36

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 
 import cv2
 import numpy as np
 import pytest
 from PIL import Image as Pil
 
+import framekiln
 from framekiln.contract.row_errors import Failure
 from framekiln.export.annotation import Annotation, Category, ExportedImage
 from framekiln.export.pictures import PictureReader
@@ -16,6 +18,12 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile
 from framekiln.media.packets.decode import decode_frames
 from framekiln.media.samples import pan, photos, write_clip
+from framekiln.media.units import Unit
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import write_units
+from framekiln.runtime.run.record import sealed
+from tests.support.errors import fails
+from tests.support.runs.export_factory import HEIGHT, PHOTOS, WIDTH, write_output
 
 
 def media_of(folder):
@@ -125,3 +133,21 @@ def test_crops_are_faces_with_a_margin_and_their_own_landmarks(folder):
     right = shown(folder, "plain.jpg")[41:89, 94:126]
     assert np.abs(pixels(first).astype(int) - right).mean() < 3
     assert (edge.height, edge.width) == (26, 42)
+
+
+def test_faces_are_cut_into_a_folder_for_each_person(tmp_path):
+    store = Store(str(write_output(tmp_path / "out", tmp_path / "media")))
+    path = tmp_path / "media" / PHOTOS[0]
+    path.parent.mkdir(parents=True)
+    Pil.new("RGB", (WIDTH, HEIGHT)).save(path)
+    media = MediaFile(media_id=PHOTOS[0], path=str(path), size=path.stat().st_size, mtime_ns=path.stat().st_mtime_ns)
+    write_units(store, [Unit(name="0123456789abcdef", media=(media,))])
+    store.write("run.json", json.dumps(sealed({"decode": {}, "steps": {}, "figures": {}, "profile": {}})).encode())
+    asked = {"where": "list_contains(identities, 5)", "images": "crop:faces", "include": "faces,identities"}
+    framekiln.open(store.root).export("folder", tmp_path / "to", **asked)
+    crops = {
+        path.relative_to(tmp_path / "to").parts[0]: Pil.open(path).size for path in (tmp_path / "to").rglob("*.jpg")
+    }
+    assert crops == {"5": (13, 20), "6": (13, 20)}
+    with fails("FK-EXPORT-KIND"):
+        framekiln.open(store.root).export("folder", tmp_path / "no", include="faces")

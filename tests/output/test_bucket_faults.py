@@ -6,6 +6,7 @@ import os
 import pickle
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from framekiln.media.network import Network, network
 from framekiln.media.packets.decode import decode
 from framekiln.media.units import Unit
 from framekiln.output.object_store import Store
+from framekiln.profiling.record_log import runs
 from tests.support.errors import fails
 from tests.support.machine.object_server import Objects, served
 from tests.support.media.collections_factory import photo
@@ -127,6 +129,13 @@ def test_listings_that_lag_leave_a_run_its_rows(folder, bucket, tmp_path):
     table = Store(bucket.url.format("out")).dataset(FRAMES, None).to_table(columns=["media_id", "crc"])
     expected = Store(str(tmp_path / "whole")).dataset(FRAMES, None).to_table(columns=["media_id", "crc"])
     assert table.sort_by("media_id").to_pylist() == expected.sort_by("media_id").to_pylist()
+
+
+@pytest.mark.heavy
+def test_processes_of_a_few_seconds_leave_their_records(folder, bucket):
+    wanted = order(folder, bucket.url.format("out"), {"crc": ("Checksum", {})})
+    assert Job(replace(wanted, engine="local")).run().frames == 3
+    assert runs(Store(bucket.url.format("out")))
 
 
 def test_a_worker_of_a_cluster_gets_the_rules_with_its_store(monkeypatch, tmp_path):

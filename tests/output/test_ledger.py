@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framekiln.contract.output_names import COLUMNS, FRAMES
-from framekiln.media.discovery.listing import shard
 from framekiln.media.files import MediaFile
 from framekiln.output.ledger import Ledger, Part, tiling
 from framekiln.output.object_store import Store
@@ -104,7 +103,7 @@ def test_a_known_unit_is_in_one_shard_and_every_file_in_some(count, shards, adde
         listing = [*files, *(media(f"x{i:03}.jpg") for i in range(added))]
         found = []
         for index in range(shards):
-            known, fresh = divide_into_units(store, listing, shard(listing, index, shards), slots=1, sharded=True)
+            known, fresh = divide_into_units(store, listing, listing, 1, (index, shards))
             found += [*known, *fresh]
     covered = sorted(m.media_id for unit in found for m in unit.media)
     assert covered == [m.media_id for m in listing]

@@ -75,7 +75,8 @@ def test_files_of_any_name_stay_in_the_output(store, tmp_path, name):
     [
         ("file:///{}/out/?a=b", "file:///{}/out/frames?a=b"),
         ("{}/what?/", "{}/what?/frames"),
-        ("{}/out", "{}/out/frames"),
+        ("{0}/out", "{0}/out/frames"),
+        ("{0}/a/../out", "{0}/out/frames"),
     ],
 )
 def test_the_address_of_an_object_can_be_used_as_a_root(tmp_path, root, url):

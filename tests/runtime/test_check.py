@@ -8,10 +8,13 @@ import pyarrow as pa
 import pytest
 
 from framekiln.contract.row_errors import Failure, to_table, traced
+from framekiln.media.files import MediaFile
+from framekiln.media.units import Unit
 from framekiln.output.ledger import Part
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import UNITS_TABLE
+from framekiln.output.unit_table import UNITS_TABLE, write_units
 from framekiln.runtime.check.check import check_output, listed_damage
+from framekiln.runtime.second_pass.second_pass import UnitRows, name_rows
 
 STEP = "cut-0123456789ab"
 UNIT = "0123456789abcdef"
@@ -102,6 +105,19 @@ def test_a_file_without_rows_and_errors_names_the_decoders_parts(store, mentione
         store.write_table(f"errors/{UNIT}-{'1' * 12}.parquet", traced(to_table([failure]), {}, {}))
     parts = [f"columns/decode-ab/{part.name}" for part in (Part(UNIT, 0, 2), Part(UNIT, 2, 2))]
     assert found(store) == (set() if mentioned else {*parts, f"frames/{UNIT}-{'1' * 12}.parquet"})
+
+
+@pytest.mark.parametrize("rest", [(), (("b.png", 0),)], ids=["lost", "as its name says"])
+def test_a_limit_wants_the_files_that_a_tables_name_tells(store, rest):
+    files = tuple(MediaFile(media_id=name, path=f"/{name}", size=1, mtime_ns=1) for name in NAMED)
+    write_units(store, [Unit(name=UNIT, media=files)])
+    rows_of = UnitRows(unit=UNIT, parts={}, media=frozenset({"a.png", "b.png"}), files=files)
+    path = f"frames/{name_rows(rows_of, ['decode-ab', STEP])}"
+    store.write_table(path, rows(("a.png", 0), *rest))
+    store.remove(f"frames/{UNIT}-{'1' * 12}.parquet")
+    failures = to_table([Failure(media_id="c.png", kind="empty", message="it has no bytes")])
+    store.write_table(f"columns/decode-ab/{Part(UNIT, 0, 2).name.removesuffix('.parquet')}.errors.parquet", failures)
+    assert (path in found(store)) == (not rest)
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -1,6 +1,7 @@
 """An output as Python reads it: tables, frames, the report and the profile. Nothing is read before it is asked for."""
 
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
@@ -12,15 +13,15 @@ from framekiln.api.options import Place, shows
 from framekiln.api.output_options import ExportOptions, SelectOptions, make_export_request, make_selection_request
 from framekiln.api.summary import Summary, read_profile, warn_of_random
 from framekiln.contract.columns import PLACES, SOURCE, Image
-from framekiln.contract.errors import InputError, UserError, check_known
+from framekiln.contract.errors import InputError, UserError, check_known, without_secrets
 from framekiln.contract.output_names import ERRORS, FRAMES
-from framekiln.contract.row_errors import ERRORS_SCHEMA
+from framekiln.contract.row_errors import ERRORS_SCHEMA, PASSED_OVER
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output, later_tables
 from framekiln.reporting.kit.texts import plain_table
 from framekiln.reporting.plan_facts import rebuild
-from framekiln.runtime.run.progress import unfinished
+from framekiln.runtime.run.progress import LATER, unfinished
 from framekiln.runtime.run.record import read_earlier, read_run_record
 from framekiln.selection.request import list_selections
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 _ALWAYS = {FRAMES: pa.schema([*SOURCE, *PLACES]), ERRORS: ERRORS_SCHEMA}
 """Tables that every output has, with their columns where they have no row."""
+_RUN = ("state", "reason", "files", "files_done", "frames", "passed_over", "seconds", "engine")
+_TOLD = (*_RUN, "skipped", "fetch", "fetch_mb", "notes", "figures")
+"""Keys of run.json."""
 
 
 class Output:
@@ -66,6 +70,23 @@ class Output:
         """Files, frames, errors by kind, seconds, what was left out, and whether the run in `record` is finished."""
         record = self.record
         return Summary.of(record, unfinished(self._store, record))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `framekiln run --json` prints of the last run, finished or not (docs/commands.md).
+
+        >>> output.to_dict()["tables"]["frames"]
+        36
+        """
+        own = self.record.get(LATER) or self.record
+        rows = self.errors.to_table(columns=["step", "kind"]).to_pylist()
+        found = Counter((row["step"], row["kind"]) for row in rows if row["kind"] != PASSED_OVER)
+        return {
+            "output": without_secrets(self.path),
+            **{key: own.get(key) for key in _TOLD},
+            "random": own.get("dummies"),
+            "errors": [{"step": step, "kind": kind, "count": count} for (step, kind), count in found.most_common()],
+            "tables": {name: self.table(name).count_rows() for name in self.tables},
+        }
 
     @property
     def tables(self) -> list[str]:
@@ -238,11 +259,12 @@ def open_output(output: Place) -> Output:
 
 
 def _doubt(store: Store, tables: Collection[str]) -> Iterator[str]:
-    """Yield sentences on tables that may lack rows: the run is unfinished, or its steps no longer write them."""
+    """Yield sentences on random weights, and on tables that may lack rows: the run is unfinished, or without steps."""
     if (record := read_earlier(store)) is None:
         return
     if (cut := unfinished(store, record)) is not None:
         yield cut.sentence
+    yield from warn_of_random(record.get("dummies", ()))
     stages = rebuild(record["steps"])
     written = {FRAMES, ERRORS, *(name for stage in stages.values() for name in stage.tables)}
     left = sorted(set(tables) - written) if len(stages) == len(record["steps"]) else ()

@@ -4,14 +4,16 @@ Ctrl-C, SIGTERM of a scheduler and a terminal that closes end a command with the
 signal's number. A command goes on where its pipe has lost its reader.
 """
 
+import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from shlex import quote
 from types import FrameType
 from typing import NoReturn
 
@@ -19,8 +21,11 @@ import typer
 from rich.console import Console
 
 from framekiln.api.watch import Watch, WatchedRun
+from framekiln.contract.errors import UserError
 from framekiln.contract.output_names import ERRORS as ERRORS_TABLE
+from framekiln.contract.output_names import RUN_RECORD
 from framekiln.contract.row_errors import DECODE
+from framekiln.output.object_store import Store
 from framekiln.reporting.terminal.console import print_line
 from framekiln.reporting.terminal.progress import make_view
 from framekiln.reporting.terminal.tables import print_result, print_work
@@ -69,16 +74,22 @@ ERRORS = RunConsole(stderr=True, highlight=False, soft_wrap=True)
 print_note = partial(print_line, ERRORS)  # beside output that a program may read
 
 
-def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: str | None = None) -> None:
+def execute(
+    request: RunRequest, console: Console, *, quiet: bool, as_json: bool = False, tensorboard: str | None = None
+) -> None:
     """Run a request and print its work, its progress and its result; `tensorboard` is a folder for scalars.
 
-    Raises UserError: see `Job.run`.
+    With `as_json` a run that ended, well or not, is an object on stdout, too. Raises UserError: see `Job.run`.
     """
     view = partial(make_view, console, quiet=quiet)
     watch = Watch(say=partial(print_line, console), found=partial(print_work, console), view=view)
     run = WatchedRun(replace(request, arguments=tuple(sys.argv[1:])), watch, tensorboard)
-    with interruptible(lambda: f"Interrupted. {run.job.extent}; the same command continues."):
-        result, store = run.result(), run.job.store
+    store = run.job.store
+    with (
+        interruptible(lambda: f"Interrupted. {run.job.extent}; the same command continues."),
+        _told_as_json(store) if as_json else nullcontext(),
+    ):
+        result = run.result()
         print_result(console, store, result)
         for line in result.recordings:
             print_line(console, line)
@@ -91,6 +102,22 @@ def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: 
     if failed := [name for name, step in figures if 0 < step.rows <= step.failures and name != DECODE]:
         print_note(f"{', '.join(failed)} failed on all rows of this run; {ERRORS_TABLE}/ in {store.root!r} says why.")
         raise typer.Exit(NOTHING_DONE)
+
+
+@contextmanager
+def _told_as_json(store: Store) -> Iterator[None]:
+    """Print what run.json tells of a run after the block; nothing after a mistake of the user, as other commands."""
+    from framekiln.api.output import Output
+
+    try:
+        yield
+    except UserError:
+        raise
+    except BaseException:
+        if store.exists(RUN_RECORD):
+            print(json.dumps(Output(store.root).to_dict(), indent=2), flush=True)
+        raise
+    print(json.dumps(Output(store.root).to_dict(), indent=2), flush=True)
 
 
 @contextmanager
@@ -112,5 +139,5 @@ def leave(code: int) -> NoReturn:
 
 def print_report(console: Console, output: str, url: str | None) -> None:
     """Print the place of a report; None if it could not be written."""
-    late = f"No report: another run is replacing tables; `framekiln report {output}` writes it later."
-    print_line(console, late if url is None else f"Report: {url}")
+    late = f"No report: another run is replacing tables; `framekiln report {quote(output)}` writes it later."
+    print_line(console, late if url is None else f"Report: {quote(url)}")

@@ -26,9 +26,8 @@ from framekiln.media.members import open_member, split_member
 from framekiln.media.network import Network, network
 
 _GCS = ("gs://", "gcs://")
+_LOST = {"tls_verify_certificates", "smart_defaults"}  # parameters of a bucket's URI that Arrow does not pickle
 _AZURE = ("abfs://", "abfss://")  # where nobody is logged in, Arrow's client ends the process
-_S3_TEXTS = {"region", "scheme", "endpoint_override", "tls_ca_file_path"}  # parameters of a bucket's URI
-_S3_FLAGS = {"allow_bucket_creation", "allow_bucket_deletion", "allow_delayed_open", "force_virtual_addressing"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,29 +211,23 @@ def open_uri(uri: str) -> tuple[fs.FileSystem, str]:
         seconds = 1.5 * rules.timeout_s * (rules.retries + 1)  # with waits; Arrow's own 15 minutes look like a hang
         uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds={max(1, round(seconds))}"
     system, path = fs.FileSystem.from_uri(uri)
-    return _keep_rules(system, uri, rules), path
+    own = isinstance(system, fs.S3FileSystem) and not _LOST & dict(parse_qsl(urlsplit(uri).query)).keys()
+    return _set_limits(system, rules) if own else system, path
 
 
-def _keep_rules(system: fs.FileSystem, uri: str, rules: Network) -> fs.FileSystem:
-    """Return the file system of a bucket with our timeout and retries, which Arrow's URIs cannot name.
+def _set_limits(system: fs.S3FileSystem, rules: Network) -> fs.S3FileSystem:
+    """Return a bucket's file system with our timeout and retries, which Arrow's URIs cannot name.
 
-    One with a parameter that Arrow's constructor lacks keeps Arrow's own.
+    Its pickled form has all else that the URI and the environment settle, as `AWS_ENDPOINT_URL` does.
     """
-    parts = urlsplit(uri)
-    query: dict[str, Any] = dict(parse_qsl(parts.query))
-    if parts.scheme != "s3" or query.keys() - _S3_TEXTS - _S3_FLAGS:
-        return system
-    user = (
-        {"access_key": unquote(parts.username), "secret_key": unquote(parts.password or "")} if parts.username else {}
-    )
-    known = {name: text.lower() == "true" if name in _S3_FLAGS else text for name, text in query.items()}
     limits = {
         "connect_timeout": rules.timeout_s,
         "request_timeout": rules.timeout_s,
         "retry_strategy": fs.AwsStandardS3RetryStrategy(max_attempts=rules.retries + 1),
         "allow_delayed_open": True,  # a small object is one request
     }
-    return fs.S3FileSystem(**limits | (user if parts.username else {}) | known | {"region": system.region})
+    settled: dict[str, Any] = system.__reduce__()[1][0]
+    return fs.S3FileSystem(**settled | limits | {"region": system.region})
 
 
 def _open(path: str, mtime_ns: int) -> Any:

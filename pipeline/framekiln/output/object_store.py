@@ -48,7 +48,8 @@ class Store:
         Raises OutputError: the URL's file system is unknown.
         """
         self.run = run
-        self.root = root if "://" in root else str(expand(root).absolute())
+        path = expand(root)  # of a/../b as the system finds it, which follows links
+        self.root = root if "://" in root else str(path.resolve() if ".." in path.parts else path.absolute())
         self._files, self._base = self._open_file_system()
         local = isinstance(self._files, pafs.LocalFileSystem)
         kind = DiskPublisher if local else Publisher

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.output_names import FRAMES, UNITS
+from framekiln.media.discovery.listing import in_shard, shard
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit, form_units
 from framekiln.output.object_store import Store
@@ -76,17 +77,17 @@ def is_unchanged(before: MediaFile, now: MediaFile | None) -> bool:
 
 
 def divide_into_units(
-    store: Store, listing: list[MediaFile], selected: list[MediaFile], slots: int, *, sharded: bool = False
+    store: Store, listing: list[MediaFile], chosen: list[MediaFile], slots: int, share: tuple[int, int] | None = None
 ) -> tuple[list[Unit], list[Unit]]:
-    """Return known units of the selected files, and new units for files that none of these has.
+    """Return known units of the chosen files, and new units for files that none of these has.
 
     An added file does not change existing units. Where files of a unit changed or went, these are `stale` in it until
     `carry_over` makes a unit of the others. If two units hold a file, the later attempt counts, then the unit without
-    stale files. With `sharded`, a known unit belongs to the shard of its first file, so that no two shards work on one
-    unit.
+    stale files. Of a shard's `share`, a known unit belongs to the shard of its first file, so that no two shards work
+    on one unit.
     """
     current = {media.media_id: media for media in listing}
-    selected_ids = {media.media_id for media in selected}
+    chosen_ids = {media.media_id for media in chosen}
     origins: dict[str, list[str]] = defaultdict(list)  # units with stale files, by each of their files
     found = []
     for unit in read_units(store):
@@ -103,12 +104,12 @@ def divide_into_units(
         if covered.issuperset(names):
             continue
         first = next(name for name in names if not (unit.stale and name in covered))
-        if (first in selected_ids) if sharded else not selected_ids.isdisjoint(names):
+        if not chosen_ids.isdisjoint(names) and (share is None or in_shard(first, *share)):
             superseded = frozenset(covered.intersection(names))
             units.append(replace(unit, superseded=superseded, origins=tuple(origins[first])))
         covered.update(names)
-    fresh = form_units([media for media in selected if media.media_id not in covered], slots=slots)
-    return units, fresh
+    rest = [media for media in chosen if media.media_id not in covered]
+    return units, form_units(rest if share is None else shard(rest, *share), slots=slots)
 
 
 def sort_units(units: Iterable[Unit]) -> list[Unit]:

@@ -169,7 +169,8 @@ def find_reads(name: str, condition: Condition, own: Stage, stages: Sequence[Sta
                 code="FK-SELECTION-COLUMN",
             )
         there = [(key, tables[table]) for key, table in BESIDE.items() if table in tables]
-        beside = [pa.field(key, pa.bool_()) if key == "duplicate" else table.field(key) for key, table in there]
+        made = {"duplicate": pa.bool_(), "identities": pa.list_(pa.int64())}
+        beside = [pa.field(key, made[key]) if key in made else table.field(key) for key, table in there]
         schema = pa.schema([*SOURCE, *columns.values(), *beside])
         condition.where.check(schema, tables.items(), f"step {name!r}, where")
     return (*sorted(condition.names & columns.keys()), *(f"{table}/" for table in sorted(condition.tables - {FRAMES})))

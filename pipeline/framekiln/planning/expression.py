@@ -22,7 +22,7 @@ _LIMITS: dict[str, str | bool | int | float | list[str]] = {
 _END = ('near ")"', 'near "FROM"')  # of the query around a condition
 _MISSING = re.compile(r'column "?([^"\s]+)"? not found', re.IGNORECASE)
 _NUMBER = re.compile(rb"[-+]?(\d[\d_]*\.?[\d_]*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
-BESIDE = {"shot": "shots", "duplicate": "duplicates", "scene": "scenes"}
+BESIDE = {"shot": "shots", "duplicate": "duplicates", "scene": "scenes", "identities": "identities"}
 """Columns of a row that are none of `frames/`, and the table that says them."""
 
 

@@ -43,6 +43,13 @@ class Recorder:
             cls._all[key] = cls(store)
         return cls._all[key]
 
+    @classmethod
+    def end(cls) -> None:
+        """Write all records of this process now, as it ends without Python's own shutdown."""
+        for stream in (recorder._stream for recorder in cls._all.values()):
+            if stream is not None:
+                stream.flush(now=True)
+
     def __init__(self, store: Store) -> None:
         self._run, self.worker = store.run, worker_name()
         self._stream = Stream(store, CALLS, self.worker) if store.run else None

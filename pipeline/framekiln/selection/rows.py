@@ -1,8 +1,8 @@
 """The rows of an output as DuckDB reads them: `frames/` with what tables say of each row.
 
 Beside the columns of `frames/` a row has `shot` (of the shot that it lies in), `duplicate` (whether `duplicates` keeps
-another copy of the photo, or of that part of the film) and `scene` (the first photo of the same scene; of other rows
-their file), where a request asks for them.
+another copy of the photo, or of that part of the film), `scene` (the first photo of the same scene; of other rows
+their file) and `identities` (the people on it, as a list), where a request asks for them.
 """
 
 import re
@@ -29,12 +29,16 @@ _JOINS = {
     "duplicate": "LEFT JOIN (SELECT media_id AS copy_id, frame_index AS copy_index, NOT keep AS is_copy, "
     '"group" AS copy_group FROM duplicates) ON media_id = copy_id AND frame_index = copy_index',
     "scene": "LEFT JOIN (SELECT media_id AS scene_of, scene AS first_photo FROM scenes) ON media_id = scene_of",
+    "identities": "LEFT JOIN (SELECT media_id AS met_id, frame_index AS met_index, list(DISTINCT identity ORDER BY "
+    "identity) AS met FROM identities WHERE identity IS NOT NULL GROUP BY ALL) "
+    "ON media_id = met_id AND frame_index = met_index",
 }
 _IN_PART = "media_id = lesser AND time_s BETWEEN lesser_start_s AND lesser_end_s"
 _VALUES = {
     "shot": "shot",
     "duplicate": f"coalesce(is_copy, EXISTS (FROM parts WHERE {_IN_PART})) AS duplicate, copy_group",
     "scene": "coalesce(first_photo, media_id) AS scene",
+    "identities": "coalesce(met, []) AS identities",
 }
 # A shared part of two films: where it lies in the one that is left out, and in the other.
 _PARTS = """
@@ -123,6 +127,8 @@ class Rows:
 @cache
 def _name_step(key: str) -> str:
     """Return the end of a message: the shipped step that adds a column, or writes a table (`name/`); else nothing."""
+    if key == "identity":
+        return ", since a frame may show several people: use list_contains(identities, 0)."
     stages = build_all(read_pipeline(None), ProfileFile(), {})
     step = find_producers(stages).get(key)
     return "" if step is None else f"; run the step {step!r}, which {'writes' if key.endswith('/') else 'adds'} it."

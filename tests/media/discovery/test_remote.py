@@ -12,8 +12,9 @@ import pytest
 from framekiln.contract.errors import MediaError
 from framekiln.media.discovery import remote
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.files import read_bytes
+from framekiln.media.files import connect, read_bytes
 from framekiln.media.network import Network
+from framekiln.output.object_store import Store
 from tests.support.errors import fails
 from tests.support.machine.object_server import Objects, served
 
@@ -58,6 +59,16 @@ def test_a_pattern_asks_only_for_folders_that_it_may_name(bucket):
         list_media(bucket.url.format("in/2025-*/*.jpg"))
     with fails("FK-INPUT-NO-MATCH"):
         list_media(bucket.url.format("nothing/*.jpg"))
+
+
+def test_the_environment_names_the_server_of_a_bucket(bucket, monkeypatch):
+    keys = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "eu"}
+    for key, value in {**keys, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{bucket.port}"}.items():
+        monkeypatch.setenv(key, value)
+    assert ids("s3://b/in/2024-01") == ["a.jpg", "b.png", "deep/er/c.jpg"]
+    assert connect("s3://b/in")[0].region == "eu"
+    Store("s3://b/out").write("x.json", b"{}")
+    assert bucket.files["out/x.json"] == b"{}"
 
 
 def test_a_key_with_the_signs_of_a_pattern_is_itself(bucket):

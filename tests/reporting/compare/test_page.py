@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 from typer.testing import CliRunner
 
+import framekiln
 from framekiln.cli.app import app
 from framekiln.contract.errors import ConfigError, OutputError
 from framekiln.reporting.compare.comparison import compare
@@ -72,7 +74,10 @@ def test_the_command_writes_the_page(make, tmp_path):
 
 def test_the_path_is_checked_before_anything_is_compared(make, tmp_path):
     a, b, page = make("a"), make("b"), tmp_path / "new folder" / "deeper" / "x.html"
-    assert CliRunner().invoke(app, ["compare", a, b, "--html", str(page), "-q"]).exit_code == 0 and page.exists()
+    done = CliRunner().invoke(app, ["compare", a, b, "--html", str(page), "--json"])
+    assert done.exit_code == 0 and page.exists()
+    told = json.dumps({**framekiln.compare(a, b).to_dict(), "page": str(page)})
+    assert json.loads(done.stdout) == json.loads(told)
     for wrong, code in ((page / "x.html", "FK-NOT-A-FOLDER"), (page.parent, "FK-IS-A-FOLDER")):
         done = CliRunner().invoke(app, ["compare", "nowhere", "at-all", "--html", str(wrong)])
         assert isinstance(done.exception, ConfigError) and done.exception.code == code

@@ -1,14 +1,16 @@
 """`framekiln check`: read an output through and name what is damaged."""
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 
 import pyarrow as pa
 import typer
 from rich.console import Console
 
-from framekiln.cli.options import Out
-from framekiln.contract.errors import ConfigError
+from framekiln.cli.options import Json, Out
+from framekiln.contract.errors import ConfigError, without_secrets
 from framekiln.contract.output_names import FRAMES, RUN_RECORD
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
@@ -23,12 +25,12 @@ from framekiln.runtime.run.record import read_run_record
 _FOUND = 1  # exit code
 
 
-def check(output: Out) -> None:
+def check(output: Out, json_: Json = False) -> None:
     """Read an output through: damaged tables, lost images and results, and rows that are there twice.
 
     Ends with exit code 1 if there are any. `framekiln run` with the same options computes the files again.
     """
-    console, store, fingerprints, record = Console(), Store(output), dict[str, str](), list[DamagedFile]()
+    console, store, fingerprints, record = Console(stderr=json_), Store(output), dict[str, str](), list[DamagedFile]()
     try:
         fingerprints = read_run(output).fingerprints
     except ConfigError as error:
@@ -36,10 +38,14 @@ def check(output: Out) -> None:
             raise
         text = "damaged, and it names the columns of all tables: check again after a run"
         record = [DamagedFile(path=RUN_RECORD, text=text)]
+    cut = None
     with suppress(ConfigError):  # what a run has not computed yet is neither lost nor damaged
         if (cut := unfinished(store, read_run_record(store))) is not None:
             print_line(console, f"Unfinished: {cut.sentence}")
     findings = [*record, *check_output(store, fingerprints, _find_expected(store, fingerprints))]
+    if json_:
+        told = {"output": without_secrets(store.root), "unfinished": "" if cut is None else cut.sentence}
+        print(json.dumps({**told, "findings": [asdict(finding) for finding in findings]}, indent=2))
     for finding in findings:
         print_line(console, f"{finding.path}: {finding.text}.")
     if findings:

@@ -1,5 +1,6 @@
 """`framekiln compare`: two or more runs side by side, and conditions that fail the command."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +9,7 @@ from rich.console import Console
 from typer import Argument, Exit, Option
 
 from framekiln.cli.console import ERRORS
-from framekiln.cli.options import Quiet
+from framekiln.cli.options import Json, Quiet
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.user_files import check_file
 from framekiln.reporting.compare import DRIFT_ROWS
@@ -55,6 +56,7 @@ def compare(
     drift_rows: DriftRows = DRIFT_ROWS,
     all_: Annotated[bool, Option("--all", help="Print every figure, and tables that are equal.")] = False,
     quiet: Quiet = False,
+    json_: Json = False,
 ) -> None:
     """Compare runs: their work, their speed and their results.
 
@@ -68,15 +70,18 @@ def compare(
         check_file("--html", Path(html))
     base = [baseline] if baseline is not None else []
     comparison = compared(*base, *outputs, fail_if=fail_if, price=_parse_prices(price or ()), drift_rows=drift_rows)
-    console = Console(quiet=quiet)
+    console = Console(quiet=quiet, stderr=json_)
     print_comparison(console, comparison.sides, every=all_)
     for pair in (pair for pair in comparison.pairs if fail_if is not None and pair.files.differ):
         # speeds over other files cannot be compared
         print_line(ERRORS, f"The files of {pair.first.name} and {pair.second.name} differ: {pair.files.sentence}")
     for finding in comparison.findings:
         print_line(ERRORS if finding.failed or finding.unclear else console, f"{finding.outcome}: {finding.sentence}")
-    if html != "":
-        print_line(console, f"Page: {comparison.save(html)}")
+    page = None if html == "" else comparison.save(html)
+    if page is not None:
+        print_line(console, f"Page: {page}")
+    if json_:
+        print(json.dumps({**comparison.to_dict(), "page": page}, indent=2))
     if comparison.failed:
         raise Exit(1)
 

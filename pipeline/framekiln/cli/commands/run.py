@@ -4,6 +4,7 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 from rich.console import Console
@@ -122,22 +123,25 @@ def run(
     price_per_hour: Price = None,
     instruments: Instruments,
     quiet: Quiet = False,
+    json_: Json = False,
 ) -> None:
     """Process a collection. Results of earlier runs into the same output are kept and not computed again.
 
     --preview computes only some files. It estimates the cost of all, and writes a page for choosing limits.
     """
-    console = RunConsole(quiet=quiet)
+    console = RunConsole(quiet=quiet, stderr=json_)
     request = read_request({**options, **instruments}, paths)
     if dry_run:
-        _show_plan(console, request, price=price_per_hour)
+        _show_plan(console, request, price=price_per_hour, as_json=json_)
         return
     if request.preview is None:
         refuse_idle({"--price-per-hour": price_per_hour}, "without --preview or --dry-run")
     request = with_samples(request, console)
-    execute(request, console, quiet=quiet, tensorboard=scalars_folder(instruments["tensorboard"]))
+    tensorboard = scalars_folder(instruments["tensorboard"])
+    execute(request, console, quiet=quiet, as_json=json_, tensorboard=tensorboard)
     if request.preview is not None:
-        print_line(console, f"Look at frames by value and choose limits: {Store(str(request.output)).url(PREVIEW)}")
+        page = quote(Store(str(request.output)).url(PREVIEW))
+        print_line(console, f"Look at frames by value and choose limits: {page}")
         print_line(console, "\nWithout --preview the same command computes the rest, and nothing twice:")
         make(replace(request, preview=None), on_wait=print_note).print_costs(console, price_per_hour)
 
@@ -153,9 +157,10 @@ def retry(
     weights_dir: WeightsDir = None,
     address: Address = None,
     quiet: Quiet = False,
+    json_: Json = False,
 ) -> None:
     """Compute the failed rows and files of an output again. All others are kept."""
-    store, console = Store(output).check_folder(), RunConsole(quiet=quiet)
+    store, console = Store(output).check_folder(), RunConsole(quiet=quiet, stderr=json_)
     request = stored_request(store)
     if (cut := unfinished(store, read_run_record(store))) is not None:
         print_line(console, f"{cut.sentence} This command finishes it, too.")
@@ -168,4 +173,4 @@ def retry(
         check_known(stage, {*request.pipeline.steps, DECODE}, problem, code="FK-UNKNOWN-STEP")
     failures = FailureFilter(step=stage, kind=kind)
     request = replace(request, output=output, address=cluster_address(address), retry=failures)
-    execute(request, console, quiet=quiet)
+    execute(request, console, quiet=quiet, as_json=json_)

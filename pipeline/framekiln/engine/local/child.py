@@ -21,6 +21,7 @@ import cloudpickle
 
 from framekiln.contract.errors import OWN_CODE, FramekilnError
 from framekiln.profiling.records import StepEvent
+from framekiln.profiling.step_work import Recorder
 from framekiln.runtime.recovery.attempt_log import Reporter
 from framekiln.runtime.recovery.captured_error import capture
 
@@ -87,4 +88,5 @@ if __name__ == "__main__":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     with suppress(BrokenPipeError):
         _serve(LocalReporter(Connection(int(sys.argv[1]))))
+    Recorder.end()
     os._exit(0)  # libraries of models were seen to hang in their own shutdown

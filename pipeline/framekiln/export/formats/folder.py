@@ -1,7 +1,8 @@
 """Folders of images: SPLIT/VALUE/NAME, as torchvision's ImageFolder and Hugging Face's imagefolder read them.
 
-The value is that of a column, `category` unless another is named. SPLIT/metadata.parquet has a row for each image: of
-a text file Hugging Face guesses the types of columns, and refuses splits in which it guesses others.
+The value is that of a column, `category` unless another is named; of faces that are cut out, the number of the person
+where that is exported. SPLIT/metadata.parquet has a row for each image: of a text file Hugging Face guesses the types
+of columns, and refuses splits in which it guesses others.
 """
 
 import shutil
@@ -12,15 +13,18 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from framekiln.contract.errors import check_known
+from framekiln.contract.errors import ConfigError, check_known
 from framekiln.export.annotation import ExportedImage
 from framekiln.export.formats.base import Format
 from framekiln.export.formats.record import Record, make_record, make_schema
+from framekiln.export.pictures import CROP
 from framekiln.export.request import WHOLE
 from framekiln.media.media_ids import as_folder, escape
 
 _OF_FILE = ("media_type", "media_id")
 """Columns of decoding that name a folder too."""
+_PERSON = "identity"
+"""The number of the person on a cut-out face, as a column."""
 _NO_VALUE = "none"
 """The folder of images without a value."""
 _AT_ONCE = 1 << 20  # bytes
@@ -29,8 +33,19 @@ _AT_ONCE = 1 << 20  # bytes
 class Writer(Format):
     """Lets pictures be put into folders, and writes a table for each split."""
 
-    kinds = frozenset({"categories"})
-    default = kinds
+    kinds = frozenset({"categories", "faces", "identities"})
+    default = frozenset({"categories"})
+
+    def __init__(self, *given: Any) -> None:
+        """See `Format`. Raises ConfigError: faces are asked for without cutting them out."""
+        super().__init__(*given)
+        kinds = self.request.include or frozenset()
+        if kinds - self.default and self.request.images != CROP:
+            message = (
+                f"folder has a place for faces and identities only with --images {CROP}; add it, or leave them out."
+            )
+            raise ConfigError(message, code="FK-EXPORT-KIND")
+        self._people = [_PERSON] if "identities" in kinds else []
 
     def bind(self, *given: Any) -> None:
         """See `Format`. Raises ConfigError: the rows lack the column that is asked for."""
@@ -38,10 +53,11 @@ class Writer(Format):
         column, names = self.request.folders, self.columns.names
         if column is not None:
             problem = f"--folders {column}: the frames have no such column."
-            check_known(column, [*names, *_OF_FILE], problem, code="FK-EXPORT-COLUMN")
-        self._column = column or ("category" if "category" in names else "")
+            check_known(column, [*names, *_OF_FILE, *self._people], problem, code="FK-EXPORT-COLUMN")
+        self._column = column or (self._people or ["category" if "category" in names else ""])[0]
         own = [item for item in make_schema(self.columns) if item.name != "objects"]
-        self._schema = pa.schema([("file_name", pa.string()), *own])
+        people = [(name, pa.int64()) for name in self._people]
+        self._schema = pa.schema([("file_name", pa.string()), *people, *own])
         self._tables: dict[str, tuple[IO[bytes], pq.ParquetWriter]] = {}
 
     def folder_of(self, image: ExportedImage) -> str:
@@ -49,7 +65,10 @@ class Writer(Format):
         return "/".join([*_list_split(image.split), *self._list_value(image)])
 
     def _list_value(self, image: ExportedImage) -> list[str]:
-        value = getattr(image, self._column) if self._column in _OF_FILE else image.values.get(self._column)
+        if self._column in self._people:
+            value = image.annotations[0].identity
+        else:
+            value = getattr(image, self._column) if self._column in _OF_FILE else image.values.get(self._column)
         name = _NO_VALUE if value is None else escape(str(value)).replace("/", "%2F").replace(".", "%2E")
         return [as_folder(name)] if self._column else []
 
@@ -63,7 +82,8 @@ class Writer(Format):
             self._tables[split][1].write_table(pa.Table.from_pylist(rows, self._schema))
 
     def _describe(self, image: ExportedImage) -> Record:
-        return make_record(image) | {"file_name": "/".join([*self._list_value(image), image.name])}
+        person = {_PERSON: image.annotations[0].identity} if self._people else {}
+        return make_record(image) | person | {"file_name": "/".join([*self._list_value(image), image.name])}
 
     def end(self) -> None:
         """See `Format`."""

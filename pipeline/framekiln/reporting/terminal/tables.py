@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from rich.console import Console
@@ -167,7 +168,7 @@ def print_result(console: Console, store: Store, result: RunResult) -> None:
     if idle := [name for name in steps if name not in dict(worked)]:
         print_line(console, f"No row to compute in {', '.join(idle)}.")
     frames = count(result.frames, "frame", zero="0")
-    print_line(console, f"{frames} in {store.url(FRAMES)}, {duration(result.seconds)}")
+    print_line(console, f"{frames} in {quote(store.url(FRAMES))}, {duration(result.seconds)}")
     for sentence in plan_facts.chosen_rows(result.chosen):
         print_line(console, sentence)
     if result.absent_rows:
@@ -181,7 +182,7 @@ def print_result(console: Console, store: Store, result: RunResult) -> None:
         print_line(console, f"{count(result.passed_over, 'file')} passed over, not media")
     if errors := sum(result.errors.values()):
         kinds = ", ".join(f"{number} {kind}" for kind, number in result.errors.most_common())
-        print_line(console, f"{count(errors, 'error')} in {store.url(ERRORS)}: {kinds}")
+        print_line(console, f"{count(errors, 'error')} in {quote(store.url(ERRORS))}: {kinds}")
     plan = result.work.plan
     if sentence := plan_facts.left_out(plan.skipped, len(plan.steps)):
         print_wrapped(console, sentence)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -20,11 +20,13 @@ from framekiln.contract.errors import DamagedError, GoneError
 from framekiln.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, FACTS, FRAMES, IMAGES, PROFILE, UNITS
 from framekiln.contract.row_errors import ERRORS_SCHEMA
 from framekiln.contract.row_errors import SCHEMA as FAILURES
+from framekiln.media.units import Unit
 from framekiln.output.content_hash import DIGEST_SCHEMA
 from framekiln.output.ledger import ERRORS_SUFFIX, MARKS, RETRY_SUFFIX, Ledger
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import check_types
 from framekiln.output.unit_table import UNITS_TABLE, read_units, tabulated_units, unit_of
+from framekiln.runtime.second_pass.second_pass import UnitRows, name_rows
 
 _BY_FOLDER = {UNITS: UNITS_TABLE, DIGESTS: DIGEST_SCHEMA, ERRORS: ERRORS_SCHEMA}
 _BY_SUFFIX = {ERRORS_SUFFIX: FAILURES, RETRY_SUFFIX: MARKS}
@@ -103,10 +105,12 @@ def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mappin
         for path, count in parts_without_images(store, store.folders(COLUMNS), read=True)
         if path not in skip
     ]
-    findings += _find_lost_errors(store, skip)
-    findings += _find_double_rows(store, skip)
     folders = [f"{name}-{fingerprint}" for name, fingerprint in fingerprints.items()]
-    findings += _find_lost_files(store, folders[0], skip) if folders else ()
+    findings += _find_double_rows(store, skip)
+    if not skip & {f"{UNITS}/{name}" for name in store.names(UNITS)}:  # the next run makes them anew
+        units = _read_wanted(store, folders, skip)
+        findings += _find_lost_errors(store, units, skip)
+        findings += _find_lost_files(store, units, folders[0], skip) if folders else ()
     if findings:
         store.write(DAMAGED, json.dumps([finding.path for finding in findings]).encode())
     else:
@@ -122,13 +126,35 @@ def listed_damage(store: Store) -> list[str]:
     return []
 
 
-def _find_lost_errors(store: Store, skip: set[str]) -> Iterator[DamagedFile]:
+def _read_wanted(store: Store, folders: Sequence[str], skip: set[str]) -> list[Unit]:
+    """Return the units with rows in `frames/`, with the files that the last run wanted of each.
+
+    A limit or a preview may want a few of a unit's files. The name of the unit's table is a hash of these; where it is
+    one of the files in the tables, they are whole.
+    """
+    names, first = {unit_of(name): name for name in store.names(FRAMES)}, set(store.folders(COLUMNS))
+    folders = [folder for folder in folders if folder in first]
+    units = [unit for unit in read_units(store) if unit.name in names]
+    for i, unit in enumerate(units):
+        rows, name = UnitRows(unit=unit.name, parts={}, files=unit.media), names[unit.name]
+        if name_rows(rows, folders) != name:
+            present = frozenset(_list_media(store, {f"{folder}/{name}" for folder in (FRAMES, ERRORS)} - skip))
+            if name_rows(replace(rows, media=present), folders) == name:
+                units[i] = replace(unit, media=tuple(media for media in unit.media if media.media_id in present))
+    return units
+
+
+def _list_media(store: Store, paths: Iterable[str]) -> set[str]:
+    """Return the files with a row in some tables."""
+    columns = (store.read_table(path, [MEDIA_ID.name])[MEDIA_ID.name] for path in paths if store.exists(path))
+    return {media for column in columns for media in pc.unique(column).to_pylist()}
+
+
+def _find_lost_errors(store: Store, units: Sequence[Unit], skip: set[str]) -> Iterator[DamagedFile]:
     """Yield files of `frames/` from units with failures that have no file in `errors/`.
 
     Failures of a file that a later unit read again, as `retry` does, are that unit's.
     """
-    if skip & {f"{UNITS}/{name}" for name in store.names(UNITS)}:
-        return  # the next run makes them anew
     frames, present = store.names(FRAMES), set(store.names(ERRORS))
     failed: dict[str | None, list[str]] = defaultdict(list)  # paths by unit
     for step in store.folders(COLUMNS):
@@ -136,28 +162,22 @@ def _find_lost_errors(store: Store, skip: set[str]) -> Iterator[DamagedFile]:
             if name.endswith(ERRORS_SUFFIX):
                 failed[name.partition(".")[0]].append(f"{COLUMNS}/{step}/{name}")
     holder: dict[str, str] = {}  # of each file: the assembled unit with the latest attempt
-    assembled = {unit_of(name) for name in frames}
-    for unit in sorted(read_units(store), key=lambda unit: unit.attempt):
-        holder |= dict.fromkeys((media.media_id for media in unit.media), unit.name) if unit.name in assembled else {}
+    for unit in sorted(units, key=lambda unit: unit.attempt):
+        holder |= dict.fromkeys((media.media_id for media in unit.media), unit.name)
     for name in (name for name in frames if name not in present):
         paths = [path for path in failed[unit_of(name)] if path not in skip]
-        own = {media for path in paths for media in store.read_table(path, [MEDIA_ID.name])[MEDIA_ID.name].to_pylist()}
-        if any(holder.get(media, unit_of(name)) == unit_of(name) for media in own):
+        if any(holder.get(media) == unit_of(name) for media in _list_media(store, paths)):
             yield DamagedFile(path=f"{FRAMES}/{name}", text="has failures without a line in the table of errors")
 
 
-def _find_lost_files(store: Store, decode: str, skip: set[str]) -> Iterator[DamagedFile]:
+def _find_lost_files(store: Store, units: Sequence[Unit], decode: str, skip: set[str]) -> Iterator[DamagedFile]:
     """Yield decode parts and files of `frames/` from units with a file that has neither a row nor an error."""
-    tables = [f"{folder}/{name}" for folder in (FRAMES, ERRORS) for name in store.names(folder)]
-    if skip & {*tables, *(f"{UNITS}/{name}" for name in store.names(UNITS))}:
+    tables = {f"{folder}/{name}" for folder in (FRAMES, ERRORS) for name in store.names(folder)}
+    if skip & tables:
         return  # the next run makes them anew
-    columns = (store.read_table(path, [MEDIA_ID.name])[MEDIA_ID.name] for path in tables)
-    present = {media for column in columns for media in pc.unique(column).to_pylist()}
-    assembled = tabulated_units(store)
-    lacking = {}
-    for unit in read_units(store):
-        lost = sum(media.media_id not in present for media in unit.media)
-        if lost and unit.name in assembled:
+    present, lacking = _list_media(store, tables), {}
+    for unit in units:
+        if lost := sum(media.media_id not in present for media in unit.media):
             lacking[unit.name] = f"lacks {lost} of {len(unit.media)} files, without an error"
     for folder in (f"{COLUMNS}/{decode}", FRAMES) if lacking else ():
         for name in store.names(folder):

@@ -132,18 +132,22 @@ class RunFiles:
     listing: Sequence[MediaFile]
 
     @property
+    def chosen(self) -> Sequence[MediaFile]:
+        """The files up to the request's limit, in all shards. For a preview, files spread over these."""
+        files, preview = self.listing[: self.request.limit], self.request.preview
+        return files if preview is None else spread_over(files, preview)
+
+    @property
     def selected(self) -> Sequence[MediaFile]:
-        """The files of the request's shard, up to its limit. For a preview, files spread over these."""
-        request = self.request
-        files = self.listing if request.shard is None else shard(self.listing, *request.shard)
-        files = files[: request.limit]
-        return files if request.preview is None else spread_over(files, request.preview)
+        """The chosen files of the request's shard."""
+        share = self.request.shard
+        return self.chosen if share is None else shard(self.chosen, *share)
 
     def _check_preview(self, store: Store) -> None:
         """Refuse a preview of an output that holds other files: their tables would go, and whole units be computed."""
         if self.request.preview is None:
             return
-        others = {media.media_id for media in self.listing} - {media.media_id for media in self.selected}
+        others = {media.media_id for media in self.listing} - {media.media_id for media in self.chosen}
         if any(media.media_id in others for unit in read_units(store) for media in unit.media):
             raise ConfigError(
                 f"{store.root!r} has results of other files than this preview's: `framekiln plan` estimates from them. "
@@ -167,11 +171,9 @@ class RunFiles:
 
     def units(self, store: Store, slots: int) -> RunUnits:
         """Return the selected files as units; `slots` units are decoded at the same time."""
-        media, sharded = list(self.selected), self.request.shard is not None
-        known, fresh = divide_into_units(store, list(self.listing), media, slots=slots, sharded=sharded)
-        # a unit of this shard may hold files of others
-        whole = sharded and self.request.limit is self.request.preview is None
-        wanted = frozenset(file.media_id for file in (self.listing if whole else media))
+        chosen = list(self.chosen)
+        known, fresh = divide_into_units(store, list(self.listing), chosen, slots, self.request.shard)
+        wanted = frozenset(file.media_id for file in chosen)  # a unit of this shard may hold files of others
         return RunUnits(known=known, fresh=fresh, wanted=wanted)
 
     def deletable(self, store: Store) -> frozenset[str] | None:

@@ -208,8 +208,16 @@ class Assembly(SecondPass):
         self._store.write_table(f"{FRAMES}/{name}", table.cast(self._schema))
 
     def name_of(self, unit: UnitRows) -> str:
-        """Return the name of a unit's tables; files that were moved with their times get new ones."""
-        return unit.tag(*self._facts, [uri_of(media.path) for media in unit.files])
+        """Return the name of a unit's tables."""
+        return name_rows(unit, self._facts)
+
+
+def name_rows(unit: UnitRows, folders: Sequence[str]) -> str:
+    """Return the name of a unit's files in `frames/` and `errors/`, by the folders of all steps of the first pass.
+
+    Files that were moved with their times get new ones.
+    """
+    return unit.tag(*folders, [uri_of(media.path) for media in unit.files])
 
 
 def fingerprints(plan: Plan) -> dict[str, str]:
