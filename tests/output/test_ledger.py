@@ -15,6 +15,7 @@ from framekiln.media.files import MediaFile
 from framekiln.output.ledger import Ledger, Part, tiling
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import divide_into_units, read_units, tabulated_files
+from framekiln.runtime.run.carried_results import carry_over
 from framekiln.runtime.second_pass.second_pass import UnitRows, sweep
 from tests.support.runs.units import ensure_units
 
@@ -82,14 +83,17 @@ def test_a_changed_or_removed_file_leaves_the_others_of_its_unit(tmp_path):
     assert {unit.name for unit in before} < {unit.name for unit in after}
     covered = sorted(m.media_id for unit in after for m in unit.media if m.media_id not in unit.stale)
     assert covered == [m.media_id for m in changed]
-    for units, current in ((before, files), (after, changed)):  # exports and reports read what the rows are of
+    carry_over(store, after, lambda _: None)
+    later = ensure_units(store, changed, changed, slots=1)
+    assert not any(unit.stale for unit in later)
+    for units, current in ((before, files), (later, changed)):  # exports and reports read what the rows are of
         for name in store.names(FRAMES):
             store.remove(f"{FRAMES}/{name}")
         for unit in units:
             store.write(f"{FRAMES}/{unit.name}-0123456789ab.parquet", b"")
         assert tabulated_files(store) == {item.media_id: item for item in current}
     moved = [replace(item, path=f"/elsewhere/{item.media_id}") for item in changed]
-    assert [unit.name for unit in ensure_units(store, moved, moved, slots=1)] == [unit.name for unit in after]
+    assert [unit.name for unit in ensure_units(store, moved, moved, slots=1)] == [unit.name for unit in later]
     assert tabulated_files(store) == {item.media_id: item for item in moved}
 
 

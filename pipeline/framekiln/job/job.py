@@ -89,12 +89,12 @@ class Job:
             files = RunFiles(request=request, listing=list_inputs(request.inputs, request.output, self._on_wait))
             plan, lease = self._prepare(nodes, stack)
             files = files.identified(self.store, self._on_wait, keep=True)
-            carry_over(self.store, files.units(self.store, plan.decode.workers).known, self._on_wait)
             mending = Mending(self.store, plan, self._list_owners(plan), self._on_wait)
             mending.remove_known()
             attempts = count(1)
             while True:
                 try:
+                    carry_over(self.store, files.units(self.store, plan.decode.workers).known, self._on_wait)
                     plan = self._settle(plan, nodes, files, partial(self._compute_needed, nodes, files, lease, stack))
                     owners = self._list_owners(plan)
                     mending = Mending(self.store, plan, owners, self._on_wait)

@@ -19,7 +19,8 @@ BOX = {"x0": 0.25, "y0": 0.5, "x1": 0.5, "y1": 0.75}
 
 def test_faces_carry_the_number_of_their_identity():
     faces = [{"box": BOX}, {"box": {**BOX, "x0": 0.0}}]
-    rows = [{"face_index": 0, "identity": 7}, {"face_index": 1, "identity": None}, {"face_index": 2, "identity": 1}]
+    people = {0: (7, None), 1: (None, None), 2: (1, None)}
+    rows = [{"face_index": at, "identity": number, "name": name} for at, (number, name) in people.items()]
     drawing = Identities().draw({"faces": faces, "identities": rows, "identity_summary": []})
     assert [(label.x, label.y, label.text) for label in drawing.labels] == [
         (0.25, 0.5, "person 7"),
