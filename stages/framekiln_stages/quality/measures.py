@@ -78,7 +78,7 @@ def _measure_places(luma: Luma, least: float) -> NDArray[np.float32]:
     squares = np.maximum.reduceat(lines, np.arange(0, columns * SQUARE, SQUARE), axis=1)
     places = np.lib.stride_tricks.sliding_window_view(squares, (3, 3)).reshape(-1, 9)
     steepest = np.partition(places, 8 - CROSSED)[:, 8 - CROSSED]
-    return 1 / (math.sqrt(2 * math.pi) * steepest[steepest > 0])
+    return np.asarray(1 / (math.sqrt(2 * math.pi) * steepest[steepest > 0]), np.float32)
 
 
 def noise(luma: Luma) -> float | None:
