@@ -23,6 +23,8 @@ Values = NDArray[np.float64]
 SAME_DETAIL, SAME_NOISE = math.log(1.05), 0.8  # no detail is lost with the larger one
 GAIN, LESS_NOISE = 0.35, 0.55  # exponent of the ratio of sides
 TAGS, EDITED = ("camera_model", "taken_at"), "edited_at"
+# A crooked scan has a margin on all four sides, and no bars. 7 of 500 photos have one; so do 100 of 100 such scans.
+PLAIN, MARGIN = 6, 0.6  # codes from the margin's tone; share of the cells in a line of a thumbnail
 # A copy made brighter has more of its picture at its brightest. Chosen on 250 photos and 14 kinds of changed copies.
 BRIGHTEST, CLIPPED = 0.97, 0.005  # of the brightest cell of a thumbnail; share of cells that counts
 SHARPER, CLEANER = 0.05, 0.1  # that count: of the logarithm, and of blockiness
@@ -36,9 +38,9 @@ class Copies:
     detail: Values  # n; logarithm of px of a short side
     blocks: Values  # n; blockiness
     noise: Values  # n; codes: 5 are as bad as a blockiness of 1
-    side: Values  # n; px of the short side, inside of bars
-    pixels: Values  # n; inside of bars
-    bare: Values  # n; 1 without bars
+    side: Values  # n; px of the short side, inside of bars and margins
+    pixels: Values  # n; inside of bars and margins
+    bare: Values  # n; 1 without bars and margins
     tags: Values  # n; what the camera wrote: 2 with its model and the time, which most programs drop; 1 less if edited
     clipped: Values  # n; share of cells of the thumbnail that are as bright as its brightest
 
@@ -51,15 +53,18 @@ class Copies:
             float_values(rows[name]) - [bar.get(a, 0) + bar.get(b, 0) for bar in bars]
             for name, a, b in (("height", "top", "bottom"), ("width", "left", "right"))
         )
+        page = np.minimum(height, width)
+        inside = np.array([_measure_inside(small.as_py()) for small in rows["thumbnail"]]).reshape(-1, 2)
+        height, width = height * inside[:, 0], width * inside[:, 1]
         tags = [rows[name].is_valid() for name in TAGS if name in rows.column_names] or [np.zeros(len(rows))]
         edited = np.asarray(rows[EDITED].is_valid()) if EDITED in rows.column_names else 0.0
         return cls(
-            detail=np.log(np.maximum(own["sharpness"], 1.0)),
+            detail=np.log(np.maximum(own["sharpness"] * np.minimum(height, width) / page, 1.0)),
             blocks=own["blockiness"],
             noise=own["noise"],
             side=np.minimum(height, width),
             pixels=height * width,
-            bare=np.array([float(not any(bar.values())) for bar in bars]),
+            bare=np.array([float(not any(bar.values())) for bar in bars]) * (inside == 1).all(axis=1),
             tags=np.sum(tags, axis=0) - edited,
             clipped=np.array([_measure_brightest(small.as_py()) for small in rows["thumbnail"]], np.float64),
         )
@@ -120,3 +125,19 @@ def _measure_brightest(thumbnail: bytes | None) -> float:
         return 0.0
     cells = np.frombuffer(thumbnail, np.uint8)
     return float(np.mean(cells >= BRIGHTEST * cells.max()))
+
+
+def _measure_inside(thumbnail: bytes | None) -> tuple[float, float]:
+    """Return the shares of a thumbnail's height and width inside of a plain margin on all four sides; 1 without."""
+    if thumbnail is None:
+        return 1.0, 1.0
+    side = math.isqrt(len(thumbnail))
+    cells = np.frombuffer(thumbnail, np.uint8).reshape(side, side).astype(np.float32)
+    for at in (1, 0):  # the outermost cells may show what lies behind a page
+        own = slice(at, side - at)
+        is_plain = np.abs(cells - np.median([cells[at], cells[~at], cells[:, at], cells[:, ~at]])) <= PLAIN
+        lines = [is_plain.mean(axis=axis)[own] >= MARGIN for axis in (1, 0)]
+        if all(line[0] and line[-1] and not line.all() for line in lines):
+            rows, columns = ((np.ptp(np.flatnonzero(~line)) or 1) / side for line in lines)  # half of the outer cells
+            return float(rows), float(columns)
+    return 1.0, 1.0

@@ -41,8 +41,8 @@ COPIES = pa.schema(
         field(
             "reason",
             pa.string(),
-            "why the kept one is kept: original (others are enlarged), sharper (more detail), bare (no bars), cleaner "
-            "(fewer blocks, less noise), tags (it has the camera's, and no program changed it later), larger, "
+            "why the kept one is kept: original (others are enlarged), sharper (more detail), bare (no bars, margin), "
+            "cleaner (fewer blocks, less noise), tags (it has the camera's, and no program changed it later), larger, "
             "unclipped (less of it is at its brightest), or first (the shortest name, as a copy is called `a (1).jpg`)",
             nullable=False,
         ),
@@ -67,7 +67,7 @@ class Duplicates(Stage):
         ("duplicates", "photo with copies", "photos with copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 7  # 7: detail decides between objects before one background
+    version = 8  # 8: detail decides between objects before one background; 7: margins of crooked scans
     optional_inputs = (*TAGS, EDITED, EMBEDDING)
     scope = Scope.DATASET
     inputs = (

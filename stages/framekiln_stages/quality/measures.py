@@ -15,12 +15,17 @@ from numpy.typing import NDArray
 Luma = NDArray[np.uint8]
 
 STEP = 7  # px: window in which the contrast of an edge is taken; a step with a deviation of 1.1 px is whole in it
-WHOLE = 1.1  # px
-EDGE_CONTRAST = 40  # codes: steps of less are texture and the ringing of codecs
+WHOLE = 1.3  # px
+EDGE_CONTRAST = 24  # codes: steps of less are texture and the ringing of codecs
+OVER_BLOCKS = 5.0  # codes for each unit of blockiness: borders of blocks are steps too
 OVER_NOISE = 12.0  # deviations: at 6, noise on a picture blurred by 3 px reads as 1 px; at 24, sharp noisy ones as soft
-SHARPEST = 0.1  # share of edges: a portrait before a blurred background is sharp
-FEWEST_EDGES = 50  # the quantile of fewer is chance
-OWN_BLUR = 0.7  # px: of the measurement, since a slope is taken over two pixels; sharp photos read 0.73 to 0.87
+# A border, a frame, a seam or a thin letter is a line: of 3 x 3 squares of 8 px it crosses six at most, detail all.
+SQUARE, CROSSED = 8, 6  # px; squares
+SHARPEST = 0.1  # share of places with detail: a portrait before a blurred background is sharp, a sticker is not
+FEWEST_PLACES = 6  # the quantile of fewer is chance
+OWN_BLUR = (
+    0.8  # px: of the measurement, since a slope is taken over two pixels, and the worst of several squares counts
+)
 SHARP = 0.4  # px: deviation of an edge in a sharp picture: half a pixel of light and half of an optical filter
 MIDDLE = 1024  # px of either side in which blocks are looked for: 1.5 ms
 BAND = 32  # px of height
@@ -34,21 +39,20 @@ BLACK_CODE, BLACK_SHARE = 32, 0.98  # ffmpeg's blackdetect: 0.1 of the way from 
 EVEN = 3.0  # codes, deviation of the whole: a plain wall or sky has more
 
 
-def edge_blur(luma: Luma, noise: float = 0.0) -> float | None:
-    """Return the deviation in px of the Gaussian that blurs the sharpest tenth of the edges; None without edges.
+def edge_blur(luma: Luma, noise: float = 0.0, blocks: float = 0.0) -> float | None:
+    """Return the deviation in px of the Gaussian that blurs the sharpest places with detail; None without detail.
 
     A step of contrast c that is blurred by a deviation s has the slope c / (s sqrt(2 pi)) in its middle.
-    `noise`: deviation in codes; steps that noise alone makes do not count.
+    `noise`: deviation in codes; `blocks`: blockiness. Steps that these alone make do not count.
     """
-    scale = 1.0
+    scale, least = 1.0, max(OVER_NOISE * noise, OVER_BLOCKS * blocks)
     while min(luma.shape) >= 4 * STEP:
-        least = max(float(EDGE_CONTRAST), OVER_NOISE * noise)
-        blurs = np.concatenate([_measure_edges(band, least) for band in _bands(luma)])
+        blurs = np.concatenate([_measure_places(band, max(EDGE_CONTRAST, least)) for band in _bands(luma)])
         # In its window a wider step is not whole, and seems narrower. A smaller picture tells it.
-        if blurs.size >= FEWEST_EDGES and (found := float(np.quantile(blurs, SHARPEST))) <= WHOLE:
+        if blurs.size >= FEWEST_PLACES and (found := float(np.quantile(blurs, SHARPEST))) <= WHOLE:
             return scale * math.sqrt(max(0.0, found**2 - OWN_BLUR**2))
         luma = cv2.resize(luma, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-        scale, noise = scale * 2, noise / 2
+        scale, least = scale * 2, least / 2
     return None
 
 
@@ -60,14 +64,21 @@ def _bands(luma: Luma) -> Iterator[Luma]:
         yield luma[top : top + height]
 
 
-def _measure_edges(luma: Luma, least: float) -> NDArray[np.float32]:
-    """Return the blur in px of each edge pixel whose contrast is at least `least` codes."""
-    window, neighbours = np.ones((STEP, STEP), np.uint8), np.ones((3, 3), np.uint8)
+def _measure_places(luma: Luma, least: float) -> NDArray[np.float32]:
+    """Return the blur in px of each 3 x 3 squares whose edges of at least `least` codes are no line."""
+    rows, columns = (side // SQUARE for side in luma.shape)
+    if min(rows, columns) < 3:
+        return np.empty(0, np.float32)
+    window = np.ones((STEP, STEP), np.uint8)
     contrast = cv2.subtract(cv2.dilate(luma, window), cv2.erode(luma, window))
     across, down = (cv2.Sobel(luma, cv2.CV_32F, *order, ksize=1, scale=0.5) for order in ((1, 0), (0, 1)))
     slope = np.sqrt(np.square(across) + np.square(down))  # cv2.magnitude's last bits depend on where the array lies
-    middle = (contrast >= least) & (slope >= cv2.dilate(slope, neighbours))
-    return contrast[middle] / (math.sqrt(2 * math.pi) * np.maximum(slope[middle], 1e-3))
+    steep = np.divide(slope, contrast, out=np.zeros_like(slope), where=contrast >= least)
+    lines = steep[: rows * SQUARE, : columns * SQUARE].reshape(rows, SQUARE, -1).max(axis=1)
+    squares = np.maximum.reduceat(lines, np.arange(0, columns * SQUARE, SQUARE), axis=1)
+    places = np.lib.stride_tricks.sliding_window_view(squares, (3, 3)).reshape(-1, 9)
+    steepest = np.partition(places, 8 - CROSSED)[:, 8 - CROSSED]
+    return np.asarray(1 / (math.sqrt(2 * math.pi) * steepest[steepest > 0]), np.float32)
 
 
 def noise(luma: Luma) -> float | None:

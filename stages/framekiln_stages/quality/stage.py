@@ -65,7 +65,7 @@ BLURRED = 0.25
 class Quality(Stage):
     """Sharpness, noise, blockiness, bars, and black, uniform and repeated frames."""
 
-    version = 4  # 4: bars that end in a faint step
+    version = 5  # 5: edges that are one line do not make a picture sharp
     scope = Scope.CLIP
     halo = 1
     thread_safe = True
@@ -112,11 +112,12 @@ class Quality(Stage):
     def _describe(self, luma: Luma, following: Luma | None, bars: dict[str, int] | None) -> dict[str, Any]:
         inside = np.ascontiguousarray(Bars(**bars).cut(luma)) if bars else luma
         noise = measures.noise(inside)
-        blur = measures.edge_blur(inside, noise or 0.0)
+        blocks = measures.blockiness(inside)
+        blur = measures.edge_blur(inside, noise or 0.0, blocks or 0.0)
         own = {
             "sharpness": None if blur is None else measures.SHARP * min(inside.shape) / max(blur, measures.SHARP),
             "noise": noise,
-            "blockiness": measures.blockiness(inside),
+            "blockiness": blocks,
             "bars": bars,
             "is_black": measures.is_black(luma),
             "is_uniform": measures.is_uniform(luma, noise or 0.0),

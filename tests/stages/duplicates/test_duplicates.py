@@ -114,6 +114,16 @@ def test_a_changed_photo_is_a_copy_and_other_photos_are_none(name):
     assert all(row["distance"] == 0 for row in rows) or name not in ("mirrored", "grey")
 
 
+@pytest.mark.parametrize(("sharpness", "best", "reason"), [(427, "own", "bare"), (300, "scan", "sharper")])
+def test_a_crooked_scan_is_not_sharper_for_its_larger_page(sharpness, best, reason):
+    image = photo("china.jpg")
+    page = np.pad(image, ((38, 38), (57, 57), (0, 0)), constant_values=255)
+    turn = cv2.getRotationMatrix2D((page.shape[1] / 2, page.shape[0] / 2), 2, 1)
+    scan = cv2.warpAffine(page, turn, page.shape[1::-1])
+    rows = find({"own": image, "scan": scan}, sharpness=[sharpness, 503])
+    assert [(row["media_id"], row["reason"]) for row in rows if row["keep"]] == [(best, reason)]
+
+
 def test_the_one_to_keep_has_the_most_detail_then_the_fewest_blocks_then_the_most_pixels():
     image = photo("china.jpg")
     images = {"large": resize(image, 2, 2), "own": image, "small": resize(image, 0.5, 0.5)}

@@ -72,6 +72,28 @@ def test_sharpness_is_the_same_wherever_its_arrays_lie_in_memory():
         assert len(found) == 1
 
 
+def on_crooked_page(image: np.ndarray, scanner: int) -> np.ndarray:
+    page = np.pad(image, ((60, 60), (60, 60), (0, 0)), constant_values=255)
+    turn = cv2.getRotationMatrix2D((page.shape[1] / 2, page.shape[0] / 2), 3, 1)
+    return cv2.warpAffine(page, turn, page.shape[1::-1], borderValue=(scanner,) * 3)
+
+
+def dated(image: np.ndarray) -> np.ndarray:
+    return cv2.putText(image.copy(), "2019 08 24", (250, 390), cv2.FONT_HERSHEY_SIMPLEX, 0.7, (255, 140, 30), 2)
+
+
+@pytest.mark.parametrize("name", PHOTOS)
+def test_hard_lines_do_not_make_a_blurred_picture_sharp(name):
+    soft = cv2.resize(blurred(photo(name), 3), (600, 450), interpolation=cv2.INTER_AREA)
+    framed = cv2.rectangle(soft.copy(), (20, 20), (580, 430), (255, 255, 255), 2)
+    own = measure_photo(soft)["sharpness"]
+    for marked in (dated(soft), framed, np.hstack([soft[:, :300], soft[::-1, :300]])):
+        assert measure_photo(marked)["sharpness"] == pytest.approx(own, rel=0.25)
+    for scanner in (255, 0):
+        page = on_crooked_page(soft, scanner)
+        assert measure_photo(page)["sharpness"] / len(page) == pytest.approx(own / len(soft), rel=0.25)
+
+
 @pytest.mark.parametrize("name", PHOTOS)
 def test_a_subject_before_a_soft_background_is_sharp_and_noise_is_no_detail(name):
     image = photo(name)
