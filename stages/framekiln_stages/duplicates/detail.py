@@ -18,7 +18,7 @@ Images = NDArray[np.float32]
 # Chosen on 180 photos with copies of seven kinds, and on 60 objects before backgrounds; tried on 170 others
 # (docs/measuring/accuracy.md). Whole copies had 0.96 and more, 99 of 100 crops 0.6 and more once they were aligned.
 SAME, ALIGNED = 0.93, 0.6
-SHEAR = 0.05  # of an alignment: a crop has none, and one round object is another one turned
+SHEAR = 0.12  # of an alignment: a scan is turned by 3 degrees at most, and a round object is another one turned by any
 BLOCK = 4  # px
 PLAIN = 0.25  # of the mean detail: blocks with less in both pictures say nothing
 _STEPS = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 30, 1e-4)

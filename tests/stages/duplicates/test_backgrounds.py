@@ -11,10 +11,10 @@ from tests.stages.duplicates.test_duplicates import crop, find, jpeg, tiles
 def before(back: np.ndarray, tile: np.ndarray) -> np.ndarray:
     """An oval part of a picture in the middle of a background of 360 by 480 px, as a product in a shop."""
     centre = np.zeros(back.shape[:2], np.float32)
-    cv2.ellipse(centre, (240, 180), (110, 110), 0, 0, 360, 1, -1)
+    cv2.ellipse(centre, (240, 180), (125, 125), 0, 0, 360, 1, -1)
     mask = cv2.GaussianBlur(centre, (0, 0), 1.5)[..., None]
     whole = np.zeros_like(back)
-    whole[70:290, 130:350] = cv2.resize(tile, (220, 220), interpolation=cv2.INTER_AREA)
+    whole[55:305, 115:365] = cv2.resize(tile, (250, 250), interpolation=cv2.INTER_AREA)
     return jpeg((back * (1 - mask) + whole * mask).astype(np.uint8), 90)
 
 
