@@ -147,7 +147,9 @@ def too_large(requirements: Sequence[Requirement], capacity: GpuCapacity) -> lis
 
 def reasons(best: Layout, capacity: GpuCapacity, calibration: Calibration | None, steps: Sequence[Step]) -> list[str]:
     """Return the reasons for a layout."""
-    departure = "The profile's processes would not fit, so models share others; each process has its own context."
+    departure = (
+        "The profile's processes would not fit, so the models are in other ones; each process has its own context."
+    )
     return [
         *_tell_source(calibration, steps),
         _tell_layout(best, capacity),
