@@ -13,11 +13,12 @@ from tests.support.runs.engine_factory import request
 from tests.support.runs.serial_engine import without_ray
 
 
-def run(source, out, **settings):
+def run(source, out, steps=("crc", "count"), **settings):
     """Run two toys, and return how many rows each computed."""
-    steps = {"crc": {"use": "tests.toys:Checksum", "with": settings}, "count": {"use": "tests.toys:Count"}}
+    toys = {"crc": {"use": "tests.toys:Checksum", "with": settings}, "count": {"use": "tests.toys:Count"}}
+    chosen = {name: toys[name] for name in steps}
     with without_ray():
-        result = Job(request(source, out, {"steps": steps}, {"decode": {"workers": 1}})).run()
+        result = Job(request(source, out, {"steps": chosen}, {"decode": {"workers": 1}})).run()
     return {name: totals.rows for name, totals in result.figures.steps.items() if totals.rows}
 
 
@@ -66,3 +67,20 @@ def test_prune_takes_results_of_earlier_settings_only_where_it_is_asked(tmp_path
     assert command("prune", out, "--earlier-settings").returncode == 0
     assert run(source, out, column="frame_224") == {}
     assert run(source, out)["crc"] == 3
+
+
+def test_prune_takes_tables_of_left_out_steps_that_name_files_that_are_gone(tmp_path):
+    source, out = tmp_path / "in", tmp_path / "out"
+    for number in range(24):
+        photo(source / f"p{number:02}.png", number)
+    run(source, out)
+    (source / "p03.png").unlink()
+    run(source, out, steps=("crc",))
+    assert holders(out, b"p03.png") == {"columns", "units", "counts"} and holders(out, b"p20.png") >= {"counts"}
+    assert command("prune", out).returncode == 0
+    assert holders(out, b"p03.png") == set() and holders(out, b"p20.png") >= {"counts"}
+    assert b"p03.png" not in (out / "report.html").read_bytes()
+    assert run(source, out)["count"] and command("check", out).returncode == 0
+    run(source, out, steps=("crc",), column="frame_224")
+    assert command("prune", out, "--earlier-settings").returncode == 0
+    assert holders(out, b"p20.png") == {"columns", "frames", "units"}

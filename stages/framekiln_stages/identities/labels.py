@@ -8,7 +8,7 @@ Nobody is twice in one frame, unless a person named both faces so.
 Shapes: n faces of the run, c of them in clusters, g identities, d numbers of an embedding.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -47,6 +47,7 @@ class Labels:
         self._clusters: dict[int, Ints] = {}  # members by position
         self._pairs: dict[int, int] = {}  # positions to known identities
         self._names: dict[int, str] = {}  # by position, where a person gave one
+        self._given = frozenset[str]()  # names in the file
 
     def add(self, members: Ints, *, several: bool) -> None:
         """Form an identity of some faces; `several`: of three photos and more."""
@@ -54,8 +55,12 @@ class Labels:
         self.of_face[members] = len(self._people)
         self._people.append(self._evidence.group(members, several))
 
-    def name(self, people: Mapping[str, Ints], least: int) -> None:
-        """Form an identity of the faces of each name; `least`: different pictures that are several."""
+    def name(self, people: Mapping[str, Ints], given: Sequence[str], least: int) -> None:
+        """Form an identity of the faces of each name.
+
+        `given`: all names of the file, also of faces that the run lacks. `least`: different pictures that are several.
+        """
+        self._given = frozenset(given)
         for name, members in people.items():
             self._names[len(self._people)] = name
             self.add(members, several=len(split_looks(self._faces, members, least)) == least)
@@ -89,6 +94,8 @@ class Labels:
         """
         self._pairs = self._match_clusters(known, recognise)
         for other in np.setdiff1d(np.flatnonzero(known.comparable), list(self._pairs.values())).tolist():
+            if known.stored[other]["name"] not in {None, *self._given}:
+                continue  # a person corrected the name: it joins no faces any more
             self._pairs[len(self._people)] = other
             self._people.append(known.group(other))
         beside = self._assign(singles, rule)
@@ -125,13 +132,16 @@ class Labels:
         return beside
 
     def _match_clusters(self, known: KnownIdentities, min_cosine: float) -> dict[int, int]:
-        """Return the known identity of clusters: by centroid, or after a change of the network by example faces."""
+        """Return the known identity of clusters: by name, by centroid, or after a change of the network by faces."""
         if not self._people:
             return {}
-        here = np.flatnonzero(known.comparable)
-        centroids = np.array([person.centroid for person in self._people])
+        stored = {row["name"]: other for other, row in reversed(list(enumerate(known.stored))) if row["name"]}
+        named = {position: stored[name] for position, name in self._names.items() if name in stored}
+        here = np.setdiff1d(np.flatnonzero(known.comparable), list(named.values()))
+        left = np.setdiff1d(np.arange(len(self._people)), list(named))
+        centroids = np.array([self._people[position].centroid for position in left])
         similar = mutual_nearest(centroids, known.centroids[here], min_cosine)
-        pairs = {position: int(here[other]) for position, other in similar}
+        pairs = named | {int(left[position]): int(here[other]) for position, other in similar}
         return pairs | self._match_by_faces(known, pairs)
 
     def _match_by_faces(self, known: KnownIdentities, pairs: Mapping[int, int]) -> dict[int, int]:

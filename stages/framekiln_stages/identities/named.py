@@ -7,35 +7,39 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln_stages.identities.face_table import FaceTable, Ints
 from framekiln_stages.identities.looks import keep_once_per_frame
 
-KEYS = ("media_id", "frame_index", "face_index")
+_TYPES = {"media_id": pa.string(), "frame_index": pa.int64(), "face_index": pa.int64(), "name": pa.string()}
 NOT_NAMED, NOBODY = -1, -2
 
 
 def read_names(path: Path) -> dict[tuple[str, int, int], str | None]:
     """Return the name of each face in a file, Parquet or CSV; None for a face that is nobody.
 
-    Raises ValueError: it has not the columns media_id, frame_index, face_index and name, or names a face twice.
+    Raises ValueError: it has not the columns media_id, frame_index, face_index and name with such values, or names a
+    face twice.
     """
-    if path.suffix.lower() == ".csv":
-        from pyarrow import csv
-
-        table = csv.read_csv(path)
-    else:
+    if path.suffix.lower() in (".parquet", ".pq"):
         from pyarrow import parquet
 
         table = parquet.read_table(path)
-    if missing := {*KEYS, "name"} - set(table.column_names):
+    else:
+        from pyarrow import csv
+
+        table = csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=dict(_TYPES)))
+    if missing := _TYPES.keys() - set(table.column_names):
         raise ValueError(f"{str(path)!r} has no column {', '.join(sorted(missing))}")
-    *keys, names = (table[name].to_pylist() for name in (*KEYS, "name"))
-    found = dict(zip(zip(*keys, strict=True), (str(name).strip() if name else None for name in names), strict=True))
-    if len(found) < len(names):
+    *keys, names = (table[name].cast(kind).to_pylist() for name, kind in _TYPES.items())
+    faces = list(zip(*keys, strict=True))
+    if wrong := [face for face in faces if not face[0] or None in face or min(face[1:]) < 0]:
+        raise ValueError(f"{str(path)!r} has a row of no face: {wrong[0]}")
+    if len(set(faces)) < len(faces):
         raise ValueError(f"{str(path)!r} names a face twice")
-    return {face: name or None for face, name in found.items()}
+    return {face: (name or "").strip() or None for face, name in zip(faces, names, strict=True)}
 
 
 @dataclass(frozen=True, kw_only=True)

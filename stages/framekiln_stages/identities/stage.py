@@ -57,7 +57,7 @@ class Identities(Stage):
     class Config(Stage.Config):
         """Filters and thresholds. Cosines are those of the recognition network; defaults suit MobileFaceNet.
 
-        Raises ValueError: `strangers` is above `one_person`.
+        Raises ValueError: `strangers` is above `one_person`, or the file of names is wrong.
         """
 
         # Fewest different pictures of an identity. Frames of a film are different, copies are not. Two are enough if
@@ -97,6 +97,8 @@ class Identities(Stage):
         def __post_init__(self) -> None:
             if self.one_person is not None and self.strangers is not None and self.strangers > self.one_person:
                 raise ValueError(f"strangers must be at most one_person, {self.one_person}, not {self.strangers}")
+            if self.named is not None and (path := expand(self.named)).is_file():
+                read_names(path)  # a wrong file is refused before tables are replaced
 
         @property
         def least(self) -> int:
@@ -153,7 +155,7 @@ class Identities(Stage):
             labels = Labels(evidence, config.exemplars)
             members, of_member = chosen[clustered], clusters.labels[clustered]
             people, taken = named.divide(faces, members, of_member)
-            labels.name(people, config.least)
+            labels.name(people, named.names, config.least)
             labels.form(members[~taken], of_member[~taken], config.least)
             singles = np.flatnonzero(faces.vectors.any(axis=1) & (named.of_face != NOBODY))
             candidates = chosen if config.min_cluster_size < config.least else chosen[:0]

@@ -8,6 +8,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from framekiln_stages.identities.stage import Identities
 from tests.support.stages.faces.identities_factory import identities, numbers, people, rows
 
 
@@ -62,9 +63,36 @@ def test_both_faces_of_a_frame_are_one_person_if_a_person_says_so(tmp_path):
     assert names_of(tables)[:2] == ["Ada", "Ada"]
 
 
-@pytest.mark.parametrize("wrong", [{"media_id": ["a"]}, {"media_id": ["a", "a"], "name": ["Ada", "Bob"]}])
-def test_a_file_that_names_no_face_or_one_twice_is_refused(tmp_path, wrong):
-    whole = {"frame_index": [0] * len(wrong["media_id"]), "face_index": [0] * len(wrong["media_id"])}
-    pq.write_table(pa.table(wrong | whole), tmp_path / "names.parquet")
-    with pytest.raises(ValueError, match="names"):
-        identities(named=str(tmp_path / "names.parquet"))
+def test_a_corrected_name_keeps_its_number_and_one_that_was_taken_back_draws_nobody(tmp_path):
+    a, b = np.split(people([6, 6]), [6])
+    faces = np.concatenate([a, b])
+    wrong = named(tmp_path, {0: "Ada", 6: "Bob"})(rows(faces))
+    right = named(tmp_path, dict.fromkeys(range(6), "Ada"))(
+        rows(faces), {"identity_summary": wrong["identity_summary"]}
+    )
+    assert names_of(right) == ["Ada"] * 6 + [None] * 6 and set(numbers(right)[:6]) == {numbers(wrong)[0]}
+    assert len(set(numbers(right)[6:])) == 1
+    absent = [row["name"] for row in right["identity_summary"].to_pylist() if row["size"] == 0]
+    assert absent.count("Ada") == 0
+
+
+def test_names_are_text_as_they_stand_in_a_csv(tmp_path):
+    (tmp_path / "names.csv").write_text("media_id,frame_index,face_index,name\n00000.jpg,0,0,007\n00001.jpg,0,0,true\n")
+    tables = identities(named=str(tmp_path / "names.csv"))(rows(people([6])))
+    assert names_of(tables)[:2] == ["007", "true"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "media_id,name\na.jpg,Ada\n",
+        "media_id,frame_index,face_index,name\na.jpg,0,0,Ada\na.jpg,0,0,Bob\n",
+        "media_id,frame_index,face_index,name\na.jpg,x,0,Ada\n",
+        "media_id,frame_index,face_index,name\na.jpg,,0,Ada\n",
+        "media_id,frame_index,face_index,name\na.jpg,0,-1,Ada\n",
+    ],
+)
+def test_a_wrong_file_of_names_is_refused_before_a_run(tmp_path, content):
+    (tmp_path / "names.csv").write_text(content)
+    with pytest.raises(ValueError):
+        Identities.Config(named=str(tmp_path / "names.csv"))

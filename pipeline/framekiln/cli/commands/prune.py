@@ -5,12 +5,15 @@ from typing import Annotated
 from rich.console import Console
 from typer import Option
 
+from framekiln.api.output import Output
 from framekiln.cli.options import Out
 from framekiln.contract.errors import OutputError
 from framekiln.contract.words import counted
 from framekiln.output.lease import Lease
 from framekiln.output.object_store import Store
+from framekiln.output.recognise import later_tables
 from framekiln.reporting.compare.runs import read_run
+from framekiln.reporting.plan_facts import rebuild
 from framekiln.reporting.terminal.console import print_line
 from framekiln.runtime.check.leftovers import find_leftovers
 from framekiln.runtime.run.progress import unfinished
@@ -32,13 +35,19 @@ def prune(
     if (cut := unfinished(store, read_run_record(store))) is not None:
         message = f"{cut.sentence} Finish it first: what its tables will use is not known."
         raise OutputError(message, code="FK-PRUNE-UNFINISHED")
-    fingerprints = read_run(output).fingerprints if earlier_settings else None
-    folders = fingerprints and {f"{name}-{fingerprint}" for name, fingerprint in fingerprints.items()}
+    run = read_run(output)
+    folders = {f"{name}-{fingerprint}" for name, fingerprint in run.fingerprints.items()}
+    steps = read_run_record(store)["steps"]
+    stages = rebuild(steps)
+    known = stages.keys() == steps.keys()  # a script's or a notebook's own stages are known there alone
+    written = {table for stage in stages.values() for table in stage.tables} if known else later_tables(store)
     with Lease(store, on_wait=lambda text: print_line(console, text)) as lease:
         store = store.of_run(lease.run)
-        leftovers = find_leftovers(store, folders)
+        leftovers = find_leftovers(store, folders if earlier_settings else None, written)
         if not dry_run:
             leftovers.delete(store)
+    if leftovers.files and not dry_run:
+        Output(output).report(again=True)
     size, tables = sum(leftovers.files.values()) / 1e6, counted(len(leftovers.tables), "table")
     files = f"{counted(len(leftovers.files), 'file')} ({size:,.1f} MB) and the rows of such files in {tables}"
     print_line(console, f"{'This would delete' if dry_run else 'Deleted'} {files}.")

@@ -13,8 +13,10 @@ from framekiln.contract.columns import MEDIA_ID
 from framekiln.contract.output_names import COLUMNS, DIGESTS, ERRORS, FACTS, FRAMES, IMAGES, SELECTIONS, UNITS
 from framekiln.output.content_hash import DIGEST_SCHEMA
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import UNITS_TABLE, unit_of
+from framekiln.output.recognise import later_tables
+from framekiln.output.unit_table import UNITS_TABLE, read_units, unit_of
 from framekiln.runtime.check.check import list_images
+from framekiln.runtime.second_pass.table_steps import GENERATION
 
 _SELECTED = pa.schema([(MEDIA_ID.name, pa.string())])
 
@@ -34,11 +36,12 @@ class Leftovers:
             store.remove(path)
 
 
-def find_leftovers(store: Store, folders: Collection[str] | None) -> Leftovers:
+def find_leftovers(store: Store, folders: Collection[str] | None, written: Collection[str]) -> Leftovers:
     """Find what the tables of the last run do not use.
 
     Args:
         store: the output.
+        written: the tables of its steps. Of others those go that name files without rows.
         folders: of the steps of the last run, so that those of earlier settings are left over; None keeps all.
     """
     used = {unit_of(name) for folder in (FRAMES, ERRORS) for name in store.names(folder)}
@@ -51,12 +54,25 @@ def find_leftovers(store: Store, folders: Collection[str] | None) -> Leftovers:
         named = {image for path in kept for image in list_images(store, path)}
         files |= {path: size for path, size in images.items() if path not in named}
     tables: dict[str, pa.Table] = {}
+    every = [media.media_id for unit in read_units(store) for media in unit.media]
     units = _find_rows(store, UNITS, UNITS_TABLE, "unit", sorted(filter(None, used)), tables)
     media_ids = units["media_id"].to_pylist()
+    gone = pa.array(sorted(set(every) - set(media_ids)), pa.string())
     paths = [*units["path"].to_pylist(), *(item["path"] for item in units["sidecar"].drop_null().to_pylist())]
     _find_rows(store, SELECTIONS, _SELECTED, "media_id", media_ids, tables)
     _find_rows(store, DIGESTS, DIGEST_SCHEMA, "path", paths, tables)
+    for folder in later_tables(store):
+        if folder not in written:
+            sizes = store.sizes(folder)
+            files |= {path: size for path, size in sizes.items() if folders is not None or _names(store, path, gone)}
     return Leftovers(files=files, tables=tables)
+
+
+def _names(store: Store, path: str, files: pa.Array) -> bool:
+    """Return whether a table names some files; one that a step continues from run to run stays for its numbers."""
+    table = store.read_table(path)
+    texts = (column for column in table.columns if column.type == pa.string())
+    return GENERATION not in (table.schema.metadata or {}) and any(pc.any(pc.is_in(c, files)).as_py() for c in texts)
 
 
 def _get_folder(path: str) -> str:
