@@ -22,6 +22,16 @@ def run(source, out, steps=("crc", "count"), **settings):
     return {name: totals.rows for name, totals in result.figures.steps.items() if totals.rows}
 
 
+def make_output_without_p03(folder):
+    """An input of 24 photos less one, and the output that was made with it."""
+    source, out = folder / "in", folder / "out"
+    for number in range(24):
+        photo(source / f"p{number:02}.png", number)
+    run(source, out)
+    (source / "p03.png").unlink()
+    return source, out
+
+
 def holders(out, name):
     """The tables with a value of media_id or path that ends with a name."""
     found = set()
@@ -36,11 +46,7 @@ TEXTS = (pa.string(), pa.binary())
 
 
 def test_prune_leaves_what_the_tables_use_and_nothing_of_files_that_are_gone(tmp_path):
-    source, out = tmp_path / "in", tmp_path / "out"
-    for number in range(24):
-        photo(source / f"p{number:02}.png", number)
-    run(source, out)
-    (source / "p03.png").unlink()
+    source, out = make_output_without_p03(tmp_path)
     assert run(source, out) == {}
     (out / "selections").mkdir()
     pq.write_table(pa.table({"media_id": ["p03.png", "p04.png"]}), out / "selections" / "mine.parquet")
@@ -70,11 +76,7 @@ def test_prune_takes_results_of_earlier_settings_only_where_it_is_asked(tmp_path
 
 
 def test_prune_takes_tables_of_left_out_steps_that_name_files_that_are_gone(tmp_path):
-    source, out = tmp_path / "in", tmp_path / "out"
-    for number in range(24):
-        photo(source / f"p{number:02}.png", number)
-    run(source, out)
-    (source / "p03.png").unlink()
+    source, out = make_output_without_p03(tmp_path)
     run(source, out, steps=("crc",))
     assert holders(out, b"p03.png") == {"columns", "units", "counts"} and holders(out, b"p20.png") >= {"counts"}
     assert command("prune", out).returncode == 0

@@ -37,7 +37,7 @@ from framekiln.profiling.step_work import Recorder
 from framekiln.runtime.check.mending import Mending
 from framekiln.runtime.run import change_report
 from framekiln.runtime.run.carried_results import carry_over
-from framekiln.runtime.run.request import RunFiles, RunRequest
+from framekiln.runtime.run.request import RunFiles, RunRequest, RunUnits
 from framekiln.runtime.run.result import RunResult, Workload
 from framekiln.runtime.run.retry import FailureFilter, Retry
 from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, refuse_foreign, sweep, unit_rows
@@ -94,7 +94,6 @@ class Job:
             attempts = count(1)
             while True:
                 try:
-                    carry_over(self.store, files.units(self.store, plan.decode.workers).known, self._on_wait)
                     plan = self._settle(plan, nodes, files, partial(self._compute_needed, nodes, files, lease, stack))
                     owners = self._list_owners(plan)
                     mending = Mending(self.store, plan, owners, self._on_wait)
@@ -170,7 +169,7 @@ class Job:
             settling = RowSettling(
                 store=self.store,
                 make_plan=partial(self._make_plan, nodes, provide is not None),
-                find_units=lambda plan: files.units(self.store, plan.decode.workers),
+                find_units=partial(self._find_units, files, writes=provide is not None),
                 writes=provide is not None,
             )
             plan = settling.settle(plan, rows, provide or settling.is_finished)
@@ -230,6 +229,13 @@ class Job:
         self._totals.add(events)
         self._watch(self._totals)
 
+    def _find_units(self, files: RunFiles, plan: Plan, *, writes: bool = True) -> RunUnits:
+        """Return the units of the files; of those that lost files the others are units of their own, if it `writes`."""
+        units = files.units(self.store, plan.decode.workers)
+        if writes and carry_over(self.store, units.known, self._on_wait):
+            return files.units(self.store, plan.decode.workers)
+        return units
+
     def _drop_dataset_steps(self, plan: Plan) -> Plan:
         """Return the plan of a shard: a run without shards computes the steps over everything at the end."""
         if self._request.shard is None:
@@ -238,7 +244,7 @@ class Job:
 
     def _mark_failures(self, plan: Plan, files: RunFiles, which: FailureFilter) -> None:
         change_report.refuse_changed(self.store, plan)
-        units = files.units(self.store, plan.decode.workers)
+        units = self._find_units(files, plan)
         rows = unit_rows(plan, Ledger(self.store), units.known, units.wanted)
         retry = Retry(self.store, plan, rows, which)
         retry.mark(units.known, self._list_owners(plan))
@@ -248,7 +254,7 @@ class Job:
         self, plan: Plan, nodes: Sequence[Node], files: RunFiles, owners: Sequence[SecondPass], *, first: str = ""
     ) -> Workload:
         """Find the work that is left, and tell of it. `first` explains a pass whose columns enter no table."""
-        units = files.units(self.store, plan.decode.workers)
+        units = self._find_units(files, plan)
         changes = change_report.find_changes(self.store, list(files.listing), units.fresh)
         rows = unit_rows(plan, Ledger(self.store), units.all, units.wanted)
         finished = {unit.unit for unit in rows}

@@ -1,4 +1,4 @@
-"""Whether two pictures that are alike from afar show the same detail: objects before one background do not.
+"""Detail of pictures that are alike from afar: copies have the same, objects before one background do not.
 
 Photos of products on white, or of people in one studio, have nearly the same low frequencies. What differs is the
 detail of the object, which text over a copy or a covered corner leaves alone elsewhere. So detail is compared block by

@@ -89,9 +89,10 @@ def _show_same(pairs: Pairs, thumbnails: Bytes) -> NDArray[np.bool_]:
             first = turn_pictures(thumbnails[pairs.first[part]], view).astype(np.float32)
             same[part] = measure_detail(first, thumbnails[pairs.second[part]].astype(np.float32)) >= SAME
     seen = np.zeros(len(thumbnails), np.int64)
-    for pair in np.argsort(pairs.distance, kind="stable"):
+    left = np.flatnonzero(~same)
+    for pair in left[np.argsort(pairs.distance[left], kind="stable")]:
         ends = [pairs.first[pair], pairs.second[pair]]
-        if not same[pair] and seen[ends].max() < NEAREST:
+        if seen[ends].max() < NEAREST:
             seen[ends] += 1
             picture = turn_pictures(thumbnails[ends[:1]], int(pairs.view[pair]))[0]
             same[pair] = is_crop(picture, thumbnails[ends[1]], int(pairs.window[pair]))

@@ -44,7 +44,7 @@ def read_names(path: Path) -> dict[tuple[str, int, int], str | None]:
 
 @dataclass(frozen=True, kw_only=True)
 class NamedFaces:
-    """Which faces of a run have a name."""
+    """Faces of a run that have a name."""
 
     names: tuple[str, ...]  # m
     of_face: Ints  # n; number of the name, `NOT_NAMED` or `NOBODY`
@@ -53,7 +53,8 @@ class NamedFaces:
     def find(cls, faces: FaceTable, given: dict[tuple[str, int, int], str | None]) -> "NamedFaces":
         """Find the faces of a file of names; faces that the run has not are left out."""
         names = tuple(sorted({name for name in given.values() if name is not None}))
-        numbers = {key: NOBODY if name is None else names.index(name) for key, name in given.items()}
+        places = {name: number for number, name in enumerate(names)}
+        numbers = {key: NOBODY if name is None else places[name] for key, name in given.items()}
         of_face = np.full(len(faces), NOT_NAMED)
         for face, number in faces.find(numbers).items():
             of_face[face] = number
@@ -66,19 +67,18 @@ class NamedFaces:
         these names, unless a frame would have the person twice.
         """
         of_face = self.of_face.copy()
-        for cluster in np.unique(clusters):
+        for cluster in np.unique(clusters[self.of_face[members] >= 0]):
             own = members[clusters == cluster]
             named, others = own[self.of_face[own] >= 0], own[self.of_face[own] == NOT_NAMED]
-            if len(named) >= len(others) and len(named):
+            if len(named) >= len(others):
                 present = np.unique(self.of_face[named])
                 sums = np.stack([faces.vectors[named[self.of_face[named] == name]].sum(axis=0) for name in present])
                 sums /= np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)
-                cosines = faces.vectors[others] @ sums.T
-                of_face[others] = present[cosines.argmax(axis=1)]
-                both = np.flatnonzero(of_face >= 0)
-                likeness = np.where(self.of_face[both] >= 0, np.inf, 0.0)
-                twice = both[~keep_once_per_frame(faces, both, of_face[both], likeness)]
-                of_face[twice] = self.of_face[twice]
+                of_face[others] = present[(faces.vectors[others] @ sums.T).argmax(axis=1)]
+        both = np.flatnonzero(of_face >= 0)
+        likeness = np.where(self.of_face[both] >= 0, np.inf, 0.0)
+        twice = both[~keep_once_per_frame(faces, both, of_face[both], likeness)]
+        of_face[twice] = self.of_face[twice]  # both stay if both are named
         taken = (of_face >= 0) | (self.of_face == NOBODY)
         found = {name: np.flatnonzero(of_face == number) for number, name in enumerate(self.names)}
         return {name: own for name, own in found.items() if len(own)}, taken[members]

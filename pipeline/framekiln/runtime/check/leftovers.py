@@ -1,4 +1,4 @@
-"""What the tables of an output do not use: results of files that changed or are gone, and of earlier settings.
+"""Leftovers of an output, which its tables do not use: results of files that are gone, and of earlier settings.
 
 Runs keep these, since a file or a setting may come back. Delete them where a person asks to be forgotten, or for room.
 """

@@ -28,14 +28,14 @@ from framekiln.output.unit_table import write_units
 from framekiln.runtime.parts import Parts, read_unchosen
 
 
-def carry_over(store: Store, units: Sequence[Unit], on_wait: Callable[[str], None]) -> None:
-    """Make a unit of the files that stayed for each unit with stale ones, and give it their results.
+def carry_over(store: Store, units: Sequence[Unit], on_wait: Callable[[str], None]) -> bool:
+    """Make a unit of the files that stayed for each unit with stale ones, with their results; return if there was any.
 
     The units are written last: where this is interrupted, the next run does it again.
     """
     stale = [unit for unit in units if unit.stale]
     if not stale:
-        return
+        return False
     files = sum(len(unit.media) - len(unit.stale | unit.superseded) for unit in stale)
     on_wait(f"Results of {counted(files, 'file')} beside changed and removed ones are taken over.")
     ledger = Ledger(store)
@@ -44,6 +44,7 @@ def carry_over(store: Store, units: Sequence[Unit], on_wait: Callable[[str], Non
         ledger.spans(folder)  # listed once, before threads ask
     with ThreadPoolExecutor() as pool:  # a bucket takes 50 ms for each part
         write_units(store, list(pool.map(partial(_carry, store, ledger, folders), stale)))
+    return True
 
 
 def _group_by_decoding(store: Store) -> Mapping[str, list[str]]:
