@@ -25,7 +25,7 @@ WRONG = {
     "inpaint:Inpaint": [
         *({"categories": [], "region": "category"}, {"column": "", "region": "column"}),
         *({"mask_folder": "", "region": "files"}, {"dilate": -1}, {"margin": float("nan")}, {"feather": 9}),
-        *({"max_side": 100}, {"max_side": 0}, {"min_probability": 2}, {"min_share": 0.5, "max_share": 0.4}),
+        *({"max_side": 100}, {"max_side": 0}, {"min_probability": 2}),
     ],
     "quality:Quality": [{"pixels": "full"}],
     "mouth:Mouth": [{"max_faces": 0}, {"min_presence_confidence": 2.0}],

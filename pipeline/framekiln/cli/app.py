@@ -21,7 +21,7 @@ from framekiln.cli.commands.profile import profile, trace
 from framekiln.cli.commands.prune import prune
 from framekiln.cli.commands.run import EXAMPLES, plan, retry, run
 from framekiln.cli.commands.select import select
-from framekiln.cli.commands.steps import columns, schema, steps
+from framekiln.cli.commands.steps import columns, steps
 from framekiln.cli.console import ERRORS, handle_signals, leave, print_report
 from framekiln.cli.options import spread
 from framekiln.contract.errors import FramekilnError, UserError, check_known
@@ -69,7 +69,7 @@ def options(
 
 app.command(epilog=EXAMPLES)(spread(run))
 _COMMANDS = plan, check, prune, fetch, profile, trace, retry, compare, select, export, calibrate, bench, predict
-for command in (*_COMMANDS, steps, columns, schema):
+for command in (*_COMMANDS, steps, columns):
     app.command()(spread(command))
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from framekiln.contract import Drawing, GpuMemory, Image, Placement, Stage, Weights, field, views
@@ -21,7 +20,7 @@ from framekiln.contract.limits import Limits, Natural, NonNegative, Proportion
 from framekiln.device import indices_by_key
 from framekiln_stages.inpaint import crops as cropping
 from framekiln_stages.inpaint.crops import GRID, Crop, Framing
-from framekiln_stages.inpaint.image_files import ENCODERS
+from framekiln_stages.inpaint.image_files import png
 from framekiln_stages.inpaint.mask_sources import box_mask, dilate, read_mask, union
 from framekiln_stages.shared.masks import Mask, decode, mask_share
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, unmatched_share
@@ -41,10 +40,18 @@ READS = {
 """Columns besides pixels by `region`; "column" reads the configured column."""
 
 
-class Inpaint(Stage):
-    """Frames with regions painted over, as image files.
+OUTPUTS = pa.schema(
+    [
+        field("inpainted", pa.large_binary(), "the painted frame as a PNG file; null where nothing was painted"),
+        field("inpainted_share", pa.float32(), "painted share of the frame's pixels, 0 to 1"),
+    ]
+)
 
-    In lossless formats, pixels outside the dilated masks are bit-identical.
+
+class Inpaint(Stage):
+    """Frames with regions painted over, as PNG files.
+
+    Pixels outside the dilated masks are bit-identical.
     """
 
     version = 2  # 2: crops of few shapes
@@ -54,6 +61,7 @@ class Inpaint(Stage):
     dummy_weights = True
     chunk_kinds = ("crops",)
     weights = (BIG_LAMA,)
+    outputs = OUTPUTS
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
@@ -84,16 +92,9 @@ class Inpaint(Stage):
         # Longest side of a crop in px; larger crops are reduced for the network. LaMa was trained on 256 px; its
         # authors show results up to about 2,000. Time and memory grow with the area.
         max_side: Annotated[int, Limits(ge=GRID, multiple_of=GRID)] = 1024
-        # Frames with a smaller or larger painted share stay as they are: specks, or wrong masks.
-        min_share: Proportion = 0.0
-        max_share: Proportion = 1.0
         # Shapes of crops. few: eight, and LaMa is compiled once for each. many: all multiples of 64 px, which saves
         # padding on a CPU.
         shapes: Literal["few", "many"] = "few"
-        # Format of the images. webp is lossless too, a third smaller, and takes five times as long; jpeg changes pixels
-        # outside the mask too
-        format: Literal["png", "webp", "jpeg"] = "png"
-        keep_unpainted: bool = False  # write a copy of frames without a painted region; else their path is null
 
         def __post_init__(self) -> None:
             needed = {"category": "categories", "column": "column", "files": "mask_folder"}.get(self.region)
@@ -101,8 +102,6 @@ class Inpaint(Stage):
                 raise ValueError(f"region {self.region!r} needs {needed}")
             if self.feather > self.dilate:
                 raise ValueError(f"feather must be at most dilate, {self.dilate} px, or the object shows through")
-            if self.min_share > self.max_share:
-                raise ValueError(f"min_share must be at most max_share, {self.max_share}, not {self.min_share}")
 
         @property
         def framing(self) -> Framing:
@@ -115,17 +114,6 @@ class Inpaint(Stage):
     def inputs(self) -> tuple[str, ...]:
         """Pixels at full size, and the columns of the regions."""
         return ("frame", *(READS.get(self.config.region) or (self.config.column,)))
-
-    @property
-    def outputs(self) -> pa.Schema:
-        """`inpainted`, null where nothing was painted unless copies are kept, and `inpainted_share`, never null."""
-        kept = "" if self.config.keep_unpainted else "; null where nothing was painted"
-        return pa.schema(
-            [
-                field("inpainted", pa.large_binary(), f"the painted frame as an image file{kept}"),
-                field("inpainted_share", pa.float32(), "painted share of the frame's pixels, 0 to 1"),
-            ]
-        )
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -161,18 +149,17 @@ class Inpaint(Stage):
         frames = views(batch["frame"])
         with self.phase("preprocess"):
             rows = batch.drop_columns(["frame"]).to_pylist()
-            masks = [self._make_mask(row, image) for row, image in zip(rows, frames, strict=True)]
+            regions = [self._find_region(row, *image.shape[:2]) for row, image in zip(rows, frames, strict=True)]
+            masks = [dilate(region, self.config.dilate) for region in regions]
             painted = {i: frames[i].copy() for i, mask in enumerate(masks) if mask.any()}
             crops = [(i, crop) for i in painted for crop in cropping.mask_crops(masks[i], self.config.framing)]
         for group in indices_by_key(crop.shape for _, crop in crops):
             for numbers in self.chunks(group, "crops", CROPS):
                 self._paint_crops([crops[number] for number in numbers], frames, masks, painted)
         with self.phase("postprocess"):
-            written = [i in painted or self.config.keep_unpainted for i in range(len(frames))]
-            encode = ENCODERS[self.config.format]
-            files = [encode(painted.get(i, frames[i])) if write else None for i, write in enumerate(written)]
+            files = [png(painted[i]) if i in painted else None for i in range(len(frames))]
             shares = [float(mask.mean()) for mask in masks]
-        return pa.table([pa.array(files, pa.large_binary()), pa.array(shares, pa.float32())], schema=self.outputs)
+        return pa.table([pa.array(files, pa.large_binary()), pa.array(shares, pa.float32())], schema=OUTPUTS)
 
     def _paint_crops(
         self, crops: Sequence[tuple[int, Crop]], frames: list[Image], masks: list[Mask], painted: dict[int, Image]
@@ -185,12 +172,6 @@ class Inpaint(Stage):
         with self.phase("postprocess"):
             for (i, crop), result in zip(crops, results, strict=True):
                 cropping.paste(painted[i], masks[i], crop, result, self.config.feather)
-
-    def _make_mask(self, row: Mapping[str, Any], image: Image) -> Mask:
-        size = (image.shape[0], image.shape[1])
-        mask = dilate(self._find_region(row, *size), self.config.dilate)
-        share = mask.mean()
-        return mask if self.config.min_share <= share <= self.config.max_share else np.zeros(size, bool)
 
     def _find_region(self, row: Mapping[str, Any], height: int, width: int) -> Mask:
         config = self.config

@@ -16,7 +16,7 @@ from tests.support.media.archive_factory import tar, zipped
 from tests.support.media.colour_profiles import ADOBE_RGB, rgb_profile
 from tests.support.media.material import ROOT
 from tests.support.media.media_factory import encoded, film, numbered, with_chunk
-from tests.support.media.rare_photos import bmp, tiff, two_bits
+from tests.support.media.rare_photos import tiff
 from tests.support.media.tiff_factory import join_pages
 from tests.support.media.tiff_factory import tiff as wide
 
@@ -106,9 +106,6 @@ def _photos() -> dict[str, bytes]:
         "photo.bmp": encoded(plain, "BMP"),
         "lzw.tif": encoded(plain, "TIFF", compression="tiff_lzw"),
         "jpeg.tif": encoded(plain, "TIFF", compression="jpeg"),
-        "two_bits.bmp": two_bits(noise[:, :, 0] % 4),
-        "enclosed_jpeg.bmp": bmp(0, 4, encoded(plain, "JPEG"), (24, 40)),
-        "enclosed_png.bmp": bmp(0, 5, encoded(plain, "PNG"), (24, 40)),
         "ink.tif": tiff(ink, "<", deflate=False, differences=False, rows=10),
         "deflated_ink.tif": tiff(ink, ">", deflate=True, differences=True, rows=24),
         "wide.tif": wide(noise.astype("u2") << 8, order=">", deflate=True, predictor=2, apart=True),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pickle
 
-import cv2
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,14 +17,12 @@ from scipy.ndimage import distance_transform_edt
 from framekiln_stages.inpaint.stage import Inpaint
 from tests.support.media.photos import photo
 from tests.support.stages.inpaint_factory import (
-    BARE,
     COLOUR,
     MASKS,
     grown,
     make,
     network,
     noise,
-    opened,
     paint,
     rectangle,
     table,
@@ -115,30 +112,10 @@ def test_neighbours_their_order_and_chunks_change_no_byte(order, chunk):
 # The columns
 
 
-@pytest.mark.parametrize(
-    ("kind", "start", "lossless"),
-    [
-        ("png", b"\x89PNG", True),
-        ("webp", b"RIFF", True),
-        ("jpeg", b"\xff\xd8\xff", False),
-    ],
-)
-def test_the_formats(kind, start, lossless):
-    image, mask = cv2.GaussianBlur(noise(60, 80), (0, 0), 3), MASKS[1]
-    data = make(format=kind, **BARE)(table([image], [values(mask)]))["inpainted"][0].as_py()
-    assert data.startswith(start)
-    away = np.abs(opened(data).astype(int) - image)[~mask]
-    assert away.max() == 0 if lossless else 0 < away.mean() < 3
-
-
-def test_unpainted_frames_are_null_or_kept():
-    image = noise(60, 80)
-    for keep in (False, True):
-        stage = make(keep_unpainted=keep)
-        first, second, third = stage(table([image] * 3, [[], None, values(MASKS[0])])).to_pylist()
-        assert first == second and first["inpainted_share"] == 0
-        assert (opened(first["inpainted"]) == image).all() if keep else first["inpainted"] is None
-        assert third["inpainted_share"] > 0
+def test_unpainted_frames_are_null():
+    first, second, third = make()(table([noise(60, 80)] * 3, [[], None, values(MASKS[0])])).to_pylist()
+    assert first == second == {"inpainted": None, "inpainted_share": 0}
+    assert third["inpainted"].startswith(b"\x89PNG") and third["inpainted_share"] > 0
 
 
 def test_settings_decide_the_declarations():

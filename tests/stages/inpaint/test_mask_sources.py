@@ -114,9 +114,3 @@ def test_masks_from_files(tmp_path):
             changed(stage, media_id=pa.array([name]), frame_index=pa.array([0], pa.int32()))
     with pytest.raises(ValueError, match="mask_folder"):
         Inpaint(Inpaint.Config(region="files", mask_folder=str(tmp_path / "no"))).setup({}, Placement())
-
-
-def test_frames_below_or_above_the_painted_share_stay():
-    masks = column(values(MASKS[1]), pa.list_(MASK))  # a quarter of the frame
-    for config, expected in (({"min_share": 0.2}, 0.25), ({"min_share": 0.3}, 0), ({"max_share": 0.2}, 0)):
-        assert changed(make(**BARE, **config), masks=masks).mean() == expected

@@ -8,25 +8,13 @@ from random import Random
 
 import numpy as np
 
-PALETTE = np.array([[250, 20, 30], [0, 128, 255], [255, 255, 255], [10, 200, 90]], np.uint8)
 
-
-def bmp(bits: int, compression: int, body: bytes, size: tuple[int, int], palette: bytes = b"", used: int = 0) -> bytes:
+def bmp(bits: int, compression: int, body: bytes, size: tuple[int, int], palette: bytes = b"") -> bytes:
     """Return a BMP with this body after its headers."""
     height, width = size
-    head = struct.pack("<IiiHHIIiiII", 40, width, height, 1, bits, compression, len(body), 0, 0, used, 0)
+    head = struct.pack("<IiiHHIIiiII", 40, width, height, 1, bits, compression, len(body), 0, 0, 0, 0)
     start = 54 + len(palette)
     return b"BM" + struct.pack("<IHHI", start + len(body), 0, 0, start) + head + palette + body
-
-
-def two_bits(places: np.ndarray, *, top_down: bool = False, colours: int = 4) -> bytes:
-    """Return a BMP with 2 bits a pixel."""
-    height, width = places.shape
-    rows = places if top_down else places[::-1]
-    padded = np.pad(rows, ((0, 0), (0, -width % 16))).astype(np.uint8).reshape(height, -1, 4)
-    body = (padded << np.array([6, 4, 2, 0], np.uint8)).sum(axis=2).astype(np.uint8).tobytes()
-    palette = np.pad(PALETTE[:colours, ::-1], ((0, 0), (0, 1))).tobytes()
-    return bmp(2, 0, body, (-height if top_down else height, width), palette, colours % 4)
 
 
 def tiff(ink: np.ndarray, order: str, *, deflate: bool, differences: bool, rows: int, turn: int = 1) -> bytes:

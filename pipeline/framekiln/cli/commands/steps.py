@@ -1,6 +1,5 @@
-"""`framekiln steps`, `columns` and `schema`: what a pipeline computes, and how it can be set.
+"""`framekiln steps` and `columns`: what a pipeline computes, and how it can be set.
 
-JSON schemas are for editors and other checkers. They come from the models that the YAML files are parsed with.
 Settings of a stage come from its Config, and descriptions from the comments in the source.
 """
 
@@ -9,24 +8,20 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter
 from rich.console import Console
 from typer import Argument, Option
 
 from framekiln.cli.options import Json, PipelinePath, refuse_idle
 from framekiln.contract.errors import check_known
-from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Stage
 from framekiln.planning import manifest
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
-from framekiln.planning.stage_building import build_all
 from framekiln.reporting.terminal.console import print_line, print_table
 from framekiln.reporting.terminal.tables import named_columns, print_columns, print_overview, schemas
-from framekiln.weights.lockfile import Entries, WeightsEntry
 
 Name = Annotated[str | None, Argument(metavar="STEP", help="A step of the pipeline. [dim]Default: all.[/dim]")]
 _SETTING = re.compile(r"^ *(\w+): [^#]*?(?:# *(?P<meaning>.*))?$")
@@ -122,79 +117,3 @@ def setting_meanings(config: type) -> Mapping[str, str]:
 def _plan(pipeline: Any) -> Plan:
     request = manifest.read_pipeline(pipeline), manifest.ProfileFile(), PlanOptions()
     return make_plan(*request, [ROOMY], check_weights=False)
-
-
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-Kind = Annotated[Literal["pipeline", "profile", "models"], Argument(help="The kind of file.", metavar="KIND")]
-_CLASSES: tuple[type, ...] = (
-    *(manifest.PipelineFile, manifest.StepEntry, manifest.DecodeRule),
-    *(manifest.ProfileFile, manifest.DecodePlacement, Placement, manifest.Targets, manifest.StepTargets),
-    WeightsEntry,
-)
-
-
-def schema(kind: Kind, pipeline: PipelinePath = None) -> None:
-    """Print the JSON schema of a pipeline file, a profile, or a file of weights (`models`).
-
-    Settings are listed for the steps of the shipped pipeline, or of the named one.
-    """
-    print(json.dumps(file_schema(kind, pipeline), indent=2, default=str))
-
-
-def file_schema(kind: str, pipeline: str | None = None) -> dict[str, Any]:
-    """Return the JSON schema of a kind of file: pipeline, profile or models.
-
-    Raises ConfigError: the pipeline file is missing or invalid.
-    """
-    if kind == "models":
-        found = TypeAdapter(Entries).json_schema()
-    else:
-        found = _add_settings(manifest.PipelineFile if kind == "pipeline" else manifest.ProfileFile, pipeline)
-    definitions = found.setdefault("$defs", {})
-    for name, definition in {**definitions, found.get("title", ""): found}.items():  # titles only repeat names
-        owner = next((one for one in _CLASSES if one.__name__ == name), None)
-        if owner is None and "too_large" in definition.get("properties", {}):
-            owner = Placement
-        _add_meanings(definition, setting_meanings(owner) if owner else {})
-    return {"$schema": DIALECT, **found, "title": f"Framekiln: {kind} file"}
-
-
-def _add_settings(model: type[BaseModel], pipeline: str | None) -> dict[str, Any]:
-    """Return a model's schema with the settings of each step, by its class in a pipeline file, by its name else."""
-    entries = manifest.read_pipeline(pipeline)
-    configs = {name: type(stage.config) for name, stage in build_all(entries, manifest.ProfileFile(), {}).items()}
-    found = model.model_json_schema(by_alias=True)
-    definitions = found["$defs"]
-    settings = {name: _describe_settings(config, definitions) for name, config in configs.items()}
-    if model is manifest.PipelineFile:
-        by_class = {entries.steps[name].use: one for name, one in settings.items()}
-        names = {use: name for name, use in manifest.shipped_stages().items()}
-        definitions["StepEntry"]["allOf"] = [
-            {"if": {"properties": {"use": {"enum": [use, names.get(use, use)]}}}, "then": {"properties": {"with": one}}}
-            for use, one in by_class.items()
-        ]
-    else:
-        place = found["properties"]["steps"]
-        entry = place["additionalProperties"]
-        place["properties"] = {
-            name: {"allOf": [entry], "properties": {"with": {"anyOf": [one, {"type": "null"}]}}}
-            for name, one in settings.items()
-        }
-    return found
-
-
-def _describe_settings(config: type, definitions: dict[str, Any]) -> dict[str, Any]:
-    found = TypeAdapter(config).json_schema()
-    definitions |= found.pop("$defs", {})
-    found.pop("title", None)
-    found |= {"additionalProperties": False, "description": f"Settings of {config.__module__}."}
-    return _add_meanings(found, setting_meanings(config))
-
-
-def _add_meanings(definition: dict[str, Any], meanings: Mapping[str, str]) -> dict[str, Any]:
-    for key, item in definition.get("properties", {}).items():
-        item.pop("title", None)
-        meaning = meanings.get(key) or meanings.get(f"{key}_")
-        if meaning and "$ref" not in item:
-            item["description"] = meaning
-    return definition

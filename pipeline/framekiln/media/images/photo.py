@@ -35,7 +35,6 @@ from framekiln.media.frames import (
     too_many_frames,
 )
 from framekiln.media.images import jpeg, pillow
-from framekiln.media.images.bmp import Bmp, enclosed_photo
 from framekiln.media.images.colours import find_conversion
 from framekiln.media.images.tiff import find_photo
 from framekiln.media.images.wide_tiff import WideTiff
@@ -56,7 +55,6 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
     """
     if kind.name in ("AVIF", "HEIF"):
         _check_stated_size(data, spec)
-    data, kind = enclosed_photo(data, kind)
     try:
         return replace(_decode(data, kind, spec), tags=_read_tags(data, kind, spec))
     except MediaError as exc:
@@ -111,28 +109,17 @@ def _check_stated_size(data: bytes, spec: FrameSpec) -> None:
                     spec.check_size(height, width)
 
 
-def _find_own_reader(data: bytes, kind: Kind, spec: FrameSpec) -> tuple[bytes, Bmp | WideTiff | None]:
-    """Return the header of a photo that Pillow does not read and this package does, else None, and the file.
+def _find_own_reader(data: bytes, kind: Kind, spec: FrameSpec) -> tuple[bytes, WideTiff | None]:
+    """Return the header of a TIFF that Pillow does not read and this package does, else None, and the file.
 
     In a TIFF whose first page is a thumbnail or a mask, the photo comes first.
     Raises MediaError: UNSUPPORTED, TOO_LARGE or CORRUPT, by the header.
     """
-    own: Bmp | WideTiff | None = None
-    if kind.name == "TIFF":
-        data, page = find_photo(data)
-        if page is not None:
-            spec.check_size(page.height, page.width)
-            own = None if page.is_of_pillow else WideTiff.of(page)
-    elif kind.name == "BMP" and (header := Bmp.of(data)):
-        own = header if header.has_two_bits else None
-        if header.has_bit_fields(data):
-            try:
-                pillow.open_image(data, kind)
-            except OSError:
-                own = header
-    if own is not None:
-        spec.check_size(own.height, own.width)
-    return data, own
+    data, page = find_photo(data) if kind.name == "TIFF" else (data, None)
+    if page is None:
+        return data, None
+    spec.check_size(page.height, page.width)
+    return data, None if page.is_of_pillow else WideTiff.of(page)
 
 
 def _read_part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
