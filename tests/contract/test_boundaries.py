@@ -19,7 +19,7 @@ CODE = ("pipeline", "stages", "benchmarks", "examples", "tests")
 STAGE_MAY_NOT = {"ray", "yaml", "av", "requests", "urllib", "httpx", "pydantic", "typer", "rich"}
 OWNERS = {  # outside library -> where in the package it may be imported
     "av": ("media/",),
-    "cv2": ("media/", "reporting/html/", "lab/sav/"),  # thumbnails and overlays are encoded
+    "cv2": ("media/", "reporting/html/", "lab/sav/", "export/outlines.py"),  # thumbnails and overlays are encoded
     "PIL": ("media/",),
     "simplejpeg": ("media/",),
     "ray": ("engine/ray/",),

@@ -45,7 +45,7 @@ def test_parts_are_sorted_and_joined():
     mask = np.zeros((4, 9), np.uint8)
     mask[0, 0] = mask[2:, 3:6] = mask[0, 8] = 1
     parts = trace(mask).parts
-    assert len(parts) == 3 and parts[0].tolist() == [[3, 2], [6, 2], [6, 4], [3, 4]]
+    assert len(parts) == 3 and parts[0].tolist() == [[3, 2], [3, 4], [6, 4], [6, 2]]
     ring = join(parts)
     assert len(ring) == 5 * 3 + 2 and ring[-1].tolist() == parts[0][0].tolist()
     assert trace(np.eye(2, dtype=np.uint8)).holes == [] and len(trace(np.eye(2, dtype=np.uint8)).parts) == 2

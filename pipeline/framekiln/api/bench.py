@@ -28,7 +28,7 @@ from framekiln.planning.sample import PERCENTILES
 from framekiln.profiling.targets import Judgement, Limit
 from framekiln.reporting.bench import history
 from framekiln.reporting.bench.history import changes, check_base, conditions, judge, lost, other_conditions
-from framekiln.reporting.bench.page import PAGE, PictureRow, render
+from framekiln.reporting.bench.page import PAGE, render
 from framekiln.reporting.bench.tables import cells_table
 from framekiln.reporting.compare.comparison import FigurePair
 from framekiln.reporting.kit.pages import write_page
@@ -190,27 +190,18 @@ def measured(
 
 
 @contextmanager
-def rescued(
-    report: Callable[[], results.BenchReport],
-    files: BenchFiles,
-    pictures: Callable[[], Sequence[PictureRow]] = tuple,
-) -> Iterator[None]:
+def rescued(report: Callable[[], results.BenchReport], files: BenchFiles) -> Iterator[None]:
     """Write what was measured in this block before an error or Ctrl-C ends it."""
     try:
         yield
     except BaseException:
         if samples(found := report()):
-            concluded(found, BenchFiles(out=files.out), None, is_new=True, pictures=pictures())
+            concluded(found, BenchFiles(out=files.out), None, is_new=True)
         raise
 
 
 def concluded(
-    report: results.BenchReport,
-    files: BenchFiles,
-    base: results.BenchReport | None,
-    *,
-    is_new: bool,
-    pictures: Sequence[PictureRow] = (),
+    report: results.BenchReport, files: BenchFiles, base: results.BenchReport | None, *, is_new: bool
 ) -> BenchResult:
     """Write the files of a bench, compare it with its base and its targets, and return all of it.
 
@@ -224,7 +215,7 @@ def concluded(
     judged = [*judge(files.fail_if, found), *lost(base, report)] if base and files.fail_if else []
     entries = history.append(files.history, history.entry_of(report, files.note)) if files.history else []
     if files.out is not None:
-        paths.append(write_page(files.out / PAGE, render(report, found, judged, entries, pictures)))
+        paths.append(write_page(files.out / PAGE, render(report, found, judged, entries)))
     differs = other_conditions(base, report) if base else ""
     judged += [verdict for _, verdict in aims]
     return BenchResult(report=report, changes=found, verdicts=judged, base_differs=differs, files=paths)

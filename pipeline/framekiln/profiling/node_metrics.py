@@ -1,4 +1,4 @@
-"""Samples of a node, four a second: its cores, memory, disks, network and GPUs.
+"""Samples of a node, four a second: its cores, memory and GPUs.
 
 GPU figures come from NVML and are missing without a driver. All other figures come from psutil.
 """
@@ -40,10 +40,6 @@ SCHEMA = pa.schema(
         field("memory_gb", pa.float32(), "in use by everybody: total less available", "GB"),
         field("workers_gb", pa.map_(pa.int64(), pa.float32()), "resident memory of Ray's processes by id", "GB"),
         field("store_gb", pa.float32(), "in Ray's object store here; null where Ray does not tell", "GB"),
-        field("disk_read_mb_s", pa.float32(), "all disks, since the sample before", "MB/s"),
-        field("disk_write_mb_s", pa.float32(), "all disks, since the sample before", "MB/s"),
-        field("net_in_mb_s", pa.float32(), "all interfaces but loopback, since the sample before", "MB/s"),
-        field("net_out_mb_s", pa.float32(), "all interfaces but loopback, since the sample before", "MB/s"),
         field("gpus", pa.list_(GPU), "each GPU that the run may use, in NVML's order; empty without NVML"),
         field("gpu_processes_gb", pa.map_(pa.int64(), pa.float32()), "memory on these GPUs by process id", "GB"),
     ]
@@ -53,7 +49,7 @@ _MAPS = ("workers_gb", "gpu_processes_gb")
 
 
 class NodeMetrics:
-    """Samples of this machine; rates are since the sample before, so the first one has none."""
+    """Samples of this machine."""
 
     def __init__(self, run: str, parent: int | None = None, nvml: Any = None) -> None:
         """Start the measurement of CPU use.
@@ -63,7 +59,6 @@ class NodeMetrics:
         self._run, self._node = run, socket.gethostname()
         self._parent = psutil.Process(parent) if parent else None
         self._processes = RunProcesses(_find_root(self._parent)) if self._parent else None
-        self._counts: tuple[float, dict[str, float]] | None = None
         self._gpus = GpuMetrics(nvml, _visible_gpus(self._parent))
         psutil.cpu_percent()
 
@@ -79,7 +74,6 @@ class NodeMetrics:
             "memory_gb": (memory.total - memory.available) / 1e9,
             "workers_gb": self._workers(),
             "store_gb": store_gb,
-            **self._rates(),
             **self._gpus.read(),
         }
 
@@ -90,13 +84,6 @@ class NodeMetrics:
                 with suppress(psutil.Error):
                     memory[child.pid] = child.memory_info().rss / 1e9
         return memory
-
-    def _rates(self) -> dict[str, float]:
-        now, counts = time.monotonic(), _counts()
-        before, self._counts = self._counts, (now, counts)
-        if before is None or now <= before[0]:
-            return {}
-        return {name: max(0.0, counts[name] - before[1].get(name, 0.0)) / 1e6 / (now - before[0]) for name in counts}
 
 
 class RunProcesses:
@@ -216,16 +203,3 @@ def to_table(lines: Iterable[Mapping[str, Any]]) -> pa.Table:
 def to_line(sample: Mapping[str, Any]) -> bytes:
     """Return a sample as a line of JSON."""
     return json.dumps(sample, separators=(",", ":"), default=str).encode() + b"\n"
-
-
-def _counts() -> dict[str, float]:
-    counts: dict[str, float] = {}
-    with suppress(Exception):  # a container may hide the disks or the network
-        disk = psutil.disk_io_counters()
-        if disk is not None:
-            counts |= {"disk_read_mb_s": disk.read_bytes, "disk_write_mb_s": disk.write_bytes}
-    with suppress(Exception):
-        interfaces = [counter for name, counter in psutil.net_io_counters(pernic=True).items() if name != "lo"]
-        counts |= {"net_in_mb_s": sum(counter.bytes_recv for counter in interfaces)}
-        counts |= {"net_out_mb_s": sum(counter.bytes_sent for counter in interfaces)}
-    return counts

@@ -80,18 +80,8 @@ def missing_note(lost: Mapping[str, int]) -> str:
 
 
 def run_of(store: Store, record: Mapping[str, Any]) -> str | None:
-    """Return the run that a run.json describes, if it kept records.
-
-    An empty record, as before any run has ended, selects the run that began last, or one with damaged records.
-    """
-    known = runs(store)
-    if record:
-        return record["run"] if record.get("run") in known else None
-    starts: dict[str, float] = {}
-    for run in known:
-        with suppress(DamagedError):
-            starts[run] = began(store, run) or 0.0
-    return max(starts, key=lambda run: starts[run], default=next(iter(known), None))
+    """Return the run that a run.json describes, if it kept records."""
+    return record["run"] if record.get("run") in runs(store) else None
 
 
 def targets_of(record: Mapping[str, Any]) -> Targets:

@@ -25,7 +25,6 @@ from framekiln.lab.sav.masks import check_model, load_tracker
 from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow, measure_videos
 from framekiln.planning.manifest import read_pipeline
 from framekiln.profiling.targets import Limit
-from framekiln.reporting.bench.page import PictureRow, picture_rows
 from framekiln.reporting.bench.tables import clips_table, videos_table
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 
@@ -102,11 +101,7 @@ def bench_videos(
     )
     models = _list_models(names_, plan.axes.precisions, settings.device, plan.weights_dir)
     rows: list[VideoRow] = []
-
-    def pictures() -> Sequence[PictureRow]:
-        return picture_rows(rows, settings.overlays) if settings.overlays else ()
-
-    with measuring(console, settings.device, files, lambda: {"video": tuple(rows)}, pictures) as folder:
+    with measuring(console, settings.device, files, lambda: {"video": tuple(rows)}) as folder:
         root = videos.sav or write_made_video(folder)
         _measure(console, models, annotated_videos(root), settings, rows)
         show_table(console, videos_table(rows), title=False, whole=("model",), padding=DENSE)

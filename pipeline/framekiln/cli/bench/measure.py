@@ -24,7 +24,6 @@ from framekiln.lab.output.results import BenchFinding, BenchReport, ModelInfo, n
 from framekiln.lab.samples import samples
 from framekiln.lab.sweep.batch_search import SearchResult, fastest
 from framekiln.reporting.bench.history import SHOWN, SIDES
-from framekiln.reporting.bench.page import PictureRow
 from framekiln.reporting.bench.tables import drift, peak_memory, speed_up
 from framekiln.reporting.compare.tables import figures_table
 from framekiln.reporting.kit.texts import figure
@@ -35,17 +34,13 @@ _PRINTED = 3  # findings of a rule in the terminal
 
 @contextmanager
 def measuring(
-    console: Console,
-    device: str,
-    files: BenchFiles,
-    figures: Callable[[], Mapping[str, Any]],
-    pictures: Callable[[], Sequence[PictureRow]] = tuple,
+    console: Console, device: str, files: BenchFiles, figures: Callable[[], Mapping[str, Any]]
 ) -> Iterator[Path]:
     """Give a folder to a measurement, then write, print and compare its figures.
 
-    `figures` returns what was measured as fields of a report, and `pictures` those of the page. Ctrl-C ends this
-    process. Raises ConfigError: nothing was measured, or nothing that the base has. Raises OutputError: a file cannot
-    be written. Raises Exit: a condition is met, or a target is not.
+    `figures` returns what was measured as fields of a report. Ctrl-C ends this process. Raises ConfigError: nothing was
+    measured, or nothing that the base has. Raises OutputError: a file cannot be written. Raises Exit: a condition is
+    met, or a target is not.
     """
     base, environment = files.base(), bench_environment(device)
     crowded = tuple(load(environment["others"]))
@@ -54,13 +49,9 @@ def measuring(
     def report() -> BenchReport:
         return new_report(environment, findings=crowded, **figures())
 
-    with (
-        interruptible("Interrupted."),
-        tempfile.TemporaryDirectory() as folder,
-        rescued(report, files, pictures),
-    ):
+    with interruptible("Interrupted."), tempfile.TemporaryDirectory() as folder, rescued(report, files):
         yield Path(folder)
-    finish(console, concluded(report(), files, base, is_new=True, pictures=pictures()))
+    finish(console, concluded(report(), files, base, is_new=True))
 
 
 def print_findings(findings: Sequence[BenchFinding]) -> None:

@@ -38,7 +38,6 @@ T = TypeVar("T")
 TOLERANCE = 0.008  # of the diagonal, rounded up to px: allowed distance of outlines, as in DAVIS and SA-V
 _FILL, _LINE = (40, 200, 90), (255, 40, 40)  # RGB of the mask, and of the true outline
 _SHARE = 0.5  # of the fill; the image stays visible below
-_QUALITY = 80  # of a preview: 15 to 30 kB at 420 px, and outlines stay sharp
 _LONGEST = 1280  # px: larger frames are reduced, since outlines and errors are seen at this size
 
 
@@ -122,18 +121,6 @@ def write_overlay(folder: Path, stem: str, image: Image, mask: Mask, truth: Mask
         picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
     with writing(folder / f"{stem}.jpg") as path:
         path.write_bytes(cv2.imencode(".jpg", picture[:, :, ::-1])[1].tobytes())
-
-
-def preview(path: Path, width: int) -> bytes:
-    """Return a picture as a JPEG of at most this width in px; empty where it cannot be read."""
-    data = np.frombuffer(path.read_bytes(), np.uint8)
-    picture = cv2.imdecode(data, cv2.IMREAD_COLOR) if len(data) else None
-    if picture is None:
-        return b""
-    if picture.shape[1] > width:
-        size = (width, max(1, round(picture.shape[0] * width / picture.shape[1])))
-        picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
-    return cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1].tobytes()
 
 
 def draw(image: Image, mask: Mask, truth: Mask) -> Image:

@@ -1,8 +1,7 @@
 """`index.html` of a bench as one file: findings, cells, plots, layers, videos, clips, comparison and history."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy as np
 from framekiln.lab.measure.layers import slowest
 from framekiln.lab.output.cells import CellResult, MemoryPoint
 from framekiln.lab.output.results import BenchReport
-from framekiln.lab.sav.masks import preview
 from framekiln.lab.sav.measure import VideoRow
 from framekiln.lab.sweep.batch_search import curves, knee
 from framekiln.profiling.targets import Judgement
@@ -19,7 +17,7 @@ from framekiln.reporting.bench.history import SIDES, HistoryLine, steps
 from framekiln.reporting.compare.comparison import FigurePair
 from framekiln.reporting.compare.tables import figures_table
 from framekiln.reporting.kit.lines import POINTS, Chart, Curve, draw_chart, draw_scatter
-from framekiln.reporting.kit.pages import image_uri, render_page
+from framekiln.reporting.kit.pages import render_page
 from framekiln.reporting.kit.texts import TextTable
 
 
@@ -89,34 +87,6 @@ def _draw_curve(points: Sequence[MemoryPoint], kind: str) -> Curve:
     return Curve(total=shown, count=np.ones(POINTS), least=shown.min(), most=values.max())
 
 
-FRAMES = 3  # of an object: the first, the middle and the last one; a mask that drifts is seen in the last
-OBJECTS = 8  # with four models about 100 pictures of 15 to 30 kB: a page that can still be mailed
-WIDTH = 420  # px
-
-
-PictureRow = Mapping[str, Any]
-"""One frame of an object: `video`, `object`, `frame` (its stem), and `pictures`: by model a JPEG as a data URI."""
-
-
-def picture_rows(rows: Sequence[VideoRow], folder: Path) -> list[PictureRow]:
-    """Return pictures of the first objects from the folder of `--overlays`; unreadable files are left out."""
-    objects = dict.fromkeys((row.video, row.object) for row in rows if row.outcome == "ok")
-    return [line for video, name in list(objects)[:OBJECTS] for line in _show_object(rows, folder, video, name)]
-
-
-def _show_object(rows: Sequence[VideoRow], folder: Path, video: str, name: str) -> Iterator[PictureRow]:
-    models = dict.fromkeys(row.model for row in rows if (row.video, row.object, row.outcome) == (video, name, "ok"))
-    files = {model: {path.stem: path for path in (folder / model / video / name).glob("*.jpg")} for model in models}
-    stems = sorted({stem for of_model in files.values() for stem in of_model})
-    places = np.linspace(0, len(stems) - 1, FRAMES).round().astype(int).tolist() if stems else []
-    for stem in dict.fromkeys(stems[place] for place in places):
-        paths = {model: of_model[stem] for model, of_model in files.items() if stem in of_model}
-        found = {model: preview(path, WIDTH) for model, path in paths.items()}
-        pictures = {model: image_uri(jpeg) for model, jpeg in found.items() if jpeg}
-        if pictures:
-            yield {"video": video, "object": name, "frame": stem, "pictures": pictures}
-
-
 PAGE = "index.html"
 
 
@@ -125,7 +95,6 @@ def render(
     changes: Sequence[FigurePair] = (),
     verdicts: Sequence[Judgement] = (),
     entries: Sequence[HistoryLine] = (),
-    pictures: Sequence[PictureRow] = (),
 ) -> str:
     """Return the page; the same figures give the same page."""
     named = [*(one.name for one in report.models), *(one.model for one in report.video)]
@@ -141,7 +110,6 @@ def render(
         "verdicts": verdicts,
         "entries": entries,
         "history": TextTable(title="What each change brought", columns=tables.HISTORY, items=steps(entries)),
-        "pictures": pictures,
         "facts": _list_facts(report),
         "cells": tables.cells_table(report),
         "notes": notes,

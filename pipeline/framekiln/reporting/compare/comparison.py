@@ -39,7 +39,7 @@ class Side:
         """By step and figure, the values of the runs that measured it; figures of whole runs under `run`."""
         values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for run in self.runs:
-            measured = {step: measure(run, step) for step in facts.step_names(run)}
+            measured = {step: measure(run, step) for step in run.fingerprints}
             measured[OF_THE_RUN] = measure_run(run, self.price, energy_wh(run))
             for step, figures in measured.items():
                 for name, value in figures.items():
@@ -147,11 +147,11 @@ def letters() -> Sequence[str]:
 def _compare_pair(first: Side, second: Side, drift_rows: int) -> Pair:
     names = first.name, second.name
     a, b = first.runs[0], second.runs[0]
-    every = {**facts.step_names(a), **facts.step_names(b)}  # those of the second alone come last
+    every = dict.fromkeys([*a.fingerprints, *b.fingerprints])  # those of the second alone come last
     work, files = [facts.compare_step(step, a, b, names) for step in every], facts.compare_files(a, b, names)
     steps = [compared.step for compared in work if not compared.verdict.startswith("only")]
     drift = find_drift(a, b, steps, drift_rows) if drift_rows else {}
-    uncompared = [step for step in steps if step not in drift and all(step in run.part("steps") for run in (a, b))]
+    uncompared = [step for step in steps if step not in drift and step != DECODE]
     notes = _list_notes(first, second, work)
     if uncompared and drift_rows:
         notes.append(f"No results of {', '.join(uncompared)} were compared: the code of that version is missing.")

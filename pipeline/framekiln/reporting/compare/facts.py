@@ -16,7 +16,7 @@ from framekiln.reporting.compare.runs import Run
 from framekiln.reporting.kit.texts import MISSING, count
 from framekiln.runtime.run.change_report import differences
 
-SAME, DIFFERENT, UNKNOWN = "same", "different", "not known"
+SAME, DIFFERENT = "same", "different"
 _MOST_NAMED = 200  # files of each kind that are listed; their number is always given
 
 
@@ -25,7 +25,7 @@ class ComparedStep:
     """One step in two runs."""
 
     step: str
-    verdict: str  # same, different, not known, only in A, ...
+    verdict: str  # same, different, only in A, ...
     why: tuple[str, ...] = ()
 
 
@@ -56,24 +56,15 @@ class FileComparison:
         return [(kind, name) for kind, files in self.other.items() for name in files[:_MOST_NAMED]]
 
 
-def step_names(run: Run) -> dict[str, None]:
-    """Return the names of a run's steps in order, also of steps without a fingerprint."""
-    return dict.fromkeys([*run.fingerprints, *run.part("steps"), *run.part("figures")])
-
-
 def compare_step(step: str, first: Run, second: Run, names: tuple[str, str]) -> ComparedStep:
     """Compare the work of a step that at least one of two runs has."""
-    present = [step in step_names(run) for run in (first, second)]
+    present = [step in run.fingerprints for run in (first, second)]
     if not all(present):
         return ComparedStep(step=step, verdict=f"only in {names[present.index(True)]}")
-    fingerprints = [run.fingerprints.get(step) for run in (first, second)]
-    if None in fingerprints:
-        return ComparedStep(step=step, verdict=UNKNOWN, why=("a fingerprint is missing",))
-    if fingerprints[0] == fingerprints[1]:
+    if first.fingerprints[step] == second.fingerprints[step]:
         return ComparedStep(step=step, verdict=SAME)
-    facts = first.facts(step), second.facts(step)
-    before, now = facts if None not in facts else (first.recorded_facts(step), second.recorded_facts(step))
-    why = differences(before or {}, now or {}, "decode rule" if step == DECODE else "setting")
+    before, now = first.facts(step), second.facts(step)
+    why = differences(before, now, "decode rule" if step == DECODE else "setting") if before and now else ()
     return ComparedStep(step=step, verdict=DIFFERENT, why=tuple(why) or ("the difference was not recorded",))
 
 
@@ -110,9 +101,7 @@ class Change:
 
 
 def changes(first: Run, second: Run) -> list[Change]:
-    """Return the differences of what both run.json hold; nothing where one is missing."""
-    if not (first.record and second.record):
-        return []
+    """Return the differences of what both run.json hold."""
     return [
         *_find_differing("profile", first.record, second.record, _PROFILE),
         *_find_differing("profile", first.part("choices"), second.part("choices"), {"vram_cap": "VRAM cap, GB"}),
@@ -197,8 +186,6 @@ def measure(run: Run, step: str) -> dict[str, float]:
         times = dict(zip(QUANTILES, recorded.row_ms, strict=True)) if recorded.calls else {}
         figures |= {name: value for name, value in times.items() if value is not None}
         figures |= {"vram": recorded.vram_peak_gb} if recorded.vram_peak_gb is not None else {}
-    if not run.record:
-        figures = {"rows": run.finished_rows(step)} | figures
     totals = _from_totals(run.part("figures", step))
     figures = totals | figures if run.cut else figures | totals  # which a run that was killed wrote before its end
     if run.cut or step in run.partial_steps:  # each run counts its own errors only
@@ -219,11 +206,11 @@ def _from_totals(totals: Mapping[str, Any]) -> dict[str, float]:
 
 def measure_run(run: Run, price: float | None, energy_wh: float | None) -> dict[str, float]:
     """Return the figures of the whole run; `price` is that of an hour of its machines, in any currency."""
-    figures = {name: float(run.record[name]) for name in ("seconds", "frames") if name in run.record}
+    figures = {name: float(run.record[name]) for name in ("seconds", "frames")}
     if run.cut or run.partial_steps:  # the tables are complete, but the time covers only a part
         return {name: value for name, value in figures.items() if name == "frames"}
     if images := run.part("figures", DECODE).get("rows"):
-        if price is not None and "seconds" in figures:
+        if price is not None:
             figures["cost"] = 1000 * price * figures["seconds"] / 3600 / images
         if energy_wh is not None:
             figures["energy"] = 1000 * energy_wh / images

@@ -8,7 +8,7 @@ from framekiln.contract.user_files import expand
 from framekiln.profiling.targets import Judgement
 from framekiln.reporting.compare import tables
 from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Comparison, Pair
-from framekiln.reporting.compare.facts import DIFFERENT, SAME
+from framekiln.reporting.compare.facts import DIFFERENT
 from framekiln.reporting.kit import pages
 from framekiln.reporting.kit.texts import count, number
 from framekiln.reporting.terminal.console import DENSE, print_line, print_wrapped, show_table
@@ -52,10 +52,8 @@ def verdict(pair: Pair) -> str:
 def _tell_work(pair: Pair) -> str:
     other = [step.step for step in pair.work if step.verdict == DIFFERENT]
     alone = [step.step for step in pair.work if step.verdict.startswith("only")]
-    unknown = [step.step for step in pair.work if step.verdict not in (SAME, DIFFERENT) and step.step not in alone]
     parts = [f"other work in {_join(other)}"] if other else []
     parts += [f"{_join(alone)} on one side only"] if alone else []
-    parts += [f"work of {_join(unknown)} not known"] if unknown else []
     if pair.files.differ:
         parts.append("other files")
     return " and ".join(parts) or "the same work on the same files"

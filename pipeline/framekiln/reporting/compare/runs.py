@@ -1,7 +1,7 @@
-"""An output as one side of a comparison, complete or not.
+"""An output as one side of a comparison, finished or not.
 
-Missing parts become notes and are left out. Only an output with nothing to compare is an error. Of an output that the
-last run computed only in part (resumed, a shard, a retry) the tables are whole, but its seconds are those of a part.
+Of an output that the last run computed only in part (resumed, a shard, a retry) the tables are whole, but its seconds
+are those of a part.
 """
 
 import os
@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import ConfigError, DamagedError
-from framekiln.contract.output_names import COLUMNS, FACTS, RUN_RECORD
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.user_files import expand
 from framekiln.output.ledger import MARKS, Ledger
@@ -29,6 +28,7 @@ from framekiln.runtime.run.progress import FINISHED, unfinished
 from framekiln.runtime.run.record import read_run_record
 from framekiln.runtime.second_pass.second_pass import UnitRows
 
+_NEEDED = ("decode", "steps", "figures", "frames", "waves", "seconds")  # keys of run.json
 _NEARLY = 0.99  # of the rows: a killed process may not have counted its last packet, which is no other run's work
 
 
@@ -38,7 +38,7 @@ class Run:
 
     path: str  # as given
     store: Store
-    record: Mapping[str, Any]  # run.json, which may lack keys; empty where it is missing
+    record: Mapping[str, Any]  # run.json
     notes: tuple[str, ...]  # what cannot be compared, a sentence each
 
     def part(self, *keys: str) -> Mapping[str, Any]:
@@ -50,33 +50,17 @@ class Run:
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """By step, decoding first: from run.json, else from the names of the facts files."""
-        steps = {DECODE: self.part("decode"), **self.part("steps")}
-        if recorded := {name: str(step["fingerprint"]) for name, step in steps.items() if "fingerprint" in step}:
-            return recorded
-        names = [name.removesuffix(".json").rpartition("-") for name in self.store.names(FACTS)]
-        folders = set(self.store.folders(COLUMNS))  # the one with parts wins
-        ordered = sorted(names, key=lambda name: "-".join((name[0], name[2])) in folders)
-        fingerprints = {step: fingerprint for step, _, fingerprint in ordered}
-        return dict(sorted(fingerprints.items(), key=lambda item: item[0] != DECODE))
+        """By step, decoding first."""
+        steps = {DECODE: self.record["decode"], **self.record["steps"]}
+        return {name: str(step["fingerprint"]) for name, step in steps.items()}
 
     def facts(self, step: str) -> Facts | None:
         """Return the facts behind a step's fingerprint; None where the run did not write them."""
-        return stored_facts(self.store, f"{step}-{self.fingerprints.get(step, '')}")
-
-    def recorded_facts(self, step: str) -> Facts:
-        """Return the facts that run.json holds: weights by name, and no columns that the step reads."""
-        if step == DECODE:
-            return {"settings": {k: v for k, v in self.part(DECODE).items() if k not in ("fingerprint", "columns")}}
-        record = self.part("steps", step)
-        facts = {key: record[key] for key in ("use", "version") if key in record}
-        return facts | {"settings": self.part("steps", step, "settings"), "weights": record.get("weights") or []}
+        return stored_facts(self.store, f"{step}-{self.fingerprints[step]}")
 
     @cached_property
     def partial_steps(self) -> Mapping[str, int]:
         """First-pass steps, and decoding, that other runs computed in part, with the rows of this run."""
-        if not self.record.keys() >= {"frames", "figures", "waves"}:
-            return {}
         frames, waves = self.record["frames"], self.record["waves"]
         expected = {DECODE: frames * max(1, len(waves))} | {step: frames for wave in waves for step in wave}
         expected |= {step: chosen for step, (chosen, _) in self.part("chosen").items()}  # by a condition
@@ -136,27 +120,15 @@ class Run:
         """The name of the run that wrote the records; None where there are none."""
         return run_of(self.store, self.record)
 
-    def finished_rows(self, step: str) -> int:
-        """Return the number of rows in a first-pass step's parts."""
-        spans = self._ledger.spans(f"{step}-{self.fingerprints.get(step, '')}")
-        return sum(stop - start for by_unit in spans.values() for start, stop in by_unit)
-
 
 def read_run(path: str) -> Run:
     """Read an output.
 
-    Raises ConfigError: its run.json is damaged or foreign. Raises OutputError: the folder is not an output, or no file
-    system is known for the URL.
+    Raises ConfigError: its run.json is missing, damaged, foreign, or of another version. Raises OutputError: the folder
+    is missing, or no file system is known for the URL.
     """
-    store = Store(path).check_folder()
-    if not store.exists(RUN_RECORD):  # a run was killed before it computed, or the file was deleted
-        check_is_output(store)
-        note = (
-            f"{path} has no {RUN_RECORD}: its work, the rows of its parts and records of its calls are compared. "
-            "Its machine, placement and results are not."
-        )
-        return Run(path=path, store=store, record={}, notes=(note,))
-    record = read_run_record(store)
+    store = check_is_output(Store(path))
+    record = read_run_record(store, _NEEDED)
     cut = unfinished(store, record)
     figures = "" if cut is None or cut.later else " Its seconds, cost, energy and errors are not compared."
     unended = f"{path} is unfinished. {cut.sentence}{figures}" if cut is not None else ""
