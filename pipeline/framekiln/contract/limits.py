@@ -1,4 +1,4 @@
-"""Types of settings with limits, beside each setting: they are checked with the types, and JSON schemas have them."""
+"""Types of settings with limits. Limits are checked with the types and appear in JSON schemas."""
 
 from typing import Annotated
 
