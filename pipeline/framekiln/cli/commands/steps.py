@@ -1,7 +1,7 @@
-"""`framekiln steps`, `columns` and `schema`: what a pipeline computes, and how it can be set.
+"""`framekiln steps`, `columns` and `schema`: what a pipeline computes, and its settings.
 
-JSON schemas are for editors and other checkers. They come from the models that the YAML files are parsed with.
-Settings of a stage come from its Config, and descriptions from the comments in the source.
+JSON schemas are for editors and other checkers. They come from the models that parse the YAML files. A stage's settings
+come from its Config, their descriptions from comments in the source.
 """
 
 import inspect
@@ -84,7 +84,7 @@ def columns(
 def describe_stage(use: str, stage: Stage) -> dict[str, Any]:
     """Return a stage's class, scope, first line of documentation, and settings by name."""
     meanings = setting_meanings(type(stage.config))
-    hints = get_type_hints(type(stage.config))  # without limits
+    hints = get_type_hints(type(stage.config))  # types without their limits
     settings = {}
     for item in fields(stage.config):
         value = getattr(stage.config, item.name)
@@ -101,7 +101,7 @@ def describe_stage(use: str, stage: Stage) -> dict[str, Any]:
 
 
 def setting_meanings(config: type) -> Mapping[str, str]:
-    """Return the comments above and behind each setting in the source of a Config; none without a source."""
+    """Return the comments above and behind each setting in a Config's source; empty without a source."""
     try:
         lines = inspect.getsource(config).splitlines()
     except (OSError, TypeError):
@@ -160,7 +160,7 @@ def file_schema(kind: str, pipeline: str | None = None) -> dict[str, Any]:
 
 
 def _add_settings(model: type[BaseModel], pipeline: str | None) -> dict[str, Any]:
-    """Return a model's schema with the settings of each step, by its class in a pipeline file, by its name else."""
+    """Return a model's schema with each step's settings: by class for a pipeline file, else by step name."""
     entries = manifest.read_pipeline(pipeline)
     configs = {name: type(stage.config) for name, stage in build_all(entries, manifest.ProfileFile(), {}).items()}
     found = model.model_json_schema(by_alias=True)
