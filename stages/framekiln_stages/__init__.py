@@ -1,6 +1,6 @@
 """The stages that Framekiln ships: a folder each, with its class in `stage.py`.
 
-`STAGES` gives each its short name, as in `use: lighting`. A stage of anybody else is named as `use: module:Class`.
+`STAGES` maps short names to stages, as in `use: lighting`. Other stages are named `use: module:Class`.
 """
 
 from collections.abc import Mapping

@@ -34,7 +34,7 @@ from framekiln.reporting.compare.comparison import FigurePair
 from framekiln.reporting.kit.pages import write_page
 
 _DETAILS = "details"
-"""Folder of recordings, under that of `out`."""
+"""Folder of recordings, inside `out`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +57,13 @@ class BenchFiles:
         return cls(**paths, **{name: given[name] for name in ("fail_if", "target", "note")})
 
     def base(self) -> results.BenchReport | None:
-        """Read the figures to compare with, before they may be written anew. Raises ConfigError if they are none."""
+        """Read the figures to compare with, before they may be overwritten. Raises ConfigError: the file has none."""
         return results.read_report(self.against) if self.against else None
 
     def check(self) -> Self:
-        """Check that all files can be written, and that there is a base for conditions; return the same.
+        """Check that all files can be written, and that conditions have a base; return the same object.
 
-        Raises ConfigError: one of these is not so.
+        Raises ConfigError: a file cannot be written, or the base is missing.
         """
         if self.out:
             check_folder("--out", self.out)
@@ -81,9 +81,9 @@ class BenchFiles:
 
     @property
     def limits(self) -> list[Limit]:
-        """Targets, and conditions on percentiles; they need many calls."""
+        """Return the targets, and the conditions on percentiles; they need many calls."""
         asked = conditions(self.fail_if) if self.fail_if else []
-        asked = [one for one in asked if one.figure in PERCENTILES.keys() - {"p50"}]  # a median is one of any calls
+        asked = [one for one in asked if one.figure in PERCENTILES.keys() - {"p50"}]  # a median needs no more calls
         return [*parse_targets(self.target), *asked]
 
     def write(self, report: results.BenchReport, *, is_new: bool) -> list[Path]:
@@ -100,10 +100,10 @@ class BenchResult:
     """The figures of one bench."""
 
     report: results.BenchReport
-    changes: Sequence[FigurePair] = ()  # against the base
-    verdicts: Sequence[Judgement] = ()  # of the conditions of `fail_if`, and of targets
-    base_differs: str = ""  # what differs of machine, input, settings and weights; times cannot be compared then
-    files: Sequence[Path] = ()  # written
+    changes: Sequence[FigurePair] = ()  # comparison with the base
+    verdicts: Sequence[Judgement] = ()  # of conditions in `fail_if` and of targets
+    base_differs: str = ""  # differences of machine, input, settings and weights; times cannot be compared then
+    files: Sequence[Path] = ()  # paths of the written files
 
     @property
     def cells(self) -> Sequence[CellResult]:
@@ -117,7 +117,7 @@ class BenchResult:
 
     @property
     def failed(self) -> bool:
-        """True if a condition of `fail_if` is met, or a target is not."""
+        """True if a condition of `fail_if` is met, or a target is missed."""
         return any(verdict.failed for verdict in self.verdicts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def bench(model: Model | Given | Sequence[Model | Given] | Place, **options: Unp
     cells = {name: value for name, value in options.items() if name not in FileOptions.__annotations__}
     if (earlier := earlier_figures(model, options.get("pipeline"))) is not None:
         for name in cells:
-            problem = f"{name} changes nothing with figures measured before; leave it out."
+            problem = f"{name} has no effect on figures of an earlier bench; leave it out."
             raise ConfigError(problem, code="FK-BENCH-OPTION")
         return concluded(results.read_report(earlier), files, files.base(), is_new=False)
     check_device(options.get("device"))
@@ -191,7 +191,7 @@ def measured(
 
 @contextmanager
 def rescued(report: Callable[[], results.BenchReport], files: BenchFiles) -> Iterator[None]:
-    """Write what was measured in this block before an error or Ctrl-C ends it."""
+    """Write the results of this block, also if an error or Ctrl-C ends it."""
     try:
         yield
     except BaseException:
@@ -203,7 +203,7 @@ def rescued(report: Callable[[], results.BenchReport], files: BenchFiles) -> Ite
 def concluded(
     report: results.BenchReport, files: BenchFiles, base: results.BenchReport | None, *, is_new: bool
 ) -> BenchResult:
-    """Write the files of a bench, compare it with its base and its targets, and return all of it.
+    """Write the files of a bench, compare it with its base and targets, and return the result.
 
     Raises ConfigError: the bench and its base have no cell in common, or a condition names a figure that no cell has;
     OutputError: a file cannot be written.
@@ -222,7 +222,7 @@ def concluded(
 
 
 def earlier_figures(model: Any, pipeline: Manifest | None = None) -> Path | None:
-    """Return the path of figures measured before, where a model is one; a model's name goes before a folder's."""
+    """Return the path of earlier figures if the model is one; a model's name wins over a folder's."""
     if not isinstance(model, str | os.PathLike):
         return None
     text = os.fspath(model)
@@ -232,7 +232,7 @@ def earlier_figures(model: Any, pipeline: Manifest | None = None) -> Path | None
 
 
 def _list_models(model: Any, pipeline: PipelineFile) -> tuple[list[Model], PipelineFile]:
-    """Return the models, and the pipeline with the stages among them as steps."""
+    """Return the models, and the pipeline extended by the stages among them."""
     given = [model] if isinstance(model, str | Stage) or callable(model) else list(model)
     models: list[Model] = []
     for each in given:

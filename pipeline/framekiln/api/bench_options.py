@@ -1,4 +1,4 @@
-"""The options of `framekiln.bench` and of its command, and the plan that they make."""
+"""The options of `framekiln.bench` and its command, and the resulting plan."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from framekiln.api.options import PIPELINE, WEIGHTS_DIR, Input, Manifest, Place,
 from framekiln.api.request import input_texts, pipeline_of
 from framekiln.contract.errors import ConfigError
 
-if TYPE_CHECKING:  # the command line reads the options, and needs no bench for it
+if TYPE_CHECKING:  # the command line reads the options without importing the bench
     from framekiln.lab.bench import BenchPlan
     from framekiln.profiling.targets import Limit
 
@@ -22,7 +22,7 @@ Words = str | Sequence[str] | None
 
 
 class FileOptions(TypedDict, total=False):
-    """The files that a bench writes, and the base that it compares with; in Python none without a name."""
+    """Files that a bench writes, and the base to compare with; Python has no default names."""
 
     out: Annotated[
         Place | None, option("Folder for tables, figures, the page. [dim]Default: bench.[/dim]", metavar="DIR")
@@ -30,64 +30,64 @@ class FileOptions(TypedDict, total=False):
     save: Annotated[Place | None, option("Also write the figures here, as a base.", metavar="FILE")]
     against: Annotated[
         Place | None,
-        option("Compare with these figures. Instead of MODEL, give figures measured before.", metavar="BASE"),
+        option("Compare with these figures. MODEL may be a file of figures, too.", metavar="BASE"),
     ]
     fail_if: Annotated[
-        str, option("With --against: exit with 1 if one is met, as 'p50>+5%,peak_gb>+2%'.", "", metavar="CONDITIONS")
+        str, option("With --against: exit with 1 if one is met, e.g. 'p50>+5%,peak_gb>+2%'.", "", metavar="CONDITIONS")
     ]
     target: Annotated[
         str,
         option(
-            "Exit with 1 if a latency in ms is not below, as p50<16.67,p95<20; 1080p60, 4k30, stereo60 name sets.",
+            "Exit with 1 if a latency (ms) is missed, e.g. p50<16.67,p95<20, or a set: 1080p60, 4k30, stereo60.",
             "",
             metavar="LIMITS",
         ),
     ]
     history: Annotated[Place | None, option("Add a line to this .jsonl, and draw its history.", metavar="FILE")]
-    note: Annotated[str, option("With --history: what was changed.", "")]
+    note: Annotated[str, option("With --history: a note on the change.", "")]
 
 
 class CellOptions(TypedDict, total=False):
     """Cells, and what is measured in each."""
 
-    batch: Annotated[Numbers, option("Batches, as 1,2,4,8. [dim]Default: the model's own, or 1.[/dim]")]
-    size: Annotated[Numbers, option("Sides of the input in px, as 256,384. [dim]Default: the model's.[/dim]")]
-    frames: Annotated[Numbers, option("Frames of a clip, as 8,16,32. [dim]Default: the model's.[/dim]")]
+    batch: Annotated[Numbers, option("Batch sizes, e.g. 1,2,4,8. [dim]Default: the model's own, or 1.[/dim]")]
+    size: Annotated[Numbers, option("Sides of the input in px, e.g. 256,384. [dim]Default: the model's.[/dim]")]
+    frames: Annotated[Numbers, option("Frames of a clip, e.g. 8,16,32. [dim]Default: the model's.[/dim]")]
     precisions: Annotated[
         Words,
         option(
-            "Of fp32, tf32, fp16, fp16-sums, bf16, fp16- and bf16-autocast, int8-dynamic, int8-static, int8-torch.",
+            "Any of fp32, tf32, fp16, fp16-sums, bf16, fp16- and bf16-autocast, int8-dynamic, int8-static, int8-torch.",
             "fp32",
         ),
     ]
-    compile: Annotated[Words, option("Modes of torch.compile: off,default,reduce-overhead,max-autotune.", "off")]
-    backends: Annotated[Words, option("Of torch, onnxruntime, torchscript, tensorrt.", "torch")]
+    compile: Annotated[Words, option("Modes of torch.compile: off, default, reduce-overhead, max-autotune.", "off")]
+    backends: Annotated[Words, option("Any of torch, onnxruntime, torchscript, tensorrt.", "torch")]
     channels_last: Annotated[Literal["no", "yes", "both"], option("Memory format of images.", "no")]
-    iterations: Annotated[int | None, option("Timed calls of a cell.", least=1, names=("--iterations", "-n"))]
+    iterations: Annotated[int | None, option("Timed calls in each cell.", least=1, names=("--iterations", "-n"))]
     duration: Annotated[
-        float | None, option("Seconds of timed calls of a cell.", least=0.0, names=("--duration", "-d"))
+        float | None, option("Seconds of timed calls in each cell.", least=0.0, names=("--duration", "-d"))
     ]
-    warmup: Annotated[int, option("Calls before, at least.", 5, least=0)]
-    warmup_s: Annotated[float, option("Seconds before, at least.", 0.5, least=0.0)]
+    warmup: Annotated[int, option("Least warm-up calls.", 5, least=0)]
+    warmup_s: Annotated[float, option("Least warm-up seconds.", 0.5, least=0.0)]
     layers: Annotated[bool, option("Measure each module, in eager mode.", False)]
-    depth: Annotated[int, option("Levels of modules in --layers.", 2, least=1)]
+    depth: Annotated[int, option("Depth of modules in --layers.", 2, least=1)]
     trace: Annotated[bool, option("Record the first cell by torch's profiler; count waits.", False)]
     cprofile: Annotated[bool, option("Record the first cell by Python's profiler.", False)]
     lines: Annotated[str, option("Time this function's lines in the first cell.", "", metavar="MODULE:FUNCTION")]
     find_batch: Annotated[
         int, option("Search batches up to this one, until memory runs out.", 0, least=0, metavar="MOST")
     ]
-    leak: Annotated[int, option("Look for growing memory over this many calls.", 0, least=0, metavar="CALLS")]
+    leak: Annotated[int, option("Check for memory leaks over this many calls.", 0, least=0, metavar="CALLS")]
     cold_cache: Annotated[bool, option("Empty the caches before each call.", False)]
     memory_cap: Annotated[
-        float | None, machine_option("Measure as if the device had only this memory.", least=0.1, metavar="GB")
+        float | None, machine_option("Measure as if the device had only this much memory.", least=0.1, metavar="GB")
     ]
     pipeline: Annotated[Manifest | None, PIPELINE]
     input: Annotated[
         Input,
         option("Media for a step. [dim]Default: the sample collection.[/dim]", names=("--input", "-i"), several=True),
     ]
-    device: Annotated[Literal["cpu", "cuda"] | None, machine_option("Default: cuda where there is one.")]
+    device: Annotated[Literal["cpu", "cuda"] | None, machine_option("Default: cuda if present.")]
     weights_dir: Annotated[Place | None, WEIGHTS_DIR]
 
 
@@ -100,7 +100,7 @@ _LAST = {"no": (False,), "yes": (True,), "both": (False, True)}
 
 
 def bench_plan(options: Mapping[str, Any], limits: Sequence["Limit"] = ()) -> "BenchPlan":
-    """Return the plan of these options, with enough calls for targets and conditions.
+    """Return the plan for these options, with enough calls for targets and conditions.
 
     Raises ConfigError: a name is unknown, or a value is invalid.
     """

@@ -1,4 +1,4 @@
-"""Runs side by side: the same work or not, how much faster, and how far the results agree."""
+"""Runs side by side: whether they did the same work, their speeds, and how far their results agree."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -19,19 +19,19 @@ from framekiln.reporting.compare.runs import read_sides
 from framekiln.reporting.terminal.console import printed
 
 Side = Output | Place | Sequence[Output | Place]
-"""An output, or those of repeated runs of the same."""
+"""An output, or the outputs of repeated runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunComparison:
-    """Each side beside the first."""
+    """A comparison of each side with the first."""
 
     sides: Comparison
-    findings: tuple[Judgement, ...]  # of each condition of `fail_if` on each step
+    findings: tuple[Judgement, ...]  # for each condition of `fail_if` and each step
 
     @property
     def pairs(self) -> Sequence[Pair]:
-        """Each side beside the first: work, files, figures, drift."""
+        """The comparison of each side with the first: work, files, figures, drift."""
         return self.sides.pairs
 
     @property
@@ -41,7 +41,7 @@ class RunComparison:
 
     @property
     def verdicts(self) -> list[str]:
-        """A sentence for each pair: the same work or not, with which results, and how fast."""
+        """A sentence for each pair: same work or not, agreement of results, and speed."""
         return [verdict(pair) for pair in self.pairs]
 
     def save(self, path: Place | None = None) -> str:
@@ -62,12 +62,11 @@ class RunComparison:
         return {"pairs": list(map(_describe_pair, self.pairs)), "findings": outcomes, "failed": self.failed}
 
     def __str__(self) -> str:
-        """Return what `framekiln compare` prints."""
         text = printed(lambda console: print_comparison(console, self.sides))
         return text + "".join(f"{finding.outcome}: {finding.sentence}\n" for finding in self.findings)
 
     def _repr_html_(self) -> str:
-        """Return the verdicts, and the figures of each step that chance does not explain, for notebooks."""
+        """Return verdicts, and each step's significant changes, for notebooks."""
         parts = []
         for pair in self.pairs:
             told = [one for figures in pair.figures.values() for one in figures if one.difference]

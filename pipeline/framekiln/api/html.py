@@ -8,7 +8,7 @@ from framekiln.reporting.terminal.console import printable
 
 
 def table(data: TextTable) -> str:
-    """Return a table; numbers are to the right, and nothing for a table without rows."""
+    """Return a table with numbers aligned right; empty if it has no rows."""
     shown = data.shown
     sides = ["right" if column.css == "number" else "left" for column in shown.columns]
     head = "".join(f"<th>{_escape_text(text)}</th>" for text in shown.heads)
@@ -23,7 +23,7 @@ def table(data: TextTable) -> str:
 
 
 def lines(texts: Iterable[str]) -> str:
-    """Return a paragraph of lines; empty for none."""
+    """Return a paragraph of lines; empty without lines."""
     whole = "<br>".join(map(_escape_text, texts))
     return f"<p>{whole}</p>" if whole else ""
 

@@ -1,7 +1,7 @@
-"""The options of `framekiln.run`, `plan` and `bench`, each declared once: Python and the command line read this.
+"""The options of `framekiln.run`, `plan` and `bench`, each declared once for Python and the command line.
 
-A declaration is the meaning, the default and the least value of an option, and how the command line shows it. None
-stands for the default.
+A declaration holds an option's meaning, default and minimum, and its form on the command line. None stands for the
+default.
 """
 
 import inspect
@@ -25,21 +25,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 Place = str | os.PathLike[str]
 """A path on a disk or a URL."""
 Input = Place | Sequence[Place] | None
-"""A folder, a glob, a file, a list of files, or a URL; several of them; None for that of the environment or a file."""
+"""A folder, a glob, a file, a list of files, or a URL; or several. None: from environment, profile or pipeline file."""
 Manifest = Place | Mapping[str, Any]
 """A profile or a pipeline: a path, or the content of such a file. For a profile also the name of a shipped one."""
 Given = type[Stage] | Stage
 """A stage class, one of its instances with its settings, or a function under `framekiln.stage`."""
 Steps = str | Given | Sequence[str | Given | Mapping[str, Given]] | Mapping[str, Given] | None
-"""Names of steps as a list or as "a,b", and stages; a mapping names the steps of stages. None: all of the pipeline."""
+"""Steps by name (a list or "a,b"), or stages; a mapping names the stages' steps. None: the whole pipeline."""
 Settings = Mapping[str, Mapping[str, Any]] | str | Sequence[str] | None
 """Settings by step and name, as in `{"flow": {"preset": "fast"}}`; or texts, as in `["flow.preset=fast"]`."""
 
 
 def option(meaning: str, default: Any = None, *, least: float | None = None, **shell: Any) -> Any:
-    """Declare an option; `shell` has what typer's Option takes: `names`, `metavar`, `rich_help_panel`, `envvar`.
+    """Declare an option; `shell` holds arguments of typer's Option: `names`, `metavar`, `rich_help_panel`, `envvar`.
 
-    `several=True` stands for an option of the command line that may be repeated.
+    `several=True` declares an option that a command line may repeat.
     """
     value = {} if default is None else {"default": default}
     return Field(description=meaning, ge=least, json_schema_extra={**shell, "min": least}, **value)
@@ -51,19 +51,19 @@ _files, machine_option, _instrument = (
 
 PROFILE = option("Where steps run, and how fast: a shipped name or a YAML file.", "cpu-only", names=("--profile", "-p"))
 PIPELINE = option("What is computed: a YAML file instead of the shipped one.")
-STAGES = option("Only these steps, a,b,c, and what they read. [dim]Default: all.[/dim]")
+STAGES = option("Only these steps (a,b,c) and the steps that they read. [dim]Default: all.[/dim]")
 SETTINGS = option("A setting of a step; may be repeated.", names=("--set",), metavar="STEP.KEY=VALUE", several=True)
 WEIGHTS_DIR = option("Folder with weights, recognised by name and hash.", metavar="<path>")
 ADDRESS = machine_option("Ray cluster to join: auto, or host:port. [dim]Default: none.[/dim]")
 
 
 class Chosen(TypedDict, total=False):
-    """Steps, their settings and their files; in Python these are arguments of their own."""
+    """Steps, their settings and their files; in Python these are separate arguments."""
 
     input: Annotated[
         Input,
         option(
-            "Folder, glob, file list (text or Parquet), or s3:// gs:// URL. Give it several times for several.",
+            "Folder, glob, file list (text or Parquet), or s3:// gs:// URL. May be repeated.",
             names=("--input", "-i"),
             several=True,
         ),
@@ -78,7 +78,7 @@ class StepOptions(TypedDict, total=False):
     """Options for steps, wherever they run."""
 
     device: Annotated[
-        Literal["cpu", "cuda"] | None, machine_option("Device of all steps that can use it, instead of the profile's.")
+        Literal["cpu", "cuda"] | None, machine_option("Device of all steps that support it, instead of the profile's.")
     ]
     weights_dir: Annotated[Place | None, WEIGHTS_DIR]
     missing_weights: Annotated[
@@ -98,7 +98,7 @@ class Options(StepOptions, total=False):
     """Further options of a plan and a run."""
 
     identities_from: Annotated[
-        Place | None, option("Another output; its identities keep their numbers.", metavar="OUT")
+        Place | None, option("An earlier output: its identities keep their numbers.", metavar="OUT")
     ]
     rows: Annotated[
         str | None,
@@ -111,11 +111,11 @@ class Options(StepOptions, total=False):
     limit: Annotated[int | None, _files("Only the first N files.", least=1)]
     preview: Annotated[
         int | None,
-        _files("Only N files, spread over folders, types and sizes; then an estimate for all of them.", least=1),
+        _files("Compute only N files, spread over folders, types and sizes, then estimate all files.", least=1),
     ]
     every_nth: Annotated[int | None, _files("Keep every N-th frame of a video.", least=1)]
     max_frames: Annotated[int | None, _files("At most N frames of a video.", least=1)]
-    max_pixels: Annotated[int | None, _files("Refuse larger images. [dim]Default: 100 MP.[/dim]", least=1)]
+    max_pixels: Annotated[int | None, _files("Reject larger images. [dim]Default: 100 MP.[/dim]", least=1)]
     max_errors: Annotated[
         int | str | None,
         option("Stop when a step, or decoding, fails on more rows than this, e.g. 100 or 1%.", metavar="N|N%"),
@@ -123,27 +123,25 @@ class Options(StepOptions, total=False):
     vram_cap: Annotated[
         float | None,
         machine_option(
-            "Plan as if each GPU had no more memory than this, for all workers together.", least=0.1, metavar="GB"
+            "Plan as if each GPU had only this much memory, for all workers together.", least=0.1, metavar="GB"
         ),
     ]
     calibration: Annotated[
         Place | None,
         machine_option(
-            "File of framekiln calibrate. [dim]Default: that of this machine's GPU, if it was calibrated.[/dim]",
+            "File of framekiln calibrate. [dim]Default: this machine's, if calibrated.[/dim]",
             metavar="<path>",
         ),
     ]
     shard: Annotated[
         str | tuple[int, int] | None, _files("Only the I-th of N shares of the files, from 1.", metavar="I/N")
     ]
-    fast_mode: Annotated[
-        bool, _files("Previews: every frame reduced to a short side of 360 px or a little more.", False)
-    ]
+    fast_mode: Annotated[bool, _files("Previews: every frame, reduced to a short side of at least 360 px.", False)]
     by_content: Annotated[
         bool,
         _files(
-            "Detect changed files by content instead of size and time: each is read once more. For collections that "
-            "are copied or synchronised.",
+            "Detect changed files by content instead of size and time: each is read once more. For copied "
+            "or synchronised collections.",
             False,
         ),
     ]
@@ -194,13 +192,13 @@ class PredictOptions(TypedDict, total=False):
     input: Annotated[
         Input, option("The collection to estimate. Default: the run's.", names=("--input", "-i"), several=True)
     ]
-    cores: Annotated[float | None, option("Cores beside the GPU. Default: those of this machine.")]
+    cores: Annotated[float | None, option("Cores beside the GPU. Default: this machine's.")]
     prices: Annotated[
-        str, option("Price of an hour of a machine with that GPU, in any currency.", "", metavar="GPU=PRICE,...")
+        str, option("Hourly price of a machine with that GPU, in any currency.", "", metavar="GPU=PRICE,...")
     ]
     price_per_kwh: Annotated[float | None, option("Price of electricity, in the same currency.")]
     calibration: Annotated[
-        Path | None, option("A calibration of any GPU: its steps correct the estimates.", metavar="FILE")
+        Path | None, option("A calibration of any GPU; its measured steps correct the estimates.", metavar="FILE")
     ]
     specs: Annotated[
         Path | None, option("A file of GPUs instead of manifests/gpus.yaml.", names=("--gpus",), metavar="FILE")
@@ -226,7 +224,7 @@ def defaults(kind: type) -> dict[str, Any]:
 def checked(kind: type, options: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, Any]:
     """Return all options of a kind; an option that was not given has its default.
 
-    The message on an unknown name proposes the names in `also` too.
+    The message about an unknown name also suggests names in `also`.
 
     Raises ConfigError: a name is unknown, or a value is invalid.
     """
@@ -239,7 +237,7 @@ def checked(kind: type, options: Mapping[str, Any], also: Sequence[str] = ()) ->
 
 
 def shows(kind: type) -> Callable[[F], F]:
-    """Let `help` and notebooks list the options of a function that takes them as `**options`."""
+    """Let `help` and notebooks list the options of a function with `**options`."""
 
     def with_signature(function: F) -> F:
         signature = inspect.signature(function)

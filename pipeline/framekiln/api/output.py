@@ -1,4 +1,4 @@
-"""An output as Python reads it: tables, frames, the report and the profile. Nothing is read before it is asked for."""
+"""An output as Python reads it: tables, frames, report and profile. Nothing is read before it is needed."""
 
 import os
 from collections import Counter
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from framekiln.selection.selection import Selection
 
 _ALWAYS = {FRAMES: pa.schema([*SOURCE, *PLACES]), ERRORS: ERRORS_SCHEMA}
-"""Tables that every output has, with their columns where they have no row."""
+"""Tables of every output, with the columns that an empty one has."""
 _RUN = ("state", "reason", "files", "files_done", "frames", "passed_over", "seconds", "engine")
 _TOLD = (*_RUN, "skipped", "fetch", "fetch_mb", "notes", "figures")
 """Keys of run.json."""
@@ -59,7 +59,7 @@ class Output:
 
     @property
     def record(self) -> Mapping[str, Any]:
-        """The run.json of the run that wrote the tables: all that is needed to repeat it, and its figures.
+        """The run.json of the run that wrote the tables: its figures, and everything needed to repeat it.
 
         Raises ConfigError: there is none, it cannot be read, or another version wrote it.
         """
@@ -67,12 +67,12 @@ class Output:
 
     @property
     def summary(self) -> Summary:
-        """Files, frames, errors by kind, seconds, what was left out, and whether the run in `record` is finished."""
+        """Files, frames, errors by kind, seconds, skipped steps, and whether the run in `record` is finished."""
         record = self.record
         return Summary.of(record, unfinished(self._store, record))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `framekiln run --json` prints of the last run, finished or not (docs/commands.md).
+        """Return the last run as `framekiln run --json` prints it, finished or not (docs/commands.md).
 
         >>> output.to_dict()["tables"]["frames"]
         36
@@ -94,7 +94,7 @@ class Output:
         return [*_ALWAYS, *later_tables(self._store)]
 
     def table(self, name: str) -> "Dataset":
-        """Return a table. It reads columns and rows on request.
+        """Return a table; columns and rows are read on request.
 
         `.to_table(columns=..., filter=...)` reads it into Arrow, from there `.to_pandas()`; DuckDB and Polars
         (`polars.scan_pyarrow_dataset`) take it as it is.
@@ -132,7 +132,7 @@ class Output:
         for frame in decode_frames(media, (pixels,), read_rules(self.record), wanted=(frame_index,)):
             return frame.images[pixels]
         raise InputError(
-            f"{media_id!r} has no frame {frame_index} that the run kept; the table `frames` lists its frames.",
+            f"The run kept no frame {frame_index} of {media_id!r}; the table `frames` lists its frames.",
             code="FK-NO-SUCH-FRAME",
         )
 
@@ -175,7 +175,7 @@ class Output:
     def export(
         self, to: str, destination: Place, *, progress: "Progress | None" = None, **options: Unpack[ExportOptions]
     ) -> "ExportSummary":
-        """Write frames and what was found on them in the format of another tool, or cut films into clips.
+        """Write frames and their annotations in the format of another tool, or cut videos into clips.
 
         Args:
             to: the format: coco, yolo, cvat, labelstudio, mot, folder, webdataset, hf, lance or clips.
@@ -217,7 +217,7 @@ class Output:
         return store.url(NAME)
 
     def profile(self, run: str | None = None) -> "RunProfile":
-        """Return rates, calls, waits and the bottleneck of a run. Default: the run that did most.
+        """Return rates, calls, waits and the bottleneck of a run. Default: the run with the most work.
 
         Raises OutputError: there are no records of that run, or none of its rows has passed a step.
         """
@@ -259,7 +259,7 @@ def open_output(output: Place) -> Output:
 
 
 def _doubt(store: Store, tables: Collection[str]) -> Iterator[str]:
-    """Yield sentences on random weights, and on tables that may lack rows: the run is unfinished, or without steps."""
+    """Yield sentences on random weights, and on tables with missing rows after an unfinished or partial run."""
     if (record := read_earlier(store)) is None:
         return
     if (cut := unfinished(store, record)) is not None:

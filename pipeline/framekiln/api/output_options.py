@@ -1,4 +1,4 @@
-"""The options of `Output.select` and `Output.export` and of their commands, and the requests that they make."""
+"""The options of `Output.select` and `Output.export` and their commands, and the resulting requests."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -11,7 +11,7 @@ from framekiln.api.options import checked, option
 from framekiln.contract.errors import ConfigError
 from framekiln.selection.request import SelectionRequest, read_per
 
-if TYPE_CHECKING:  # the command line reads the options, and needs no tables for it
+if TYPE_CHECKING:  # the command line reads the options without importing tables
     from framekiln.export.request import ExportRequest
 
 
@@ -22,11 +22,11 @@ class SelectOptions(TypedDict, total=False):
         str | Sequence[str] | None,
         option("Conditions in SQL, such as 'sharpness > 300 and len(faces) = 1'; all must hold.", several=True),
     ]
-    unique: Annotated[bool, option("Without copies, and without frames that the next one repeats.", False)]
+    unique: Annotated[bool, option("Without copies, and without frames that equal the next one.", False)]
     per: Annotated[
         Mapping[str, int] | str | Sequence[str] | None,
         option(
-            "The best of each, at most this many: shot=1, identity=20, media_id=5; may be repeated.",
+            "At most this many of each, the best first: shot=1, identity=20, media_id=5; may be repeated.",
             metavar="NAME=NUMBER",
             several=True,
         ),
@@ -34,13 +34,13 @@ class SelectOptions(TypedDict, total=False):
     balance: Annotated[
         str | None,
         option(
-            "As many of each value as the rarest has. With --limit rare values stay whole, and others share the rest.",
+            "As many rows of each value as the rarest has. With --limit, rare values stay whole.",
             metavar="COLUMN",
         ),
     ]
     diverse: Annotated[
         int | None,
-        option("This many, as different as possible, by CLIP's embeddings, or else by hashes.", metavar="NUMBER"),
+        option("This many, as different as possible by CLIP's embeddings (else by hashes).", metavar="NUMBER"),
     ]
     order: Annotated[
         str | None,
@@ -50,11 +50,11 @@ class SelectOptions(TypedDict, total=False):
             metavar="COLUMNS",
         ),
     ]
-    limit: Annotated[int | None, option("At most this many.", metavar="NUMBER")]
+    limit: Annotated[int | None, option("At most this many rows.", metavar="NUMBER")]
 
 
 def make_selection_request(options: SelectOptions) -> SelectionRequest:
-    """Return the request of options. Raises ConfigError: an option or a value is unknown, or has a wrong type."""
+    """Return the request for the options. Raises ConfigError: an option or a value is unknown or of a wrong type."""
     given = checked(SelectOptions, options)
     return SelectionRequest(**{**given, "where": all_of(given["where"]), "per": read_per(given["per"])})
 
@@ -82,8 +82,8 @@ class ExportOptions(TypedDict, total=False):
         ),
     ]
     split: Annotated[str | None, option("Percentages for train, val and test, as 80/10/10.", metavar="N/N/N")]
-    by: Annotated[str, option("file, person, shot or duplicate: none of these is in two splits.", "file")]
-    keypoints: Annotated[str, option("coco17, or all that were found.", "coco17")]
+    by: Annotated[str, option("file, person, shot or duplicate: the group that no split divides.", "file")]
+    keypoints: Annotated[str, option("coco17, or all keypoints.", "coco17")]
     folders: Annotated[str | None, option("Column that names folders. [dim]Default: category.[/dim]", metavar="COLUMN")]
     shard_rows: Annotated[
         int, option("Frames in each file of webdataset and hf, and in each commit of lance.", 1000, metavar="NUMBER")
@@ -98,7 +98,7 @@ class ExportOptions(TypedDict, total=False):
     ]
     cut: Annotated[
         str | None,
-        option("Copy from a key frame on, or encode again. [dim]Default: copy.[/dim]", metavar="copy|exact"),
+        option("Copy from a key frame, or encode again. [dim]Default: copy.[/dim]", metavar="copy|exact"),
     ]
     min_seconds: Annotated[float | None, option("Shorter clips are left out.", metavar="SECONDS")]
     max_seconds: Annotated[float | None, option("Longer clips are divided.", metavar="SECONDS")]
@@ -114,9 +114,9 @@ class ExportOptions(TypedDict, total=False):
 
 
 def make_export_request(to: str, options: ExportOptions) -> "ExportRequest":
-    """Return the request of options.
+    """Return the request for the options.
 
-    Raises ConfigError: an option or a value is unknown, has a wrong type, or two of them exclude each other.
+    Raises ConfigError: an option or a value is unknown or of a wrong type, or two exclude each other.
     """
     from framekiln.export.request import CLIPS, ClipRequest, ExportRequest
     from framekiln.selection.selection import Selection
@@ -143,7 +143,7 @@ def read_include(words: str | Sequence[str] | AbstractSet[str]) -> frozenset[str
 
 
 def all_of(conditions: str | Sequence[str] | None) -> str | None:
-    """Return one condition in SQL that holds where all of them do; None without any.
+    """Return one SQL condition that holds if all of them hold; None without any.
 
     >>> all_of(["sharpness > 20", "rating = 5 or rating is null"])
     '(sharpness > 20) and (rating = 5 or rating is null)'

@@ -1,4 +1,4 @@
-"""The plan of a run: what would run where, and what is left to do. Nothing is started."""
+"""The plan of a run: placement of each step, and remaining work. Nothing is started."""
 
 import json
 import os
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """Steps in the order they run, each with its place, and the work that is left."""
+    """The steps in the order they run, each with its placement, and the remaining work."""
 
     planned: Plan
-    notes: Sequence[str] = ()  # on this machine's GPUs, an option that has no effect, and the engine
+    notes: Sequence[str] = ()  # about this machine's GPUs, options without effect, and the engine
     work: tuple[Changes, Sequence[Outlook]] | None = None  # None without an input or an output
-    refusal: UserError | None = None  # why these machines cannot run it, or not yet
-    costs: "Costs | None" = None  # of the work that is left; None without an input or an output
+    refusal: UserError | None = None  # why a run could not start here; None if it could
+    costs: "Costs | None" = None  # cost of the remaining work; None without an input or an output
 
     @property
     def steps(self) -> list[str]:
@@ -52,12 +52,12 @@ class RunPlan:
 
     @property
     def absent(self) -> Mapping[str, str]:
-        """Steps that lack their weights, or a column that such a step adds, and why."""
+        """Steps left out, with the reason: they lack weights, or a column of such a step."""
         return self.planned.absent
 
     @property
     def fetch(self) -> str:
-        """The command that fetches missing weights; empty where none are missing."""
+        """The command that fetches missing weights; empty if none are missing."""
         return self.planned.fetch
 
     @property
@@ -80,7 +80,7 @@ class RunPlan:
         return printed(self.print_on)
 
     def print_on(self, console: Terminal, price_per_hour: float | None = None) -> None:
-        """Print the plan, the work that is left, and what it costs."""
+        """Print the plan, the remaining work, and its cost."""
         print_plan(console, self.planned)
         for note in self.notes:
             print_wrapped(console, note)
@@ -89,7 +89,7 @@ class RunPlan:
         self.print_costs(console, price_per_hour)
 
     def print_costs(self, console: Terminal, price_per_hour: float | None = None) -> None:
-        """Print what the work that is left costs; nothing without an input or an output."""
+        """Print the cost of the remaining work; nothing without an input or an output."""
         if self.costs is not None:
             from framekiln.reporting.predict import print_costs
 
@@ -143,9 +143,9 @@ def plan(
 
 
 def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None, *, like: str | None = None) -> RunPlan:
-    """Return the plan of a request; `on_wait` gets sentences about a cluster and files that take long.
+    """Return the plan of a request; `on_wait` gets sentences about a cluster or slow files.
 
-    Its costs are those of the last run into the output, or into the one that is `like` it.
+    Its costs come from the last run into the output, or into the output `like`.
 
     Raises UserError: see `plan`.
     """
@@ -167,7 +167,7 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         work = changes, outlook
         costs = _read_costs(request, planned, job.media, outlook, local=engine == "local", like=like)
     pace = "" if costs is not None and costs.limit else _tell_pace(request, planned, nodes)
-    if engine == "local":  # its processes are a core's each, whatever the plan says of workers
+    if engine == "local":  # it uses one process a core, whatever the plan's workers
         planned = replace(planned, limits="")
     return RunPlan(
         planned=planned,
@@ -194,17 +194,17 @@ def _read_costs(
     local: bool,
     like: str | None,
 ) -> "Costs":
-    """Estimate a run by its output's last run, by a calibration of the GPU, or by the last run of an output `like` it.
+    """Estimate a run by its output's last run, a GPU's calibration, or the last run of the output `like`.
 
     Raises UserError: `like` is no output with a finished run.
     """
-    from framekiln.lab.predict.costs import Costs, PlannedRun, estimate_costs  # with scipy, which a run does not need
+    from framekiln.lab.predict.costs import Costs, PlannedRun, estimate_costs  # needs scipy, which a run does not
     from framekiln.lab.predict.source_run import SourceRun, read_source
 
     if not any(one.todo for one in outlook):
         return Costs(why_not="nothing is left to do")
     store, source = Store(like or request.output), SourceRun(devices=(), steps=(), later=())
-    with suppress(*(() if like else (UserError,))):  # nothing was run yet
+    with suppress(*(() if like else (UserError,))):  # no run yet
         source = read_source(store.root, finished=False, earlier=True)
     on_gpu = any(step.placement.device != "cpu" for step in planned.steps)
     calibration = find_calibration(request.options.calibration) if on_gpu else None

@@ -1,4 +1,4 @@
-"""A run on other GPUs, from a run on any machine."""
+"""A prediction of a run on other GPUs, from a run on any machine."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -30,10 +30,10 @@ from framekiln.runtime.run.record import read_run_record, stored_request
 
 
 def choose(output: str, options: PredictOptions, say: Callable[[str], None] = lambda _: None) -> Prediction:
-    """Return the run on each wanted GPU, or on all that are known.
+    """Return the run on each wanted GPU, or on all known ones.
 
-    `say` takes a sentence before what takes long. Raises UserError: there is no such output, GPU, input or calibration,
-    or a number makes no sense.
+    `say` gets a sentence before slow work. Raises UserError: the output, GPU, input or calibration does not exist, or a
+    number is invalid.
     """
     given = checked(PredictOptions, options)
     prices = Prices(per_hour=_read_prices(given["prices"]), per_kwh=given["price_per_kwh"])
@@ -95,7 +95,7 @@ def _check_numbers(cores: float | None, prices: Prices) -> None:
 
 
 def _list_absent(store: Store, source: SourceRun) -> Iterator[str]:
-    """Yield sentences on steps that the last run did not compute, so that no figure contains them."""
+    """Yield sentences on steps that the last run did not compute; the figures exclude them."""
     record = read_run_record(store)
     if skipped := record.get("skipped"):
         yield f"{left_out(skipped, len(record['steps']))} No figure contains them"
@@ -106,7 +106,7 @@ def _list_absent(store: Store, source: SourceRun) -> Iterator[str]:
 
 
 def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:
-    """Return sentences on what an estimate lacks."""
+    """Return sentences on the estimate's gaps."""
     notes = measuring_notes(source.others, source.steps)
     planned = [choice for choice in choices if choice.waves]
     if planned and not any(wave for choice in planned for wave in choice.waves):
@@ -115,7 +115,7 @@ def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:
 
 
 def _of_all_steps(options: PlanOptions, source: SourceRun, calibration: Path | None) -> PlanOptions:
-    """Return the run's options for a plan of its first-pass steps on a whole GPU, whether their weights are here."""
+    """Return the run's options for a plan of its first-pass steps on a whole GPU, even if weights are missing."""
     return replace(
         options,
         stages=tuple(step.name for step in source.steps if step.name != DECODE),
@@ -128,7 +128,7 @@ def _of_all_steps(options: PlanOptions, source: SourceRun, calibration: Path | N
 
 
 def _count_rows(store: Store, inputs: Sequence[str]) -> tuple[Interval, list[str]]:
-    """Return the rows of files, those of the output without any, and sentences on what their count lacks."""
+    """Count the rows of files, or of the output without files, with sentences on what the count omits."""
     files = list_inputs(inputs) if inputs else [media for unit in read_units(store) for media in unit.media]
     by_kind, notes = estimate_rows(files, read_measured(store))
     return Interval.of(np.sum([np.zeros(1 + DRAWS), *by_kind.values()], axis=0)), notes

@@ -18,9 +18,9 @@ from framekiln.planning.settings import NOT_YAML, load_yaml, model_of
 from framekiln.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
 from framekiln.runtime.run.request import RunRequest
 
-_NAMED = ("input", "output", "profile", "pipeline", "stages", "settings")  # arguments beside the options
+_NAMED = ("input", "output", "profile", "pipeline", "stages", "settings")  # arguments in addition to the options
 INPUT, OUTPUT, ENGINE = "FRAMEKILN_INPUT", "FRAMEKILN_OUTPUT", "FRAMEKILN_ENGINE"
-"""Environment variables for what a machine or a cluster file sets once."""
+"""Environment variables for settings of a machine or cluster file."""
 
 
 def make_request(
@@ -34,7 +34,7 @@ def make_request(
     kind: type = Options,
     **options: Any,
 ) -> RunRequest:
-    """Return the request for these arguments; `kind` names the options that there are.
+    """Return the request for these arguments; `kind` names the known options.
 
     Raises ConfigError: a name, a file or a value is wrong.
     """
@@ -65,12 +65,12 @@ def make_request(
 
 
 def cluster_address(option: str | None) -> str | None:
-    """Return the address of the cluster to join: the option, else the environment's; None for none."""
+    """Return the address of the cluster to join, from the option or the environment; None: no cluster."""
     return option or os.environ.get("RAY_ADDRESS")
 
 
 def pipeline_of(pipeline: Manifest | None) -> manifest.PipelineFile:
-    """Read a pipeline file; the shipped one without a name. Raises ConfigError if the file is missing or wrong."""
+    """Read a pipeline file, by default the shipped one. Raises ConfigError: the file is missing or wrong."""
     if isinstance(pipeline, Mapping):
         return model_of(manifest.PipelineFile, pipeline, "pipeline")
     return manifest.read_pipeline(_read_text(pipeline))
@@ -120,7 +120,7 @@ def _read_profilers(given: Mapping[str, Any]) -> ProfilerOptions:
 
 
 def _choose_inputs(*places: Input) -> list[str]:
-    """Return the inputs of the first place that has any: arguments, environment, profile, pipeline file."""
+    """Return the inputs of the first source that has any: arguments, environment, profile, pipeline file."""
     texts = input_texts(next((place for place in places if place), None))
     if "" in texts:
         raise ConfigError("--input is empty: give a folder, a file, a list or a URL.", code="FK-NO-INPUT")
@@ -162,9 +162,9 @@ def _read_shard(shard: str | tuple[int, int] | None) -> tuple[int, int] | None:
 
 
 def with_steps(pipeline: manifest.PipelineFile, steps: Steps) -> tuple[manifest.PipelineFile, tuple[str, ...]]:
-    """Return the pipeline with the stages that are given, and the names of all chosen steps; none for all.
+    """Return the pipeline extended by the given stages, and the names of all chosen steps; empty: all.
 
-    Raises ConfigError: something else is given, or a step's name is taken by another stage.
+    Raises ConfigError: an item is no stage, or another stage has the step's name.
     """
     if isinstance(steps, Sequence | Mapping) and not (steps or isinstance(steps, str)):
         raise ConfigError("stages is empty: name a step, or leave it out for all.", code="FK-UNKNOWN-STEP")
@@ -189,7 +189,7 @@ def _list_items(steps: Steps) -> Sequence[str | Given | Mapping[str, Given]]:
 
 
 def step_name(stage: Any) -> str:
-    """Return the name of a stage's step: that of its class in lower case, with `_` before its capitals.
+    """Return the name of a stage's step: its class name in lower case, with `_` before inner capitals.
 
     >>> class KeyLight(Stage): ...
     >>> step_name(KeyLight)
@@ -219,5 +219,5 @@ def _add(entries: dict[str, manifest.StepEntry], name: str, stage: Any) -> None:
             f"{{'my_{name}': {kind.__name__}}}.",
             code="FK-STEP-TWICE",
         )
-    if other is None or stage is not kind:  # a class that the pipeline file names keeps the file's settings
+    if other is None or stage is not kind:  # the pipeline file's settings stay for its own classes
         entries[name] = entry

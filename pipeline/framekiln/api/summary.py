@@ -26,23 +26,23 @@ _SAME = ("files", "frames", "errors", "passed_over", "seconds", "fetch", "fetch_
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The results, the extent and the gaps of the run that wrote the tables."""
+    """Results, extent and gaps of the run that wrote the tables."""
 
-    files: int  # of the input
+    files: int  # files of the input
     frames: int  # rows of the table `frames`
     errors: Mapping[str, int]  # rows of the table `errors` by kind
     passed_over: int  # files that are no media
     seconds: float
     started: datetime  # UTC
-    unfinished: str  # a sentence on how far a run that has not come to its end has come; empty for none
+    unfinished: str  # a sentence on the extent of an unfinished run; empty for a finished one
     left_out: Mapping[str, str]  # steps that did not run, and why
-    fetch: str  # the command that fetches missing weights; empty where none are missing
-    fetch_mb: float  # what it downloads
-    random: tuple[str, ...]  # steps that ran with random weights: their results mean nothing
+    fetch: str  # the command that fetches missing weights; empty if none are missing
+    fetch_mb: float  # MB that it downloads
+    random: tuple[str, ...]  # steps that ran with random weights: their results are meaningless
 
     @classmethod
     def of(cls, record: Mapping[str, Any], cut: Unfinished | None) -> Self:
-        """Return the summary in a run.json; `cut` tells of a run that is not finished."""
+        """Return the summary of a run.json; `cut` describes an unfinished run."""
         return cls(
             **{name: record[name] for name in _SAME},
             started=datetime.fromisoformat(record["started"]),
@@ -53,7 +53,7 @@ class Summary:
 
     @property
     def finished(self) -> bool:
-        """True if the last run came to its end, so that all tables are whole."""
+        """True if the last run finished, so that all tables are complete."""
         return not self.unfinished
 
     def lines(self) -> list[str]:
@@ -64,24 +64,23 @@ class Summary:
         texts = [f"{found}, {count(errors, 'error', zero='no')}{kinds}; {duration(self.seconds)}."]
         texts += [f"Unfinished: {self.unfinished}"] if self.unfinished else []
         if self.passed_over:
-            texts.append(f"{count(self.passed_over, 'file')} passed over, not media.")
+            texts.append(f"{count(self.passed_over, 'file')} skipped: not media.")
         texts += [f"Left out: {name}: {why}" for name, why in self.left_out.items()]
         texts += [f"{fetching(self.fetch_mb)}: {self.fetch}"] if self.left_out and self.fetch else []
         return texts + warn_of_random(self.random)
 
 
 def warn_of_random(steps: Sequence[str]) -> list[str]:
-    """Return a sentence on steps that ran with random weights; none without such."""
+    """Return a sentence on steps that ran with random weights; empty without such steps."""
     return [f"Random weights in {', '.join(steps)}: results mean nothing."] if steps else []
 
 
 def read_profile(
     store: Store, run: str | None, warn: Callable[[str], None] = lambda _: None, targets: Targets | None = None
 ) -> RunProfile:
-    """Return the profile of a run, which may be unfinished. Default: the run that did most.
+    """Return the profile of a run, which may be unfinished. Default: the run with the most work.
 
-    `warn` gets a sentence for each run that is left out as its records are damaged. `targets` take the place of those
-    in the run's profile.
+    `warn` gets a sentence for each run with damaged records, which is left out. `targets` replace the run's own.
 
     Raises OutputError: there are no records of that run, or none of its rows has passed a step.
     """
@@ -94,5 +93,5 @@ def read_profile(
 
 
 def last_record(store: Store) -> Mapping[str, Any]:
-    """Return the run.json of the output; empty where the first run has not begun to compute."""
+    """Return the run.json of the output; empty if its first run has computed nothing yet."""
     return read_run_record(store) if store.exists(RUN_RECORD) else {}

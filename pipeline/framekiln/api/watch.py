@@ -1,4 +1,4 @@
-"""The display of a run while it goes on: a notebook, a terminal, or none."""
+"""The display of a run in progress: a notebook, a terminal, or none."""
 
 import logging
 import os
@@ -26,20 +26,20 @@ from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
 
 _LOG = logging.getLogger("framekiln")
-_SECONDS = 0.5  # between two updates of a cell
+_SECONDS = 0.5  # s between two updates of a cell
 
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """Listeners of a run while it goes on; by default nothing is shown."""
+    """Listeners of a run in progress; by default nothing is shown."""
 
-    say: Callable[[str], None] = lambda _: None  # takes a sentence about its start, which is logged too
-    found: Callable[[Workload, RunRequest], None] = lambda *_: None  # takes the work before it starts
+    say: Callable[[str], None] = lambda _: None  # gets sentences about the start, which are logged too
+    found: Callable[[Workload, RunRequest], None] = lambda *_: None  # gets the work before the run starts
     view: Callable[[Sequence[str]], ProgressView] = lambda _: ProgressView()  # displays steps while they run
 
 
 def scalars_folder(place: str | os.PathLike[str] | None) -> str | None:
-    """Return the folder for TensorBoard, None for none.
+    """Return the folder for TensorBoard; None: no scalars.
 
     Raises ConfigError: the package is missing, or the folder cannot be written to.
     """
@@ -50,10 +50,10 @@ def scalars_folder(place: str | os.PathLike[str] | None) -> str | None:
 
 
 class WatchedRun:
-    """A run that tells a `Watch` how it goes on."""
+    """A run that reports its progress to a `Watch`."""
 
     def __init__(self, request: RunRequest, watch: Watch, tensorboard: str | None = None) -> None:
-        """Prepare it; `tensorboard` is a folder for scalars.
+        """Prepare the run; `tensorboard` is a folder for scalars.
 
         Raises ConfigError: the request has no input or no output.
         """
@@ -74,7 +74,7 @@ class WatchedRun:
         self._view.show(figures)
 
     def _on_plan(self, work: Workload) -> None:
-        self._stack.close()  # of the steps that ran before these
+        self._stack.close()  # ends the display of earlier steps
         self._watch.found(work, self._request)
         if not work.left:
             return
@@ -88,10 +88,10 @@ class WatchedRun:
 
 
 def make_watch(progress: bool | None) -> Watch:
-    """Return the display of a run: a table in a notebook, else lines on stderr; None shows it in notebooks only."""
+    """Return a run's display: a table in a notebook, else lines on stderr; None: shown in notebooks only."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    if progress is False or (progress is None and not hasattr(shell, "kernel")):  # a terminal has a shell without one
+    if progress is False or (progress is None and not hasattr(shell, "kernel")):  # a terminal's shell has none
         return Watch()
     if shell is None:
         console = stderr_console()
@@ -108,7 +108,7 @@ def _open_cell() -> Callable[[str], None]:
 
 
 class NotebookView(ProgressView):
-    """A bar for all files and one for each step; the last state stays."""
+    """A bar for all files and one for each step; the last state stays visible."""
 
     def __init__(
         self, show: Callable[[str], None], steps: Sequence[str], clock: Callable[[], float] = time.monotonic

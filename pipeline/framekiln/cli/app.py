@@ -29,14 +29,14 @@ from framekiln.reporting.terminal.console import printable
 from framekiln.runtime.run.environment import package_version
 
 _FAILED = 1  # exit code
-_UsageError: Any = typer.BadParameter.__base__  # of the click that Typer brings, or of the installed one
+_UsageError: Any = typer.BadParameter.__base__  # of Typer's own click, or of the installed one
 
 
 class Commands(TyperGroup):
     """The commands by name."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command. Raises ConfigError if there is none of that name."""
+        """Return a command. Raises ConfigError if no command has this name."""
         if not (ctx.resilient_parsing or cmd_name.startswith("-")):
             check_known(cmd_name, self.commands, f"There is no command {cmd_name!r}.", code="FK-UNKNOWN-COMMAND")
         return super().get_command(ctx, cmd_name)
@@ -64,7 +64,7 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Take the options that stand before a command."""
+    """Read the options that stand before a command."""
 
 
 app.command(epilog=EXAMPLES)(spread(run))
@@ -119,13 +119,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except FramekilnError as error:
         ERRORS.print(f"[red]Stopped:[/red] {escape(printable(f'{error} [{error.code}]'))}")
-        if isinstance(error.__context__, KeyboardInterrupt):  # so does the end of Ray's own processes
+        if isinstance(error.__context__, KeyboardInterrupt):  # the end of Ray's processes does the same
             leave(_FAILED)
         sys.exit(_FAILED)
 
 
 def _exit_for_usage(error: Any) -> NoReturn:
-    """Print an option or argument that is wrong as one sentence, as all other mistakes are."""
+    """Print a wrong option or argument as one sentence, as all other mistakes."""
     text, code = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip("."), "FK-WRONG-OPTION"
     if hasattr(error, "possibilities"):
         text, code = f"There is no option {error.option_name!r}", "FK-UNKNOWN-OPTION"

@@ -1,7 +1,7 @@
-"""A run with its progress and its result on a terminal, and endings from outside.
+"""A run's progress and result on a terminal, and its end by a signal.
 
-Ctrl-C, SIGTERM of a scheduler and a terminal that closes end a command with the exit code of a shell: 128 and the
-signal's number. A command goes on where its pipe has lost its reader.
+Ctrl-C, a scheduler's SIGTERM and a closed terminal end a command with a shell's exit code: 128 and the signal's number.
+A command whose pipe has lost its reader goes on.
 """
 
 import json
@@ -32,7 +32,7 @@ from framekiln.reporting.terminal.tables import print_result, print_work
 from framekiln.runtime.run.request import RunRequest
 
 NOTHING_DONE = 4
-"""Exit code of a run that ended well without a frame, or with a step that failed on all rows: no script goes on."""
+"""Exit code of a complete run without a frame, or with a step that failed on all rows: scripts must stop."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -44,7 +44,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def handle_signals() -> None:
-    """Raise `Interrupted` in the main thread on SIGTERM and SIGHUP, where `nohup` does not ignore it."""
+    """Raise `Interrupted` in the main thread on SIGTERM and SIGHUP, unless `nohup` ignores the latter."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -52,12 +52,12 @@ def handle_signals() -> None:
 
 
 def exit_code(error: KeyboardInterrupt) -> int:
-    """Return the exit code of a command that was interrupted."""
+    """Return the exit code of an interrupted command."""
     return 128 + (error.number if isinstance(error, Interrupted) else signal.SIGINT)
 
 
 class RunConsole(Console):
-    """A terminal for commands that do more than to print: they go on when nobody reads any more."""
+    """A terminal for commands with work to do: they go on when nobody reads the output any more."""
 
     def on_broken_pipe(self) -> None:
         """Print nothing from now on."""
@@ -71,15 +71,15 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 
 
 ERRORS = RunConsole(stderr=True, highlight=False, soft_wrap=True)
-print_note = partial(print_line, ERRORS)  # beside output that a program may read
+print_note = partial(print_line, ERRORS)  # stdout may be read by a program
 
 
 def execute(
     request: RunRequest, console: Console, *, quiet: bool, as_json: bool = False, tensorboard: str | None = None
 ) -> None:
-    """Run a request and print its work, its progress and its result; `tensorboard` is a folder for scalars.
+    """Run a request and print its work, progress and result; `tensorboard` is a folder for scalars.
 
-    With `as_json` a run that ended, well or not, is an object on stdout, too. Raises UserError: see `Job.run`.
+    With `as_json`, stdout gets an object about the run, also after a failure. Raises UserError: see `Job.run`.
     """
     view = partial(make_view, console, quiet=quiet)
     watch = Watch(say=partial(print_line, console), found=partial(print_work, console), view=view)
@@ -95,10 +95,10 @@ def execute(
             print_line(console, line)
         print_report(console, store.root, result.report)
     if result.work.media and not result.frames:
-        where = f"{ERRORS_TABLE}/ in {store.root!r} says why" if result.errors else "all were passed over"
+        where = f"{ERRORS_TABLE}/ in {store.root!r} says why" if result.errors else "all were skipped"
         print_note(f"Nothing could be read: none of {len(result.work.media):,} files gave a frame; {where}.")
         raise typer.Exit(NOTHING_DONE)
-    figures = result.figures.steps.items()  # a file that is cut short has rows beside its error
+    figures = result.figures.steps.items()  # a truncated file has rows in addition to its error
     if failed := [name for name, step in figures if 0 < step.rows <= step.failures and name != DECODE]:
         print_note(f"{', '.join(failed)} failed on all rows of this run; {ERRORS_TABLE}/ in {store.root!r} says why.")
         raise typer.Exit(NOTHING_DONE)
@@ -106,7 +106,7 @@ def execute(
 
 @contextmanager
 def _told_as_json(store: Store) -> Iterator[None]:
-    """Print what run.json tells of a run after the block; nothing after a mistake of the user, as other commands."""
+    """Print the content of run.json after the block; nothing after a user's mistake, as in other commands."""
     from framekiln.api.output import Output
 
     try:
@@ -122,7 +122,7 @@ def _told_as_json(store: Store) -> Iterator[None]:
 
 @contextmanager
 def interruptible(note: str | Callable[[], str]) -> Iterator[None]:
-    """End this process with a note if Ctrl-C interrupts the block; Typer would print one word."""
+    """End this process with a note if Ctrl-C interrupts the block; Typer would only print "Aborted"."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -131,13 +131,13 @@ def interruptible(note: str | Callable[[], str]) -> Iterator[None]:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process at once: with Ray stopped half-way, Python was seen to crash in its own shutdown."""
+    """End this process at once: Python may crash in its own shutdown if Ray is half-stopped."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def print_report(console: Console, output: str, url: str | None) -> None:
-    """Print the place of a report; None if it could not be written."""
+    """Print the path of a report; None if it could not be written."""
     late = f"No report: another run is replacing tables; `framekiln report {quote(output)}` writes it later."
     print_line(console, late if url is None else f"Report: {quote(url)}")

@@ -1,4 +1,4 @@
-"""Options on the command line: those of `framekiln.api.options` as Typer takes them, read into a request."""
+"""Options on the command line: `framekiln.api.options` in Typer's form, read into a request."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -20,7 +20,7 @@ from framekiln.runtime.run.request import RunRequest
 
 T = TypeVar("T")
 
-# An option under each heading of the help; the others have none.
+# One option under each heading of the help; the others have none.
 profiler_option = partial(Option, rich_help_panel="Instruments")
 video_option = partial(Option, rich_help_panel="Video segmentation")
 clip_option = partial(Option, rich_help_panel="End to end of a clip")
@@ -37,9 +37,9 @@ Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 
 
 def refuse_idle(options: Mapping[str, object] | Sequence[str], where: str) -> None:
-    """Refuse an option that is given where it has no effect. Raises ConfigError: one is.
+    """Reject options that have no effect here. Raises ConfigError.
 
-    `options` are names of given ones, or values by name, of which true ones are given.
+    `options`: names of given options, or values by name; true values are given.
     """
     given = [name for name, value in options.items() if value] if isinstance(options, Mapping) else options
     if given:
@@ -47,10 +47,10 @@ def refuse_idle(options: Mapping[str, object] | Sequence[str], where: str) -> No
 
 
 def spread(command: Callable[..., T]) -> Callable[..., T]:
-    """Return a command as Typer takes it.
+    """Return a command in Typer's form.
 
-    A parameter with a dataclass or a TypedDict as its type is replaced by the fields of that class, and the command
-    gets an instance. Options that are declared for Python become those of Typer.
+    A parameter typed as a dataclass or TypedDict is replaced by its fields; the command gets an instance. Options
+    declared for Python become Typer's.
     """
     hints: dict[str, Any] = get_type_hints(command, include_extras=True)
     groups = {name: _list_parameters(hint) for name, hint in hints.items() if is_dataclass(hint) or is_typeddict(hint)}
@@ -74,7 +74,7 @@ def _list_parameters(target: Any) -> list[Parameter]:
 
 
 def _make_parameter(item: Parameter, hint: Any) -> Parameter:
-    """Return a parameter with its Typer option: a declared one in the type that a shell can give."""
+    """Return a parameter with its Typer option, in a type that a shell can give."""
     item = item.replace(annotation=hint, kind=Parameter.KEYWORD_ONLY)
     told = next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, FieldInfo)), None)
     if told is None:
@@ -87,7 +87,7 @@ def _make_parameter(item: Parameter, hint: Any) -> Parameter:
 
 
 def _choose_type(hint: Any) -> Any:
-    """Return the type that a shell can give: numbers, flags and choices as they are, and text for all else."""
+    """Return the type that a shell can give: numbers, flags and choices stay, all others become text."""
     parts = [hint] if get_origin(hint) in (None, Literal) else [one for one in get_args(hint) if one is not NoneType]
     plain = len(parts) == 1 and (parts[0] in (int, float, bool, Path) or get_origin(parts[0]) is Literal)
     return (parts[0] if parts == [hint] else parts[0] | None) if plain else str | None
@@ -116,9 +116,9 @@ class RunArguments(Chosen, Options, total=False):
 def named_paths(
     words: Sequence[str], inputs: Sequence[str] | None, output: str | None
 ) -> tuple[list[str] | None, str | None]:
-    """Return the inputs and the output of a command line; None for what it does not name.
+    """Return the inputs and the output of a command line; None if not given.
 
-    `words` stand without an option's name. One word alone is an input. With `output` all of them are.
+    `words` are the arguments without an option's name. A single one is an input. With `output`, all are inputs.
 
     >>> named_paths(["photos", "more", "out"], None, None)
     (['photos', 'more'], 'out')
@@ -139,9 +139,9 @@ def named_paths(
 
 
 def read_request(options: Mapping[str, Any], paths: Sequence[str] | None = None) -> RunRequest:
-    """Return the request for the options of a command, and the paths that stand without an option's name.
+    """Return the request for a command's options and its arguments without an option's name.
 
-    Raises ConfigError: the pipeline file, the profile or --shard is wrong, or inputs are named in two ways.
+    Raises ConfigError: the pipeline file, the profile or --shard is wrong, or inputs are given in two ways.
     """
     given = {name: value for name, value in options.items() if value is not None}
     inputs, output = named_paths(paths or (), given.pop("input", None), given.pop("output", None))

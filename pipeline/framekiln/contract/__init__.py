@@ -1,4 +1,4 @@
-"""All that the author of a stage needs: the base class, its declarations, columns and drawings.
+"""Everything that the author of a stage needs: the base class, declarations, columns and drawings.
 
 `framekiln.contract.testing` checks a stage; `docs/stages.md` shows how to write one.
 """

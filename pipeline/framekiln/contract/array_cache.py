@@ -1,4 +1,4 @@
-"""Arrays that a stage computes in its set-up, kept on disk from run to run, such as embeddings of its categories."""
+"""A disk cache of arrays that a stage computes in its set-up, such as embeddings of its categories."""
 
 import hashlib
 import io
@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from framekiln.contract.user_files import read_small
 
 _DAMAGE = (OSError, ValueError, KeyError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile)
-"""Errors of reading any bytes as arrays; a zip may state a compression or a password that it does not have."""
+"""Errors of reading any bytes as arrays; a damaged zip may claim a compression or a password."""
 
 
 class ArrayCache:
-    """A folder of arrays by the fingerprint of what they are computed from. Without a folder nothing is kept."""
+    """A folder of arrays, each named by the fingerprint of its inputs. Without a folder, nothing is kept."""
 
     def __init__(self, folder: Path | None = None, facts: Mapping[str, Any] | None = None) -> None:
-        """Name the folder, which need not exist, and facts that all its arrays depend on, such as the weights."""
+        """Set the folder, which need not exist, and the facts that all arrays depend on, such as the weights."""
         self._folder, self._facts = folder, dict(facts or {})
         self._new: dict[Path, NDArray[np.generic]] = {}
 
     def array(self, facts: Mapping[str, Any], compute: Callable[[], NDArray[np.generic]]) -> NDArray[np.generic]:
-        """Return the kept array of these facts, or compute it, for `keep`. A missing or damaged file is computed again.
+        """Return the cached array of these facts, or compute it; `keep` stores it. A damaged file is computed again.
 
-        The facts are all that it depends on besides the cache's own: JSON values.
+        `facts` are JSON values: all further inputs of the array.
         """
         if self._folder is None:
             return compute()
@@ -43,11 +43,11 @@ class ArrayCache:
         return values
 
     def keep(self) -> None:
-        """Write what was computed; where the folder is not writable, nothing is kept."""
+        """Write the computed arrays; do nothing if the folder is not writable."""
         for path, values in self._new.items():
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as partial:  # others may write it too
+                with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as partial:  # shared folder
                     whole = Path(partial) / path.name
                     np.savez(whole, values=values)
                     whole.replace(path)

@@ -22,13 +22,13 @@ Image = NDArray[np.uint8]  # h w 3
 PIXELS = pa.struct([("rgb", pa.large_binary()), ("height", pa.int32()), ("width", pa.int32())])
 SOUND = pa.large_list(pa.int16())
 TAGS = pa.map_(pa.string(), pa.string())
-"""What a file says of itself, such as `exif:DateTimeOriginal`; see `framekiln.media.tags`."""
+"""Tags that a file carries, such as `exif:DateTimeOriginal`; see `framekiln.media.tags`."""
 DIGEST = pa.binary(16)
-"""BLAKE2b of a file's content; null for a film, which is not read as a whole."""
-SOUND_RATE = 16_000  # Hz, mono: what speech models and lip-sync features are defined on
+"""BLAKE2b of a file's content; null for a video, which is not read as a whole."""
+SOUND_RATE = 16_000  # Hz, mono: the rate that speech models and lip-sync features expect
 
 _PIXEL_NAME = re.compile(r"frame(?:_(\d+))?")
-_ALONE = 1 << 18  # bytes of an image: to copy fewer takes less time than a chunk of a column, 0.02 ms
+_ALONE = 1 << 18  # bytes of an image: copying a smaller one takes less time than a chunk of a column, 0.02 ms
 LARGEST_REDUCTION = 8  # libjpeg scales by 1/2, 1/4, 1/8 while decoding; other sources follow the same steps
 
 
@@ -43,7 +43,7 @@ ANNOTATION = b"annotation"
 
 
 def annotates(item: pa.Field, **facts: Any) -> pa.Field:
-    """Return a field that tells exports what its values are, if their type does not.
+    """Return a field that tells exports how to read its values, where the type does not show it.
 
     A list of structs with a `box` or a `segmentation` is exported without this.
 
@@ -91,8 +91,8 @@ SOURCE = pa.schema(
         field("fps", pa.float32(), "average frame rate of the file; null for a photo", "1/s"),
         field("height", pa.int32(), "height of the frame as shown, orientation applied", "px", nullable=False),
         field("width", pa.int32(), "width of the frame as shown, orientation applied", "px", nullable=False),
-        field("color_space", pa.string(), "from which they were converted to sRGB, such as ICC Display P3; else null"),
-        field("damaged", pa.string(), "truncated where the decoder filled in what the file lacks; else null"),
+        field("color_space", pa.string(), "colour space before conversion to sRGB, e.g. ICC Display P3; else null"),
+        field("damaged", pa.string(), "'truncated' if the decoder filled in missing pixels; else null"),
     ]
 )
 """Columns that every row has."""

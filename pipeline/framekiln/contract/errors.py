@@ -116,7 +116,7 @@ class BudgetError(FramekilnError):
 
 
 class StartError(FramekilnError):
-    """Ray does not start on this machine, though nothing that was typed is wrong; the run could go on without it."""
+    """Ray does not start on this machine, although the request is valid; the run could go on without Ray."""
 
 
 class SetupError(FramekilnError):
@@ -124,11 +124,11 @@ class SetupError(FramekilnError):
 
 
 class ContractError(FramekilnError):
-    """A stage broke the contract, as by other rows or columns than it declared; it is named."""
+    """A stage broke the contract, such as by undeclared columns or a wrong number of rows; it is named."""
 
 
 OWN_CODE: tuple[type[BaseException], ...] = (Exception, SystemExit)
-"""What a stage's own code may raise. `sys.exit` in it ends no run and no process: it is an error as others are."""
+"""Exceptions that a stage's own code may raise. `sys.exit` is one of them: it ends neither the run nor the process."""
 
 
 def check_known(name: str, known: Collection[str], problem: str, *, code: str) -> None:

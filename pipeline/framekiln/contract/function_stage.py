@@ -2,9 +2,9 @@
 
 A class of its own (`framekiln.contract.Stage`) does the rest: settings, models, batches, clips, tables, drawings.
 
-A function's version is a hash of compiled code and constants, so comments, docstrings, the order of a module and file
-names do not change it. It follows what the code names: functions of the same module, plain values, arrays, defaults and
-closures. Everything else is taken by its name: a function of another module, a class, an open file.
+A function's version is a hash of its compiled code and constants. Comments, docstrings, the order of a module and file
+names do not change it. Changes of functions, plain values, arrays, defaults and closures that it uses from the same
+module do. Functions of other modules, classes and open files count by name only.
 """
 
 import hashlib
@@ -127,7 +127,7 @@ def _check(function: Callable[..., Any], inputs: Sequence[str]) -> None:
 
 
 def _make_schema(function: Callable[..., Any], outputs: Outputs) -> pa.Schema:
-    """Return the columns; one without a description has the first line of the function's."""
+    """Return the columns. A column without a description gets the first line of the function's docstring."""
     about = (inspect.getdoc(function) or "").partition("\n")[0] or f"result of {function.__name__}"
     pairs = outputs.items() if isinstance(outputs, Mapping) else ()
     if wrong := [f"{name}: {kind!r}" for name, kind in pairs if not isinstance(kind, pa.DataType)]:
@@ -161,9 +161,9 @@ def _describe(result: Any) -> str:
 
 
 def code_version(function: Callable[..., Any], *declared: Any) -> str:
-    """Return `code` and twelve hex digits, which change with a function's code, what it uses, and what is `declared`.
+    """Return `code` and twelve hex digits that change with a function's code, its dependencies and `declared`.
 
-    They also change with Python's minor version, which compiles to other code.
+    The digits also change with Python's minor version, which compiles to other code.
 
     >>> code_version(lambda x: x + 1) == code_version(lambda x: x + 1)
     True
@@ -180,10 +180,10 @@ class _Facts:
 
     def __init__(self, module: str) -> None:
         self._module = module
-        self._seen: set[int] = set()  # functions, which may call each other in a circle
+        self._seen: set[int] = set()  # functions may call each other in a circle
 
     def of(self, value: Any) -> Any:
-        """Return a value's facts; equal ones mean that it does the same."""
+        """Return the facts of a value; values with equal facts do the same."""
         value = inspect.unwrap(value) if callable(value) else value  # a function under `functools.cache`
         match value:
             case FunctionType():
@@ -192,7 +192,7 @@ class _Facts:
                 constants = [self.of(constant) for constant in value.co_consts]
                 facts = value.co_code.hex(), value.co_exceptiontable.hex(), value.co_names, constants
             case set() | frozenset():
-                facts = sorted(repr(self.of(item)) for item in value)  # their order differs from process to process
+                facts = sorted(repr(self.of(item)) for item in value)  # set order differs from process to process
             case tuple() | list():
                 facts = [self.of(item) for item in value]
             case dict():
@@ -224,7 +224,7 @@ class _Facts:
 
 
 def _read_cell(cell: Any) -> Any:
-    """Return what a closure's cell holds; the cell of a name that is bound later is empty."""
+    """Return the content of a closure's cell; it is empty while its name is not bound yet."""
     try:
         return cell.cell_contents
     except ValueError:

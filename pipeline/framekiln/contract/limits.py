@@ -1,4 +1,4 @@
-"""Types of settings with limits, beside each setting: they are checked with the types."""
+"""Types of settings with limits. Limits are checked with the types."""
 
 from typing import Annotated
 

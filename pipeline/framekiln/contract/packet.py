@@ -29,11 +29,11 @@ class Packet:
     stop: int
     rows: pa.Table
     failures: tuple[Failure, ...] = ()
-    share: float = 0.0  # fraction of the unit's bytes that are decoded after this packet, 0 to 1
-    ends: bool = False  # the last packet of its unit before the empty one
+    share: float = 0.0  # share of the unit's bytes still to be decoded after this packet, 0 to 1
+    ends: bool = False  # true for the last packet before the empty one
 
     def seal(self) -> pa.Table:
-        """Return the packet as one row that Ray Data cannot cut; without its failures."""
+        """Return the packet, without its failures, as one row that Ray Data cannot cut."""
         own = {"unit": pa.array([self.unit]), "start": pa.array([self.start]), "stop": pa.array([self.stop])}
         offsets = pa.array([0, self.rows.num_rows], pa.int64())
         lists = {
@@ -55,7 +55,7 @@ class Packet:
 
 
 def packet_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the schema of a decoded packet's rows with the given columns: of `SOURCE`, pixels, sound or tags."""
+    """Return the schema of a decoded packet's rows with the given columns: `SOURCE`, pixels, sound or tags."""
     others = [name for name in columns if name not in SOURCE.names]
     extra = [pa.field(name, PIXELS if is_pixel_column(name) else ON_REQUEST[name]) for name in others]
     return pa.schema([*SOURCE, *extra, field(HALO, pa.bool_(), "a copy of the next clip's frame", nullable=False)])

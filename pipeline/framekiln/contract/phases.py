@@ -1,4 +1,4 @@
-"""Seconds by phase of a stage's calls, and the items that they went through; each thread has its own."""
+"""Seconds and item counts by phase of a stage's calls; each thread has its own."""
 
 import threading
 import time
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 PHASES = ("preprocess", "upload", "queue", "infer", "download", "postprocess")
-"""Upload is to the device, download back from it; queue is the wait while the device works for other packets."""
+"""upload: copies to the device. download: copies back. queue: waits while the device works for other packets."""
 
-_MOST = 4096  # unread phases: a call on a whole video has one or two a frame
+_MOST = 4096  # phases kept unread: a call on a whole video has one or two a frame
 
 
 class PhaseClock(threading.local):
@@ -22,13 +22,13 @@ class PhaseClock(threading.local):
     """
 
     def __init__(self) -> None:
-        self._open: list[tuple[Any, int]] = []  # of each open phase: its begin, and the number of ended phases by then
+        self._open: list[tuple[Any, int]] = []  # for each open phase: its begin, and the number of phases ended by then
         self._ended: list[tuple[str, Any, Any, int, int]] = []  # name, begin, end, depth, ended phases at its begin
-        self._seconds: dict[str, float] = {}  # of phases that were read
+        self._seconds: dict[str, float] = {}  # sums of the phases that were read
         self._moves: list[tuple[str, str, Callable[[], float]]] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as a new clock: a stage is sent to its process before it has measured anything."""
+        """Pickle as a new clock: a stage travels to its process before it has measured anything."""
         return PhaseClock, ()
 
     def stamp(self) -> Any:
@@ -51,9 +51,9 @@ class PhaseClock(threading.local):
             self.settle()
 
     def move(self, source: str, target: str, seconds: Callable[[], float]) -> None:
-        """Count seconds of one phase for another one, as of a wait during which another thread did the work.
+        """Move seconds from one phase to another, such as a wait during which another thread did the work.
 
-        `seconds` is called when the clock is read, since a GPU knows them late.
+        `seconds` is called when the clock is read, since a GPU reports them late.
         """
         self._moves.append((source, target, seconds))
 
@@ -69,7 +69,7 @@ class PhaseClock(threading.local):
         return taken
 
     def settle(self) -> None:
-        """Read the lengths of ended phases, after what `move` counts for other phases; a GPU's clock waits for them."""
+        """Read the lengths of ended phases, then apply the moves. A GPU's clock waits for its phases to end."""
         lengths: list[float] = []
         totals = defaultdict(float, self._seconds)
         for name, begin, end, depth, first in self._ended:
@@ -88,7 +88,7 @@ _calls = threading.local()
 
 @contextmanager
 def running(clock: PhaseClock) -> Iterator[None]:
-    """Call a stage in this thread, with its clock for `running_clock`."""
+    """Call a stage in this thread; `running_clock` returns the stage's clock meanwhile."""
     _calls.clock = clock
     try:
         yield
@@ -103,7 +103,7 @@ def running_clock() -> PhaseClock:
 
 
 class ItemCounts(threading.local):
-    """The items that calls went through, by kind, such as prompts or faces."""
+    """The number of items that calls processed, by kind, such as prompts or faces."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}

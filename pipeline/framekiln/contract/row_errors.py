@@ -16,7 +16,7 @@ SCHEMA = pa.schema(
         field("step", pa.string(), "the step that failed; 'decode' for a file that could not be read", nullable=False),
         field("kind", pa.string(), "reason of a media error, or the exception's class", nullable=False),
         field("message", pa.string(), "the error message", nullable=False),
-        field("traceback", pa.string(), "where in the code; empty for a media error", nullable=False),
+        field("traceback", pa.string(), "where in the code it was raised; empty for a media error", nullable=False),
     ]
 )
 
@@ -24,18 +24,18 @@ ERRORS_SCHEMA = pa.schema(
     [
         *SCHEMA,
         field("input", pa.string(), "where the file was read from, as a path or URL; null for the whole run"),
-        field("fingerprint", pa.string(), "of the step: its version, settings, weights and what it reads"),
+        field("fingerprint", pa.string(), "hash of the step's version, settings, weights and inputs"),
     ]
 )
-"""Schema of the errors table: the failures that processes wrote, with the input and the fingerprint."""
+"""Schema of the errors table: failures, each with its input and fingerprint."""
 
 PASSED_OVER = Reason.PASSED_OVER.value
-"""The kind of lines that are no errors: files beside media that are none."""
+"""The kind of rows that are no errors: files that are no media."""
 
 DECODE = "decode"
 """Name of decoding among the steps."""
 
-_LONGEST = 160  # characters of a reason: messages that name each file would fill the driver's memory
+_LONGEST = 160  # most characters of a reason: messages that name each file would fill the driver's memory
 
 
 @dataclass(frozen=True, kw_only=True)

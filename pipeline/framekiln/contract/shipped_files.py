@@ -1,4 +1,4 @@
-"""Files that a person may read and copy, shipped with the package: pipelines, profiles, weights lockfile, GPUs.
+"""Readable files that are shipped with the package: pipelines, profiles, weights lockfile, GPUs.
 
 They lie in `manifests/` at the top of a checkout. A wheel holds that folder inside the package.
 """

@@ -28,10 +28,10 @@ Weights = Mapping[str, Path]
 
 
 class Scope(Enum):
-    """The rows that share one call."""
+    """The rows that one call receives together."""
 
     ROW = "row"  # any frames
-    CLIP = "clip"  # one clip's consecutive frames, followed by `halo` frames of the next clip where there is one
+    CLIP = "clip"  # consecutive frames of one clip, then up to `halo` frames of the next clip
     MEDIA = "media"  # every row of one file
     DATASET = "dataset"  # every row of the run
 
@@ -47,7 +47,7 @@ class Media(Protocol):
     def frames(self, pixels: str) -> Iterator[tuple[int, Any]]:
         """Yield the number and the image (h w 3, RGB uint8) of each frame of the file's rows, in display order.
 
-        Frames are decoded while they are read, with the settings of the first pass. Each call decodes again.
+        Frames are decoded while they are read, with the settings of the first pass. Each call decodes them again.
 
         `pixels`: the size, named as a pixel column: `frame`, `frame_1024`.
         Raises MediaError: the file is gone or cannot be opened any more.
@@ -58,7 +58,7 @@ class Media(Protocol):
 class Table:
     """A table that a second-pass stage writes.
 
-    Raises ValueError: no column is a key, or a key is no column; rows of two runs could not be told apart.
+    Raises ValueError: there is no key, or a key is no column. Rows of two runs could not be matched.
     """
 
     schema: pa.Schema
@@ -71,7 +71,7 @@ class Table:
 
 
 class Stage(ABC):
-    """Base class of stages: declarations of what is read and written, and the calls that compute it.
+    """Base class of stages: it declares inputs and outputs, and computes the outputs.
 
     Construction is cheap and opens no file, since the driver constructs every stage to read its declarations. Heavy
     libraries are imported in `setup`, which runs once in each worker. `framekiln.contract.testing` checks these rules.
@@ -87,36 +87,36 @@ class Stage(ABC):
         """
 
         def settle(self, name: str, value: Any) -> None:
-            """Set a setting that was left open, in `__post_init__`."""
+            """Set a setting that was left open; for use in `__post_init__`."""
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
 
-    version: ClassVar[int | str] = 1  # change it when the same input gives another output: all is then computed again
+    version: ClassVar[int | str] = 1  # change it when outputs change for the same input: all is then computed again
     scope: ClassVar[Scope] = Scope.ROW
-    halo: ClassVar[int] = 0  # look-ahead of a CLIP stage in frames; such a stage reads source columns only
+    halo: ClassVar[int] = 0  # frames that a CLIP stage looks ahead; such a stage reads source columns only
     placement: ClassVar[Placement] = Placement()
-    devices: ClassVar[tuple[str, ...]] = ("cpu",)  # devices that it can run on
-    # Whether several threads may call it at a time, as they do with `in_flight`; else one call of it is made at a time.
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)  # devices that the stage can run on
+    # Whether several threads may call it at a time, as with `in_flight`. Otherwise calls are made one after another.
     thread_safe: ClassVar[bool] = False
     reads_media: ClassVar[bool] = False  # a MEDIA stage is also called with its file's `Media`
     reads_urls: ClassVar[bool] = False  # `files` may be URLs of file systems that Arrow supports
     cut_dependence: ClassVar[str] = (
-        ""  # reason why results depend on where clips are cut; empty: they do not, as `check_stage` verifies
+        ""  # reason why results depend on where clips are cut; empty: they do not (`check_stage` verifies it)
     )
-    chunk_kinds: ClassVar[tuple[str, ...] | None] = None  # kinds of `chunks`; a profile's others are refused. None: any
-    finds: ClassVar[tuple[tuple[str, str, str], ...]] = ()  # what the report counts: a column of lists, or a table,
-    # and the name of one item and of several
-    dummy_weights: ClassVar[bool] = False  # `setup` uses seeded random weights where real ones are missing
-    dummy_note: ClassVar[str] = ""  # without the first of its weights: what is made up, which figures are void for that
+    chunk_kinds: ClassVar[tuple[str, ...] | None] = None  # kinds of item that `chunks` may name; None: any
+    finds: ClassVar[tuple[tuple[str, str, str], ...]] = ()  # items that the report counts: column or table,
+    # then the name of one item and of several
+    dummy_weights: ClassVar[bool] = False  # `setup` uses seeded random weights if real ones are missing
+    dummy_note: ClassVar[str] = ""  # without the first of its weights: which results are invented, which figures void
 
     def __init__(self, config: Config | None = None) -> None:
         self.config: Any = config if config is not None else self.Config()
         self.clock = PhaseClock()  # times the phases; replaced by the worker
         self.annotate: Annotate = nullcontext  # entered for each phase; replaced by profilers
         self.reads_besides: tuple[str, ...] = ()  # columns and `tables/` of its step's condition; set by the plan
-        self.reads_also: tuple[str, ...] = ()  # those of `optional_inputs` that its run has; set by the plan
+        self.reads_also: tuple[str, ...] = ()  # the `optional_inputs` that its run has; set by the plan
         self.chunk_sizes: dict[str, int] = {}  # size of chunks, by kind of item; set by the worker
-        self.arrays = ArrayCache()  # kept from run to run; the worker gives it a folder
+        self.arrays = ArrayCache()  # kept between runs, in a folder that the worker sets
         self.item_counts = ItemCounts()  # items processed since the worker last read it
 
     @property
@@ -126,16 +126,16 @@ class Stage(ABC):
 
     @property
     def optional_inputs(self) -> tuple[str, ...]:
-        """Names of columns of other steps that it can do without.
+        """Names of other steps' columns that it can do without.
 
-        A call receives the ones that its run has. If such a step failed on a row, or passed over it, the row has
-        null in them and is computed.
+        A call receives the columns that its run has. They are null in a row that such a step failed on or skipped; the
+        row is computed all the same.
         """
         return ()
 
     @property
     def received(self) -> tuple[str, ...]:
-        """Names of all columns that calls of its run receive."""
+        """Names of all columns that calls receive in its run."""
         return (*self.inputs, *self.reads_also)
 
     @property
@@ -158,12 +158,12 @@ class Stage(ABC):
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """DATASET: names of its own tables that calls receive from the output's last run."""
+        """DATASET: names of its own tables that calls receive as the last run in this output left them."""
         return ()
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """Names of its weights, from `manifests/models.yaml` or from `models:` in the pipeline file.
+        """Names of its weights, in `manifests/models.yaml` or in `models:` of the pipeline file.
 
         A stage with weights runs in processes of its own, which keep the model.
         """
@@ -212,7 +212,7 @@ class Stage(ABC):
         """
 
     def gpu_memory(self, placement: Placement) -> GpuMemory | None:  # noqa: ARG002
-        """Return the memory of its model on a GPU with this placement, for `plan`; None if unknown."""
+        """Return the GPU memory of its model in this placement, for `plan`; None if unknown."""
         return None
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:  # noqa: ARG002

@@ -1,7 +1,7 @@
-"""Paths that a person names, and small files read whole: settings, and what caches keep.
+"""Paths that a user gives, and small files that are read whole: settings and caches.
 
-A user without a home, a named pipe or a sparse file of a terabyte in their place costs a sentence, not the process.
-Places for results are checked before work that would be lost if they could not be written.
+A user without a home, a named pipe or a sparse file of a terabyte gives an error message, not a dead process. Places
+for results are checked before the work, which would be lost otherwise.
 """
 
 import errno
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from framekiln.contract.errors import ConfigError, OutputError
 
-_MOST = 64 << 20  # bytes: no file of settings or of a cache comes near it; a calibration of all steps has 0.1 MB
+_MOST = 64 << 20  # bytes, far above any file of settings or cache; a calibration of all steps has 0.1 MB
 
 
 def expand(path: str | Path) -> Path:

@@ -1,8 +1,8 @@
-"""Numbers of things in sentences."""
+"""Counted nouns for sentences."""
 
 
 def counted(number: int, noun: str, several: str = "") -> str:
-    """Return a number of things.
+    """Return a number with its noun.
 
     >>> counted(1, "clip"), counted(1203, "clip"), counted(2, "person", "people")
     ('1 clip', '1,203 clips', '2 people')

@@ -1,11 +1,11 @@
-"""Calls that wait for a device, and batches of their rows; for one thread, which computes them (`call_scheduler`).
+"""Calls that wait for a device, and the batches of their rows that the owner thread computes (`call_scheduler`).
 
 Tensors of a call are n ...; the rows of a batch are consecutive rows of several calls.
 
-Each thread launches its work in a stream of its own; on the CPU a stream is nothing, and a mark in it a time. Work in a
-CUDA stream is done in order, and work of two streams at the same time. A stream that uses what another one computes
-waits for a mark in it. Memory belongs to the stream that it was allocated in, so another stream that uses it says so
-(`torch.Tensor.record_stream`).
+Each thread launches its work in a stream of its own. Work in one CUDA stream is done in order; two streams work at the
+same time. A stream waits for a mark in another stream before it uses that stream's results. Memory belongs to the
+stream that allocated it, so another stream that uses it registers this (`torch.Tensor.record_stream`). On the CPU a
+stream does nothing, and a mark is a time.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Mark:
             self.event.synchronize()
 
     def seconds_to(self, later: Mark) -> float:
-        """Return the seconds to a later mark, made with `timed` as this one; waits for it."""
+        """Return the seconds to a later mark; waits for it. Both were made with `timed`."""
         later.wait()
         return later._time - self._time if self.event is None else float(self.event.elapsed_time(later.event)) / 1000
 
 
 class DeviceStream:
-    """A stream of a GPU, or the CPU, on which work is done when it is launched."""
+    """A stream of a GPU, or the CPU, where work is done as it is launched."""
 
     def __init__(self, device: str) -> None:
         self._stream: Any = None
@@ -52,29 +52,29 @@ class DeviceStream:
         return torch.cuda.stream(self._stream)
 
     def mark(self, *, timed: bool = False) -> Mark:
-        """Return a mark after all work that was launched so far; `timed` for one between which time is measured."""
+        """Return a mark after all work launched so far; with `timed`, time can be measured from and to it."""
         if self._stream is None:
             return Mark()
-        # blocking: a thread that waits for it sleeps, where CUDA's default keeps a core busy
+        # blocking: a waiting thread sleeps; CUDA's default keeps a core busy
         event = torch.cuda.Event(enable_timing=timed, blocking=True)  # type: ignore[no-untyped-call]
         event.record(self._stream)
         return Mark(event)
 
     def wait_for(self, mark: Mark) -> None:
-        """Do what is launched from now on after a mark of another stream."""
+        """Make work launched from now on wait for a mark of another stream."""
         if self._stream is not None:
             self._stream.wait_event(mark.event)
 
     def uses(self, tensor: torch.Tensor) -> None:
-        """Keep the memory of another stream's tensor until the work that was launched so far is done."""
+        """Keep the memory of another stream's tensor until the work launched so far is done."""
         if self._stream is not None and tensor.is_cuda:
             tensor.record_stream(self._stream)
 
 
 def keep_while_used(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that another thread made, such as one in a cache of few entries.
+    """Return a tensor that another thread made, such as one in a small cache.
 
-    If it is dropped there, its memory is kept until what this thread launches with it is done.
+    If the cache drops it, its memory is kept until this thread's work with it is done.
     """
     if tensor.is_cuda:
         tensor.record_stream(torch.cuda.current_stream(tensor.device))
@@ -92,11 +92,11 @@ def thread_stream(device: str) -> DeviceStream:
     return streams[device]
 
 
-_PASSED = 8  # batches of others before the oldest call's; from 4 to 32, the share of a simulated GPU stayed within .01
+_PASSED = 8  # batches of other calls that may go first; from 4 to 32, a simulated GPU's share stayed within 0.01
 
 
 class Model(Protocol):
-    """A model that waiting calls ask for: `framekiln.device.model.Batches`."""
+    """A model that calls wait for: `framekiln.device.model.Batches`."""
 
     def direct(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Compute all rows now, in this thread."""
@@ -108,7 +108,7 @@ class Model(Protocol):
         """Halve the rows of a call, after one did not fit into the memory."""
 
     def compiles(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Return whether a call is compiled first."""
+        """Return whether a call of this size is compiled first."""
 
 
 @dataclass(eq=False)
@@ -117,43 +117,42 @@ class Call:
 
     model: Model
     tensors: tuple[torch.Tensor, ...]
-    ready: Mark  # when its tensors are computed
+    ready: Mark  # reached when its tensors are computed
     since: float
-    taken: int = 0  # rows that are in a batch
-    passed: int = 0  # batches in a row that it had no part in
+    taken: int = 0  # rows that are in a batch already
+    passed: int = 0  # consecutive batches without rows of this call
     results: list[torch.Tensor] = field(default_factory=list)
-    batches: list[tuple[Mark, Mark, float]] = field(default_factory=list)  # begin, end, and this call's share of it
+    batches: list[tuple[Mark, Mark, float]] = field(default_factory=list)  # begin, end, this call's share
     error: Exception | None = None
     done: bool = False
 
     @property
     def rows(self) -> int:
-        """Return the number of its rows."""
         return len(self.tensors[0])
 
     @property
     def key(self) -> object:
-        """Return what calls of one batch have in common."""
+        """Return the properties that calls of one batch share."""
         return id(self.model), *((tensor.shape[1:], tensor.dtype) for tensor in self.tensors)
 
     def seconds(self) -> float:
-        """Return the device's seconds for this call, its share of each batch; waits until they are known."""
+        """Return the device's seconds for this call: its share of each batch. Waits until they are known."""
         return sum(share * begin.seconds_to(end) for begin, end, share in self.batches)
 
 
 Part = tuple[Call, int, int]
-"""A call, and its first row and the row after its last one in a batch."""
+"""A call, its first row in a batch, and the row after its last."""
 
 
 def next_batch(calls: list[Call], linger_s: float, *, may_grow: bool) -> list[Part] | float:
     """Take the next batch out of the waiting calls, oldest first, or return the seconds to wait for more rows.
 
-    It is a full one, else the fullest once the oldest call has waited for `linger_s`, or none `may_grow` a batch.
+    A full batch goes first. The fullest goes once the oldest call has waited for `linger_s`, or if no batch `may_grow`.
     """
     groups: dict[object, list[Call]] = {}
     for call in calls:
         groups.setdefault(call.key, []).append(call)
-    oldest, fullest = calls[0], max(groups.values(), key=_fill)  # of equals, that with the oldest call
+    oldest, fullest = calls[0], max(groups.values(), key=_fill)  # of equal ones, the batch with the oldest call
     left = oldest.since + linger_s - time.monotonic()
     if _fill(fullest) < 1 and left > 0 and may_grow:
         return left

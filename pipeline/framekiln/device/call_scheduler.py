@@ -1,11 +1,12 @@
-"""The owner of calls in a process: which run beside each other, which runs apart, and who calls the models.
+"""The owner of a process's calls. It decides which run beside each other, which run apart, and who calls the models.
 
-A process works on several packets at a time, each in a thread that calls its stages through here. What stages ask of
-their models comes here too. On the CPU each thread calls them itself. On a GPU an owner thread makes all model calls:
-it joins rows of waiting calls to full batches, and gives each call its rows back. Meanwhile others prepare and write.
+A process works on several packets at a time, each in a thread that calls its stages through this object. Stages call
+their models through it too. On the CPU each thread calls them itself. On a GPU an owner thread makes all model calls:
+it joins rows of waiting calls to full batches, and gives each call its rows back. Meanwhile other threads prepare and
+write.
 
-A call is made apart if it may kill its process, or if memory ran out: another packet's call beside it would be blamed
-for the death, or take the memory.
+A call runs apart if it may kill its process, or if memory ran out. A call beside it would be blamed for the death, or
+would take the memory.
 """
 
 from __future__ import annotations
@@ -29,37 +30,37 @@ from framekiln.device.watchdog import Watchdog
 
 T = TypeVar("T")
 
-_AHEAD = 2  # batches launched and not finished: one that runs, and one so that the device never waits for the next
-_SWITCH_S = 2e-4  # of the interpreter, 5 ms by default: the owner thread would wait as long before each launch
-_ASK_S = 10.0  # between two looks at an idle device, far below any timeout
+_AHEAD = 2  # batches launched and not finished: the running one, and one more so that the device never waits
+_SWITCH_S = 2e-4  # s, of the interpreter (5 ms by default): the owner thread waits that long before a launch
+_ASK_S = 10.0  # s between two checks of an idle device, far below any timeout
 
 
 class SchedulerState(Enum):
     """The states in which a new call finds the scheduler."""
 
-    BESIDE = auto()  # it runs at once, or when the call before it has returned where a stage is not `thread_safe`
+    BESIDE = auto()  # it runs at once; if the stage is not `thread_safe`, after the stage's call before it
     APART = auto()  # it waits until a call that runs or waits apart has returned
-    ENDED = auto()  # model calls raise: the owner thread has ended, and all that waited for it got the reason
+    ENDED = auto()  # model calls raise: the owner thread has ended, and all waiting calls got the reason
 
 
 class CallScheduler:
-    """The calls of a process, of its stages and of their models."""
+    """The calls of a process: those of its stages and of their models."""
 
     def __init__(self, device: str = "cpu", linger_s: float | None = None, limit_s: float = 0.0) -> None:
-        """Open; with `linger_s` an owner thread starts.
+        """Start an owner thread if `linger_s` is given.
 
         Args:
-            device: of the owner thread; models on others are called by the thread that asks.
+            device: the owner thread's; models on other devices are called by the asking thread.
             linger_s: longest wait of a row for others to fill its batch.
-            limit_s: longest time in which the device shows no sign of life, or the process ends; 0 for no limit.
+            limit_s: the process ends if the device shows no sign of life for so long; 0: no limit.
         """
         self._device, self._watchdog = "cpu" if linger_s is None else device, Watchdog(limit_s)
         self._changed = threading.Condition()
-        self._beside = self._apart = 0  # calls beside each other; those apart, with the waiting ones
-        self._is_closed = False  # one is made apart
-        self._in_use: set[object] = set()  # stages that one call at a time may use
-        self._packets = self._blocked = 0  # threads with a packet; those that wait here
-        self._calls, self._tasks = list[Call](), deque[Callable[[], None]]()  # for the owner thread; oldest first
+        self._beside = self._apart = 0  # calls running beside each other; calls apart, waiting ones included
+        self._is_closed = False  # a call runs apart
+        self._in_use: set[object] = set()  # stages in a call that are not thread-safe
+        self._packets = self._blocked = 0  # threads with a packet; threads waiting here
+        self._calls, self._tasks = list[Call](), deque[Callable[[], None]]()  # for the owner thread, oldest first
         self._linger_s = linger_s or 0.0
         self._ended: BaseException | None = None
         self._owner: threading.Thread | None = None
@@ -77,7 +78,7 @@ class CallScheduler:
         return SchedulerState.APART if self._apart else SchedulerState.BESIDE
 
     def close(self) -> None:
-        """End the owner thread, once nobody waits for it; later model calls raise."""
+        """End the owner thread once nobody waits for it; later model calls raise."""
         with self._changed:
             self._tasks.append(partial(sys.exit, "it was closed"))
             self._changed.notify_all()
@@ -86,7 +87,7 @@ class CallScheduler:
 
     @contextmanager
     def packet(self) -> Iterator[None]:
-        """Work on a packet in this block; what it launches on the device has a stream of this thread's own."""
+        """Work on a packet in this block; this thread's work on the device gets a stream of its own."""
         with self._changed:
             self._packets += 1
         try:
@@ -98,7 +99,7 @@ class CallScheduler:
                 self._changed.notify_all()
 
     def beside(self, work: Callable[[], T], alone_in: object = None) -> T:
-        """Return the result of work that runs beside others, but for others that are `alone_in` the same thing."""
+        """Return the result of work that runs beside other work, except work `alone_in` the same thing."""
         alone_in = alone_in or object()
         with self._changed:
             self._wait(lambda: not (self._apart or alone_in in self._in_use))
@@ -113,7 +114,7 @@ class CallScheduler:
                 self._changed.notify_all()
 
     def apart(self, work: Callable[[], T]) -> T:
-        """Return the result of work that runs with no other beside it, in the owner thread where there is one."""
+        """Return the result of work that runs with no other beside it, in the owner thread if there is one."""
         with self._changed:
             self._apart += 1
             self._wait(lambda: not (self._beside or self._is_closed))
@@ -127,7 +128,7 @@ class CallScheduler:
                 self._changed.notify_all()
 
     def owned(self, work: Callable[[], T]) -> T:
-        """Return the result of work that the owner thread does between two batches, if there is one."""
+        """Return the result of work that the owner thread, if there is one, does between two batches."""
         if self._owner in (None, threading.current_thread()):
             return work()
         future = Future[T]()
@@ -143,12 +144,12 @@ class CallScheduler:
         with self._changed:
             self._tasks.append(run)
             self._wait(lambda: future.done() or self._ended is not None)
-        return future.result() if future.done() else work()  # whose model calls tell what ended the owner
+        return future.result() if future.done() else work()  # whose model calls raise the reason why the owner ended
 
     def call(self, model: Model, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return a model's result for all rows; with an owner, other threads' rows may be computed with them.
+        """Return a model's result for all rows. An owner thread may compute them together with other threads' rows.
 
-        The stage's clock counts the wait as `queue`, but for the device's own seconds.
+        The stage's clock counts the wait as `queue`, except the device's own seconds.
 
         Raises OwnerEndedError: the owner thread has ended.
         """
@@ -168,7 +169,7 @@ class CallScheduler:
             if call.error is not None:
                 raise call.error
             for _, end, _ in call.batches:
-                end.wait()  # here, since a wait in the download that follows would keep a core busy
+                end.wait()  # waits here: a wait in the download that follows would keep a core busy
         finally:
             clock.end("queue")
         clock.move("queue", "infer", call.seconds)
@@ -189,7 +190,7 @@ class CallScheduler:
         try:
             with thread_stream(self._device).current():
                 self._serve()
-        except BaseException as error:  # of the device outside of any call, or of a model that ends its thread
+        except BaseException as error:  # an error of the device outside of any call, or of a model that ends its thread
             with self._changed:
                 self._ended = error
                 self._changed.notify_all()
@@ -200,7 +201,7 @@ class CallScheduler:
         while True:
             self._watchdog.restart()
             if len(launched) >= _AHEAD:
-                with suppress(Exception):  # of a lost GPU: the next launch raises it too, and a call gets it
+                with suppress(Exception):  # an error of a lost GPU: the next launch raises it too, in a call
                     launched.pop(0).wait()
             with self._changed:
                 is_idle = not self._changed.wait_for(lambda: self._tasks or self._calls, _ASK_S)
@@ -228,15 +229,15 @@ class CallScheduler:
                     self._calls = [call for call in self._calls if not call.done]
                     self._changed.notify_all()
             elif is_idle:
-                thread_stream(self._device).mark().wait()  # a device that hangs does not answer
+                thread_stream(self._device).mark().wait()  # a hanging device does not answer
 
 
 def _separate(parts: Sequence[Part], error: Exception, device: str) -> Mark:
-    """Compute the calls of a batch that failed one by one; a call that fails alone gets its error."""
-    error.__traceback__ = None  # its frames hold what filled the memory
+    """Compute the calls of a failed batch one by one; a call that fails alone gets its error."""
+    error.__traceback__ = None  # its frames hold the tensors that filled the memory
     if len(parts) == 1:
         parts[0][0].error = error
-        return Mark()  # not in the stream: on a lost GPU that raises
+        return Mark()  # outside of the stream: on a lost GPU that raises
     if is_out_of_memory(error):
         parts[0][0].model.halve(parts[0][0].tensors)
         release_memory()
@@ -261,7 +262,7 @@ def _launch(parts: Sequence[Part], device: str) -> Mark:
         begin = stream.mark(timed=True)
         result = parts[0][0].model.direct(*tensors)
         end = stream.mark(timed=True)
-    if len(result) != len(tensors[0]):  # else a packet would get rows of another
+    if len(result) != len(tensors[0]):  # otherwise a packet would get another packet's rows
         raise ValueError(f"a model returned {len(result)} rows for {len(tensors[0])}; it must return one for each")
     place = 0
     for call, start, stop in parts:

@@ -4,8 +4,8 @@ torch compiles a function again for each new shape, which takes seconds to minut
 number of shapes. So a compiled function is called here with the shapes of its warm-up only; a batch is padded to the
 smallest of them that holds it. What fits none of them, and what torch cannot compile, runs uncompiled (eagerly).
 
-Of a network that repeats a block, only its regions are compiled: the blocks, and what is worth it around them. torch
-then traces and compiles one block for all of them, not the whole network (docs/log.md, Compiled blocks).
+If a network repeats a block, only its regions are compiled: the block, and costly parts around it. torch then compiles
+one block for all of them, not the whole network (docs/log.md, Compiled blocks).
 
 The mode is torch's default one. CUDA graphs (`reduce-overhead`) would keep a pool of memory for each shape, which no
 other model of the process could use, and their results are overwritten by the next call.
@@ -19,20 +19,20 @@ from functools import partial
 from framekiln.device.failures import is_broken_gpu, is_out_of_memory, release_memory
 from framekiln.device.lazy import torch
 
-LAZY_SHAPES = 8  # of a function without a warm-up, compiled as they come: torch's own limit
-SMALL = 16  # rows from which a second, smaller size is compiled; fewer are padded at less cost than another graph
-_MOST_GRAPHS = 64  # of the functions with one code object, such as a network's in several steps
+LAZY_SHAPES = 8  # most graphs of a function without a warm-up: torch's own limit
+SMALL = 16  # rows from which a second, smaller size is compiled; padding fewer rows costs less than another graph
+_MOST_GRAPHS = 64  # recompilation limit of one code object, which the same network in several steps shares
 
 _failures: list[str] = []
 
 
 def batch_sizes(rows: int) -> tuple[int, ...]:
-    """Return the sizes of compiled batches, ascending: all rows, and a quarter for the last batch of many."""
+    """Return the sizes of compiled batches, ascending: all rows, and a quarter for a last, partial batch."""
     return (-(-rows // 4), rows) if rows >= SMALL else (rows,)
 
 
 def take_failures() -> list[str]:
-    """Return why functions run uncompiled in this process, one reason for each, since the last call."""
+    """Return the reasons why functions ran uncompiled in this process since the last call."""
     taken = _failures[:]
     del _failures[: len(taken)]
     return taken
@@ -52,20 +52,20 @@ class Compiled:
         from torch import compile as compile_by_torch
 
         torch._dynamo.config.recompile_limit = _MOST_GRAPHS
-        # Checked before each call is all but torch's global state. It includes the number of CPU threads, which other
-        # libraries change in the middle of a run. Calls here are all made in inference mode, and what else it includes
-        # (TF32, autocast) is set before the first one.
+        # Guards are checked before each call, except those of torch's global state. That state includes the number of
+        # CPU threads, which other libraries change in the middle of a run. All calls here are made in inference mode.
+        # TF32 and autocast are set before the first call.
         guards = {"guard_filter_fn": lambda entries: [entry.guard_type != "GLOBAL_STATE" for entry in entries]}
         compiled = partial(compile_by_torch, dynamic=False, options=guards)
-        for region in regions:  # not `Module.compile`, since all classes share one code object there
-            if not hasattr(region.forward, "_torchdynamo_orig_callable"):  # of another step that shares the network
+        for region in regions:  # not `Module.compile`: all classes share one code object there
+            if not hasattr(region.forward, "_torchdynamo_orig_callable"):  # another step shares the network
                 region.forward = compiled(region.forward)
         self._function, self._compiled = function, function if regions else compiled(function)
-        self._sizes: dict[object, list[int]] = {}  # of compiled batches, ascending, by the shape of their rows
+        self._sizes: dict[object, list[int]] = {}  # sizes of compiled batches, ascending, by the shape of their rows
         self._is_lazy = True  # until the first warm-up
 
     def warm_up(self, *row: torch.Tensor, most: int) -> None:
-        """Compile for rows of this shape; from now on no other shape is compiled without a warm-up of its own.
+        """Compile for rows of this shape. From now on other shapes are compiled only by a warm-up of their own.
 
         Args:
             row: the function's arguments with one row, 1 ...; their values do not matter.
@@ -95,23 +95,23 @@ class Compiled:
         return result if count == size else result[:count]
 
     def is_new(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Return whether a call with rows of this shape compiles for it first."""
+        """Return whether a call with rows of this shape compiles first."""
         return self._is_lazy and _key(tensors) not in self._sizes and len(self._sizes) < LAZY_SHAPES
 
     def _compile(self, row: tuple[torch.Tensor, ...], most: int) -> None:
-        """Compile all sizes of a shape, or note why that failed; a size that is not compiled runs uncompiled."""
+        """Compile all sizes of a shape. A size that cannot be compiled is noted, and runs uncompiled."""
         sizes, wanted = self._sizes.setdefault(_key(row), []), batch_sizes(most)
         try:
             with torch.inference_mode():
                 for size in wanted:
                     self._compiled(*(_filled(tensor, size) for tensor in row))
                     sizes.append(size)
-        except Exception as error:  # no compiler, no Triton, an unsupported operator: of many classes
+        except Exception as error:  # no compiler, no Triton, an unsupported operator: errors of many classes
             if is_broken_gpu(error):
                 raise
             _failures.append(_reason(error))
         if len(sizes) < len(wanted):
-            release_memory()  # outside of the handler, where the error's frames still hold tensors
+            release_memory()  # outside of the handler: the error's frames hold tensors
 
 
 def _key(tensors: Sequence[torch.Tensor]) -> object:
@@ -119,9 +119,9 @@ def _key(tensors: Sequence[torch.Tensor]) -> object:
 
 
 def _filled(tensor: torch.Tensor, size: int) -> torch.Tensor:
-    """Return a tensor with its last row repeated up to a size, in the layout that was compiled.
+    """Return a tensor padded to a size with its last row, in the compiled layout.
 
-    A layout of its own, or a tensor made outside of inference mode, would be compiled again.
+    Another layout, or a tensor made outside of inference mode, would be compiled again.
     """
     if missing := size - len(tensor):
         return torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])])
@@ -129,9 +129,9 @@ def _filled(tensor: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def _reason(error: Exception) -> str:
-    """Return the cause of a failure in a line: torch's own errors go on with advice and logs."""
+    """Return the cause of a failure in one line, without torch's advice and logs."""
     if is_out_of_memory(error):
         return "out of memory"
-    error = getattr(error, "inner_exception", error)  # of torch's BackendCompilerFailed and InductorError
+    error = getattr(error, "inner_exception", error)  # an attribute of torch's BackendCompilerFailed and InductorError
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""The cores that this process may use: containers limit processor time where the list of cores stays whole."""
+"""The cores that this process may use. A container limits processor time and still lists all cores."""
 
 import math
 import os
@@ -9,16 +9,16 @@ _GROUP = Path("/proc/self/cgroup")
 
 
 def usable_cores() -> int:
-    """Return the cores of this process, at least 1: those it is bound to, or fewer by the quota of a control group.
+    """Return the cores of this process, at least 1: the cores it is bound to, or its quota if that is less.
 
-    Docker's `--cpus 2` and Kubernetes' limits are such quotas. More processes than that wait for one another.
+    Docker's `--cpus 2` and Kubernetes' limits are such quotas. More processes than cores wait for one another.
     """
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([bound, *map(math.ceil, _list_quotas(_GROUPS, _GROUP))]))
 
 
 def _list_quotas(groups: Path, group: Path) -> list[float]:
-    """Return the limits of a process's control group and of all that contain it, in cores (cgroup-v2, and v1's).
+    """Return the limits, in cores, of a process's control group and of all groups around it (cgroup v1 and v2).
 
     A line of `group` is `0::/a/b` for v2, and `4:cpu,cpuacct:/a/b` for v1, whose groups lie below `groups/cpu`. A
     container may see its own group as the root.

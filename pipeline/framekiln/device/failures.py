@@ -1,4 +1,4 @@
-"""Errors that are told from others: memory that ran out, a GPU that is lost, and a process that is told to end."""
+"""Recognition of errors with a meaning: out of memory, a lost GPU, and a process that is asked to end."""
 
 import signal
 import sys
@@ -16,14 +16,14 @@ _FULL = (  # out-of-memory messages of torch on a CPU, the driver, Triton, NVIDI
 
 
 class OwnerEndedError(RuntimeError):
-    """The thread that calls the models has ended, so that this process computes no more."""
+    """The thread that calls the models has ended; this process computes no more."""
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__(f"the thread that calls the models has ended: {type(cause).__name__}: {message_of(cause)}")
 
 
 def message_of(error: BaseException) -> str:
-    """Return an exception's message as text that UTF-8 can encode, also where its class cannot make it."""
+    """Return an exception's message as text that UTF-8 can encode, even if its class cannot make it."""
     try:
         return str(error).encode(errors="backslashreplace").decode()
     except (Exception, SystemExit, GeneratorExit) as other:
@@ -33,7 +33,7 @@ def message_of(error: BaseException) -> str:
 def release_memory() -> None:
     """Release cached memory after an out-of-memory error, since smaller blocks may not fit into its gaps.
 
-    The error of an earlier kernel, which it would raise, is raised again by the next call, where it is expected.
+    If an earlier kernel failed, the next call raises its error again, where it is expected.
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
@@ -55,18 +55,18 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_end_of_process(error: BaseException) -> bool:
-    """Return whether this process's handler of SIGTERM raised an exception, as Ray's does: no row is to blame."""
+    """Return whether this process's handler of SIGTERM raised an exception, as Ray's does. Then no row is to blame."""
     handler = getattr(signal.getsignal(signal.SIGTERM), "__code__", None)
     frames = traceback.walk_tb(error.__traceback__)
     return isinstance(error, SystemExit) and any(frame.f_code is handler for frame, _ in frames)
 
 
 def is_broken_gpu(error: BaseException) -> bool:
-    """Return whether the GPU's context is lost, as after an illegal address; then every later call fails too.
+    """Return whether the GPU's context is lost, as after an illegal address. Then every later call fails too.
 
     In a process that uses a GPU, `synchronize` raises the error of a lost context again. In other processes the class
-    decides: torch's `AcceleratorError`, or a RuntimeError with a text that starts with "CUDA error".
-    A process without the thread that owns the device is as good as without a GPU.
+    decides: torch's `AcceleratorError`, or a RuntimeError with a text that starts with "CUDA error". A process without
+    its owner thread counts as one without a GPU.
     """
     if isinstance(error, OwnerEndedError):
         return True

@@ -9,7 +9,7 @@ from typing import Any
 
 from framekiln.device.lazy import torch
 
-_DEEPEST = 16  # levels of references, two for an attribute: a stage's network is three or four below the stage
+_DEEPEST = 16  # levels of references to follow, two for an attribute: a network lies three or four below the stage
 
 
 def flops_of(call: Callable[[], object]) -> float | None:
@@ -22,17 +22,17 @@ def flops_of(call: Callable[[], object]) -> float | None:
 
 
 def flops_by_module(call: Callable[[], object]) -> dict[str, float]:
-    """Return the operations of a call by module, `Class.path` of attributes, and of all as `Global`; without zeros."""
+    """Return the operations of a call by module (`Class.path`), with the sum as `Global`; without zeros."""
     from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
     aten = torch.ops.aten
-    attention_on_cpu = aten._scaled_dot_product_flash_attention_for_cpu  # torch's table has only those of GPUs
+    attention_on_cpu = aten._scaled_dot_product_flash_attention_for_cpu  # torch's table has only the GPU operators
 
     def of_attention(query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: object, **__: object) -> int:
         return int(sdpa_flop_count(query, key, value))  # type: ignore[no-untyped-call]
 
     def of_product(left: Sequence[int], right: Sequence[int], **_: object) -> int:
-        return 2 * left[0] * left[1] * right[1]  # of 8-bit matrices, which torch's table lacks
+        return 2 * left[0] * left[1] * right[1]  # products of 8-bit matrices, which torch's table lacks
 
     counter = FlopCounterMode(display=False, custom_mapping={aten._int_mm: of_product, attention_on_cpu: of_attention})
     with counter:
@@ -42,9 +42,9 @@ def flops_by_module(call: Callable[[], object]) -> dict[str, float]:
 
 
 def traffic_of(call: Callable[[], object]) -> int:
-    """Return the bytes that the operators of a call read and write, as if no cache kept anything between two of them.
+    """Return the bytes that the operators of a call read and write, as if nothing were cached between two of them.
 
-    Views are left out. Temporary memory inside of an operator is not seen.
+    Views are left out. Temporary memory inside an operator is not counted.
     """
     from torch.utils._python_dispatch import TorchDispatchMode as Mode
     from torch.utils._pytree import tree_iter
@@ -71,8 +71,8 @@ def _bytes(item: object) -> int:
 def weights_bytes(holder: object) -> int | None:
     """Return the bytes of all distinct parameters and buffers of an object's modules; None without a module.
 
-    A quantised tensor counts as the integers and scales that it consists of. Weights that `torch.ao` packs for its own
-    kernels are no parameters; they count as they are saved.
+    A quantised tensor counts as its integers and scales. Weights that `torch.ao` packs for its kernels are no
+    parameters; they count at their saved size.
     """
     modules = list(modules_of(holder))
     if not modules:
@@ -89,7 +89,7 @@ def _stored_bytes(tensor: torch.Tensor) -> int:
 
 
 def _packed_bytes(module: torch.nn.Module) -> int:
-    """Return the bytes of a module's weights that are neither parameters nor buffers; scalars are settings."""
+    """Return the bytes of a module's weights that are neither parameters nor buffers, without scalars."""
     from torch.utils._pytree import tree_iter
 
     if not any(type(part).__module__.startswith("torch.ao.nn.quantized") for part in module.modules()):
@@ -100,7 +100,7 @@ def _packed_bytes(module: torch.nn.Module) -> int:
 
 
 def modules_of(holder: object) -> Iterator[torch.nn.Module]:
-    """Yield the outermost modules that can be reached through an object's attributes."""
+    """Yield the outermost modules that an object's attributes lead to."""
     from torch.nn import Module
 
     seen: set[int] = set()
@@ -114,6 +114,6 @@ def modules_of(holder: object) -> Iterator[torch.nn.Module]:
             yield item
         elif not isinstance(item, type | types.ModuleType):
             parts: Iterable[Any] = gc.get_referents(item)
-            if isinstance(item, types.FunctionType):  # which refers to all of its module
+            if isinstance(item, types.FunctionType):  # refers to all of its module
                 parts = item.__closure__ or ()
             waiting += [(part, depth + 1) for part in parts]

@@ -1,6 +1,6 @@
-"""The kernels of a model's call, counted without computing it: operations, bytes and launches.
+"""Counts of a model's call (operations, bytes, launches) that are made without computing it.
 
-Torch's fake tensors have a shape and no values, so a call of 1,024 prompts is counted in a second, on any machine.
+torch's fake tensors have a shape and no values. So a call of 1,024 prompts is counted in a second, on any machine.
 Bytes are of two kinds. Weights are read whole by each call, however many rows it has. Activations grow with its rows.
 Operations come from `torch.utils.flop_counter`; a multiplication and an addition are two.
 """
@@ -19,10 +19,10 @@ from framekiln.device.lazy import torch
 class Kernel:
     """One operator of a call."""
 
-    flops: float  # of the call; 0 for an operator that a compiler may join to another
-    moved: float  # bytes of the call's activations that it reads and writes
+    flops: float  # of one call; 0 for an operator that a compiler may fuse with another
+    moved: float  # bytes of activations that it reads and writes
     held: float  # bytes of weights that it reads
-    precision: str  # of its arithmetic: fp32, fp16, bf16
+    precision: str  # type of its arithmetic: fp32, fp16, bf16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class CountedCall:
 
     rows: int
     kernels: tuple[tuple[Kernel, int], ...]
-    weights: float  # bytes that the call reads at least, each weight once
+    weights: float  # least bytes that the call reads, each weight once
     result: tuple[tuple[int, ...], Any]  # shape and dtype of its tensor
 
 
@@ -65,7 +65,7 @@ def _mode() -> Any:
             super().__init__()  # type: ignore[no-untyped-call]
             self.kernels: Counter[Kernel] = Counter()
             self.weights: dict[int, torch.Tensor] = {}
-            self._constant: dict[int, torch.Tensor] = {}  # computed from weights alone, such as their views
+            self._constant: dict[int, torch.Tensor] = {}  # computed from weights alone, such as views of them
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs, packet = kwargs or {}, func._overloadpacket
@@ -91,7 +91,7 @@ def _mode() -> Any:
 
 
 def _kernel(func: Any, args: Any, kwargs: Any, result: Any, every: list[Any], held: list[Any]) -> Kernel:
-    """Return an operator; `every` is the tensors that it reads or writes, `held` those with weights."""
+    """Return an operator; `every`: tensors that it reads or writes, `held`: the weights among them."""
     from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
     packet, flops = func._overloadpacket, 0
@@ -109,9 +109,9 @@ def _kernel(func: Any, args: Any, kwargs: Any, result: Any, every: list[Any], he
 
 
 def made_weights() -> Any:
-    """Return a context in which random weights keep what memory holds, and linear layers return zeros.
+    """Return a context in which random weights stay uninitialised, and linear layers return zeros.
 
-    Then a set-up that embeds texts takes a second, and what it makes has the right shapes and no meaning.
+    A set-up that embeds texts then takes a second. Its results have the right shapes and meaningless values.
     """
     from torch.overrides import TorchFunctionMode
 

@@ -1,7 +1,7 @@
-"""torch under a name that loads it at its first use, because the driver plans without it.
+"""torch under a name that imports it at its first use, because the driver plans without it.
 
-Modules that are imported to plan write `from framekiln.device import torch`. Names in annotations would be used at the
-import, so such modules keep them as text: `from __future__ import annotations`.
+Modules imported for planning write `from framekiln.device import torch`. An annotation would import torch at once, so
+such modules keep annotations as text: `from __future__ import annotations`.
 """
 
 from importlib import import_module
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 
 class LazyModule(ModuleType):
-    """A module that is imported when the first of its names is used."""
+    """A module that is imported when one of its names is first used."""
 
     def __getattr__(self, name: str) -> Any:
-        """Return a name of the module, and keep it: the next use finds it without a call."""
+        """Return a name of the module, and keep it: the next use needs no call."""
         value = getattr(import_module(self.__name__), name)
         setattr(self, name, value)
         return value

@@ -1,6 +1,6 @@
 """Facts about this machine that decide whether torch can use its GPUs; `planning.gpu.machine` judges them.
 
-NVML tells of the GPUs and their driver without a CUDA context. torch tells of its build in a process of its own, since
+NVML reports the GPUs and their driver without a CUDA context. torch reports its build in a process of its own, since
 the driver plans without it.
 """
 
@@ -43,8 +43,8 @@ class Gpu:
     uuid: str = ""
     total_gb: float
     free_gb: float
-    capability: tuple[int, int] | None = None  # None: the driver does not tell
-    parts: "tuple[Gpu, ...] | None" = None  # of MIG; None where that is off
+    capability: tuple[int, int] | None = None  # None: the driver does not report it
+    parts: "tuple[Gpu, ...] | None" = None  # parts made by MIG; None: MIG is off
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,9 @@ class TorchBuild:
     """The installed torch."""
 
     version: str
-    cuda: str | None  # that it was built for; None for a build without CUDA
-    architectures: tuple[str, ...] = ()  # that it has code for, as sm_90 or compute_90
-    error: str = ""  # why it cannot use the GPU
+    cuda: str | None  # CUDA version of the build; None for a build without CUDA
+    architectures: tuple[str, ...] = ()  # architectures that it has code for, such as sm_90 or compute_90
+    error: str = ""  # why it cannot use the GPU; empty if it can
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +63,14 @@ class MachineFacts:
 
     gpus: tuple[Gpu, ...] = ()
     driver: str = ""
-    driver_cuda: tuple[int, int] | None = None  # the newest CUDA that it supports
-    silence: str = ""  # why NVML does not respond though the machine has an NVIDIA GPU
+    driver_cuda: tuple[int, int] | None = None  # the newest CUDA version that it supports
+    silence: str = ""  # why NVML does not respond, on a machine with an NVIDIA GPU
     visible: str | None = None  # CUDA_VISIBLE_DEVICES
-    wsl: bool = False  # the driver is that of Windows
+    wsl: bool = False  # the driver is Windows' own (WSL)
 
     @property
     def seen(self) -> tuple[Gpu, ...]:
-        """The GPUs that CUDA_VISIBLE_DEVICES leaves. As in CUDA the first word that names none ends the list."""
+        """The GPUs that CUDA_VISIBLE_DEVICES leaves. As in CUDA, the first unknown word ends the list."""
         if self.visible is None:
             return self.gpus
         found: list[Gpu] = []
@@ -88,7 +88,7 @@ class MachineFacts:
 
 
 def read_machine() -> MachineFacts:
-    """Return what the driver tells of this machine's GPUs; no GPUs where it does not respond."""
+    """Return the driver's facts of this machine's GPUs; no GPUs if it does not respond."""
     nvml, visible = library(), os.environ.get("CUDA_VISIBLE_DEVICES")
     if nvml is None:
         return MachineFacts(silence=silence() if _is_on_bus() else "", visible=visible)
@@ -103,7 +103,7 @@ def read_machine() -> MachineFacts:
 
 
 def read_torch() -> TorchBuild:
-    """Return what torch tells of its build, and why it cannot use the GPU, if so; takes some seconds."""
+    """Return the facts of torch's build, and why it cannot use the GPU, if so. Takes some seconds."""
     command = [sys.executable, "-c", _PROBE]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_S, check=False)
@@ -117,7 +117,7 @@ def read_torch() -> TorchBuild:
 
 
 def missing_build_tools() -> tuple[str, ...]:
-    """Return what Triton lacks to build its launcher at the first compiled call: gcc, Python.h, triton."""
+    """Return what Triton misses to build its launcher at the first compiled call: gcc, Python.h, triton."""
     found = {
         "gcc": os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"),
         "Python.h": (Path(sysconfig.get_path("include", "posix_prefix")) / "Python.h").is_file(),
@@ -133,7 +133,7 @@ def _read_gpu(nvml: Any, handle: Any) -> Gpu:
         return gpu
     parts = []
     for i in range(_ask(lambda: int(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)), 0)):
-        with suppress(Exception):  # there is no part of this number
+        with suppress(Exception):  # no part has this number
             part = _read_part(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, i))
             parts.append(replace(part, name=gpu.name, capability=gpu.capability))
     return replace(gpu, parts=tuple(parts))
@@ -145,7 +145,7 @@ def _read_part(nvml: Any, handle: Any) -> Gpu:
 
 
 def _ask(question: Callable[[], T], otherwise: T) -> T:
-    """Return NVML's answer; drivers and GPUs differ in what they answer, and raise errors of many classes."""
+    """Return NVML's answer; None on an error of any class, since drivers and GPUs support different queries."""
     try:
         return question()
     except Exception:

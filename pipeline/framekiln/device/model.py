@@ -1,6 +1,6 @@
-"""Execution of models as their placement says: device, arithmetic, compilation and sizes of batches.
+"""Execution of models in their placement: device, precision, compilation and batch sizes.
 
-The tests of each stage state how far results of a faster way may differ from fp32 on the CPU.
+Each stage's tests state how far results of a faster way may differ from fp32 on the CPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ M = TypeVar("M", bound="torch.nn.Module")
 SEED = 0
 _ALLOCATOR_SETTINGS = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
 BF16_CAPABILITY = (8, 0)
-"""The first with arithmetic in bf16 (Ampere); older GPUs emulate it, and have fp16."""
+"""The first compute capability with bf16 (Ampere); older GPUs emulate it, and have fp16."""
 Recorded = Callable[[], Any]
 Counted = tuple[int, CountedCall]
 """The number of a `Batches`, and a call of it."""
@@ -45,14 +45,14 @@ def dtype_of(placement: Placement, best: str = "bf16") -> torch.dtype:
 
 
 def type_of(precision: str) -> torch.dtype:
-    """Return the torch dtype of weights in a precision; float32 for one that leaves them as they are, as tf32."""
+    """Return the torch dtype of weights in a precision; float32 for precisions that keep the weights, such as tf32."""
     return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp16-sums": torch.float16}.get(precision, torch.float32)
 
 
 def ready(module: M, placement: Placement, dtype: torch.dtype) -> M:
     """Return a module on the placement's device, with weights of this dtype, for inference only.
 
-    Weights are converted before they are copied, so that the device never holds more than it keeps.
+    Weights are converted before the copy, so that the device never holds more than the result.
     """
     module = module.eval().requires_grad_(False).to(dtype).to(placement.device)
     if placement.channels_last:
@@ -67,7 +67,7 @@ class Batches:
     several packets, rows of all of them share batches (`framekiln.device.call_scheduler`).
     """
 
-    calls: ClassVar[CallScheduler] = CallScheduler()  # of this process
+    calls: ClassVar[CallScheduler] = CallScheduler()  # the owner of this process's calls
     _recorded: ClassVar[list[Recorded] | None] = None
     _counted: ClassVar[list[Counted] | None] = None
 
@@ -98,7 +98,7 @@ class Batches:
     def warm_up(self, *row: torch.Tensor) -> None:
         """Compile for rows of this shape, in a stage's set-up; see `Compiled.warm_up`. Without `compile`, do nothing.
 
-        Without any warm-up, the first shapes are compiled when they come.
+        Without any warm-up, shapes are compiled as they come.
         """
         if self._compiled is not None:
             with summed(in_fp16=self._sums_in_fp16):
@@ -128,7 +128,7 @@ class Batches:
     def most(self, tensors: Sequence[torch.Tensor]) -> int:
         """Return the most rows of a call with rows of this size, at least one."""
         cost = 1.0 if self._unit is None else tensors[0][:1].numel() / self._unit
-        if self._compiled is not None:  # for more rows, more sizes would be compiled
+        if self._compiled is not None:  # more rows would need more compiled sizes
             cost = max(cost, 1.0)
         return max(1, int(self._budget / cost))
 
@@ -154,9 +154,9 @@ class Batches:
 
 @contextmanager
 def summed(*, in_fp16: bool) -> Iterator[None]:
-    """Let cuBLAS sum up products of fp16 matrices in fp16 in this block, where that is wanted.
+    """Let cuBLAS sum products of fp16 matrices in fp16 in this block, if the placement asks for it.
 
-    The setting is the process's, so that one thread calls the models: the owner thread where there are several.
+    The setting belongs to the process, so only one thread may call the models: the owner thread if there are several.
     """
     if in_fp16:
         torch.backends.cuda.matmul.allow_fp16_accumulation = True
@@ -180,7 +180,7 @@ def recorded_calls() -> Iterator[list[Recorded]]:
 
 @contextmanager
 def counted_calls() -> Iterator[list[Counted]]:
-    """Count the model calls in this block in the place of making them; their results are zeros."""
+    """Count the model calls in this block without computing them; their results are zeros."""
     calls: list[Counted] = []
     Batches._counted = calls
     try:
@@ -193,7 +193,7 @@ def counted_calls() -> Iterator[list[Counted]]:
 def seeded() -> Iterator[None]:
     """Give modules built in this block the same random weights each time, and restore the generator.
 
-    Weights are drawn on the CPU: a GPU's generator draws other numbers, and would hold them in fp32 first.
+    Weights are drawn on the CPU. A GPU's generator draws other numbers, and the GPU would hold them in fp32 first.
     """
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(SEED)
@@ -202,7 +202,7 @@ def seeded() -> Iterator[None]:
 
 def wait(device: str) -> None:
     """Wait until the device has finished its work."""
-    # not on "meta" either, where operations are counted, nor where this process has used none
+    # skipped on "meta", where operations are counted, and if this process has not used the GPU
     if device.startswith("cuda") and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(device)
 
@@ -215,11 +215,11 @@ def limit_memory(gigabytes: float) -> None:
 
 
 def configure_gpu() -> None:
-    """Compute fp32 in fp32, and let segments of GPU memory grow; called before this process uses its GPU.
+    """Compute fp32 in fp32, and let segments of GPU memory grow. Call it before this process uses its GPU.
 
-    By default cuDNN's convolutions round to TF32, which has a mantissa of ten bits, and torch's allocator takes memory
-    in pieces of fixed size, whose gaps a batch of another shape cannot use. A user's own allocator settings stay. Some
-    drivers of WSL (pytorch#192330) and of Tegra refuse growing segments at the first allocation.
+    By default cuDNN's convolutions round to TF32, which has a mantissa of ten bits. torch's allocator takes memory in
+    pieces of fixed size; a batch of another shape cannot use their gaps. A user's own allocator settings stay. Some
+    drivers of WSL (pytorch#192330) and Tegra reject growing segments at the first allocation.
     """
     torch.backends.cudnn.allow_tf32 = False
     if _ALLOCATOR_SETTINGS & os.environ.keys():
@@ -230,7 +230,7 @@ def configure_gpu() -> None:
         try:
             torch.empty(1, device="cuda")
         except RuntimeError:
-            os.environ[name] = f"{growing}False"  # of child processes too
+            os.environ[name] = f"{growing}False"  # an environment variable, so that child processes get it too
             torch._C._accelerator_setAllocatorSettings(os.environ[name])
 
 

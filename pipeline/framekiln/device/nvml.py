@@ -25,7 +25,7 @@ def library() -> Any:
 
 
 def silence() -> str:
-    """Return NVML's own words on why it does not respond; empty if it does."""
+    """Return NVML's own reason for not responding; empty if it responds."""
     try:
         importlib.import_module("pynvml").nvmlInit()
     except Exception as error:
@@ -36,7 +36,7 @@ def silence() -> str:
 def handles(nvml: Any, visible: str | None = None) -> list[Any]:
     """Return the handle of each GPU, in the driver's order; none where `nvml` is None.
 
-    With a value of `CUDA_VISIBLE_DEVICES` only those that it names, by number or UUID: a shared machine has others.
+    A value of `CUDA_VISIBLE_DEVICES` leaves only the GPUs that it names by number or UUID: a shared machine has others.
     """
     if nvml is None:
         return []

@@ -1,4 +1,4 @@
-"""Uploads of pixels, and their resizing, cropping and normalising on the model's device, as in the model's training.
+"""Uploads of pixels, and resizing, cropping and normalising on the model's device, as the model was trained.
 
 Shapes: n images, h height, w width, s the model's side; pixels RGB uint8 n h w 3, a model's input n 3 s s.
 """
@@ -23,7 +23,7 @@ Phase = Callable[[str], AbstractContextManager[None]]
 """The type of `Stage.phase`."""
 
 
-_threads = threading.local()  # with buffers of each thread's own
+_threads = threading.local()  # buffers that belong to one thread
 
 
 def untimed(name: str) -> AbstractContextManager[None]:  # noqa: ARG001
@@ -34,13 +34,13 @@ def untimed(name: str) -> AbstractContextManager[None]:  # noqa: ARG001
 def upload(images: Sequence[Image], device: str, *, pin: bool = False) -> torch.Tensor:
     """Return images of one size (h w 3 each) as a tensor on a device (n h w 3 uint8).
 
-    With `pin`, staging buffers are page-locked, which a GPU copies two to three times as fast; ignored on the CPU.
+    With `pin`, staging buffers are page-locked: a GPU copies them two to three times as fast. Ignored on the CPU.
     """
     return upload_all(images, device, pin=pin).view(len(images), *images[0].shape)
 
 
 def upload_all(images: Sequence[Image], device: str, *, pin: bool = False) -> torch.Tensor:
-    """Return the bytes of images of any sizes (h w c each), one image after the other, on a device; see `upload`."""
+    """Return the bytes of images of any sizes (h w c each), one after the other, on a device; see `upload`."""
     if device != "cpu" and pin:
         buffers: dict[str, _Staging] = _threads.__dict__.setdefault("buffers", {})
         if device not in buffers:
@@ -89,16 +89,16 @@ class _Staging:
 
 @functools.cache
 def _copy_stream(device: str) -> Any:
-    """Return the stream of all copies to a device, beside those that compute: the bus does one copy at a time.
+    """Return the stream of all copies to a device, apart from computing ones: the bus does one copy at a time.
 
     torch has 32 streams, and a process has one for each packet in work.
     """
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-LONGEST = 8  # aspect ratio: a longer panorama is first cropped, or a strip of 1 by 10,000 would grow to 1.5 GB
-OFTEN = 4  # images of one size from which they have calls of their own
-PART_BYTES = 64 << 20  # of pixels resized at once; four times as much as float32
+LONGEST = 8  # aspect ratio above which images are cropped: a strip of 1 by 10,000 would grow to 1.5 GB
+OFTEN = 4  # least images of one size that get a call of their own
+PART_BYTES = 64 << 20  # bytes of pixels resized at once; four times as much as float32
 
 
 def prepare(
@@ -138,13 +138,13 @@ def prepare(
 
 
 def normalized(levels: torch.Tensor, how: Preparation, placement: Placement, dtype: torch.dtype) -> torch.Tensor:
-    """Return levels (n 3 s s float32, from 0 to 255; overwritten) as a model's input of this dtype."""
+    """Convert levels (n 3 s s float32, 0 to 255; overwritten) to a model's input of this dtype."""
     mean, std = _constants(how, placement.device)
     return levels.sub_(mean).div_(std).to(dtype).contiguous()
 
 
 def in_order(parts: Sequence[torch.Tensor], numbers: Sequence[Sequence[int] | NDArray[np.intp]]) -> torch.Tensor:
-    """Return rows that were computed part by part in the order of their numbers; the CPU does not wait for a GPU."""
+    """Return rows, computed in parts, in the order of their numbers; the CPU does not wait for a GPU."""
     rows, order = parts[0] if len(parts) == 1 else torch.cat(list(parts)), np.concatenate(numbers)
     if (np.diff(order) > 0).all():
         return rows
@@ -170,7 +170,7 @@ def middle(image: Image) -> Image:
 
 
 def _alike(images: Sequence[Image], *, mixed: bool) -> Iterator[list[int]]:
-    """Yield the indices of images of one size, at most `PART_BYTES` at once; with `mixed` rare sizes together."""
+    """Yield the indices of images of one size, at most `PART_BYTES` at once; with `mixed`, rare sizes together."""
     groups = indices_by_key(image.shape for image in images)
     if mixed:
         rare = {index for group in groups if len(group) < OFTEN for index in group}

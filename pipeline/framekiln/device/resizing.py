@@ -21,7 +21,7 @@ import numpy as np
 from framekiln.contract.columns import Image
 from framekiln.device.lazy import torch
 
-STEP = 128  # px: images of several sizes share a call where their sides, rounded up to it, are equal
+STEP = 128  # px: images share a call if their sides, rounded up to this, are equal
 Triple = tuple[float, float, float]
 
 
@@ -29,10 +29,10 @@ Triple = tuple[float, float, float]
 class Preparation:
     """The preprocessing that a model needs."""
 
-    side: int  # px, of the model's square input
-    mean: Triple  # of R, G, B, in fractions of 255
+    side: int  # px, side of the model's square input
+    mean: Triple  # means of R, G, B, in fractions of 255
     std: Triple
-    method: str = "bicubic"  # or bilinear; antialiased, as Pillow's
+    method: str = "bicubic"  # bicubic or bilinear; antialiased, as Pillow's
     crop: bool = True  # resize the short side to `side` and crop the centre; else resize both sides to `side`
 
 
@@ -90,9 +90,9 @@ def fit_mixed(pixels: torch.Tensor, shapes: Sequence[tuple[int, int]], how: Prep
 
 
 def _weights(lengths: torch.Tensor, longest: int, how: Preparation) -> torch.Tensor:
-    """Return the weight of each old pixel of a line in each new one: n s `longest`, 0 beyond an image's own pixels.
+    """Return the weight of each old pixel of a line in each new one (n s `longest`); 0 beyond an image's own pixels.
 
-    `lengths` are those of the line before and after resizing, n 2.
+    `lengths`: n 2, a line's length before and after resizing.
     """
     old, new = lengths[:, :1, None], lengths[:, 1:, None]
     scale = old / new

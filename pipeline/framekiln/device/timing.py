@@ -1,7 +1,7 @@
-"""Phases timed by the GPU, between two CUDA events in its stream, and the GPU memory of a process.
+"""Phases timed by the GPU, between two CUDA events in its stream, and a process's GPU memory.
 
-Kernels are launched asynchronously, so that the CPU's clock would measure launches only. Events are read after the
-call. Its results have been downloaded by then, so that reading does not wait. Gigabytes are 1e9 bytes.
+Kernels are launched asynchronously, so the CPU's clock would measure launches only. Events are read after the call. Its
+results have been downloaded by then, so reading does not wait. Gigabytes are 1e9 bytes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from framekiln.device.lazy import torch
 from framekiln.device.nvml import handles, library, text
 
 Event = Any
-"""A `torch.cuda.Event`: of it `record`, `synchronize` and `elapsed_time` are called."""
+"""A `torch.cuda.Event`, used through `record`, `synchronize` and `elapsed_time`."""
 
 
 class EventClock(PhaseClock):
-    """Clock between CUDA events, which are reused: creating one takes longer than recording it."""
+    """A clock that reads CUDA events. Events are reused: creating one takes longer than recording it."""
 
     def __init__(self, event: Callable[[], Event]) -> None:
         super().__init__()
@@ -56,13 +56,13 @@ def clock_of(device: str) -> PhaseClock:
 
 
 def memory_gb(device: str, *, anew: bool = True) -> tuple[float, float, float] | None:
-    """Return GB (1e9) allocated now, reserved now, and the peak of allocated memory, which `anew` resets.
+    """Return GB (1e9) allocated now, reserved now, and at the peak; `anew` resets the peak. None on the CPU.
 
     None on the CPU.
     """
     if device == "cpu":
         return None
-    cuda: Any = torch.cuda  # its functions for statistics have no types
+    cuda: Any = torch.cuda  # torch's memory statistics have no types
     if not cuda.is_initialized():
         return None
     known = cuda.memory.memory_stats_as_nested_dict(device)
@@ -76,13 +76,13 @@ def memory_gb(device: str, *, anew: bool = True) -> tuple[float, float, float] |
 class DeviceMemory:
     """The device that a process runs on."""
 
-    name: str  # by its driver; "cpu" for the CPU
+    name: str  # its name in the driver; "cpu" for the CPU
     total_gb: float | None = None  # None where it is unknown
-    context_gb: float = 0.0  # used by this process in addition to torch's allocator
+    context_gb: float = 0.0  # used by this process beyond torch's allocator
 
 
 class Meter:
-    """Reader of one process's memory on its device; it is pickled before use. On the CPU nothing is measured.
+    """A reader of one process's device memory, pickled before use. On the CPU it measures nothing.
 
     On a GPU it reads the counters of torch's allocator. A CUDA context needs further memory for kernels and for cuBLAS
     and cuDNN handles. By NVML, which needs no context, it is the growth of the GPU's used memory since the process
@@ -95,11 +95,11 @@ class Meter:
         self._before: Mapping[str, float] = {}
 
     def begin(self) -> None:
-        """Note the memory in use; called first in the process, before anything uses the device."""
+        """Note the memory in use. Call it first in the process, before anything uses the device."""
         self._before = _used_gb() if self._is_gpu else {}
 
     def clear(self) -> None:
-        """Release cached memory and reset peaks; called before each batch size."""
+        """Release cached memory and reset peaks. Call it before each batch size."""
         if self._is_gpu:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self._device)
@@ -118,7 +118,7 @@ class Meter:
         return allocated(self._device) / 1e9, reserved(self._device) / 1e9
 
     def seen(self) -> DeviceMemory:
-        """Return the device; called last, after everything is loaded."""
+        """Return the device. Call it last, after everything is loaded."""
         if not self._is_gpu:
             return DeviceMemory(name="cpu")
         known: Any = torch.cuda.get_device_properties(self._device)
@@ -133,9 +133,9 @@ class Meter:
 
 
 def _used_gb() -> dict[str, float]:
-    """Return the GB that all processes use on each GPU, by UUID; empty without NVML."""
+    """Return the used GB of each GPU, all processes together, by UUID; empty without NVML."""
     nvml, used_gb = library(), dict[str, float]()
-    with suppress(Exception):  # this GPU or this user's rights do not allow the query
+    with suppress(Exception):  # the GPU or the user's rights do not allow the query
         for handle in handles(nvml):
             name = text(nvml.nvmlDeviceGetUUID(handle)).removeprefix("GPU-")
             used_gb[name] = nvml.nvmlDeviceGetMemoryInfo(handle).used / 1e9

@@ -1,6 +1,6 @@
-"""The watchdog, which ends processes whose calls or GPU hang; a dead process is then recovered from as any other.
+"""The watchdog: it ends a process with a hanging call or GPU, which is then replaced as any dead process.
 
-faulthandler's own thread does the counting. It needs no lock of the interpreter, which code that hangs may hold.
+faulthandler's own thread does the counting. It does not need the interpreter's lock, which hanging code may hold.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import ClassVar
 _RESTART_S = 1.0  # least time between two restarts, since each costs a thread
 
 GPU_STALL_S = 120.0
-"""Timeout of a GPU that shows no sign of life. A batch takes seconds at most, and a hung firmware never returns."""
+"""Timeout of a GPU that shows no sign of life. A batch takes seconds at most; hung firmware never returns."""
 
 TIMEOUT_MARK = "Timeout ("
-"""Start of faulthandler's first line on standard error when a timeout is over."""
+"""The first words that faulthandler writes to standard error after a timeout."""
 
 
 class Watchdog:
-    """A timer that ends this process with exit code 1, and all threads' stacks on standard error, unless restarted.
+    """A timer that, unless restarted, ends this process with exit code 1 and all threads' stacks on standard error.
 
     A process has one timer, which is set for the thread whose timeout ends first. Blocks of one thread do not nest.
     """
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
-    _ends: ClassVar[dict[Watchdog, float]] = {}  # when the timeout of each running timer ends
+    _ends: ClassVar[dict[Watchdog, float]] = {}  # time at which each running timer ends
     _set_for: ClassVar[float] = 0.0  # 0: the process's timer does not run
 
     def __init__(self, timeout_s: float) -> None:
-        """Make a timer that does not run yet; 0 for one that never ends anything."""
+        """Make a stopped timer; 0 seconds: it never ends the process."""
         self._timeout_s, self._started = timeout_s, 0.0
 
     def restart(self) -> None:
@@ -46,7 +46,6 @@ class Watchdog:
                 self._set()
 
     def stop(self) -> None:
-        """Stop the timer."""
         if self._started:
             self._started = 0.0
             with Watchdog._lock:

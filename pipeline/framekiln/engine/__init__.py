@@ -1,1 +1,1 @@
-"""The owners of worker processes: `ray/` and `local/`, behind one seam (`base`)."""
+"""The owners of worker processes: `ray/` and `local/`, behind one interface (`base`)."""

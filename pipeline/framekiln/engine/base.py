@@ -1,4 +1,4 @@
-"""The seam between a job and the owner of its processes, and what these report.
+"""The interface between a job and the owner of its processes, and what they report.
 
 A run's state outlives its processes: events for the driver, attempts at work, and the error that stops the run.
 """
@@ -25,7 +25,7 @@ from framekiln.runtime.second_pass.second_pass import SecondPass
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """The work of an engine, and its surroundings."""
+    """The work of an engine, and its context."""
 
     plan: Plan
     store: Store
@@ -39,11 +39,11 @@ class Engine(ABC):
     def __init__(self, context: RunContext) -> None:
         self._plan, self._store, self._profilers = context.plan, context.store, context.profilers
         self._on_events = context.on_events
-        self._run = uuid.uuid4().hex[:8]  # opens the keys of its work in processes that several runs may use
+        self._run = uuid.uuid4().hex[:8]  # part of its keys: several runs may use one process
 
     @abstractmethod
     def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
-        """Decode units and compute the columns of a wave's steps that the ledger does not have.
+        """Decode units, and compute the columns of a wave's steps that the ledger lacks.
 
         Raises FramekilnError: the error that stops the run.
         """
@@ -60,14 +60,14 @@ class Engine(ABC):
 _LINES = 20
 _NOISE = re.compile(
     r"^ +File \"[^\"]*\", line \d+ in |^:|^Extension modules:|^PC: @|^ +@ +0x|logging\.cc|/site-packages/ray/"
-)  # Ray's, faulthandler's
-_LONGEST = 300  # of a line
+)  # lines of Ray and faulthandler
+_LONGEST = 300  # letters kept of a line
 
 
 class RunState(AttemptTable):
-    """The memory of a run, which outlives its worker processes.
+    """The state of a run, which outlives its worker processes.
 
-    It keeps their events for the driver, and their attempts for the processes that replace them.
+    It keeps events for the driver, and attempts for the processes that replace dead ones.
     """
 
     def __init__(self, budgets: Budgets) -> None:
@@ -77,21 +77,20 @@ class RunState(AttemptTable):
         self._budgets = budgets
 
     def begin(self, work: str, worker: str) -> Attempt:
-        """See `Reporter`; the death of the process that had begun the work is an event."""
+        """See `Reporter`; the death of the process that began the work before is an event."""
         if (before := self.worker_of(work)) not in (None, worker):
             self.add_event(Death(worker=before, time=time.time()))
         return super().begin(work, worker)
 
     def fail(self, error: FramekilnError) -> None:
-        """Keep the error that stops the run; the first one counts."""
+        """Keep the error that stops the run; the first one wins."""
         self._error = self._error or error
 
     def error(self) -> FramekilnError | None:
-        """Return the error that stops the run; None without one."""
         return self._error
 
     def add_step(self, event: StepEvent) -> None:
-        """Keep a step's event, and count its failures against the step's budget."""
+        """Keep a step's event, and count its failures against its budget."""
         self.add_event(event)
         self._error = self._error or self._budgets.spend(event.step, event.rows, event.reasons)
 

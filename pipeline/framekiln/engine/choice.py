@@ -1,4 +1,4 @@
-"""The choice between Ray and this machine alone, and the engine that is chosen."""
+"""The choice between Ray and this machine alone, and the chosen engine."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 SMALL_BYTES = 2_000_000_000
 """Input files that `auto` computes without Ray.
 
-5,000 photos of 130 KB with `lighting` took 16 s on two cores, and 24 s with Ray, whose start takes 8 s. Beyond three
-times as many it is less than a tenth of a run, and Ray's dashboard and live metrics are of more use.
+5,000 photos of 130 KB with `lighting` took 16 s on two cores, and 24 s with Ray, whose start takes 8 s. With over three
+times as many, the start is less than a tenth of a run, and Ray's dashboard and live metrics are of more use.
 """
-_UNKNOWN_BYTES = 130_000  # of a file on a web server: those of the photos above
-_LOCAL = "a process a core, each with all steps"
+_UNKNOWN_BYTES = 130_000  # bytes counted for a file on a web server: the size of the photos above
+_LOCAL = "one process a core, each with all steps"
 
 
 def choose(request: RunRequest, plan: Plan, units: Sequence[Unit]) -> tuple[Literal["local", "ray"], str]:
@@ -49,11 +49,11 @@ def _needs_ray(request: RunRequest) -> str:
 
 @contextmanager
 def started_ahead(request: RunRequest) -> Iterator[list[WorkerProcess]]:
-    """Start a process for the local engine where it may be chosen: it imports libraries while the run is planned.
+    """Start a process of the local engine if it may be chosen: it imports libraries while the run is planned.
 
-    An engine takes it out of the list; else it is ended after the block.
+    An engine takes over the process; otherwise it is ended after the block.
 
-    Raises ConfigError: the local engine is asked for what only Ray can do.
+    Raises ConfigError: the local engine is requested for something that needs Ray.
     """
     if request.engine == "local" and (problem := _needs_ray(request)):
         raise ConfigError(f"--engine local: {problem}; leave out one of the two.", code="FK-ENGINE-LOCAL")
@@ -77,7 +77,7 @@ def make_engine(
 ) -> Engine:
     """Return an engine, to be closed; Ray must be connected.
 
-    `ahead` comes from `started_ahead`. `stop` ends the run with an error from another thread.
+    `ahead` comes from `started_ahead`. `stop` ends the run with an error, from another thread.
     """
     if name == "local":
         from framekiln.engine.local.engine import LocalEngine

@@ -1,4 +1,4 @@
-"""Work in a process, by either engine: steps that share the process, their set-up, and what they make of the work."""
+"""Work in a process of either engine: steps that share it, their set-up, and their results."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,20 +24,20 @@ from framekiln.runtime.worker import Worker
 
 T = TypeVar("T")
 DecodeWork = tuple[Unit, Segments, frozenset[Span], tuple[Part, ...]]
-"""A unit, its wanted segments, the spans of its packets that were finished before, and its rows if they are known."""
+"""A unit, its wanted segments, row spans already finished, and its number of rows if known."""
 
-_SET_UPS = 3  # processes that die in their set-up before the run stops: up to two may be killed from outside
-_SET_UP_SECONDS = 1800.0  # imports, weights, and models that are compiled, on a busy machine
+_SET_UPS = 3  # deaths in a set-up until the run stops: up to two may have been killed from outside
+_SET_UP_SECONDS = 1800.0  # s for imports, weights, and compiled models, on a busy machine
 
-_TASK_UNITS = 8  # ten seconds of small photos: the most that a dying task loses
-_SHARE = 1.2  # of what is left, a task takes 1 / (this * slots): by simulation, the fewest tasks with a tail of 1 %
+_TASK_UNITS = 8  # ten seconds of small photos: the most work that a dying task loses
+_SHARE = 1.2  # a task takes 1 / (this * slots) of the remaining work: fewest simulated tasks with a tail of 1 %
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepGroup:
-    """Steps that share a process, and their surroundings."""
+    """Steps that share a process, and their context."""
 
-    key: str  # of this run and this group: a process sets up one worker for each
+    key: str  # unique for this run and group: a process sets up one worker for each key
     steps: tuple[Step, ...]
     store: Store
     decode: DecodeStep | None = None
@@ -59,12 +59,12 @@ class StepGroup:
         return "+".join([*(["decode"] if self.decode else []), *(step.name for step in self.steps)])
 
 
-_workers: dict[str, Worker] = {}  # of this process, by the key of their group
-_later: set[str] = set()  # occasions of second-pass steps that are set up in this process
+_workers: dict[str, Worker] = {}  # this process's workers, by the key of their group
+_later: set[str] = set()  # second-pass steps already set up in this process
 
 
 def worker_of(group: StepGroup, occasion: str, report: Reporter) -> Worker:
-    """Return this process's worker of a group: a stage is set up once in each process. See `_setting_up`."""
+    """Return this process's worker of a group; its stages are set up once. See `_setting_up`."""
     if group.key not in _workers:
         with _setting_up(", ".join(step.name for step in group.steps), f"{group.key} {occasion}", report):
             _workers[group.key] = Worker(group.steps, group.store, report, report, group.key, group.profilers)
@@ -73,9 +73,9 @@ def worker_of(group: StepGroup, occasion: str, report: Reporter) -> Worker:
 
 @contextmanager
 def _setting_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
-    """Record a set-up in the attempt log, with a timeout; `occasion` is the same when a dead process is replaced.
+    """Record a set-up in the attempt log, with a timeout; a replaced process has the same `occasion`.
 
-    Raises SetupError: processes keep dying at it.
+    Raises SetupError: processes keep dying in it.
     """
     work = f"{SET_UP}{steps} ({occasion})"
     with report.fatal():
@@ -84,7 +84,7 @@ def _setting_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
             output = report.last_lines(past.workers[-1])
             cause = f"The log of the last one:\n{output}" if output else f"Probably memory ran out: {more_memory()}"
             raise SetupError(
-                f"{past.deaths} processes died one after the other in the set-up of {steps}. {cause}",
+                f"{past.deaths} processes in a row died in the set-up of {steps}. {cause}",
                 code="FK-SETUP-KEEPS-DYING",
             )
         with within(_SET_UP_SECONDS):
@@ -93,7 +93,7 @@ def _setting_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
 
 
 def decoded(group: StepGroup, work: Sequence[DecodeWork], report: Reporter) -> Iterator[tuple[Worker, Packet]]:
-    """Decode units, and yield each packet after the group's steps, with the worker that made it."""
+    """Decode units and apply the group's steps. Yield each packet with the worker that made it."""
     assert group.decode is not None
     with report.fatal():
         first, number, *_ = work[0]
@@ -101,13 +101,13 @@ def decoded(group: StepGroup, work: Sequence[DecodeWork], report: Reporter) -> I
         for unit, segments, finished, known in work:
             for packet in worker.decode(group.decode, unit, segments, finished, known):
                 yield worker, packet
-                del packet  # the worker makes the next one now
+                del packet  # the worker already makes the next one
                 report.check()
         report.check()
 
 
 def write_tables(step: SecondPass, occasion: str, units: tuple[UnitRows, ...], report: Reporter) -> None:
-    """Do second-pass work; a step with a model is set up first, once for an `occasion`. See `_setting_up`."""
+    """Do second-pass work; a step with a model is first set up, once for each `occasion`. See `_setting_up`."""
     with report.fatal():
         if step.processes is not None and occasion not in _later:
             with _setting_up(step.name, occasion, report):
@@ -117,7 +117,7 @@ def write_tables(step: SecondPass, occasion: str, units: tuple[UnitRows, ...], r
 
 
 def decode_work(wave: Wave, units: Sequence[Unit], ledger: Ledger, slots: int) -> list[tuple[DecodeWork, ...]]:
-    """Return what a wave has left of units, as the work of each decode task; `slots` tasks run at once."""
+    """Return a wave's remaining work, divided into decode tasks; `slots` tasks run at once."""
     each = task_bytes(units, wave.decode.config, wave.decode.workers)
     sized = []
     for unit in units:
@@ -128,19 +128,20 @@ def decode_work(wave: Wave, units: Sequence[Unit], ledger: Ledger, slots: int) -
 
 
 def find_known(wave: Wave, ledger: Ledger, unit: Unit) -> tuple[Part, ...]:
-    """Return decoding's parts of a unit, if rows that no step needs can be taken from them; else none."""
+    """Return decoding's parts of a unit, if they hold all rows that no step needs; otherwise none."""
     folder, is_of_use = wave.decode.folder, wave.decode.spares or wave.decode.adopters
     return tuple(ledger.parts(folder, folder, unit.name) or ()) if is_of_use else ()
 
 
 def divide_into_tasks(units: Sequence[Sequence[tuple[T, int]]], slots: int) -> list[tuple[T, ...]]:
-    """Return the work of each decode task, long ones first: segments of a film, or several small units.
+    """Return the work of each decode task, long ones first: segments of a video, or several small units.
 
-    `units` holds the work on each unit, with its size; a unit with more than one is a film. `slots` tasks run at once.
+    `units` holds the work on each unit, with its size. A unit with several entries is a video. `slots` tasks run at
+    once.
 
-    Ray takes 0.02 to 0.2 s from the end of a task to the start of the next. So the first tasks are long. A slot that
-    has no task left waits for the last ones to end. So each task takes a fixed share of what is left, which shrinks to
-    one unit (guided self-scheduling: Polychronopoulos and Kuck, IEEE Transactions on Computers C-36, 1987).
+    Ray takes 0.02 to 0.2 s from the end of a task to the start of the next, so the first tasks are long. An idle slot
+    waits for the last tasks, so each task takes a fixed share of the remaining work, down to one unit (guided
+    self-scheduling: Polychronopoulos and Kuck, IEEE Transactions on Computers C-36, 1987).
     """
     films = [(work,) for works in units if len(works) > 1 for work, _ in works]
     small = [works[0] for works in units if len(works) == 1]

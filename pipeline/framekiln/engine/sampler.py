@@ -12,12 +12,12 @@ from framekiln.profiling.node_metrics import SAMPLE_SECONDS, NodeMetrics, to_lin
 from framekiln.profiling.record_log import NODES, Stream
 from framekiln.profiling.records import Reading, worker_name
 
-_STORE_SAMPLES = 4  # from one request for the object store's size to the next
-_STOP_SECONDS = 5.0  # for the last lines; then it is ended without them
+_STORE_SAMPLES = 4  # samples between two requests for the object store's size
+_STOP_SECONDS = 5.0  # s for the last lines; then the thread is left
 
 
 class Sampler:
-    """A thread that writes its machine's metrics until it is stopped, and sends those of the progress view."""
+    """A thread that writes its machine's metrics until it is stopped, and sends samples to the progress display."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Sampler:
         parent: int,
         object_store: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """Start it; `parent` is the process that starts workers here, `object_store` returns the GB in Ray's store."""
+        """Start; `parent`: the process that starts workers here. `object_store` returns the GB in Ray's store."""
         self._send, self._machine = send, NodeMetrics(store.run, parent, library())
         self._stream = Stream(store, NODES, worker_name())
         self._done, self._object_store = threading.Event(), object_store

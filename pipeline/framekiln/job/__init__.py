@@ -1,4 +1,4 @@
-"""A run from end to end, and all that it leaves in its output: tables, records, run.json and the report."""
+"""A run from end to end, and its output: tables, records, run.json and the report."""
 
 from framekiln.job.job import Job
 

@@ -1,9 +1,8 @@
-"""Tables, run.json and the report of a run that is not finished: while it computes, and after it was stopped or killed.
+"""Tables, run.json and the report of an unfinished run: while it computes, and after it was stopped or killed.
 
-A thread looks from time to time which units of files every first-pass step has finished. A child process assembles
-their tables as the end of the run would, under the same names, so that nothing is done twice. It writes the report too.
-So neither memory nor the code of a stage that draws can harm the run. What fails here is tried again later, or done at
-the end.
+A thread looks from time to time which units every first-pass step has finished. A child process writes their tables
+under the same names as the run's end would, so that no work is done twice. It writes the report too. So neither memory
+nor a stage's drawing code can harm the run. A failure here is tried again later, or at the end.
 """
 
 import threading
@@ -25,18 +24,18 @@ from framekiln.runtime.run.progress import INTERRUPTED, RunProgress
 from framekiln.runtime.run.record import read_earlier, write_progress
 from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, UnitRows
 
-FIRST_S = 20.0  # so that a run of a minute has tables
-EVERY_S = 30.0  # or later: see `SHARE`
-FIRST_REPORT_S = 120.0  # a report takes 2 s of a core, most of it to load the code
+FIRST_S = 20.0  # s; a run of a minute has tables then
+EVERY_S = 30.0  # s or more: see `SHARE`
+FIRST_REPORT_S = 120.0  # s; a report takes 2 s of a core, mostly to load the code
 SHARE = 0.01  # of the time may go into listings, run.json and the report; tables are work that the end is spared
-_LOST = "FK-OUTPUT-LOST"  # the error of a run that must write nothing any more
-_MOMENT_S = 0.1  # between looks whether a publication has ended
-_TIMEOUT_S = 600.0  # for the tables of a unit, or the report
+_LOST = "FK-OUTPUT-LOST"  # the error of a run that must not write any more
+_MOMENT_S = 0.1  # s between two checks whether a publication has ended
+_TIMEOUT_S = 600.0  # s for the tables of a unit, or the report
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """The object in the child process; it writes as a process of the run, so that a lost lease fences it too."""
+    """The object in the child process. It writes as a process of the run, so that a lost lease fences it too."""
 
     store: Store
     assembly: Assembly
@@ -52,17 +51,17 @@ class _Writer:
 
 
 class Interim:
-    """The tables of a run that computes in the block, from `start` on."""
+    """The tables of an unfinished run in this block, from `start` on."""
 
     def __init__(self, run: RunSoFar, owners: Sequence[SecondPass], lease: Lease, *, tables: bool = True) -> None:
-        """Look at the tables of earlier runs; nothing is written yet. Without `tables` run.json alone will be."""
+        """Look at earlier runs' tables; write nothing yet. Without `tables`, only run.json will be written."""
         self._run, self._store, self._work, self._lease = run, run.store, run.work, lease
         self._tables = TablesSoFar(run.store, run.work, owners, read_earlier(run.store))
         self._writes_tables = self._assembles = tables
-        if not tables:  # then those of an earlier run stay, whatever these steps are
+        if not tables:  # tables of an earlier run stay, whatever these steps are
             self._tables.held = bool(run.store.names(FRAMES))
-        self._busy = threading.Lock()  # held by a publication
-        self._child: ChildProcess | None = None  # the last one, which may have ended
+        self._busy = threading.Lock()  # held during a publication
+        self._child: ChildProcess | None = None  # the last publication, which may have ended
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="interim")
 
@@ -70,7 +69,7 @@ class Interim:
         return self
 
     def start(self) -> None:
-        """Write run.json, and begin to watch: an engine is ready."""
+        """Write run.json and begin to watch: an engine is ready."""
         self._tables.due()
         self._write_record(count=False)
         self._thread.start()
@@ -83,8 +82,8 @@ class Interim:
             self._halt()
             self._thread.join(_MOMENT_S)
         if error is None:
-            if self._writes_tables:  # an interruption before the run's own run.json and report finds all tables named
-                with suppress(Exception):  # what is wrong with the output is found when those are written
+            if self._writes_tables:  # an interruption before the final run.json and report finds all tables named
+                with suppress(Exception):  # the final run.json and report show what is wrong with the output
                     self._tables.files_done = len(self._work.media)
                     self._write_record(count=False)
             return
@@ -92,12 +91,12 @@ class Interim:
             return
         self._assembles = self._writes_tables
         report = self._writes_tables and not isinstance(error, OutputError)
-        with suppress(Exception, KeyboardInterrupt):  # a second Ctrl-C ends this, and nothing else
+        with suppress(Exception, KeyboardInterrupt):  # a second Ctrl-C ends only this
             self._publish(report=report, reason=reason, profile=self._run.profile())
 
     @property
     def extent(self) -> str:
-        """The extent of the tables that an interrupted run has written, in words."""
+        """How many tables an interrupted run has written, as a sentence."""
         if self._thread.ident is None:
             return "What is finished is kept"
         if self._tables.held:
@@ -106,7 +105,7 @@ class Interim:
         return f"Tables of {min(files, self._tables.files_done):,} of {files:,} files are written"
 
     def release(self) -> None:
-        """Leave the rest of the tables to the engine, after earlier ones were swept."""
+        """Leave the remaining tables to the engine, after earlier tables were removed."""
         while not self._busy.acquire(timeout=_MOMENT_S):
             self._halt()
         try:
@@ -124,7 +123,7 @@ class Interim:
 
     def _find_reason(self, error: BaseException) -> str:
         try:
-            self._lease.check()  # Ctrl-C is also how other threads end the run
+            self._lease.check()  # other threads end the run in the same way
         except FramekilnError as fatal:
             return fatal.code
         if isinstance(error, KeyboardInterrupt):
@@ -135,13 +134,13 @@ class Interim:
         wait, report_at = FIRST_S, time.monotonic() + FIRST_REPORT_S
         while not self._ended.wait(wait):
             wait, report = EVERY_S, self._writes_tables and time.monotonic() >= report_at
-            with suppress(Exception):  # the run finds out by itself what is wrong with its output
+            with suppress(Exception):  # the run itself notices what is wrong with its output
                 spent, reporting = self._publish(report=report)
                 wait = max(EVERY_S, spent / SHARE)
                 report_at = time.monotonic() + max(FIRST_REPORT_S, reporting / SHARE) if report else report_at
 
     def _publish(self, *, report: bool, reason: str = "", profile: RunProfile | None = None) -> tuple[float, float]:
-        """Write the tables that are due, run.json, and the report; return the seconds besides tables, and for it."""
+        """Write due tables, run.json and the report; return the seconds without tables, and those of the report."""
         with self._busy, ExitStack() as stack:
             began, due = time.monotonic(), self._tables.due()
             child = None
@@ -155,7 +154,7 @@ class Interim:
             return written - began - assembling, time.monotonic() - written
 
     def _assemble(self, child: ChildProcess, due: Sequence[UnitRows]) -> float:
-        """Write the tables of units, and return the seconds; a unit that fails is left for the end."""
+        """Write the tables of units, and return the seconds; a failing unit is left for the end."""
         began = time.monotonic()
         for unit in due:
             result = child.call("assemble", unit, timeout_s=_TIMEOUT_S) if self._assembles else ChildDied("", "")

@@ -1,6 +1,6 @@
 """A run from end to end: list, plan, take the lease, find what is missing, compute it, and return the result.
 
-Nothing is computed here. The ledger shows what is left, and the engine does it. Ray is not started if nothing is left.
+Nothing is computed here. The ledger shows the remaining work, and the engine does it. Ray starts only if work is left.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, refu
 from framekiln.runtime.second_pass.table_steps import Tables
 
 Provide = Callable[[Sequence[Step], Plan], bool]  # see `row_sets.RowSettling.settle`
-_ATTEMPTS = 3  # a disk that damages what was just written has no use for a fourth
+_ATTEMPTS = 3  # tries; a disk that has damaged new files three times will do so again
 
 
 class Job:
@@ -57,10 +57,10 @@ class Job:
         on_plan: Callable[[Workload], None] = lambda _: None,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Keep the request; nothing is read yet.
+        """Keep the request; read nothing yet.
 
-        `watch` gets the totals while steps run, `on_plan` the work before it starts, and `on_wait` sentences about
-        the start.
+        `watch` gets totals while steps run, `on_plan` the work before it starts, and `on_wait` sentences about the
+        start.
 
         Raises ConfigError: the request has no input or no output.
         """
@@ -69,7 +69,7 @@ class Job:
         self._request, self._watch, self._on_plan, self._on_wait = request, watch, on_plan, on_wait
         self.store = Store(request.output)
         self._totals = RunTotals()
-        self.media: Sequence[MediaFile] = ()  # that `preview` has found
+        self.media: Sequence[MediaFile] = ()  # files that `preview` has found
         self._interim: Interim | None = None
 
     def run(self) -> RunResult:
@@ -110,11 +110,11 @@ class Job:
                         raise
 
     def preview(self, plan: Plan) -> tuple[change_report.Changes, Sequence[change_report.Outlook], tuple[str, str]]:
-        """Return what a run by a plan would do and why, its engine and why that one; nothing is written.
+        """Return a plan's remaining work and the reasons, with the engine and its reason; write nothing.
 
-        Raises InputError: there is no input; OutputError: the output is a file, or a folder of other things.
+        Raises InputError: there is no input. Raises OutputError: the output is a file, or a folder of other things.
         """
-        from framekiln.runtime.run.rows_left import count_rows  # loads OpenCV, and a run needs none of it
+        from framekiln.runtime.run.rows_left import count_rows  # loads OpenCV, which a run does not need
 
         check_may_become_output(self.store)
         plan, request = self._drop_dataset_steps(plan), self._request
@@ -133,7 +133,7 @@ class Job:
         return stack.enter_context(session(self._request.address, self._on_wait))
 
     def _prepare(self, nodes: Sequence[Node], stack: ExitStack) -> tuple[Plan, Lease]:
-        """Return the plan, which fits the machines, and the lease of the output, which opens `store` for this run."""
+        """Return the plan, which fits the machines, and the output's lease, which opens `store` for this run."""
         request, plan, here = self._request, self._make_plan(nodes, True), self._request.address is None
         refusal, notes = examine(plan, request.options, nodes, here=here)
         if refusal is not None:
@@ -150,7 +150,7 @@ class Job:
     def _make_plan(
         self, nodes: Sequence[Node], checks: bool, sets: RowSets = NO_SETS, steps: Sequence[str] = ()
     ) -> Plan:
-        """Return the plan of the request with sets of rows; of some steps and what they read, or of all."""
+        """Return the plan of the request with sets of rows, for some steps and those that they read, or for all."""
         request = self._request
         options = replace(request.options, stages=tuple(steps)) if steps else request.options
         arguments = request.pipeline, request.profile, options, nodes
@@ -158,9 +158,9 @@ class Job:
         return self._drop_dataset_steps(plan)
 
     def _settle(self, plan: Plan, nodes: Sequence[Node], files: RunFiles, provide: Provide | None = None) -> Plan:
-        """Return the plan with the rows of each condition; `provide` runs the steps that write the tables for some.
+        """Return the plan with each condition's rows; `provide` runs the steps that write the tables of conditions.
 
-        Without it nothing is computed and nothing written; conditions stay open if tables are missing.
+        Without `provide` nothing is computed or written; conditions stay open if tables are missing.
         """
         rows = self._request.options.rows
         if plan.open or rows is not None:
@@ -178,7 +178,7 @@ class Job:
     def _compute_needed(
         self, nodes: Sequence[Node], files: RunFiles, lease: Lease, stack: ExitStack, steps: Sequence[Step], plan: Plan
     ) -> bool:
-        """Run the steps that decide which rows other steps compute, where they are not finished."""
+        """Run unfinished steps that decide which rows other steps compute."""
         plan = change_report.with_others(plan, self.store)
         tables = [Tables(each, plan, self.store) for each in plan.second]
         names, decided = (", ".join(each.name for each in some) for some in (plan.steps, steps))
@@ -197,7 +197,7 @@ class Job:
 
     @contextmanager
     def _open(self, work: Workload, lease: Lease, stack: ExitStack) -> Iterator[Passes]:
-        """Yield the passes of what is left, by the chosen engine; records of its processes are gathered at the end."""
+        """Yield the passes of the remaining work, by the chosen engine; gather its processes' records at the end."""
         request, (name, reason) = self._request, self._engine
         self._on_wait(reason)
         if name == "ray" and request.address is None:
@@ -212,7 +212,7 @@ class Job:
             gather(self.store, (lease.run, *lease.taken_over))
 
     def _start_ray(self, stack: ExitStack) -> Literal["local", "ray"]:
-        """Start Ray on this machine; return the engine that is ready, the local one where `auto` may take it."""
+        """Start Ray on this machine and return the ready engine; if Ray fails, `auto` may take the local one."""
         self._on_wait("Starting Ray on this machine, which takes some seconds.")
         try:
             self._join_ray(stack)
@@ -230,14 +230,14 @@ class Job:
         self._watch(self._totals)
 
     def _find_units(self, files: RunFiles, plan: Plan, *, writes: bool = True) -> RunUnits:
-        """Return the units of the files; of those that lost files the others are units of their own, if it `writes`."""
+        """Return the files' units. If a unit lost files and the run `writes`, its other files become their own unit."""
         units = files.units(self.store, plan.decode.workers)
         if writes and carry_over(self.store, units.known, self._on_wait):
             return files.units(self.store, plan.decode.workers)
         return units
 
     def _drop_dataset_steps(self, plan: Plan) -> Plan:
-        """Return the plan of a shard: a run without shards computes the steps over everything at the end."""
+        """Return the plan of a shard: a final run without shards computes the DATASET steps."""
         if self._request.shard is None:
             return plan
         return replace(plan, second=tuple(step for step in plan.second if step.stage.scope is not Scope.DATASET))
@@ -253,7 +253,7 @@ class Job:
     def _look(
         self, plan: Plan, nodes: Sequence[Node], files: RunFiles, owners: Sequence[SecondPass], *, first: str = ""
     ) -> Workload:
-        """Find the work that is left, and tell of it. `first` explains a pass whose columns enter no table."""
+        """Find and report the remaining work. `first` explains a pass whose columns enter no table."""
         units = self._find_units(files, plan)
         changes = change_report.find_changes(self.store, list(files.listing), units.fresh)
         rows = unit_rows(plan, Ledger(self.store), units.all, units.wanted)
@@ -291,7 +291,7 @@ class Job:
 
     @property
     def extent(self) -> str:
-        """The extent of the tables that an interrupted run has written, in words."""
+        """How many tables an interrupted run has written, as a sentence."""
         return self._interim.extent if self._interim is not None else "What is finished is kept"
 
     def _list_owners(self, plan: Plan) -> list[SecondPass]:

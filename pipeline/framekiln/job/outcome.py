@@ -1,8 +1,9 @@
-"""The output of a run: its tables at any time, and at its end run.json and the report.
+"""The output of a run: tables at any time; at its end, run.json and the report.
 
-A row is in `frames/` once at any time, and the table never mixes columns of two settings. So tables of earlier runs
-decide what may be written before the end: a unit waits if they hold rows of its files, and all units wait if another
-run's steps made them (`held`). They go at the end of the first pass, when all new rows can be written.
+At any time a row is in `frames/` once, and the table never mixes columns of two settings. So tables of earlier runs
+decide which units may be written before the end. A unit waits if they hold rows of its files. All units wait if other
+steps or settings made them (`held`). Earlier tables are removed at the end of the first pass, when all new rows can be
+written.
 """
 
 from collections import Counter
@@ -41,16 +42,16 @@ from framekiln.runtime.second_pass.second_pass import (
     unit_rows,
 )
 
-_ROWS = ""  # beside kinds of errors
+_ROWS = ""  # key beside the kinds of errors
 
 
 class TablesSoFar:
-    """The progress of a run's tables."""
+    """The tables that a run has written so far."""
 
     def __init__(
         self, store: Store, work: Workload, owners: Sequence[SecondPass], before: Mapping[str, Any] | None
     ) -> None:
-        """Look at the tables of earlier runs; `before` is their run.json, None if there is none that can be read."""
+        """Look at earlier runs' tables; `before`: their run.json, None if there is none or it is unreadable."""
         self._store, self._work, self.assembly = store, work, Assembly(work.plan, store)
         rows = [expected_rows(unit, work.wanted) for unit in work.units]
         self.held = _would_mix(store, work.plan, owners, rows, before)
@@ -60,12 +61,12 @@ class TablesSoFar:
         self._open: dict[str, Unit] = {unit.name: unit for unit in work.units}
 
     def release(self) -> None:
-        """Begin anew, where tables of earlier runs are gone."""
+        """Start over after tables of earlier runs were removed."""
         self.held, self._earlier = False, frozenset()
         self.files_done, self._open = 0, {unit.name: unit for unit in self._work.units}
 
     def due(self) -> list[UnitRows]:
-        """Return the units with rows that can be written now; each is `done` afterwards."""
+        """Return the units with rows that can be written now; call `done` for each afterwards."""
         ledger = Ledger(self._store)
         finished = unit_rows(self._work.plan, ledger, list(self._open.values()), self._work.wanted)
         missing = {unit.unit for (unit,) in self.assembly.missing(finished)}
@@ -75,17 +76,17 @@ class TablesSoFar:
         return [unit for unit in finished if unit.unit in self._open and self._earlier.isdisjoint(_list_ids(unit))]
 
     def done(self, unit: UnitRows) -> None:
-        """Count a unit as done: its rows are in the tables, or complete while earlier tables stay."""
+        """Count a unit as done: its rows are in the tables, or will be when earlier tables go."""
         del self._open[unit.unit]
         self.files_done += len(_list_ids(unit))
-        if unit.media is None:  # else it has other rows than its parts, which a look at the table shows
+        if unit.media is None:  # otherwise its rows differ from its parts, and the table must be read
             rows = max((part.stop for part in unit.parts[self._work.plan.decode.folder]), default=0)
             self._counts[f"{FRAMES}/{self.assembly.name_of(unit)}"] = Counter({_ROWS: rows})
 
     def count(self, *, anew: bool = True) -> tuple[int, Counter[str]]:
-        """Return the number of frames in the tables, and of errors by kind; each file is opened once at most.
+        """Return the number of frames in the tables, and of errors by kind; each file is opened at most once.
 
-        Without `anew` files that were not opened before are left out.
+        Without `anew`, files not opened before are left out.
         """
         return count_rows(self._store, self._counts, anew=anew)
 
@@ -116,7 +117,7 @@ def count_rows(store: Store, known: dict[str, Counter[str]], *, anew: bool = Tru
 
 
 def find_leaving(store: Store, plan: Plan) -> list[str]:
-    """Return the steps with columns that are in `frames/` now, and will not be at the end of a run by a plan."""
+    """Return the steps with columns in `frames/` now that a run by this plan would remove."""
     before, kept = read_earlier(store) or {}, {step.name for step in plan.first}
     return [name for wave in before.get("waves", ()) for name in wave if name not in kept]
 
@@ -128,7 +129,7 @@ def _list_ids(unit: UnitRows) -> frozenset[str]:
 def _would_mix(
     store: Store, plan: Plan, owners: Sequence[SecondPass], rows: Sequence[UnitRows], before: Mapping[str, Any] | None
 ) -> bool:
-    """Return whether there are tables of other steps or settings, which would mix with new rows."""
+    """Return whether tables of other steps or settings exist, which must not mix with new rows."""
     steps = (before or {}).get("steps", {})
     known = {name: step.get("fingerprint") for name, step in steps.items()}
     first = {name: known.get(name) for wave in (before or {}).get("waves", ()) for name in wave}
@@ -147,16 +148,16 @@ def _would_mix(
 
 @dataclass(frozen=True, kw_only=True)
 class RunSoFar:
-    """A run that holds the output's lease: its request, the work that it found, and what it has done."""
+    """A run that holds the output's lease: its request, its work, and its progress."""
 
     store: Store  # the output, opened for this run
     request: RunRequest
     work: Workload
-    figures: RunTotals  # of its steps; they fill while it computes
+    figures: RunTotals  # totals of its steps; they fill while it computes
     started: float  # seconds since the epoch
 
     def result(self, counted: tuple[int, Counter[str]], profile: RunProfile | None = None) -> RunResult:
-        """Return its result so far, with the numbers of its frames and of its errors by kind."""
+        """Return the result so far, with the number of frames, and of errors by kind."""
         frames, kinds = counted
         return RunResult(
             work=self.work,
@@ -170,7 +171,7 @@ class RunSoFar:
         )
 
     def profile(self) -> RunProfile | None:
-        """Return the profile of its records; None if they cannot be read, which is no reason to lose a run."""
+        """Return the profile of its records; None if they are unreadable, which must not end a run."""
         with suppress(OutputError, OSError):
             return profile_of(self.store, self.store.run, self.request.profile.targets, self.work.rooms)
         return None
@@ -178,9 +179,9 @@ class RunSoFar:
     def conclude(self) -> RunResult:
         """Write run.json and the report, and return the result.
 
-        Raises DamagedError: a table is damaged; OutputError: the output cannot be written.
+        Raises DamagedError: a table is damaged. Raises OutputError: the output cannot be written.
         """
-        from framekiln.reporting.html import NAME, write_report  # templates and charts, which no worker needs
+        from framekiln.reporting.html import NAME, write_report  # loads templates and charts, which no worker needs
         from framekiln.reporting.html.limits import write_limits
 
         store, request, profile = self.store, self.request, self.profile()
@@ -195,11 +196,11 @@ class RunSoFar:
                 if request.preview is not None and (is_new or not store.exists(PREVIEW)):
                     write_limits(tables, self.work.plan)
                 elif request.preview is None and is_new:
-                    store.remove(PREVIEW)  # of a preview of fewer files
+                    store.remove(PREVIEW)  # earlier preview of fewer files
         return replace(result, recordings=recordings, report=report)
 
     def _count_chosen(self) -> dict[str, list[int]]:
-        """Return how many rows each step with a condition computed, of all; whole files in parts of units."""
+        """Return how many of all rows each conditional step computed; units with parts count whole files."""
         store, work = self.store, self.work
         narrowed = [step for step in work.plan.first if step.is_narrowed]
         before = (read_earlier(store) or {}).get("chosen") or {}
@@ -212,7 +213,7 @@ class RunSoFar:
         return {name: [rows - number, rows] for name, number in numbers.items()}
 
     def _count_absent(self, tables: Store) -> int:
-        """Return how many rows of `--rows` are not in `frames/`; a shard does not know the files of others."""
+        """Return how many rows of `--rows` are not in `frames/`; a shard does not know other shards' files."""
         asked = next((step.condition.among for step in self.work.plan.steps if step.condition.among), None)
         if asked is None or self.request.shard is not None:
             return 0
@@ -222,7 +223,7 @@ class RunSoFar:
         return int(wanted.join(there, list(KEYS), join_type="left anti").num_rows)
 
     def _read_counts(self) -> tuple[int, Counter[str]] | None:
-        """Return the counts of the run that wrote the tables, if nothing has changed since; None if it may have."""
+        """Return the counts of the run that wrote the tables; None if something may have changed since."""
         before = read_earlier(self.store) or {}
         is_of_all = before.get("state") == FINISHED and LATER not in before and before.get("shard") is None
         changed = self.work.changed or self.request.shard is not None

@@ -1,4 +1,4 @@
-"""The passes of a run over an open engine: columns of frames, then tables of files and of the run."""
+"""The passes of a run on an open engine: first columns of frames, then tables."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows, swee
 
 @dataclass(frozen=True, kw_only=True)
 class Passes:
-    """The rest of a run, and the engine that does it. Each method checks the lease after each piece of work."""
+    """The remaining work of a run, and its engine. Each method checks the lease after each piece of work."""
 
     engine: Engine
     work: Workload
@@ -29,7 +29,7 @@ class Passes:
         self.second(owners, deletable, interim)
 
     def first(self) -> None:
-        """Read the media once for each wave. Raises FramekilnError: the error that stops the run."""
+        """Read the media once for each wave. Raises FramekilnError: an error that stops the run."""
         for number, wave in enumerate(self.work.waves):
             ledger = Ledger(self.store)
             if unfinished := [unit for unit in self.work.pending if not ledger.has(wave.folders, unit.name)]:
@@ -37,9 +37,9 @@ class Passes:
             self.lease.check()
 
     def second(self, owners: Sequence[SecondPass], deletable: Collection[str] | None, interim: Interim) -> None:
-        """Write all tables; those of earlier runs go once all new rows can be written.
+        """Write all tables. Tables of earlier runs are removed once all new rows can be written.
 
-        Raises OutputError: somebody has removed results.
+        Raises OutputError: results were removed during the run.
         """
         work = self.work
         rows = unit_rows(work.plan, Ledger(self.store), work.units, work.wanted)
@@ -49,13 +49,13 @@ class Passes:
                 "during the run; find out what removed them, then run the same command again to continue.",
                 code="FK-OUTPUT-GONE",
             )
-        sweep(self.store, owners, rows, deletable)  # so that no table has rows of a file twice
+        sweep(self.store, owners, rows, deletable)  # no table may have a file's rows twice
         interim.release()
         self.write_tables(owners, rows)
-        sweep(self.store, owners, rows, deletable)  # tables that stages replace
+        sweep(self.store, owners, rows, deletable)  # tables of stages are replaced
 
     def write_tables(self, owners: Sequence[SecondPass], rows: Sequence[UnitRows]) -> None:
-        """Write the tables that are missing, of each owner in order."""
+        """Write the missing tables, owner by owner."""
         for owner in owners:
             if missing := owner.missing(rows):
                 self.engine.second_pass(owner, missing)

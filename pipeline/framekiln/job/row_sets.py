@@ -1,6 +1,6 @@
-"""The rows that a run's conditions choose where a selection or tables decide, settled before their steps run.
+"""The rows that conditions choose by a selection or by tables; they are found before their steps run.
 
-Tables are written after the first pass. So the steps that they need run first, as a pass of their own; the rows are
+Tables are written after the first pass. So the steps that write them run first, in a pass of their own. The rows are
 kept in the output, and the plan is made again with them.
 """
 
@@ -26,26 +26,26 @@ from framekiln.selection.rows import Rows
 from framekiln.selection.selection import read_selection
 
 MakePlan = Callable[[RowSets, Sequence[str]], Plan]
-"""Makes the plan of a run with sets of rows; of some steps and what they read, or of all without names."""
+"""Makes the plan with sets of rows; names: some steps and those that they read, none: all steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowSettling:
-    """The settling of one run's conditions."""
+    """Finds the rows of one run's conditions."""
 
     store: Store
     make_plan: MakePlan
     find_units: Callable[[Plan], RunUnits]
-    writes: bool = True  # sets of rows into the output; a preview does not
+    writes: bool = True  # whether sets of rows are written into the output; a preview writes none
 
     def settle(self, plan: Plan, selection: str | None, provide: Callable[[Sequence[Step], Plan], bool]) -> Plan:
         """Return the plan with the rows of each condition.
 
         Args:
-            plan: without sets of rows.
-            selection: of `--rows`; None for none.
-            provide: gets steps with conditions on tables, and the plan of the steps that write these tables. It returns
-                whether the tables are there then; without them the conditions stay open.
+            plan: the plan, without sets of rows.
+            selection: the value of `--rows`; None: not given.
+            provide: gets steps with conditions on tables, and the plan of the steps that write these. It returns
+                whether the tables exist then; otherwise the conditions stay open.
 
         Raises:
             ConfigError: there is no such selection. Or a table is written over all files, and this run is a shard.
@@ -70,7 +70,7 @@ class RowSettling:
         return len(rows) == len(units.all) and not any(table.missing(rows) for table in tables)
 
     def _begin(self, selection: str | None) -> RowSets:
-        """Return the sets before any table is read: the rows of `--rows`, for steps that do not have all rows yet."""
+        """Return the sets before any table is read: the rows of `--rows`, for steps that lack some of them."""
         if selection is None:
             return NO_SETS
         rows = keep(self.store, read_rows(self.store, selection), write=self.writes)
@@ -84,7 +84,7 @@ class RowSettling:
         return RowSets(among=rows, whole=frozenset(whole))
 
     def _find_next(self, plan: Plan, sets: RowSets) -> tuple[Sequence[Step], Plan] | None:
-        """Return the steps that can be settled now, all by one reading of the media; None without any."""
+        """Return the steps that can be settled now by one reading of the media; empty: none."""
         needed = {step.name: self._list_needed(plan, step) for step in plan.open}
         steps = [step for step in plan.open if not self.make_plan(sets, needed[step.name]).open]
         if not steps:
@@ -114,7 +114,7 @@ def _check_tables(step: Step, needed: Plan) -> None:
 
 
 def choose(store: Store, condition: Condition, plan: Plan, units: Sequence[UnitRows]) -> pa.Table:
-    """Return the keys of the rows that meet a condition, by the columns and tables of a plan's finished steps."""
+    """Return the keys of the rows that meet a condition, from columns and tables of a plan's finished steps."""
     columns = columns_of(plan, [*SOURCE.names, *sorted(condition.names)])
     frames = [table for unit in units if (table := unit.read(store, columns)).num_columns]
     schema = pa.schema([item for own in columns.values() for item in own])
@@ -142,7 +142,7 @@ def choose(store: Store, condition: Condition, plan: Plan, units: Sequence[UnitR
 
 
 def read_rows(store: Store, selection: str) -> pa.Table:
-    """Return the keys of a saved selection, or of a Parquet file. Raises ConfigError: there is none, or it has none."""
+    """Return the keys of a saved selection or Parquet file. Raises ConfigError: it is missing, or has no keys."""
     if not selection.endswith(".parquet"):
         return read_selection(store, selection).rows
     import pyarrow.parquet as pq
@@ -159,7 +159,7 @@ def read_rows(store: Store, selection: str) -> pa.Table:
 
 
 def keep(store: Store, rows: pa.Table, *, write: bool = True) -> RowSet:
-    """Write a set of rows into the output, named by its content, and return it."""
+    """Write a set of rows into the output, named by its content hash, and return it."""
     rows = rows.sort_by([(key, "ascending") for key in KEYS]).combine_chunks()
     digest = hashlib.sha256()
     for key in KEYS:

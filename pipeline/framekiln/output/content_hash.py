@@ -1,8 +1,8 @@
 """Digests of file contents, for collections with unreliable times: copied, checked out or synchronised.
 
-Each file is read once: its digest is stored in the output, with the file's status at that time. On a disk the status
-includes the inode's change time, which no user can set. So a file with new content but the same size and time is read
-again. A bucket's listing has only size and time, and both are reliable.
+Each file is read once. Its digest is stored in the output, with the file's status at that time. On a disk the status
+includes the inode's change time, which users cannot set. So a changed file with the same size and time is read again. A
+bucket's listing has only size and time; both are reliable.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from framekiln.media.media_ids import is_url
 from framekiln.output.object_store import Store
 
 _PIECE = 1 << 20  # bytes of one read; hashlib releases the GIL
-_READERS = 8  # more than cores, since requests to a bucket mostly wait
+_READERS = 8  # more threads than cores: requests to a bucket mostly wait
 DIGEST_SCHEMA = pa.schema([("path", pa.binary()), ("stamp", pa.string()), ("digest", pa.string())])
 
 Key = tuple[bytes, str]
@@ -34,7 +34,7 @@ def with_digests(
 ) -> list[MediaFile]:
     """Return the files with their digests: 32 hex digits of BLAKE2b, empty for an unreadable file.
 
-    Known digests are in the output; `keep` stores new ones there. `on_message` is told how much has to be read.
+    Known digests are in the output; `keep` stores new ones there. `on_message` gets the amount to be read.
     """
     tables = []
     for name in store.names(DIGESTS):
@@ -77,7 +77,7 @@ def digest(media: MediaFile) -> str:
 def _stamp(media: MediaFile) -> str:
     facts = [media.size, media.mtime_ns]
     if not is_url(media.path):
-        with suppress(OSError, ValueError):  # it has gone, or its folder is forbidden: decoding reports it
+        with suppress(OSError, ValueError):  # the file is gone, or its folder is forbidden: decoding reports it
             status = Path(media.path).stat()
             facts = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
     return ":".join(map(str, facts))

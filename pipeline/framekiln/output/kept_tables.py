@@ -1,6 +1,6 @@
-"""A store for readers that look at the same tables several times: each file is opened once.
+"""A store for readers that need the same tables several times: each file is opened once.
 
-To open a file in a bucket takes a tenth of a second, and the end of a run counts rows, samples values and picks frames.
+Opening a file in a bucket takes a tenth of a second. A run's end counts rows, samples values and picks frames.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from framekiln.output.store_errors import read_errors
 
 T = TypeVar("T")
 
-MOST_FILES = 400  # of a table that are sampled
+MOST_FILES = 400  # most files of a table that are sampled
 _MOST_OPEN = 512  # half of the open files that systems allow a process
 
 
@@ -27,16 +27,16 @@ def spread(items: Sequence[T], most: int) -> list[T]:
 
 
 class KeptTables(Store):
-    """A store that keeps tables open in a `with` block: those of a folder that `spread` chooses for a sample.
+    """A store that, in a `with` block, keeps tables open that `spread` chooses as a folder's sample.
 
-    Of all others it keeps the number of rows and the schema.
+    Of other tables it keeps the number of rows and the schema.
     """
 
     def __enter__(self) -> Self:
         self._stack, self._open = ExitStack(), dict[str, ParquetTable]()
         self._chosen: dict[str, frozenset[str]] = {}  # by folder
         self._footers: dict[str, tuple[int, pa.Schema]] = {}
-        self._schema = pa.schema([])  # of the last footer: files of a table share it
+        self._schema = pa.schema([])  # schema of the last footer: a table's files share it
         return self
 
     def __exit__(
@@ -58,7 +58,7 @@ class KeptTables(Store):
             yield table
 
     def count_rows(self, path: str, expected: pa.Schema | None = None) -> int:
-        """Return the number of rows in a table's footer; see `Store.count_rows`."""
+        """Return the number of rows by a table's footer; see `Store.count_rows`."""
         if path not in self._footers:
             with self.parquet(path) as table:
                 if not table.schema_arrow.equals(self._schema, check_metadata=True):

@@ -1,10 +1,11 @@
-"""Exclusive writing: one run per output at a time, or the shards of one collection, each with its own share.
+"""Exclusive writing: one run per output at a time, or the shards of one collection.
 
-Every run writes a lease, an object of its own, and updates it by a heartbeat; no run writes another's. So there is no
-lock to break. It needs atomic objects and listings that include earlier writes, which disks, S3 and GCS provide. On the
-same machine a run is alive if its process is; elsewhere, if its lease changes. Clocks are never compared. A run that is
-taken over may only be asleep: it is fenced first, and can publish nothing when it wakes (`Store.fence`). A run that
-ends without error removes its lease. Any other leaves it, so that the next run gathers its records.
+Every run writes a lease, an object of its own, and updates it by a heartbeat. No run writes another's lease, so there
+is no lock to break. This needs atomic objects and listings that include earlier writes, which disks, S3 and GCS
+provide. On the same machine a run is alive if its process is; elsewhere, if its lease changes. Clocks are never
+compared. A run that is taken over may only be asleep. So it is fenced first, and can publish nothing when it wakes
+(`Store.fence`). A run that ends without error removes its lease. Other runs leave it, so that the next run gathers
+their records.
 """
 
 import signal
@@ -19,9 +20,9 @@ from framekiln.output.lease_record import LeaseRecord, Shard, lease_name, leases
 from framekiln.output.object_store import Store
 from framekiln.output.publisher import TEMPORARY
 
-HEARTBEAT_SECONDS = 5.0  # two small requests to a bucket: negligible beside a run's own
-MAX_MISSED = 12  # a minute: an S3 client gives up a request after three tries of some seconds
-_RUNS_HERE: set[str] = set()  # runs of this process, which its number does not distinguish
+HEARTBEAT_SECONDS = 5.0  # s; two small requests to a bucket are negligible
+MAX_MISSED = 12  # heartbeats, a minute: an S3 client gives up a request after three tries of some seconds
+_RUNS_HERE: set[str] = set()  # runs of this process, which share its number
 
 
 class Lease:
@@ -36,9 +37,9 @@ class Lease:
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
         machine: str | None = None,
     ) -> None:
-        """Prepare the lease without touching the output.
+        """Prepare the lease; do not touch the output yet.
 
-        Without a shard it is for a run over everything. `on_wait` is called with a sentence if the start has to wait.
+        Without a shard, the run covers everything. `on_wait` is called with a sentence if the start has to wait.
         All runs into one output must use the same `heartbeat_seconds`.
         """
         self.run = uuid.uuid4().hex[:12]
@@ -53,7 +54,7 @@ class Lease:
 
     @property
     def taken_over(self) -> frozenset[str]:
-        """Runs that failed, with records that nobody has gathered."""
+        """Failed runs with records that nobody has gathered yet."""
         return frozenset(self._record.over)
 
     def __enter__(self) -> "Lease":
@@ -63,7 +64,7 @@ class Lease:
         on_main = self._owner == threading.main_thread().ident
         self._replaced_handler = on_main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         if self._replaced_handler:
-            signal.signal(signal.SIGINT, self._on_interrupt)  # a script that started this ignores Ctrl-C
+            signal.signal(signal.SIGINT, self._on_interrupt)  # the script that started this process ignores Ctrl-C
         self._thread.start()
         try:
             for other in self._find_conflicts(leases_of(self._store.names(""))):
@@ -86,7 +87,7 @@ class Lease:
             else:
                 try:
                     self._update(state="left")
-                finally:  # on a full disk too
+                finally:  # works on a full disk too
                     self._store.fence(self.run)  # its workers may live on for a moment
         except OutputError:
             if kind is None:
@@ -95,24 +96,24 @@ class Lease:
             self.check()
 
     def check(self) -> None:
-        """Check that this run still holds the output, and that no thread has ended it.
+        """Check that this run still holds the output, and that no thread has ended the run.
 
-        Raises OutputError: another run took it over, or the lease could not be renewed for too long; FramekilnError:
-        the error that was given to `end_run`.
+        Raises OutputError: another run took the output over, or the lease could not be renewed for too long. Raises
+        FramekilnError: the error given to `end_run`.
         """
         if self._fatal is not None:
             raise self._fatal
 
     def end_run(self, error: FramekilnError) -> None:
-        """End the run from another thread: interrupt its main thread as Ctrl-C does; `__exit__` raises the error."""
+        """End the run from another thread: interrupt its main thread as Ctrl-C does. `__exit__` raises the error."""
         self._fatal = self._fatal or error
         if self._owner == threading.main_thread().ident and not self._stop.is_set():
-            signal.pthread_kill(self._owner, signal.SIGINT)  # wherever it waits
+            signal.pthread_kill(self._owner, signal.SIGINT)  # wherever the main thread waits
 
     def _resolve(self, other: LeaseRecord) -> None:
-        """Take the output over from a run that has ended, or refuse to continue.
+        """Take the output over from an ended run, or refuse to continue.
 
-        Of two runs that start at once, the one with the smaller name waits until the other has given up or was first.
+        If two runs start at once, the one with the smaller name waits until the other gives up or wins.
         """
         wait = MAX_MISSED * self._heartbeat_seconds
         first, timeout = other, time.monotonic() + wait
@@ -152,7 +153,7 @@ class Lease:
                 self._update(renew=True, beat=self._record.beat + 1)
                 renewed = time.monotonic()
             except (OutputError, OSError, TypeError, ValueError) as error:
-                if time.monotonic() - renewed > MAX_MISSED * self._heartbeat_seconds:  # now it counts as dead
+                if time.monotonic() - renewed > MAX_MISSED * self._heartbeat_seconds:  # from now on it counts as dead
                     self._lose(f"its lease could not be renewed: {error}")
                     return
 
@@ -176,7 +177,7 @@ class Lease:
             raise KeyboardInterrupt
 
     def _remove(self) -> None:
-        """Remove the lease; no process of this run writes from now on."""
+        """Remove the lease; no process of this run writes any more."""
         self._store.remove(lease_name(self.run))
         self._store.fence(self.run)
 
@@ -201,8 +202,8 @@ class Lease:
 
 def _describe_end(other: LeaseRecord) -> str:
     return (
-        f"The run of process {other.pid} on {other.host} ended without a word: it was killed, as where memory is full, "
-        "or a process of Ray was. This run goes on from what it had finished; `--engine local` does without Ray."
+        f"The run of process {other.pid} on {other.host} ended without a message: it was killed, maybe by full memory, "
+        "or a process of Ray was. This run continues from its finished work; `--engine local` does without Ray."
     )
 
 

@@ -20,23 +20,23 @@ _NAME = re.compile(re.escape(LEASE_PREFIX) + r"(?P<run>[0-9a-f]+)\.json")
 _DAMAGE = (AttributeError, DamagedError, KeyError, TypeError, ValueError)
 
 Shard = tuple[int, int]
-"""Number from 0, and number of shards."""
+"""Number of the shard, from 0, and of all shards."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseRecord:
-    """The owner and state of one lease. Its keys are stored: other versions read them."""
+    """The owner and state of one lease. Its keys are stored, so other versions can read them."""
 
     run: str
     host: str
-    machine: str  # host, boot and container: process numbers are comparable within one
+    machine: str  # host, boot and container: process numbers are unique within one
     pid: int
-    born: float  # `birth` of the process, so that a later one with its number is not confused with it
+    born: float  # `birth` of the process: a later process may get the same number
     since: str  # ISO 8601, UTC; for people only
     shard: Shard | None = None
     state: Literal["asking", "holding", "left"] = "asking"
     beat: int = 0  # heartbeats so far
-    over: tuple[str, ...] = ()  # runs that it took the output over from
+    over: tuple[str, ...] = ()  # runs whose output it took over
 
     @classmethod
     def of_this_process(cls, run: str, machine: str, shard: Shard | None) -> "LeaseRecord":
@@ -46,14 +46,14 @@ class LeaseRecord:
         return cls(run=run, since=since, shard=shard, **here)
 
     def conflicts(self, other: "LeaseRecord") -> bool:
-        """Return whether both runs must not write at once: true except for different shards of the same number."""
+        """Return whether two runs exclude each other: always, except different shards of the same division."""
         mine, theirs = self.shard, other.shard
         return mine is None or theirs is None or mine[1] != theirs[1] or mine[0] == theirs[0]
 
     def has_ended(self, machine: str, runs_here: Collection[str]) -> bool:
-        """Return whether the run has certainly ended, as the given machine sees it; false if only time can show it.
+        """Return whether the run has certainly ended, as seen from a machine; false if only time can show it.
 
-        The number of the process that checks does not distinguish its runs; they are `runs_here`.
+        Runs of the checking process share its number; `runs_here` names the live ones.
         """
         if self.state == "left":
             return True
@@ -71,7 +71,7 @@ class LeaseRecord:
 def birth(process: psutil.Process) -> float:
     """Return when a process was created: ticks since the boot, or seconds since 1970 on systems without /proc.
 
-    psutil's time is the wall clock's, so a step of that clock would give each living process another one.
+    psutil's time follows the wall clock: a step of the clock would change every living process's time.
 
     Raises psutil.NoSuchProcess: it has ended.
     """
@@ -79,7 +79,7 @@ def birth(process: psutil.Process) -> float:
         stat = Path(f"/proc/{process.pid}/stat").read_text(errors="replace")
     except OSError:
         return process.create_time()
-    return float(stat.rpartition(")")[2].split()[19])  # field 22 of proc(5); the name before it may hold anything
+    return float(stat.rpartition(")")[2].split()[19])  # field 22 of proc(5); the name before it may contain anything
 
 
 def lease_name(run: str) -> str:
@@ -93,24 +93,24 @@ def leases_of(names: Iterable[str]) -> set[str]:
 
 
 def read_lease(store: Store, run: str) -> LeaseRecord | None:
-    """Return a run's lease, None if it was removed, or a lease of nobody if it is damaged."""
+    """Return a run's lease; None if it was removed, or a lease without owner if it is damaged."""
     try:
         values = store.read_json(lease_name(run))
         shard = tuple(values.pop("shard") or ()) or None
         return LeaseRecord(**values | {"over": tuple(values["over"]), "run": run}, shard=shard)
     except FileNotFoundError:
         return None
-    except _DAMAGE:  # or a lease of another version: alive if it is renewed
+    except _DAMAGE:  # perhaps a lease of another version: alive if it is renewed
         return LeaseRecord(run=run, host="an unknown machine", machine="", pid=0, born=0.0, since="", beat=-1)
 
 
 def write_lease(store: Store, record: LeaseRecord, *, renew: bool = False) -> None:
-    """Write or replace a run's lease; `renew` one that was there a moment ago."""
+    """Write or replace a run's lease; `renew`: it existed a moment ago."""
     (store.rewrite if renew else store.write)(lease_name(record.run), json.dumps(asdict(record)).encode())
 
 
 def machine_id() -> str:
-    """Return an identity of this host since it was booted, and of this container in it."""
+    """Return an id of this host since its boot, and of this container."""
     paths = [path for path in map(Path, ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid")) if path.exists()]
     facts = [str(path.readlink()) if path.is_symlink() else path.read_text().strip() for path in paths]
     return " ".join([socket.gethostname(), *facts])

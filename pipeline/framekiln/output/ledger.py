@@ -1,7 +1,7 @@
 """Finished parts: a killed run resumes from a listing of them and repeats only work in progress.
 
 A *unit* is a group of files decoded together. The order of its rows never changes, so a *part*, one step's result for
-rows `start` to `stop` of a unit, is named by those numbers alone. A step is done with a unit when its parts tile all
+rows `start` to `stop` of a unit, is named by these numbers alone. A step is done with a unit when its parts tile all
 rows, wherever packets were cut. The decoder's parts end with an empty one at the number of rows.
 """
 
@@ -17,7 +17,7 @@ from framekiln.contract.output_names import COLUMNS
 from framekiln.output.object_store import Store
 
 ERRORS_SUFFIX, RETRY_SUFFIX = ".errors.parquet", ".again.parquet"
-MARKS = pa.schema([SOURCE.field(name) for name in KEYS])  # rows to be retried
+MARKS = pa.schema([SOURCE.field(name) for name in KEYS])  # rows to retry
 _PART = re.compile(r"(?P<unit>[0-9a-f]+)\.(?P<start>\d+)-(?P<stop>\d+)\.parquet")
 
 Span = tuple[int, int]
@@ -42,7 +42,7 @@ class Part:
 
     @property
     def retry_name(self) -> str:
-        """The file name of the rows to compute again; while it exists, the part counts as missing."""
+        """Return the name of the file that marks rows to compute again; while it exists, the part counts as missing."""
         return f"{self.name.removesuffix('.parquet')}{RETRY_SUFFIX}"
 
 
@@ -89,12 +89,12 @@ class Ledger:
         return self._spans[folder]
 
     def total(self, decode: str, unit: str) -> int | None:
-        """Return the number of rows of a unit; None until it was decoded to its end."""
+        """Return the number of rows of a unit; None until it has been decoded to its end."""
         ends = [start for start, stop in self.spans(decode).get(unit, ()) if start == stop]
-        return max(ends, default=None)  # a film with a first segment that once could not be opened has one of 0 too
+        return max(ends, default=None)  # a video has one of 0 too if its first segment once could not be opened
 
     def parts(self, folder: str, decode: str, unit: str) -> list[Part] | None:
-        """Return the parts with all of a step's rows for a unit, in order; None if some are missing."""
+        """Return the parts with all of a step's rows of a unit, in order; None if some are missing."""
         total = self.total(decode, unit)
         path = None if total is None else tiling(self.spans(folder).get(unit, ()), total)
         return None if path is None else [Part(unit, *span) for span in path]

@@ -1,6 +1,6 @@
 """Objects under one root, on a disk or in a bucket, each complete or absent.
 
-Resuming a run depends on this alone. `framekiln.output.publisher` says how it is done.
+Resuming a run depends on this alone. `framekiln.output.publisher` does it.
 """
 
 import json
@@ -23,11 +23,11 @@ from framekiln.output.parquet import ParquetTable, check_text, check_types, to_p
 from framekiln.output.publisher import TEMPORARY, DiskPublisher, Publisher
 from framekiln.output.store_errors import damaged, error_text, list_errors, read_errors, write_errors
 
-_SMALL = 1 << 16  # bytes of an object that is one request; Arrow asks for so many to read a table's footer
+_SMALL = 1 << 16  # bytes that one request reads; Arrow asks for as many to read a table's footer
 
 
 def _reopen(kind: "type[Store]", root: str, run: str, rules: Network) -> "Store":
-    """Open a store in a worker, and make the run's rules those of the worker: all of its work comes with a store."""
+    """Open a store in a worker, and apply the run's rules there: all work of a worker comes with a store."""
     rules.use()
     return kind(root, run)
 
@@ -35,20 +35,19 @@ def _reopen(kind: "type[Store]", root: str, run: str, rules: Network) -> "Store"
 class Store:
     """Objects by their path relative to a root; picklable, so that workers write beside the driver.
 
-    All methods raise OutputError where the disk or the bucket refuses. Those that read raise GoneError (a
-    FileNotFoundError too) for an absent object, and DamagedError for one that is no file or has other content than was
-    written.
+    All methods raise OutputError if the disk or bucket refuses. Reading methods raise GoneError (also a
+    FileNotFoundError) for an absent object, and DamagedError for a non-file or changed content.
     """
 
     def __init__(self, root: str, run: str = "") -> None:
         """Bind to a folder or an `s3://`, `gs://`, `file://` URL, without touching it.
 
-        `root`: the folder or URL. `run`: the run that holds the output's lease, in letters and digits; its processes
-        are the ones to be fenced.
+        `root`: the folder or URL. `run`: the run that holds the output's lease, in letters and digits; a fence stops
+        its processes.
         Raises OutputError: the URL's file system is unknown.
         """
         self.run = run
-        path = expand(root)  # of a/../b as the system finds it, which follows links
+        path = expand(root)  # a/../b resolved as the system does, through links
         self.root = root if "://" in root else str(path.resolve() if ".." in path.parts else path.absolute())
         self._files, self._base = self._open_file_system()
         local = isinstance(self._files, pafs.LocalFileSystem)
@@ -72,7 +71,7 @@ class Store:
         return type(self)(self.root, run)
 
     def check_folder(self) -> "Store":
-        """Return the store itself after checking that its root is a folder or absent.
+        """Return the store after checking that its root is a folder or absent.
 
         Raises OutputError: the root is a file, or the system refuses its path.
         """
@@ -105,7 +104,7 @@ class Store:
             ) from error
 
     def begin(self) -> "Store":
-        """Let the run's processes publish objects, until `fence`, and return the store itself."""
+        """Let the run's processes publish objects until `fence`, and return the store."""
         with write_errors(self.root, TEMPORARY):
             self._publisher.begin()
         return self
@@ -120,7 +119,7 @@ class Store:
             stream.write(data)
 
     def rewrite(self, path: str, data: bytes) -> None:
-        """Write the new content of an object of this run alone, which was there a moment ago."""
+        """Replace the content of an object of this run alone, which existed a moment ago."""
         with write_errors(self.root, path), self._publisher.replacing(self._locate(path)) as stream:
             stream.write(data)
 
@@ -132,7 +131,7 @@ class Store:
 
     @contextmanager
     def writing(self, path: str) -> Iterator[pa.NativeFile]:
-        """Yield a stream for an object too large for memory; the object exists once the block ends without error."""
+        """Yield a stream for an object larger than memory; the object exists once the block ends without error."""
         with write_errors(self.root, path), self._publisher.publishing(self._locate(path)) as stream:
             yield stream
 
@@ -151,7 +150,7 @@ class Store:
             return bytes(stream.read())
 
     def read_json(self, path: str) -> Any:
-        """Return the value in a JSON file; one that is none is damaged."""
+        """Return the value in a JSON file. Raises DamagedError if it has none."""
         data = self.read(path)
         try:
             return json.loads(data)
@@ -160,7 +159,7 @@ class Store:
 
     @contextmanager
     def open(self, path: str) -> Iterator[pa.NativeFile]:
-        """Open an object for random access; errors of reading it inside the block are raised as the store's."""
+        """Open an object for random access; read errors in the block become the store's."""
         with read_errors(self.root, path):
             if self.appends and self._files.get_file_info(self._locate(path)).type == pafs.FileType.Unknown:
                 raise damaged(self.root, path, "it is a pipe or a device")  # opening it could wait for ever
@@ -170,7 +169,7 @@ class Store:
 
     @contextmanager
     def parquet(self, path: str) -> Iterator[ParquetTable]:
-        """Open a Parquet table; errors of reading it inside the block are raised as the store's."""
+        """Open a Parquet table; read errors in the block become the store's."""
         with self.open(path) as source:
             try:
                 file = ParquetTable(source)
@@ -182,12 +181,12 @@ class Store:
     def read_table(
         self, path: str, columns: Sequence[str] | None = None, *, expected: pa.Schema | None = None
     ) -> pa.Table:
-        """Return a Parquet table, or some of its columns; one that lacks a column is damaged.
+        """Return a Parquet table, or some of its columns. Raises DamagedError if a column is missing.
 
         Args:
             path: of the table.
             columns: to be read; None for all.
-            expected: columns that the table must have with these types, among others; None for any.
+            expected: columns and types that the table must have, among others; None: any.
         """
         with self.parquet(path) as file:
             check_types(file.schema_arrow, expected)
@@ -197,11 +196,11 @@ class Store:
             return table
 
     def dataset(self, folder: str, empty: pa.Schema, cast: Callable[[pa.Schema], pa.Schema] | None = None) -> Any:
-        """Return the Parquet tables in a folder as one `pyarrow.dataset.Dataset`; nothing but a schema is read.
+        """Return the Parquet tables in a folder as one `pyarrow.dataset.Dataset`; only a schema is read.
 
-        `empty` is the schema where there are no tables. `cast` says of the schema which one rows are read in.
+        `empty`: the schema without any tables. `cast` maps the stored schema to the one to read rows in.
         """
-        import pyarrow.dataset as ds  # which no run needs
+        import pyarrow.dataset as ds  # no run needs it
 
         paths = [self._locate(f"{folder}/{name}") for name in self.names(folder) if name.endswith(".parquet")]
         with read_errors(self.root, folder):
@@ -223,10 +222,11 @@ class Store:
             return self._publisher.has(self._locate(path))
 
     def without_content(self, folder: str, paths: Collection[str]) -> set[str]:
-        """Return the paths without content: absent, empty, or outside of the folder."""
+        """Return the paths without content: absent, empty, or outside the folder."""
         inside = {path for path in paths if path.startswith(f"{folder}/") and _is_below(path)}
         with list_errors(self.root, folder):
-            # a recursive listing is one request for a thousand objects of a bucket; on a disk it would follow circles
+            # In a bucket a recursive listing is one request for a thousand objects. On a disk it would follow circles
+            # of links.
             found = (
                 [self._locate(path) for path in inside]
                 if self.appends
@@ -237,22 +237,22 @@ class Store:
         return {path for path in paths if path not in inside or self._locate(path) not in whole}
 
     def names(self, folder: str, *, hidden: bool = False) -> list[str]:
-        """Return the sorted names of the objects in a folder, `hidden` ones too; none if the folder is absent."""
+        """Return the sorted names of the objects in a folder, with `hidden` all; none if the folder is absent."""
         names = map(_read_name, (info for info in self._list_infos(folder) if info.type == pafs.FileType.File))
         return sorted(name for name in names if hidden or not name.startswith("."))
 
     def folders(self, folder: str = "") -> list[str]:
-        """Return the sorted names of a folder's folders. Names that are not UTF-8 are left out: no run writes them."""
+        """Return the sorted names of a folder's subfolders, without names that are not UTF-8: no run writes these."""
         names = map(_read_name, (info for info in self._list_infos(folder) if info.type == pafs.FileType.Directory))
         text = (name for name in names if name.encode(errors="ignore").decode() == name)
         return sorted(name for name in text if not name.startswith(TEMPORARY))
 
     def size(self, folder: str) -> int:
-        """Return the bytes of all objects in a folder and below it; 0 if it is absent."""
+        """Return the bytes of all objects below a folder; 0 if it is absent."""
         return sum(self.sizes(folder).values())
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the bytes of each object in a folder and below it, by path below the output."""
+        """Return the bytes of each object below a folder, by path relative to the output."""
         place = self._locate(folder)
         with list_errors(self.root, folder):
             infos = self._files.get_file_info(pafs.FileSelector(place, allow_not_found=True, recursive=True))
@@ -263,7 +263,7 @@ class Store:
         selector = pafs.FileSelector(self._locate(folder), allow_not_found=True)
         with list_errors(self.root, folder):
             for _ in range(2):
-                with suppress(FileNotFoundError):  # Arrow raises it for a folder that another process makes meanwhile
+                with suppress(FileNotFoundError):  # raised by Arrow for a folder that another process is creating
                     return self._files.get_file_info(selector)
         return []
 
@@ -273,19 +273,19 @@ class Store:
             self._publisher.remove(self._locate(path))
 
     def url(self, path: str) -> str:
-        """Return an object's address for people; the query of the root's URL stays at the end."""
+        """Return an object's address for people; the query of the root's URL stays at its end."""
         place, mark, query = self.root.partition("?") if "://" in self.root else (self.root, "", "")
         return f"{place.rstrip('/')}/{path}{mark}{query}"
 
     def _locate(self, path: str) -> str:
-        """Return an object's place; raises ValueError for paths outside the root."""
+        """Return an object's location. Raises ValueError for paths outside the root."""
         if path and not _is_below(path):
             raise ValueError(f"{path!r} is not a path below {self.root!r}")
         return f"{self._base}/{path}" if path else self._base
 
 
 def _read_name(info: pafs.FileInfo) -> str:
-    """Return an entry's name in Python's own form: bytes that are not UTF-8 are surrogates."""
+    """Return an entry's name in Python's form: bytes that are not UTF-8 become surrogates."""
     try:
         return str(info.base_name)
     except UnicodeDecodeError as error:

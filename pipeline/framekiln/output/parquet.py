@@ -1,9 +1,8 @@
-"""Parquet files with a checksum for each part of them, and the columns that they are expected to have.
+"""Parquet files with a checksum for each of their parts, and checks of their columns.
 
-Parquet's own checksums cover pages, but neither the footer nor the headers of pages. A flipped bit there loses rows
-without a word, and Arrow's code in C++ was seen to end the process while it read a damaged footer. So the footer's
-CRC-32 lies in front of it, where no reader looks, and it is compared before Arrow reads the footer. The rows that are
-read are counted against the footer.
+Parquet's own checksums cover pages, but neither the footer nor the pages' headers. A flipped bit there silently loses
+rows, and Arrow's C++ code may crash on a damaged footer. So the footer's CRC-32 lies in front of it, where no reader
+looks. It is compared before Arrow reads the footer. The rows read are counted against the footer.
 
     PAR1 | pages | "FKcrc32:" and the CRC-32 of the footer | footer | length of the footer | PAR1
 """
@@ -20,28 +19,28 @@ _OPTIONAL, _EXACT = b"framekiln.optional", b"framekiln.exact"
 
 
 def exact(schema: pa.Schema) -> pa.Schema:
-    """Return a schema for tables that have no other columns.
+    """Return a schema for tables without other columns.
 
-    If columns of it are optional, a table may have other ones where it lacks none, as later versions write more.
+    If some of its columns are optional, a table without gaps may have further ones, as later versions write more.
     """
     return schema.with_metadata({_EXACT: b""})
 
 
 def optional(schema: pa.Schema, keys: Collection[str] = ()) -> pa.Schema:
-    """Return a schema for tables that may lack some columns but the keys, as earlier versions wrote fewer."""
+    """Return a schema for tables that may lack columns other than the keys, as earlier versions wrote fewer."""
     return pa.schema([item if item.name in keys else item.with_metadata({_OPTIONAL: b""}) for item in schema])
 
 
 def check_types(schema: pa.Schema, expected: pa.Schema | None) -> None:
     """Check that a schema has columns with the expected types, among others; see `optional` and `exact`.
 
-    Raises ArrowInvalid: it has not.
+    Raises ArrowInvalid: a column is missing or of another type.
     """
     if expected is None:
         return
     has_all = any(_OPTIONAL in (item.metadata or {}) for item in expected) and set(expected.names) <= set(schema.names)
     if _EXACT in (expected.metadata or {}) and not has_all and (other := set(schema.names) - set(expected.names)):
-        raise pa.ArrowInvalid(f"columns {', '.join(sorted(other))} are of no such table")
+        raise pa.ArrowInvalid(f"columns {', '.join(sorted(other))} do not belong to such a table")
     for item in expected:
         place = schema.get_field_index(item.name)
         if place < 0 and _OPTIONAL in (item.metadata or {}):
@@ -52,9 +51,9 @@ def check_types(schema: pa.Schema, expected: pa.Schema | None) -> None:
 
 
 def check_text(schema: pa.Schema) -> None:
-    """Check that the metadata of a schema and of its fields are text; pyarrow checks names itself.
+    """Check that the metadata of a schema and its fields are text; pyarrow checks names itself.
 
-    Raises UnicodeDecodeError: they are not.
+    Raises UnicodeDecodeError: some are not.
     """
     for metadata in (schema.metadata, *(item.metadata for item in schema)):
         for key, value in (metadata or {}).items():
@@ -64,11 +63,11 @@ def check_text(schema: pa.Schema) -> None:
 _MARK = b"FKcrc32:"
 _END = struct.Struct("<I4s")  # length of the footer, PAR1
 _CHECKED = struct.Struct("<8sI")  # mark, CRC-32
-_TAIL = 1 << 16  # bytes read at once from the end: Arrow's own default; nearly all footers are shorter
+_TAIL = 1 << 16  # bytes read at once from the end: Arrow's default; nearly all footers are shorter
 
 
 def to_parquet(table: pa.Table) -> list[memoryview]:
-    """Return a table as the bytes of a Parquet file (zstd), in parts that follow one another."""
+    """Return a table as the bytes of a Parquet file (zstd), in consecutive parts."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     data = memoryview(sink.getvalue())
@@ -78,9 +77,9 @@ def to_parquet(table: pa.Table) -> list[memoryview]:
 
 
 class ParquetTable(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
-    """An open Parquet file; its rows are counted where they are read.
+    """An open Parquet file; rows are counted as they are read.
 
-    Raises pa.ArrowInvalid: it is damaged. A file of another program has no checksum, and is believed.
+    Raises pa.ArrowInvalid: it is damaged. A file of another program has no checksum, and is trusted.
     """
 
     def __init__(self, source: pa.NativeFile) -> None:
@@ -117,7 +116,7 @@ class ParquetTable(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no type
 
 
 def _check_dictionaries(rows: pa.Table | pa.RecordBatch) -> None:
-    """Check that values of Arrow's dictionaries exist: a flipped bit may empty one."""
+    """Check that indices into Arrow's dictionaries are valid: a flipped bit may empty a dictionary."""
     if any(pa.types.is_dictionary(kind) for kind in rows.schema.types):
         rows.validate(full=True)
 

@@ -1,15 +1,15 @@
-"""Objects that appear and go whole: renamed on a disk, sent at once to a bucket.
+"""Objects that appear and disappear whole: renamed on a disk, sent at once to a bucket.
 
 On a disk, an object is written in the run's folder of incomplete files, synced, and renamed. In a bucket it is prepared
 in memory and sent at once, since closing a stream there publishes whatever was written to it.
 
-A run that lost its lease publishes nothing, also where it was frozen at the time. On a disk, `fence` takes its folder
-of incomplete files away. Each publication and each deletion is a rename out of or into that folder, so it happens
-before the fence or fails. In a bucket, which has no rename, a run looks for its marker after each publication, and
-deletes the object if the marker has gone and the object was not there before. One gap is left: a process that is killed
-between these two requests, after another run has ended.
+A run that lost its lease publishes nothing, even if it was frozen at that time. On a disk, `fence` takes its folder of
+incomplete files away. Each publication and each deletion is a rename out of or into that folder, so it happens before
+the fence or fails. A bucket has no rename. There a run looks for its marker after each publication. It deletes the
+object if the marker has gone and the object was not there before. One gap remains: a process killed between these two
+requests, after another run has ended.
 
-Paths are those of the file system. All methods raise OSError where it refuses, and `OutputError` for a fenced run.
+Paths are those of the file system. All methods raise OSError if it refuses, and `OutputError` for a fenced run.
 """
 
 import errno
@@ -26,14 +26,14 @@ import pyarrow.fs as pafs
 from framekiln.contract.errors import OutputError
 
 TEMPORARY = ".tmp-"
-"""Start of the names of incomplete objects, and of a run's folder of them or of its marker."""
+"""Prefix of incomplete objects, and of a run's folder of them or its marker."""
 
 
 class Publisher:
-    """Writes and deletes objects below a folder `base`, for a run that may be fenced, or for none.
+    """Writes and deletes objects below a folder `base`, for a run that may be fenced, or for no run.
 
-    This one sends whole objects to a bucket, and looks for the run's marker afterwards. Messages name the folder as the
-    user gave it (`root`).
+    This class sends whole objects to a bucket, and looks for the run's marker afterwards. Messages show the folder as
+    the user gave it (`root`).
     """
 
     appends = False
@@ -54,7 +54,7 @@ class Publisher:
             self._files.delete_file(f"{self._base}/{TEMPORARY}{run}")
 
     def has(self, path: str) -> bool:
-        """Return whether there is an object; `get_file_info` would also list what lies below an absent one."""
+        """Return whether an object exists; `get_file_info` would also list the entries below an absent one."""
         with suppress(FileNotFoundError):
             self._files.open_input_file(path).close()
             return True
@@ -81,9 +81,9 @@ class Publisher:
             raise
 
     def replacing(self, path: str) -> AbstractContextManager[pa.NativeFile]:
-        """Yield a stream to an object of this run alone, which was there a moment ago.
+        """Yield a stream to an object of this run alone, which existed a moment ago.
 
-        One request: results are published by others, each with its own look at the marker.
+        One request: results are published by other methods, each with its own check of the marker.
         """
         stream: AbstractContextManager[pa.NativeFile] = self._files.open_output_stream(path, compression=None)
         return stream
@@ -107,7 +107,7 @@ class Publisher:
 
 
 class DiskPublisher(Publisher):
-    """Renames files out of the run's folder of incomplete ones."""
+    """Renames files out of the run's folder of incomplete files."""
 
     appends = True
 
@@ -115,7 +115,7 @@ class DiskPublisher(Publisher):
         Path(self._mark).mkdir(parents=True, exist_ok=True)
 
     def fence(self, run: str) -> None:
-        for folder in Path(self._base).glob(f"{TEMPORARY}{run}*"):  # with what a killed fence left
+        for folder in Path(self._base).glob(f"{TEMPORARY}{run}*"):  # also removes leftovers of a killed fence
             gone = folder.with_name(f"{TEMPORARY}{run}-{uuid.uuid4().hex[:8]}")
             with suppress(FileNotFoundError):  # another run does the same
                 folder.rename(gone)
@@ -133,12 +133,12 @@ class DiskPublisher(Publisher):
             with self._files.open_output_stream(str(incomplete), compression=None) as stream:
                 yield stream
             with incomplete.open("rb") as written:
-                os.fsync(written.fileno())  # else a power loss can leave an empty file under the object's name
+                os.fsync(written.fileno())  # otherwise a power loss can leave an empty file under the object's name
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             try:
                 incomplete.replace(path)
             except IsADirectoryError:
-                Path(path).rmdir()  # it raises if there is anything in the folder
+                Path(path).rmdir()  # raises if the folder is not empty
                 incomplete.replace(path)
 
     def replacing(self, path: str) -> AbstractContextManager[pa.NativeFile]:

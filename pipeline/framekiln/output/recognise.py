@@ -1,4 +1,4 @@
-"""Checks that a folder is an output, finished or not, or may become one."""
+"""Checks that a folder is an output, finished or not, or may become an output."""
 
 import mimetypes
 from pathlib import Path
@@ -10,7 +10,7 @@ from framekiln.output.object_store import Store
 
 
 def check_is_output(store: Store) -> Store:
-    """Return the store itself after checking that a run has written into it.
+    """Return the store after checking that a run has written into it.
 
     Raises OutputError: the folder is missing, a file, or no output.
     """
@@ -33,9 +33,9 @@ def later_tables(store: Store) -> list[str]:
 
 
 def check_may_become_output(store: Store) -> None:
-    """Check that a run may write into a folder: it is an output, or holds nothing that a run would overwrite or bury.
+    """Check that a run may write into a folder: it is an output, or holds nothing that a run would overwrite.
 
-    Raises OutputError: it is a file, or has a report or a record of another program, or photos and videos of its own.
+    Raises OutputError: it is a file, or holds another program's report or record, or photos and videos.
     """
     names = store.check_folder().names("")
     if is_output([*names, *store.folders()]):

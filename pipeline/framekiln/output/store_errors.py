@@ -26,7 +26,7 @@ _FIXES = {
     errno.EIO: "check the disk",
 }
 _OF_THE_FILE = {None, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP}  # None: Arrow cannot decode the bytes
-_OF_A_BUCKET = re.compile(r"AWS Error|google::cloud")  # Arrow gives the errors of requests no number either
+_OF_A_BUCKET = re.compile(r"AWS Error|google::cloud")  # nor does Arrow number the errors of requests
 _REFUSED = re.compile(r"ACCESS_DENIED|PERMISSION_DENIED|HTTP status 40[13]")
 _ALLOW = "allow it in the bucket (permissions, quota)"
 _WAIT = "wait until the bucket answers, or raise `network: retries` and `timeout_s` in the profile"
@@ -54,16 +54,16 @@ def write_errors(root: str, path: str) -> Iterator[None]:
 
 @contextmanager
 def read_errors(root: str, path: str) -> Iterator[None]:
-    """Raise `GoneError`, `DamagedError` or `OutputError` for errors of reading a file inside the block.
+    """Raise `GoneError`, `DamagedError` or `OutputError` for read errors in the block.
 
-    A file that this user may not read is damaged too: what stands there can be computed again.
+    A file that this user may not read counts as damaged: its content can be computed again.
     """
     try:
         yield
     except FileNotFoundError as error:
-        message = f"{path} was removed from the output {root!r} during use; run the same command again."
+        message = f"{path} was removed from the output {root!r} while it was read; run the same command again."
         raise GoneError(message, code="FK-OUTPUT-GONE") from error
-    except (pa.ArrowException, OSError, UnicodeEncodeError) as error:  # the last: a name that is not UTF-8
+    except (pa.ArrowException, OSError, UnicodeEncodeError) as error:  # the last one: a name that is not UTF-8
         if not isinstance(error, OSError) or (error.errno in _OF_THE_FILE and not _OF_A_BUCKET.search(str(error))):
             reason = error_text(error) if isinstance(error, OSError) else str(error)
             raise damaged(root, path, " ".join(reason.split()).rstrip(".")) from error

@@ -1,4 +1,4 @@
-"""The units of an output, written before anything is computed for them, so that every run forms the same ones."""
+"""The units of an output, written before any of their work, so that every run forms the same units."""
 
 import os
 import re
@@ -20,7 +20,7 @@ _FILE = [
     ("path", pa.binary()),
     ("size", pa.int64()),
     ("mtime_ns", pa.int64()),
-    ("digest", pa.string()),  # empty where files were compared by time
+    ("digest", pa.string()),  # empty if files were compared by time
 ]
 UNITS_TABLE = pa.schema(
     [
@@ -34,7 +34,7 @@ UNITS_TABLE = pa.schema(
 
 
 def read_units(store: Store) -> list[Unit]:
-    """Return all units that were ever formed for an output; a copy of a table beside it changes nothing."""
+    """Return all units ever formed for an output; a copied table beside them changes nothing."""
     members: dict[tuple[str, int], dict[str, MediaFile]] = defaultdict(dict)
     for name in store.names(UNITS):
         table = store.read_table(f"{UNITS}/{name}", expected=UNITS_TABLE)
@@ -50,7 +50,7 @@ def _read(row: dict[str, Any]) -> MediaFile:
 
 
 def unit_of(path: str) -> str | None:
-    """Return the unit behind a table's file, by its name or path; None for a file of several units."""
+    """Return the unit of a table's file, by name or path; None for a file of several units."""
     match = _OF_A_UNIT.fullmatch(path.rpartition("/")[2])
     return match["unit"] if match else None
 
@@ -68,7 +68,7 @@ def tabulated_files(store: Store) -> dict[str, MediaFile]:
 
 
 def is_unchanged(before: MediaFile, now: MediaFile | None) -> bool:
-    """Return whether a file and its sidecar are the same: by digest if both are known, else by size and time."""
+    """Return whether a file and its sidecar are unchanged: by digest if both are known, else by size and time."""
     if now is None or before.size != now.size:
         return False
     if not (now.sidecar is None if before.sidecar is None else is_unchanged(before.sidecar, now.sidecar)):
@@ -79,12 +79,11 @@ def is_unchanged(before: MediaFile, now: MediaFile | None) -> bool:
 def divide_into_units(
     store: Store, listing: list[MediaFile], chosen: list[MediaFile], slots: int, share: tuple[int, int] | None = None
 ) -> tuple[list[Unit], list[Unit]]:
-    """Return known units of the chosen files, and new units for files that none of these has.
+    """Return known units of the chosen files, and new units for the other files.
 
-    An added file does not change existing units. Where files of a unit changed or went, these are `stale` in it until
-    `carry_over` makes a unit of the others. If two units hold a file, the later attempt counts, then the unit without
-    stale files. Of a shard's `share`, a known unit belongs to the shard of its first file, so that no two shards work
-    on one unit.
+    An added file does not change existing units. Changed or removed files are `stale` in their unit until `carry_over`
+    makes a unit of the others. If two units hold a file, the later attempt counts, then the unit without stale files. A
+    known unit belongs to the shard (`share`) of its first file, so that no two shards work on one unit.
     """
     current = {media.media_id: media for media in listing}
     chosen_ids = {media.media_id for media in chosen}
@@ -118,7 +117,7 @@ def sort_units(units: Iterable[Unit]) -> list[Unit]:
 
 
 def write_units(store: Store, fresh: Sequence[Unit], known: Sequence[Unit] = ()) -> None:
-    """Write new units, before anything is computed for them, and the places of known ones that have moved."""
+    """Write new units before any of their work, and the new places of known ones that have moved."""
     places = {(unit.name, item.media_id): item.path for unit in known if unit.moved for item in unit.media}
     for name in store.names(UNITS) if places else ():
         rows = store.read_table(f"{UNITS}/{name}", UNITS_TABLE.names, expected=UNITS_TABLE).to_pylist()

@@ -1,6 +1,6 @@
-"""Conditions on the rows that a step computes: costly steps only where it matters.
+"""Conditions on the rows that a step computes: costly steps run only where needed.
 
-A row that a step passes over has nulls in its columns and is no error. Steps that read these columns pass over it too.
+A row that a step skips has nulls in its columns and is no error. Steps that read these columns skip it too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ from framekiln.planning.settings import Strict, validated
 
 
 class FrameRule(Strict):
-    """The frames of each film that a step computes, by their place; photos have one frame, which it computes."""
+    """The frames of each video that a step computes, by their position; a photo's one frame is always computed."""
 
     every: int | None = Field(None, ge=1)  # each n-th row of a film
-    per_second: float | None = Field(None, gt=0)  # so many frames a second of its time
+    per_second: float | None = Field(None, gt=0)  # this many frames a second of its time
     first: int | None = Field(None, ge=1)  # rows of a film
     shots: Literal["middle", "sharpest"] | None = None  # one frame of each shot
 
@@ -44,47 +44,47 @@ class FrameRule(Strict):
 
 @dataclass(frozen=True, kw_only=True)
 class RowSet:
-    """Rows of an output, kept there as a table of media_id and frame_index."""
+    """Rows of an output, stored there as a table of media_id and frame_index."""
 
-    path: str  # in the output
+    path: str  # path in the output
     digest: str  # of its rows
     count: int
-    keys: pa.Table | None = field(default=None, compare=False, repr=False)  # of a set that is not written, as of a plan
+    keys: pa.Table | None = field(default=None, compare=False, repr=False)  # of an unwritten set, as in a plan
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """All that must hold of a row; without any part all rows are computed."""
+    """All conditions that a row must meet; without any, all rows are computed."""
 
     on: FrameRule | None = None
     where: Expression | None = None
-    among: RowSet | None = None  # of a saved selection
-    settled: RowSet | None = None  # the rows that `on` and `where` choose, where tables decide
-    every_nth: int = 1  # of decoding: the distance of a film's rows in frames
+    among: RowSet | None = None  # rows of a saved selection
+    settled: RowSet | None = None  # rows that `on` and `where` choose, if tables decide
+    every_nth: int = 1  # decoding's distance of a video's rows in frames
 
     @property
     def is_given(self) -> bool:
-        """Return whether some row may be passed over."""
+        """Return whether some rows may be skipped."""
         return any(part is not None for part in (self.on, self.where, self.among))
 
     @property
     def tables(self) -> frozenset[str]:
-        """The tables that decide, so that rows are known after the second pass only."""
+        """The tables that decide; then the rows are known only after the second pass."""
         return frozenset[str]().union(*(part.tables for part in (self.on, self.where) if part is not None))
 
     @property
     def names(self) -> frozenset[str]:
-        """The columns that decide, and names that are none."""
+        """The deciding columns, and other words of the expression."""
         return frozenset[str]().union(*(part.names for part in (self.on, self.where) if part is not None))
 
     @property
     def rule(self) -> FrameRule | None:
-        """The rule by which frames are chosen as they are decoded."""
+        """The rule that chooses frames as they are decoded."""
         return None if self.on is None or self.on.shots else self.on
 
     @property
     def test(self) -> Expression | None:
-        """The expression that is asked of each packet."""
+        """The expression to evaluate on each packet."""
         return None if self.tables else self.where
 
     @property
@@ -93,7 +93,7 @@ class Condition:
 
     @property
     def words(self) -> str:
-        """The condition as the pipeline file has it; empty without one."""
+        """The condition in the pipeline file's form; empty without one."""
         rule = self.on.model_dump(exclude_none=True) if self.on else {}
         parts = [
             f"on {key}: {value:g}" if isinstance(value, float) else f"on {key}: {value}" for key, value in rule.items()
@@ -103,7 +103,7 @@ class Condition:
         return ", ".join(parts)
 
     def facts(self) -> Mapping[str, Any]:
-        """Return what is in the fingerprint: the words of the condition, and digests of sets."""
+        """Return the fingerprint's facts: the condition's words, and digests of sets."""
         return {
             **({"on": self.on.model_dump(exclude_none=True)} if self.on else {}),
             **({"where": self.where.text} if self.where else {}),
@@ -117,20 +117,20 @@ EVERY_ROW = Condition()
 
 @dataclass(frozen=True, kw_only=True)
 class RowSets:
-    """The sets of rows that a run has for the conditions of its steps."""
+    """A run's sets of rows for its steps' conditions."""
 
     among: RowSet | None = None  # of `--rows`
-    whole: frozenset[str] = frozenset()  # steps that `--rows` leaves alone, since all their rows are there
+    whole: frozenset[str] = frozenset()  # steps unaffected by `--rows`, since they have all rows
     settled: Mapping[str, RowSet] = field(default_factory=dict)  # by step
 
     def add(self, name: str, condition: Condition) -> Condition:
-        """Return the condition of a step with the sets that it has."""
+        """Return a step's condition with its sets."""
         among = None if name in self.whole else self.among
         return replace(condition, among=among, settled=self.settled.get(name))
 
 
 def read_condition(name: str, on: Any, where: str | None) -> Condition:
-    """Return the condition of a step of this name. Raises ConfigError: a part of it is wrong."""
+    """Return the condition of the named step. Raises ConfigError: a part of it is wrong."""
     where_said = f"step {name!r}, where"
     if not (on is None or isinstance(on, FrameRule | Mapping)):
         message = f"step {name!r}, on: {on!r} is no rule; write one such as {{per_second: 1}} or {{shots: middle}}."
@@ -140,11 +140,11 @@ def read_condition(name: str, on: Any, where: str | None) -> Condition:
 
 
 def find_reads(name: str, condition: Condition, own: Stage, stages: Sequence[Stage]) -> tuple[str, ...]:
-    """Return the columns and `tables/` of other steps that a condition reads, and check its names and types.
+    """Return the columns and `tables/` of other steps that a condition reads; check names and types.
 
     Args:
         name: of the step.
-        condition: of it.
+        condition: its condition.
         own: its stage.
         stages: of the other steps.
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from framekiln.contract.errors import BudgetError, ConfigError
 
-_ENOUGH = 200  # rows that a share is taken of at least: 1 % of fewer is one row by bad luck
+_ENOUGH = 200  # least rows of which a share is taken: 1 % of fewer is one unlucky row
 _TOP = 3  # reasons in the message
 _FORM = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<percent>\s*%)?")
 
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit on failed rows: their number, or their share of the rows seen."""
+    """A limit on failed rows: a number, or a share of the rows seen."""
 
     most: float
     share: bool = False
@@ -26,7 +26,7 @@ class Budget:
         value = float(match["number"]) if match else -1.0
         if match is None or (match["percent"] and value > 100) or (not match["percent"] and value % 1):
             raise ConfigError(
-                f"max_errors {text!r} is neither a number of rows, as 100, nor a share of them, as 1%.",
+                f"max_errors {text!r} is neither a number of rows (100) nor a share (1%); write one of these.",
                 code="FK-MAX-ERRORS-FORM",
             )
         return cls(value / 100 if match["percent"] else value, share=bool(match["percent"]))
@@ -40,14 +40,14 @@ class Budget:
 
 @dataclass
 class Budgets:
-    """The budgets of all steps, and what each has spent in this run."""
+    """The budgets of all steps, and their failures in this run."""
 
-    allowed: Mapping[str, Budget] = field(default_factory=dict)  # by step; without one every row may fail
+    allowed: Mapping[str, Budget] = field(default_factory=dict)  # by step; without one, every row may fail
     _seen: Counter[str] = field(default_factory=Counter)  # rows
     _reasons: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # of failures
 
     def spend(self, step: str, rows: int, reasons: Mapping[str, int]) -> BudgetError | None:
-        """Count a packet's rows and its failures by reason; return the error that ends the run if they are too many."""
+        """Count a packet's rows, and its failures by reason; return the error that ends the run at too many."""
         budget = self.allowed.get(step)
         if budget is None:
             return None

@@ -1,6 +1,6 @@
-"""SQL expressions of users over the rows of an output: what they read, checked before anything runs.
+"""SQL expressions of users over an output's rows: the names in them, checked before anything runs.
 
-The language is DuckDB's. An expression sees registered tables alone: no file, no network, no extension.
+The language is DuckDB's. An expression sees only registered tables: no files, network or extensions.
 """
 
 import json
@@ -19,22 +19,22 @@ _LIMITS: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": False,
     "python_enable_replacements": False,
 }
-_END = ('near ")"', 'near "FROM"')  # of the query around a condition
+_END = ('near ")"', 'near "FROM"')  # errors that show the end of the query around a condition
 _MISSING = re.compile(r'column "?([^"\s]+)"? not found', re.IGNORECASE)
 _NUMBER = re.compile(rb"[-+]?(\d[\d_]*\.?[\d_]*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 BESIDE = {"shot": "shots", "duplicate": "duplicates", "scene": "scenes", "identities": "identities"}
-"""Columns of a row that are none of `frames/`, and the table that says them."""
+"""Columns of a row that are not in `frames/`, and the table that holds each."""
 
 
 def connect() -> Any:
     """Return a connection to an empty database in memory."""
-    import duckdb  # only where an expression is read: its library takes 40 ms to load
+    import duckdb  # imported only to read expressions: it takes 40 ms
 
     return duckdb.connect(config=_LIMITS)
 
 
 def without_halves(schema: pa.Schema) -> pa.Schema:
-    """Return a schema without float16, in which embeddings are stored: DuckDB refuses a table that has it."""
+    """Return a schema without float16, which embeddings have: DuckDB rejects a table with it."""
     return pa.schema([item.with_type(_widen_type(item.type)) for item in schema])
 
 
@@ -63,9 +63,9 @@ def explain(
     Args:
         error: the complaint.
         option: where the user wrote the expression.
-        place: what lacks a missing column.
-        columns: that it has.
-        find_fix: returns the end of the sentence on a missing column; if empty, the nearest name is proposed.
+        place: the table or output without the missing column.
+        columns: its columns.
+        find_fix: returns the sentence's end for a missing column; if empty, the nearest name is proposed.
     """
     text = str(error).partition("\n")[0].strip()
     if missing := _MISSING.search(text):
@@ -79,12 +79,12 @@ class Expression:
     """A condition on rows of `frames/`, with the names in it."""
 
     text: str
-    names: frozenset[str]  # of columns, and of variables in it
-    tables: frozenset[str]  # that must be there before a row is judged; `frames` where it is compared with other rows
+    names: frozenset[str]  # names of columns and variables
+    tables: frozenset[str]  # tables needed before a row is judged; `frames` if rows are compared with others
 
     @classmethod
     def read(cls, text: str, option: str) -> "Expression":
-        """Parse an expression. Raises ConfigError: it is none of DuckDB's SQL.
+        """Parse an expression. Raises ConfigError: it is not DuckDB's SQL.
 
         >>> Expression.read("sharpness > 20 and not duplicate", "where").tables
         frozenset({'duplicates'})
@@ -98,12 +98,12 @@ class Expression:
         nodes = [*_walk(tree["statements"])]
         names = {name for node in nodes if node.get("class") == "COLUMN_REF" for name in node["column_names"]}
         tables = [node["table_name"] for node in nodes if node.get("type") == "BASE_TABLE"]
-        tables.remove(FRAMES)  # that it is asked of
+        tables.remove(FRAMES)  # the table of the condition itself
         beside = (table for name, table in BESIDE.items() if name in names)
         return cls(text=text, names=frozenset(names), tables=frozenset([*tables, *beside]))
 
     def check(self, schema: pa.Schema, tables: Iterable[tuple[str, pa.Schema]], option: str) -> None:
-        """Check names and types. `schema`: all columns that it may read; `tables`: their schemas by name.
+        """Check names and types. `schema`: all readable columns; `tables`: readable tables' schemas by name.
 
         Raises ConfigError: a column or table is missing, or a type is wrong.
         """
@@ -116,16 +116,18 @@ class Expression:
         try:
             relation = connection.sql(f"SELECT ({self.text}) FROM {FRAMES}")  # noqa: S608 - no external access
             kind = relation.types[0]
-            relation.fetchall()  # values in it that are none, as in sharpness > 'high', show here
+            relation.fetchall()  # shows invalid values, as in sharpness > 'high'
         except duckdb.Error as error:
             raise explain(error, option, "the rest of the pipeline", schema.names) from error
         if str(kind) != "BOOLEAN":
-            message = f"{option}: {self.text!r} is of type {kind}; a condition is true or false, as in sharpness > 20."
+            message = (
+                f"{option}: {self.text!r} is of type {kind}; write a condition (true or false), as in sharpness > 20."
+            )
             raise ConfigError(message, code="FK-SELECTION-SQL")
 
 
 def find_limits(text: str) -> list[tuple[str, float]]:
-    """Return each column that an expression compares with a number, and the number, without repeats.
+    """Return each column that an expression compares with a number, with that number, without repeats.
 
     >>> find_limits("sharpness > 200 and -0.5 <= noise and category = 'dog'")
     [('sharpness', 200.0), ('noise', -0.5)]
@@ -136,7 +138,7 @@ def find_limits(text: str) -> list[tuple[str, float]]:
             sides = [node[key] for key in ("left", "right", "input", "lower", "upper") if key in node]
             columns = [side["column_names"] for side in sides if side["class"] == "COLUMN_REF"]
             numbers = [
-                float(found[0])  # as it is written: the tree's own form differs between versions of DuckDB
+                float(found[0])  # as the user wrote it: the tree's form differs between versions of DuckDB
                 for side in sides
                 if side["class"] == "CONSTANT"
                 and (found := _NUMBER.match(query, side.get("query_location", len(query))))

@@ -1,7 +1,7 @@
-"""The producers and readers of columns and tables: the order of steps, and where a column is read last.
+"""The producers and readers of columns and tables: the order of steps, and each column's last reader.
 
-The plan drops a column there, so that pixels travel no further than they must. Where weights of a step are missing, the
-run ends, continues without it and all steps that read its results, or uses random weights.
+The plan drops a column after its last reader, so that pixels travel no further. If a step's weights are missing, the
+run ends, continues without it and all its readers, or uses random weights.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ from framekiln.weights.resolver import find_weights, with_stand_ins
 K = TypeVar("K", bound=Hashable)
 Stages = Mapping[str, Stage]
 Producers = Mapping[str, str]
-"""Steps by the column, or by the table with a slash after its name, that they produce."""
+"""Steps by their column, or by their table (name with a trailing slash)."""
 
 
 def is_decoded(column: str) -> bool:
@@ -30,7 +30,7 @@ def is_decoded(column: str) -> bool:
 
 
 def needs(stage: Stage) -> tuple[str, ...]:
-    """Return the columns and tables that a stage and its condition read, by their keys in `Producers`."""
+    """Return the columns and tables that a stage and its condition read, as keys of `Producers`."""
     return (*stage.received, *map(_make_key, stage.input_tables), *stage.reads_besides)
 
 
@@ -40,16 +40,16 @@ def sources(stage: Stage, producers: Producers) -> list[str]:
 
 
 def find_deciding(stage: Stage, condition: Condition, producers: Producers) -> list[str]:
-    """Return the steps that decide a stage's values. Steps that only decide which rows it computes are left out.
+    """Return the steps that decide a stage's values, without steps that only decide which rows it computes.
 
-    Where tables decide, the rows that they chose are in the fingerprint themselves.
+    If tables decide, the chosen rows are in the fingerprint themselves.
     """
     late = stage.reads_besides if condition.tables else ()
     return [producers[key] for key in needs(stage) if key in producers and (key not in late or key in stage.received)]
 
 
 def is_optional(producer: str, stage: Stage, producers: Producers) -> bool:
-    """Return whether a stage reads nothing of a step but columns that it can do without."""
+    """Return whether a stage reads only optional columns of a step."""
     read = {key for key in needs(stage) if producers.get(key) == producer}
     return read <= {*stage.reads_also} - {*stage.reads_besides}
 
@@ -58,15 +58,15 @@ def leave_to(chosen: Sequence[str], stages: Stages) -> Stages:
     """Return the stages that can stay beside the chosen ones.
 
     A stage that adds a column of a chosen step is left out, unless a chosen step reads its other columns or tables.
-    Then each stage that reads its results is left out too. So a function `sharpness` can be chosen, though the pipeline
-    has a step that adds a column of that name.
+    Then all readers of its results are left out too. So a function `sharpness` can be chosen even if the pipeline has a
+    step with a column of that name.
     """
     own = {column for name in chosen for column in stages[name].outputs.names}
     makers = {
         key: name for name, stage in stages.items() for key in (*stage.outputs.names, *map(_make_key, stage.tables))
     }
     read = list(chosen)
-    for name in read:  # which grows
+    for name in read:  # grows during the loop
         read += {makers[key] for key in needs(stages[name]) if key in makers and key not in own} - {*read}
     left = {name: stage for name, stage in stages.items() if name in read or own.isdisjoint(stage.outputs.names)}
     gone = {column for name in stages.keys() - left.keys() for column in stages[name].outputs.names} - own
@@ -78,9 +78,9 @@ def leave_to(chosen: Sequence[str], stages: Stages) -> Stages:
 
 
 def find_producers(stages: Stages) -> Producers:
-    """Return the step that adds each column and the step that writes each table.
+    """Return the step of each column and of each table.
 
-    Raises ConfigError: two steps produce the same column or table, or a step reads one that no step produces.
+    Raises ConfigError: two steps produce the same column or table, or no step produces one that is read.
     """
     producers: dict[str, str] = {}
     for name, stage in stages.items():
@@ -169,7 +169,7 @@ def with_producers(names: Iterable[str], stages: Stages, producers: Producers) -
 
 
 def in_order(names: set[str], stages: Stages, producers: Producers) -> list[str]:
-    """Return steps with producers before readers, else those without a model first, else as in the pipeline file.
+    """Return steps with producers before readers, then those without a model first, then in the pipeline's order.
 
     Raises ConfigError: steps read each other in a circle.
     """
@@ -186,7 +186,7 @@ def in_order(names: set[str], stages: Stages, producers: Producers) -> list[str]
 
 
 def ordered(needs: Mapping[K, Collection[K]]) -> tuple[list[K], list[K]]:
-    """Sort keys after the keys that they need, else in their order; also return the keys in a circle."""
+    """Sort keys after the keys that they need, otherwise in order; also return the keys in a circle."""
     order: list[K] = []
     waiting = list(needs)
     while (ready := next((key for key in waiting if set(needs[key]) <= set(order)), None)) is not None:
@@ -196,9 +196,9 @@ def ordered(needs: Mapping[K, Collection[K]]) -> tuple[list[K], list[K]]:
 
 
 def with_drops(steps: Sequence[Step], decoded: Sequence[str]) -> tuple[Step, ...]:
-    """Return first-pass steps in order, each with the columns that leave the packet there.
+    """Return first-pass steps in order, each with the columns that leave the packet after it.
 
-    A column leaves at its last reader. One that is added and never read does not enter.
+    A column leaves after its last reader. An added column without readers never enters.
     """
     carried = {*decoded, *(name for step in steps for name in step.stage.outputs.names)}
     last: dict[str, int] = {}
@@ -210,13 +210,13 @@ def with_drops(steps: Sequence[Step], decoded: Sequence[str]) -> tuple[Step, ...
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsStatus:
-    """The weights of all steps: the files that are here, and the problems with the others."""
+    """The weights of all steps: files that are here, and problems with the others."""
 
     found: Mapping[str, Path]
     problems: Mapping[str, str]  # why weights are missing, by their name
     lock: Mapping[str, WeightsEntry]  # by name of weights
-    left_out: Mapping[str, str] = field(default_factory=dict)  # steps that skipping leaves out, in order, and why
-    stand_ins: tuple[str, ...] = ()  # sentences on files that are used in the place of missing ones
+    left_out: Mapping[str, str] = field(default_factory=dict)  # steps left out by skipping, in order, and why
+    stand_ins: tuple[str, ...] = ()  # sentences on files that replace missing ones
 
     @property
     def command(self) -> str:
@@ -230,10 +230,10 @@ class WeightsStatus:
 def available_steps(
     stages: Stages, producers: Producers, options: PlanOptions, lock: Mapping[str, WeightsEntry], *, check: bool
 ) -> tuple[list[str], WeightsStatus]:
-    """Return the steps that run, in order, and their weights; without `check` missing ones raise nothing.
+    """Return the steps that run, in order, and their weights; without `check`, missing weights raise nothing.
 
-    Raises ConfigError: the lockfile has no such entry, or steps read each other in a circle; WeightsError: weights are
-    missing, their licence was not accepted, or no step is left.
+    Raises ConfigError: the lockfile has no such entry, or steps read each other in a circle. Raises WeightsError:
+    weights are missing, their licence was not accepted, or no step is left.
     """
     wanted = options.stages or tuple(stages)
     order = in_order(with_producers(wanted, stages, producers), stages, producers)
@@ -242,7 +242,7 @@ def available_steps(
     found, problems = find_weights(names, weights_dir=options.weights_dir, lock=lock)
     left_out = _leave_out(order, stages, producers, problems, random=options.missing_weights == "dummy")
     status = WeightsStatus(found=found, problems=problems, lock=lock, left_out=left_out, stand_ins=stand_ins)
-    if options.missing_weights != "fail":  # steps that only skipped ones read do not run either
+    if options.missing_weights != "fail":  # steps read only by skipped ones do not run either
         rest = [name for name in wanted if name not in status.left_out]
         order = in_order(with_producers(rest, stages, producers), stages, producers)
     if check:
@@ -264,7 +264,7 @@ def _leave_out(
         missing = [problems[name].rstrip(".") for name in stages[step].weights if name in problems]
         unavailable = [(key, producers[key]) for key in needs(stages[step]) if producers.get(key) in left_out]
         if missing and not (random and stages[step].dummy_weights):
-            left_out[step] = "; ".join(missing) + (", and it has no random weights to run on" if random else "")
+            left_out[step] = "; ".join(missing) + (", and it does not support random weights" if random else "")
         elif unavailable:
             left_out[step] = "it reads " + ", ".join(f"{key!r} of {producer!r}" for key, producer in unavailable)
     return left_out

@@ -1,4 +1,4 @@
-"""The two files that a user writes: the pipeline file for what is computed, the profile for where and how fast."""
+"""The two files of a user: the pipeline file (what is computed) and the profile (where and how fast)."""
 
 import importlib
 import re
@@ -32,7 +32,7 @@ from framekiln.weights.lockfile import Entries
 
 
 def _check_workers(value: Any) -> Any:
-    """Check a number of workers. 0 is refused, since the plan would silently take it for auto."""
+    """Check a number of workers. 0 is rejected: the plan would take it for auto."""
     if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return value
     raise ValueError("must be a number from 1, or auto")
@@ -48,7 +48,7 @@ def _check_budget(value: Any) -> Any:
 
 
 def shipped_stages() -> Mapping[str, str]:
-    """Return `module:Class` of each shipped stage by its short name."""
+    """Return each shipped stage's `module:Class` by its short name."""
     names: Mapping[str, str] = importlib.import_module("framekiln_stages").STAGES
     return names
 
@@ -59,7 +59,7 @@ def _add_module(use: str) -> str:
     names = shipped_stages()
     if use not in names:
         known = did_you_mean(use, names)
-        raise ValueError(f"no stage of this name is shipped; name your own as module:Class.{known}")
+        raise ValueError(f"no shipped stage has this name; write your own as module:Class.{known}")
     return names[use]
 
 
@@ -73,16 +73,16 @@ class StepEntry(Strict):
     use: Annotated[str, AfterValidator(_add_module)] = Field(pattern=r"^[\w.]+(:\w+)?$")  # a shipped stage's name,
     # or module:Class
     with_: dict[str, Any] = Field(default_factory=dict, alias="with")
-    on: FrameRule | None = None  # the frames that it computes, by their place: {per_second: 1}
+    on: FrameRule | None = None  # the frames that it computes, by their position: {per_second: 1}
     where: str | None = None  # the rows that it computes: an SQL expression over columns and tables of earlier steps
-    max_errors: MaxErrors = None  # rows it may fail on, or a share as "1%"; then the run stops
+    max_errors: MaxErrors = None  # rows it may fail on, or a share ("1%"); more stop the run
     _given: type[Stage] | None = PrivateAttr(default=None)
 
     @classmethod
     def of(cls, kind: type[Stage], settings: Mapping[str, Any]) -> Self:
-        """Return the step of a class that Python code gives, which may lie in a notebook and have no importable name.
+        """Return the step of a class given in Python, which may lie in a notebook and not be importable.
 
-        Only `use` is stored, so another process finds the class where that can be imported.
+        Only `use` is stored, so another process finds the class if that is importable.
         """
         entry = cls(use=f"{kind.__module__}:{kind.__name__}", with_=dict(settings))
         entry._given = kind
@@ -90,32 +90,30 @@ class StepEntry(Strict):
 
     @property
     def given(self) -> type[Stage] | None:
-        """The class itself; None for a step that was read from a file."""
+        """The class itself; None for a step read from a file."""
         return self._given
 
 
 class DecodeRule(Strict):
-    """The rule for which frames of the media are decoded. It decides results, so it is in the pipeline file."""
+    """The rule that says which frames of the media are decoded. It decides results, so the pipeline file holds it."""
 
     every_nth: int = Field(1, ge=1)  # keep each n-th frame of a video
     max_frames: int | None = Field(None, ge=1)  # of one video
-    max_pixels: int = Field(100_000_000, ge=1)  # refuse larger images by their header: 100 MP takes 300 MB decoded
+    max_pixels: int = Field(100_000_000, ge=1)  # reject larger images by their header: 100 MP takes 300 MB decoded
     max_length: int = Field(2_500_000, ge=1)  # frames of one file: a little more than a day at 25 fps
-    max_errors: MaxErrors = None  # files or parts of files that may be unreadable; as for a step
-    fast_mode: bool = False  # previews: every frame is first reduced to a short side of at least 360 px
+    max_errors: MaxErrors = None  # unreadable files or parts of files; as for a step
+    fast_mode: bool = False  # previews: first reduce every frame to a short side of at least 360 px
 
 
-_STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")  # it names columns, folders and commands
+_STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")  # used in columns, folders and commands
 
 
 def check_step_name(name: str) -> str:
-    """Return the name of a step. Raises ValueError if it is no name, or stands for decoding."""
+    """Return the name of a step. Raises ValueError: it is no valid name, or is reserved for decoding."""
     if name == DECODE:
         raise ValueError(f"{name!r} stands for decoding; choose another name for the step")
     if not _STEP_NAME.fullmatch(name):
-        raise ValueError(
-            f"{name!r} is no name of a step; it takes 1 to 64 letters, digits, _ and -, a letter or _ first"
-        )
+        raise ValueError(f"{name!r} is no valid step name; use 1 to 64 letters, digits, _ and -, a letter or _ first")
     return name
 
 
@@ -124,18 +122,18 @@ class PipelineFile(Strict):
 
     input: str | list[str] | None = None
     output: str | None = None
-    identify: Literal["time", "content"] = "time"  # how a changed file is detected; by content reads each once more
+    identify: Literal["time", "content"] = "time"  # how changed files are detected; content: each is read once more
     decode: DecodeRule = DecodeRule()
-    max_errors: MaxErrors = None  # of each step without its own, except decoding
+    max_errors: MaxErrors = None  # for each step without its own, except decoding
     steps: dict[Annotated[str, AfterValidator(check_step_name)], StepEntry]
     models: Entries = Field(default_factory=dict)  # weights of its stages
     planned: tuple[str, ...] = ()  # steps that profiles may place before a pipeline has them
 
 
 class _PlacementKeys:
-    """Validates a mapping as some of the fields of `Placement`, each by its type there; refuses other keys.
+    """Validates a mapping as fields of `Placement`, each by its type there; rejects other keys.
 
-    `workers` may be auto. null stands for the stage's own value.
+    `workers` may be auto. null keeps the stage's own value.
     """
 
     def __init__(self, **others: Any) -> None:
@@ -148,16 +146,16 @@ class _PlacementKeys:
 
 
 PlacementSettings = Annotated[dict[str, Any], _PlacementKeys()]
-"""Some fields of `Placement`; the others come from the profile's `defaults`, then from the stage."""
+"""Fields of `Placement`; missing ones come from the profile's `defaults`, then from the stage."""
 StepPlacement = Annotated[dict[str, Any], _PlacementKeys(**{"with": dict[str, Any]})]
-"""One step's entry of a profile: also `with`, settings that the pipeline file leaves open."""
+"""One step's entry of a profile; `with`: settings that the pipeline file leaves open."""
 PLACEMENT_KEYS = frozenset(item.name for item in fields(Placement))
 CONDITION_KEYS = frozenset(["on", "where"])
 """Keys of a step that say which rows it computes."""
 
 
 class DecodePlacement(Strict):
-    """The placement of decode workers: tasks that read and decode media, and run stages without a model."""
+    """The placement of decode workers: tasks that decode media, and run stages without a model."""
 
     workers: Workers = "auto"
     cpus: float = Field(1.0, gt=0)
@@ -175,22 +173,22 @@ def _check_target(value: Any) -> Any:
 
 
 Target = Annotated[float | tuple[float | None, float | None], BeforeValidator(_check_target)]
-"""The target of a figure: a number is the least, or the most if less is better."""
+"""The target of a figure: a number is its minimum, or its maximum if less is better."""
 
 
 class StepTargets(Strict):
     """The targets of one step."""
 
     rows_per_minute: Target | None = None  # in the steady state; above the range is good too
-    call_p95_ms: Target | None = None  # a number is the most
-    gpu_use_percent: Target | None = None  # while its calls run
+    call_p95_ms: Target | None = None  # a number is the maximum
+    gpu_use_percent: Target | None = None  # during its calls
 
 
 class Targets(Strict):
     """The targets of a run, for `framekiln profile`; they change nothing in the run."""
 
-    gpu_use_percent: Target | None = None  # while any step's calls run on a GPU
-    vram_peak_percent: Target | None = None  # of the fullest GPU; a number is the most
+    gpu_use_percent: Target | None = None  # during any step's calls on a GPU
+    vram_peak_percent: Target | None = None  # of the fullest GPU; a number is the maximum
     steps: dict[str, StepTargets] = Field(default_factory=dict)
 
 
@@ -208,11 +206,11 @@ class ProfileFile(Strict):
     defaults: PlacementSettings = Field(default_factory=dict)
     steps: dict[str, StepPlacement] = Field(default_factory=dict)
     targets: Targets = Targets()
-    network: Network = Network()  # timeouts and manners towards buckets and web servers
+    network: Network = Network()  # timeouts and request limits for buckets and web servers
 
 
 def read_pipeline(path: str | None) -> PipelineFile:
-    """Read the pipeline file at a path, or the shipped one. Raises ConfigError if the file is missing or invalid."""
+    """Read the pipeline file at a path, or the shipped one. Raises ConfigError: the file is missing or invalid."""
     text = shipped("pipeline.yaml").read_bytes() if path is None else read_named(path, "pipeline file", "--pipeline")
     pipeline = parse(PipelineFile, text, path or "manifests/pipeline.yaml")
     models = {name: entry.model_copy(update={"listed_in": path}) for name, entry in pipeline.models.items()}
@@ -243,7 +241,7 @@ def profile_names() -> list[str]:
 
 
 def read_named(path: str, kind: str, option: str) -> bytes:
-    """Read a file that an option names. Raises ConfigError: it is missing, or cannot be read."""
+    """Read a file given by an option. Raises ConfigError: it is missing or unreadable."""
     place = expand(path)
     try:
         if place.is_file():

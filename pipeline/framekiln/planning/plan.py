@@ -1,7 +1,7 @@
 """The plan of a run: a pipeline file and a profile as checked steps, before anything is started.
 
-Everything that can be known to be wrong is refused here: names, settings, columns that no step or two steps produce,
-missing weights, and workers that do not fit the machines.
+Every mistake that can be known is rejected here: names, settings, columns with no producer or two, missing weights, and
+workers that do not fit the machines.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,27 +44,27 @@ class Plan:
     waves: tuple[Wave, ...]
     second: tuple[Step, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)  # steps left out, and why
-    absent: Mapping[str, str] = field(default_factory=dict)  # steps that lack weights or a column they read, and why
+    absent: Mapping[str, str] = field(default_factory=dict)  # steps without weights or without a column, and why
     fetch: str = ""  # the command that fetches the missing weights
     fetch_mb: float = 0.0  # their size
     budgets: Mapping[str, Budget] = field(default_factory=dict)  # of failed rows, by step
     reasons: tuple[str, ...] = ()  # for the layout of steps on the GPU
-    limits: str = ""  # numbers that were lowered to fit the machines' cores
-    stand_ins: tuple[str, ...] = ()  # sentences on weights that are used in the place of others
+    limits: str = ""  # numbers lowered to fit the machines' cores
+    stand_ins: tuple[str, ...] = ()  # sentences on weights that replace others
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All steps but decoding."""
+        """All steps except decoding."""
         return self.first + self.second
 
     @property
     def dummies(self) -> tuple[str, ...]:
-        """Steps that run on random weights."""
+        """Steps that run with random weights."""
         return tuple(step.name for step in self.steps if step.name in step.dummies)
 
     @property
     def void(self) -> tuple[str, ...]:
-        """A sentence for each step without the first of its weights: made values, and figures that are void."""
+        """A sentence for each step without the first of its weights: invented values, and void figures."""
         random = [step for step in self.steps if step.name in step.dummies and step.stage.dummy_note]
         without = [step for step in random if step.stage.weights[0] not in step.weights]
         return tuple(f"{step.name}: {step.stage.dummy_note}." for step in without)
@@ -76,11 +76,11 @@ class Plan:
 
     @property
     def open(self) -> tuple[Step, ...]:
-        """Steps with a condition on tables that are not written yet."""
+        """Steps with a condition on tables not yet written."""
         return tuple(step for step in self.steps if step.condition.tables and step.condition.settled is None)
 
     def groups(self) -> list[tuple[Step, ...]]:
-        """Return first-pass steps by the process they share, wave by wave; each wave's first process decodes."""
+        """Return first-pass steps by process, wave by wave; each wave's first process decodes."""
         return [group for wave in self.waves for group in wave.groups()]
 
 
@@ -95,17 +95,17 @@ def make_plan(
     refuse_idle: bool = True,
     sets: RowSets = NO_SETS,
 ) -> Plan:
-    """Check everything and set every number for the given machines; `check_capacity` tells whether these hold it.
+    """Check everything and set every number for these machines; `check_capacity` tells whether they suffice.
 
     Args:
         pipeline: what is computed.
         profile: where and how fast.
         options: the command line's settings, which override both.
         nodes: the machines.
-        check_weights: raise if weights are missing; otherwise the plan shows them.
+        check_weights: raise if weights are missing; if false, the plan shows them.
         calibrated: place steps by a calibration of the GPU if there is one; otherwise as the profile says.
-        refuse_idle: raise if a number has no effect, as one may where a run is planned again without its options.
-        sets: the rows that are known to meet conditions.
+        refuse_idle: raise if a number has no effect; false for planning a run again without its options.
+        sets: rows known to meet conditions.
 
     Raises:
         ConfigError: a name, setting or column is wrong.
@@ -120,7 +120,7 @@ def make_plan(
 
 
 class _Planner:
-    """The checked choices of the two files and the command line, and the steps that follow from them."""
+    """The checked choices of both files and the command line, and the resulting steps."""
 
     def __init__(
         self, pipeline: PipelineFile, profile: ProfileFile, options: PlanOptions, nodes: Sequence[Node], sets: RowSets
@@ -174,7 +174,7 @@ class _Planner:
         )
 
     def _read_condition(self, name: str) -> Condition:
-        """Return the condition of a step, and note in its stage what that reads."""
+        """Return a step's condition, and note the columns that it reads in the stage."""
         entry, changes = self._pipeline.steps[name], self.overrides.get(name, {})
         condition = read_condition(name, changes.get("on", entry.on), changes.get("where", entry.where))
         others = [stage for other, stage in self.stages.items() if other != name]
@@ -198,7 +198,7 @@ class _Planner:
     def _make_step(
         self, name: str, status: lineage.WeightsStatus, decode: DecodeStep, made: Mapping[str, Step]
     ) -> Step:
-        """Return a step with the fingerprint of all that decides its results: random weights too, placement not."""
+        """Return a step with the fingerprint of all that decides its results: random weights, but not placement."""
         stage, use, weights = self.stages[name], self._pipeline.steps[name].use, status.of(self.stages[name].weights)
         condition = self._conditions[name]
         producers = [made[source] for source in lineage.find_deciding(stage, condition, self.producers)]
@@ -217,7 +217,7 @@ class _Planner:
         read = [made[self.producers[key]] for key in stage.inputs if key in self.producers]
         inputs = {step.values if stage.scope.first_pass else step.alike for step in read}
         inputs |= {made[self.producers[f"{table}/"]].alike for table in stage.input_tables}
-        inputs |= {made[self.producers[key]].fingerprint for key in stage.reads_also}  # its nulls are values too
+        inputs |= {made[self.producers[key]].fingerprint for key in stage.reads_also}  # their nulls are values too
         dummies = {*([name] if missing else []), *(dummy for step in producers for dummy in step.dummies)}
         return Step(
             name=name,
@@ -242,7 +242,7 @@ class _Planner:
         )
 
     def _read_budgets(self, order: Sequence[str]) -> dict[str, Budget]:
-        """Return each step's budget of failed rows: the command line's, else the step's own, else the pipeline's."""
+        """Return each step's budget of failed rows: from the command line, the step, or the pipeline."""
         steps, common = self._pipeline.steps, self._pipeline.max_errors
         limits = {name: common if steps[name].max_errors is None else steps[name].max_errors for name in order}
         limits[DECODE] = self._rule.max_errors
@@ -269,7 +269,7 @@ def _check_names(pipeline: PipelineFile, profile: ProfileFile, options: PlanOpti
 
 
 def _place_second_pass(step: Step, cap_gb: float | None) -> Step:
-    """Return a second-pass step with the GPU to itself up to the cap, and one worker if one call takes all rows."""
+    """Return a second-pass step with the whole GPU up to the cap; with one worker if one call takes all rows."""
     if step.stage.scope is Scope.DATASET:
         step = step.placed(workers=1)
     place = step.placement

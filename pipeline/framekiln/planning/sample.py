@@ -1,7 +1,7 @@
 """One record of a measurement: calls of one subject in one way, with their time, phases, memory and outcome.
 
-A calibration's trials, a bench's cells, clips and videos, and the steps of a run that a prediction starts from are
-samples. So searches, fits, targets, gates and histories read one thing.
+Samples are: a calibration's trials, a bench's cells, clips and videos, and the steps of a run that a prediction starts
+from. So searches, fits, targets, gates and histories read one type.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,17 +20,17 @@ BEYOND = 5
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 COPIES, MODEL = ("upload", "download"), "infer"
-"""Phases on the bus, and the phase in the model itself; all others are the host's."""
+"""Phases on the bus, and the model's own phase; all others belong to the host."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statistics:
-    """Times in milliseconds; a figure is None where there are too few calls for it."""
+    """Times in milliseconds; a figure is None with too few calls for it."""
 
     count: int
     mean: float
     median: float
-    std: float | None  # of the sample; None for one call
+    std: float | None  # sample deviation; None for one call
     min: float
     max: float
     p50: float | None
@@ -41,7 +41,7 @@ class Statistics:
 
     @classmethod
     def of(cls, seconds: Sequence[float], *, keep: bool = True) -> "Statistics":
-        """Return the statistics of at least one time in seconds, with all of them in ms if `keep`."""
+        """Return the statistics of at least one time in seconds, with all times in ms if `keep`."""
         ms = 1000 * np.asarray(seconds, np.float64)
         count = len(ms)
         known = {
@@ -61,7 +61,7 @@ class Statistics:
 
 
 def calls_for(share: float) -> int:
-    """Return the number of calls from which a percentile is given."""
+    """Return the least number of calls for a percentile."""
     return round(BEYOND / (1 - share))
 
 
@@ -69,22 +69,22 @@ PERCENTILE_RULE = f"A percentile needs five calls beyond it: p95 {calls_for(0.95
 
 
 class Sample(Strict):
-    """Calls of one subject in one way, or why there are none. Phases and items are of a row."""
+    """Calls of one subject in one way, or why there are none. Phases and items are per row."""
 
-    subject: str = ""  # a model or a step; with a clip, or with an object of a video
+    subject: str = ""  # a model or a step; with a clip, or with a video's object
     placement: str = ""  # how it was called
     work: str = ""  # what is computed, in whatever way
     outcome: Outcome = "ok"
-    why: str = ""  # of any other outcome than ok
+    why: str = ""  # of any outcome other than ok
     batch: int = Field(1, ge=1)  # rows a call
-    megapixels: float = Field(0.0, ge=0)  # of a row, at full size, on average
-    calls: int = Field(0, ge=0)  # timed ones, after one that was not
-    seconds: float = Field(0.0, ge=0)  # of a call; 0 where none was timed
+    megapixels: float = Field(0.0, ge=0)  # mean of a row at full size
+    calls: int = Field(0, ge=0)  # timed ones, after one untimed
+    seconds: float = Field(0.0, ge=0)  # of a call; 0 if none was timed
     phases: Mapping[str, float] = Field(default_factory=dict)  # seconds a row, by phase
     items: Mapping[str, float] = Field(default_factory=dict)  # faces, prompts, masks, ... a row, by kind
     peak_gb: float | None = None  # most memory allocated; None if the device does not report it
     reserved_gb: float | None = None  # most memory held by torch
-    latency: Statistics | None = None  # of a call, of a frame of a clip or a video
+    latency: Statistics | None = None  # of a call, or of a frame of a clip or a video
     figures: Mapping[str, float] = Field(default_factory=dict)  # measured ones of `lab.samples.FIGURES`
 
     @property
@@ -94,7 +94,7 @@ class Sample(Strict):
 
     @property
     def rows_per_s(self) -> float:
-        """Rows a second, call after call; 0 where none was timed."""
+        """Rows a second, call after call; 0 if none was timed."""
         return self.batch / self.seconds if self.seconds else 0.0
 
     @property
@@ -114,5 +114,4 @@ class Sample(Strict):
 
     @model_serializer(mode="wrap")
     def _leave_out_unmeasured(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what was not measured."""
         return {name: value for name, value in serialize(self).items() if value not in (None, "", {})}

@@ -1,6 +1,7 @@
-"""YAML files and settings, checked strictly by the dataclass or model that they belong to.
+"""YAML files and settings, checked strictly against their dataclass or model.
 
-A misspelt key that is silently ignored costs a night on rented machines. So it is refused, with the nearest known key.
+A misspelt key that is silently ignored can waste a night on rented machines. So it is rejected, with the nearest known
+key.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -17,13 +18,13 @@ M = TypeVar("M", bound=BaseModel)
 Overrides = Mapping[str, Mapping[str, Any]]
 """Values of --set by step and key."""
 NOT_YAML = (yaml.YAMLError, RecursionError, ValueError)
-"""Errors of reading YAML, also of deep nesting, and of dates and numbers that are none."""
-adapter_of = lru_cache(maxsize=128)(TypeAdapter)  # those of all stages take 40 ms to make
-_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's names of it for models and dataclasses
+"""Errors of reading YAML, including deep nesting and invalid dates and numbers."""
+adapter_of = lru_cache(maxsize=128)(TypeAdapter)  # all stages' adapters take 40 ms to make
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's error names for models and dataclasses
 
 
 class Strict(BaseModel):
-    """A frozen model that refuses unknown keys."""
+    """A frozen model that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
 
@@ -32,12 +33,12 @@ _BOOL, _TEXT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:str"
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """A loader that refuses a key that is twice in one mapping, where YAML would keep the last in silence."""
+    """A loader that rejects a key that is twice in one mapping; YAML would silently keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Return a mapping; keys of an anchor that is merged in may be repeated.
+        """Return a mapping; keys of a merged anchor may be repeated.
 
-        `on` as a key is a word, which YAML 1.1 takes for true.
+        The key `on` is a word; YAML 1.1 takes it for true.
         """
         seen = set()
         for key, _ in node.value:
@@ -53,14 +54,14 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def load_yaml(text: str | bytes) -> Any:
-    """Return the content of a YAML text. Raises one of `NOT_YAML` if it is no YAML, or repeats a key."""
+    """Return the content of a YAML text. Raises one of `NOT_YAML`: it is no YAML, or repeats a key."""
     return _UniqueKeys(text).get_single_data()
 
 
 def parse(model: type[M], text: str | bytes, where: str) -> M:
     """Return a YAML text as a model.
 
-    Raises ConfigError: it is no YAML, no mapping, or a key or value is wrong; the message names the file.
+    Raises ConfigError: it is no YAML or no mapping, or a key or value is wrong; the message names the file.
     """
     try:
         data = load_yaml(text)
@@ -85,11 +86,11 @@ def model_of(model: type[M], data: Mapping[str, Any], where: str) -> M:
         raise file_error(error, model, where) from error
 
 
-_MEANT = {"stages": "steps"}  # what `--stages` and the Python API are called by
+_MEANT = {"stages": "steps"}  # name in `--stages` and the Python API
 
 
 def file_error(error: ValidationError, model: type[BaseModel], where: str) -> ConfigError:
-    """Return the error for a parsed file's first problem. An unknown key comes first: it may explain a missing one."""
+    """Return the error of a parsed file's first problem, unknown keys first: they may explain missing ones."""
     problems = error.errors(include_url=False)
     first = next((item for item in problems if item["type"] in _UNKNOWN), problems[0])
     path = [str(part) for part in first["loc"]] or ["its content"]

@@ -1,4 +1,4 @@
-"""Stages built from the pipeline file: their classes imported, their settings checked, their own mistakes named."""
+"""Stages built from the pipeline file: classes are imported, settings checked, and mistakes named."""
 
 import importlib
 import sys
@@ -23,8 +23,8 @@ _NO_SETTINGS: Mapping[str, Any] = {}
 def build_all(pipeline: PipelineFile, profile: ProfileFile, overrides: Overrides) -> dict[str, Stage]:
     """Return each step's stage by the step's name.
 
-    Settings come from the profile, the pipeline file and --set; the later override the earlier. So a profile for a
-    laptop can choose a smaller model where the pipeline file leaves it open.
+    Settings come from the profile, the pipeline file and --set; later ones win. So a laptop's profile can choose a
+    smaller model if the pipeline file leaves it open.
 
     Raises ConfigError: see `build`.
     """
@@ -66,7 +66,7 @@ def _load(use: str, refused: Callable[..., ConfigError]) -> type[Stage]:
     module = _import(module_name, refused)
     stage_class = getattr(module, attribute, None)
     if stage_class is None and module_name == "__main__":
-        problem = "which a script or a notebook defined: run it from there, or move the stage into a module."
+        problem = "defined in a script or a notebook: run it from there, or move the stage into a module."
         raise refused(problem, code="FK-STAGE-NOT-FOUND")
     if stage_class is None:
         stages = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Stage)]
@@ -125,7 +125,7 @@ def _construct(stage_class: type[Stage], config: Any, refused: Callable[..., Con
 
 
 def _find_misdeclared(stage: Stage) -> str:
-    """Return what is wrong with the first declaration of another type than `Stage` names; empty if none is."""
+    """Return the mistake in the first declaration with another type than in `Stage`; empty if there is none."""
     for name in ("inputs", "optional_inputs", "input_tables", "keeps", "weights", "files", "devices"):
         value = getattr(stage, name)
         if isinstance(value, str) or not all(isinstance(item, str) for item in value):
@@ -140,7 +140,7 @@ def _find_misdeclared(stage: Stage) -> str:
 
 
 def _describe(error: BaseException) -> str:
-    """Return an error of a stage's own code in one line, with the line of that code where there is one."""
+    """Return an error of a stage's own code in one line, with its line of code if known."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     place = "" if last.filename == __file__ or last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"
     return f"{type(error).__name__}: {' '.join(message_of(error).split()).rstrip('.')}{place}"

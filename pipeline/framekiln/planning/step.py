@@ -1,6 +1,6 @@
 """Steps: configured stages with their place in the plan.
 
-A step holds all that a worker needs to run the stage, and all that storage needs to name the results.
+A step holds everything that a worker needs to run the stage, and that storage needs to name the results.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from framekiln.weights.checksums import digest_of
 from framekiln.weights.lockfile import WeightsEntry
 
 DUMMY = "framekiln.dummy"
-"""Key in a Parquet file's metadata for the steps with random weights behind its values."""
+"""Metadata key of a Parquet file for the steps with random weights behind its values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +36,16 @@ class Step:
     stage: Stage
     placement: Placement
     fingerprint: str
-    values: str = ""  # fingerprint of what decides a row's values, whichever rows are computed
+    values: str = ""  # fingerprint of everything that decides a row's values, whichever rows are computed
     alike: str = ""  # for a ROW stage as `values`; for a clip, equal if the same rows of it are computed
     condition: Condition = EVERY_ROW
-    narrowing: tuple[Condition, ...] = ()  # its own and those of all steps that it reads: a row must meet all
-    others: tuple[str, ...] = ()  # folders of its parts by other conditions: the same values of other rows
+    narrowing: tuple[Condition, ...] = ()  # its own and those of all steps that it reads: a row must meet them all
+    others: tuple[str, ...] = ()  # folders of its parts with other conditions: the same values of other rows
     depends: frozenset[str] = frozenset()  # all producers behind it, direct or not
-    needs: frozenset[str] = frozenset()  # producers that a row needs: it is passed over without their values
+    needs: frozenset[str] = frozenset()  # producers that a row needs: without their values it is skipped
     drops: tuple[str, ...] = ()  # columns of a packet that no later step reads
     weights: Mapping[str, Path] = field(default_factory=dict)
-    entries: Mapping[str, WeightsEntry] = field(default_factory=dict)  # of the lockfile, by name of weights
+    entries: Mapping[str, WeightsEntry] = field(default_factory=dict)  # lockfile entries by name of weights
     dummies: tuple[str, ...] = ()  # steps with random weights behind its results, itself included
     facts: Mapping[str, Any] = field(default_factory=dict)  # the input of the fingerprint, with `reads` by name
     recalled: bool = False  # an earlier wave computed its parts, which are read
@@ -62,12 +62,12 @@ class Step:
 
     @property
     def is_narrowed(self) -> bool:
-        """True if it may pass over rows, by a condition of its own or of a step that it reads."""
+        """True if it may skip rows, by its own condition or that of a step that it reads."""
         return bool(self.narrowing)
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Columns of packets that it reads, those of its condition included."""
+        """Columns of packets that it and its condition read."""
         test = self.condition.test
         return (*self.stage.received, *sorted(test.names if test is not None and self.first_pass else ()))
 
@@ -78,7 +78,7 @@ class Step:
 
     @property
     def keeps_model_later(self) -> bool:
-        """True if it is a second-pass step in processes of its own, which end before the next step's start."""
+        """True for a second-pass step in processes of its own, which end before the next step starts."""
         return not self.first_pass and self._has_model
 
     @property
@@ -96,14 +96,14 @@ class Step:
         return parts_schema(self.stage)
 
     def images(self, column: str) -> str:
-        """Return the folder of a column's encoded files, under `images/`: the same whichever rows are computed."""
+        """Return the folder of a column's encoded files, under `images/`; the same whichever rows are computed."""
         return f"{column}-{self.values or self.fingerprint}"
 
     def placed(self, **changes: Any) -> "Step":
         return replace(self, placement=replace(self.placement, **changes))
 
     def mark(self, table: pa.Table) -> pa.Table:
-        """Return a table that it writes, marked if it comes from random weights."""
+        """Return one of its tables, marked if it comes from random weights."""
         return table.replace_schema_metadata(marked(table.schema, self.dummies).metadata)
 
 
@@ -113,25 +113,25 @@ class DecodeStep:
 
     config: DecodeConfig
     columns: tuple[str, ...]  # pixels and sound that any step reads
-    narrowed: Mapping[str, tuple[tuple[Condition, ...], ...]] = field(default_factory=dict)  # pixel columns that are
-    # not made of every frame: a frame needs one if it meets all conditions of one of the column's readers
-    drops: tuple[str, ...] = ()  # those of `columns` that no step of this wave reads
-    adopters: tuple[Step, ...] = ()  # all steps of this wave, where earlier conditions have left values of some
+    narrowed: Mapping[str, tuple[tuple[Condition, ...], ...]] = field(default_factory=dict)  # pixel columns
+    # that only some frames need: a frame needs one if it meets all conditions of any of the column's readers
+    drops: tuple[str, ...] = ()  # columns that no step of this wave reads
+    adopters: tuple[Step, ...] = ()  # all steps of this wave, if earlier conditions have left values of some
     halo: int  # the longest look-ahead of any step
     cpus: float
     workers: int
-    timeout_s: float = 600.0  # timeout for the next frame: seconds for 100 MP, half a minute for 0.001 of a film
+    timeout_s: float = 600.0  # s for the next frame: 100 MP take seconds, 0.001 of a long video half a minute
     name: str = DECODE
 
     @property
     def spares(self) -> bool:
-        """Return whether some rows need nothing that is decoded, so that known ones need no decoding."""
+        """Return whether some rows need no decoding at all, so that known ones can be reused."""
         read = set(self.columns) - set(self.drops)
         return bool(read) and read <= self.narrowed.keys() and not self.config.fast_mode
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """The settings that decide which rows there are; how they are packed does not."""
+        """The settings that decide which rows exist, not how they are packed."""
         names = ("every_nth", "max_frames", "max_pixels", "max_length", "fast_mode", "clip_frames")
         return {
             "use": self.name,
@@ -149,7 +149,7 @@ class DecodeStep:
 
 
 def marked(schema: pa.Schema, dummies: Iterable[str]) -> pa.Schema:
-    """Return a table's schema with the steps that had random weights in its metadata; unchanged if none had."""
+    """Return a table's schema, with the steps with random weights in its metadata; unchanged if there are none."""
     if not (names := ",".join(sorted(dummies))):
         return schema
     return schema.with_metadata({**(schema.metadata or {}), DUMMY: names})
@@ -163,14 +163,14 @@ def fingerprint(facts: Mapping[str, Any]) -> str:
 def identify(
     facts: Mapping[str, Any], condition: Condition, producers: Iterable[Step], inputs: Collection[str], *, by_row: bool
 ) -> dict[str, Any]:
-    """Return what identifies a step's results: `fingerprint`, `values`, `alike`, `facts`, and what narrows its rows.
+    """Return the identity of a step's results: `fingerprint`, `values`, `alike`, `facts`, and narrowing conditions.
 
     Args:
         facts: all that decides values, with the fingerprints of steps under `reads`.
-        condition: of the step.
+        condition: the step's condition.
         producers: steps that it reads.
         inputs: fingerprints of the values of its inputs.
-        by_row: a row's values are the same whichever others are computed.
+        by_row: a row's values do not depend on which other rows are computed.
     """
     narrowing = {id(each): each for step in producers if step.first_pass for each in step.narrowing}
     narrowing |= {id(condition): condition} if condition.is_given else {}
@@ -189,7 +189,7 @@ def identify(
 
 
 def contents(path: str, *, urls: bool = False) -> str:
-    """Return twelve hex digits of a file's content, or of the sizes and times of the files in a folder.
+    """Return twelve hex digits of a file's content, or of the sizes and times of a folder's files.
 
     `urls` allows URLs of file systems that Arrow knows.
 

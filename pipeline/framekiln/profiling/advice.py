@@ -1,8 +1,8 @@
 """Advice: what holds a run up, the evidence for it, and what to change.
 
-`bottleneck` judges a whole run by its records, `live_advice` the last seconds of a run that goes on, by one of the same
-rules. The processes of a run wait for each other, so the step that never waits sets the pace. All thresholds are first
-settings.
+`bottleneck` judges a whole run by its records. `live_advice` judges the last seconds of a run in progress, by one of
+the same rules. The processes of a run wait for each other, so the step that never waits sets the pace. All thresholds
+are first settings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,18 +14,18 @@ from framekiln.planning.step import Step
 from framekiln.profiling.stats.live import WINDOW_SECONDS
 from framekiln.profiling.stats.steps import StepStatistics
 
-MIN_PACKETS = 4  # of the step in question: fewer show no pattern, and the first packets are slow
-MIN_SECONDS = WINDOW_SECONDS  # since a step's first packet: a GPU's load before that says nothing about the step
-BUSY = 0.75  # share of its time from which a process has no time left; Ray needs the rest between packets
-HELD = 0.3  # share of its time from which waiting for a neighbour counts as being held up
-STARVED = 0.5  # share of its time from which a model waits more than it works
-IDLE_GPU = 0.5  # utilisation below which a GPU has time for twice the work
+MIN_PACKETS = 4  # packets of the step: fewer show no pattern, and the first packets are slow
+MIN_SECONDS = WINDOW_SECONDS  # s since a step's first packet: earlier GPU load says nothing about the step
+BUSY = 0.75  # share of time from which a process is full; Ray needs the rest between packets
+HELD = 0.3  # share of time from which waits for a neighbour count as being held up
+STARVED = 0.5  # share of time from which a model waits more than it works
+IDLE_GPU = 0.5  # utilisation below which a GPU could do twice the work
 FULL_GPU = 0.8  # utilisation from which the GPU itself is the limit
 SET_UP = 0.5  # share of a run from which set-up dominates it
-SATURATED = 0.9  # use of all cores from which another worker finds next to none to run on
-UNEVEN = 0.2  # share of its processes' time that a step leaves unused, from which its work is divided badly
-OTHERS = 0.2  # share of all cores from which other programs are said to make a run slower
-_SAME = 0.02  # difference of shares, or relative one of times, that counts as none
+SATURATED = 0.9  # use of all cores from which another worker finds hardly any free core
+UNEVEN = 0.2  # share of processes' time unused by a step, from which its work is divided badly
+OTHERS = 0.2  # share of all cores from which other programs are named as slowing the run
+_SAME = 0.02  # difference of shares, or relative difference of times, that is ignored
 _DECODE_LESS = "read smaller images (a step's `size`) or fewer frames of films (`decode.every_nth`)"
 _COST = "lower {0}'s cost by `--set` (`framekiln steps {0}` lists its settings)"
 _BOOK_LESS = "lower {0}'s cpus (`--set {0}.cpus=...`), so that more of its workers run"
@@ -36,10 +36,10 @@ class Advice:
     """A finding about a run, its evidence, and the change to try."""
 
     rule: str  # the finding: too-short, start-up, uneven, later, busy, held, idle
-    step: str = ""  # the step it is about; empty where it is no single step
+    step: str = ""  # the step concerned; empty for no single step
     reason: str  # the evidence, without a full stop
     change: str  # the fix, without a full stop
-    others: str = ""  # what other programs did meanwhile: a sentence with a space behind it, or nothing
+    others: str = ""  # a sentence on other programs, with a trailing space, or empty
 
     def __str__(self) -> str:
         return f"{self.others}{self.reason}: {self.change}."
@@ -48,7 +48,7 @@ class Advice:
 def bottleneck(steps: Sequence[StepStatistics], rooms: Mapping[str, Room], others: float | None = None) -> Advice:
     """Return the advice of the first rule that applies; the last one always does.
 
-    `rooms` are the plan's, as far as they are known. `others` is the use of all cores by other programs, 0 to 1; None
+    `rooms` comes from the plan, if known. `others` is the use of all cores by other programs, 0 to 1; None
     if it was not measured.
     """
     if not steps or max(steps, key=lambda step: step.seconds).packets < MIN_PACKETS:
@@ -59,7 +59,7 @@ def bottleneck(steps: Sequence[StepStatistics], rooms: Mapping[str, Room], other
     if others is None or others < OTHERS:
         return found
     told = f"Other programs took {_percent(others)} of the machine's cores meanwhile"
-    return replace(found, others=f"{told}: measure again without them first. ")
+    return replace(found, others=f"{told}: first measure again without them. ")
 
 
 def _start_up(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice | None:
@@ -100,11 +100,11 @@ def _uneven(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advic
 
 
 def _slowest(first: Sequence[StepStatistics]) -> StepStatistics | None:
-    """Return the costliest step of the processes that work longest, if any is busy: a step that ends early is none."""
+    """Return the costliest step of the busiest process; None if none is busy, as for a step that ends early."""
     if max((step.process_busy for step in first), default=0.0) < BUSY:
         return None
     longest = max(step.process_busy * step.lasted for step in first)
-    # Of one process, each step has its own first and last packet: all its steps are candidates, not the longest alone.
+    # Each step of a process has its own first and last packet. So all its steps are candidates, not only the longest.
     near = [step for step in first if step.process_busy * step.lasted >= (1 - _SAME) * longest]
     processes = {one for step in near for one in step.workers}
     return max((step for step in first if processes & set(step.workers)), key=lambda step: step.working * step.lasted)
@@ -124,7 +124,7 @@ def _busy(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advice 
 
 
 def _held_up_by(slow: StepStatistics, first: Sequence[StepStatistics]) -> str:
-    """Name the step that suffers most: a later one that waits for input, or an earlier one that cannot hand on."""
+    """Name the step that suffers most: a later step that waits for input, or an earlier one that cannot hand on."""
     place = [step.step for step in first].index(slow.step)
     sides = (
         (first[place:], "starved", "waits {} of its time for input"),
@@ -174,7 +174,7 @@ def _change(step: StepStatistics, rooms: Mapping[str, Room]) -> str:
 
 def _on_gpu(step: StepStatistics, phase: str, more: int) -> str:
     if phase in ("upload", "download"):
-        return f"speed up its copies: `--set {step.step}.pin_memory=true`"
+        return f"make its copies faster: `--set {step.step}.pin_memory=true`"
     if phase != "infer":
         share = f"most of its time is outside of the model ({phase})"
         return f"give {step.step} one more worker on the GPU (`--set {step.step}.workers={more}`): {share}"
@@ -184,9 +184,9 @@ def _on_gpu(step: StepStatistics, phase: str, more: int) -> str:
 
 
 def _without_workers(step: StepStatistics) -> str:
-    """Return the change to try where another worker would find no core."""
+    """Return the change to try if another worker would find no free core."""
     less = _DECODE_LESS if step.step == DECODE else _COST.format(step.step)
-    is_alone = step.step != DECODE and not step.beside_decode  # else decoding decides on the number of processes
+    is_alone = step.step != DECODE and not step.beside_decode  # otherwise decoding sets the number of processes
     if is_alone and step.cpu_use is not None and step.cpu_use < SATURATED:
         return f"{_BOOK_LESS.format(step.step)}; or {less}"
     where = f", compute it for fewer frames (`--set {step.step}.where=...`, docs/conditions.md)"
@@ -195,7 +195,7 @@ def _without_workers(step: StepStatistics) -> str:
 
 
 def live_advice(steps: Sequence[Step], live: Mapping[str, StepStatistics], rooms: Mapping[str, Room]) -> Advice | None:
-    """Return advice where a GPU or a model's processes are idle; None where they work, and in the first seconds.
+    """Return advice if a GPU or a model's processes are idle; None if they work, and in the first seconds.
 
     `steps` are those of the first pass without decoding. `live` and `rooms` include decoding.
     """
@@ -217,16 +217,16 @@ def live_advice(steps: Sequence[Step], live: Mapping[str, StepStatistics], rooms
 
 
 def _unused(step: StepStatistics, rooms: Mapping[str, Room]) -> str:
-    """Tell how much of its processes' time passed after their last packet, or without any; empty for little.
+    """Describe how much of its processes' time passed after their last packet, or without any; empty if little.
 
-    Of more processes than planned, some took the place of others, as Ray's do.
+    Processes above the planned number replaced others, as Ray's do.
     """
     number, ends = _planned(step, rooms), [one.end for one in step.workers.values()]
     idle = sum(step.end - end for end in ends) + (number - len(ends)) * step.lasted
     share = idle / max(1e-9, number * step.lasted)
     if len(ends) > number or share < UNEVEN:
         return ""
-    return f"its work was not enough for {number} processes, which were idle for {_percent(share)} of their time"
+    return f"its work could not fill {number} processes, which were idle for {_percent(share)} of their time"
 
 
 def _planned(step: StepStatistics, rooms: Mapping[str, Room]) -> int:
@@ -234,7 +234,7 @@ def _planned(step: StepStatistics, rooms: Mapping[str, Room]) -> int:
 
 
 def _saturation(now: StepStatistics, rooms: Mapping[str, Room]) -> str:
-    """Explain why another worker would not help; empty where it might."""
+    """Explain why another worker would not help; empty if it might."""
     used = "" if now.cpu_use is None else f" (CPU {_percent(now.cpu_use)})"
     if now.cpu_use is not None and now.cpu_use >= SATURATED:
         return f"all cores are taken{used}"

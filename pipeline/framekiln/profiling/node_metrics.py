@@ -17,13 +17,13 @@ import pyarrow as pa
 from framekiln.contract.columns import field
 from framekiln.device.nvml import handles
 
-SAMPLE_SECONDS = 0.25  # short enough to see a GPU idle between batches, long enough to cost nothing
-_LIST_SECONDS = 2.0  # between two searches for new processes, which take milliseconds
+SAMPLE_SECONDS = 0.25  # s; short enough to see a GPU idle between batches, long enough to cost nothing
+_LIST_SECONDS = 2.0  # s between two searches for new processes, which take milliseconds
 
 GPU = pa.struct(
     [
-        field("use_percent", pa.float32(), "time in which a kernel ran, of NVML's last sampling period", "%"),
-        field("memory_gb", pa.float32(), "in use by all processes", "GB"),
+        field("use_percent", pa.float32(), "share of NVML's last sampling period in which a kernel ran", "%"),
+        field("memory_gb", pa.float32(), "memory in use by all processes", "GB"),
         field("total_gb", pa.float32(), "of the GPU", "GB"),
         field("power_w", pa.float32(), "drawn", "W"),
         field("temperature_c", pa.float32(), "of the chip", "°C"),
@@ -35,12 +35,12 @@ SCHEMA = pa.schema(
         field("run", pa.string(), "the run, as its lease names it", nullable=False),
         field("node", pa.string(), "the machine's host name", nullable=False),
         field("time", pa.float64(), "since the epoch", "s", nullable=False),
-        field("cpu_percent", pa.float32(), "of all cores together, since the sample before", "%"),
-        field("own_cpu_percent", pa.float32(), "of all cores, by the run's processes, since the sample before", "%"),
+        field("cpu_percent", pa.float32(), "use of all cores together, since the sample before", "%"),
+        field("own_cpu_percent", pa.float32(), "use of all cores by the run's processes, since the sample before", "%"),
         field("memory_gb", pa.float32(), "in use by everybody: total less available", "GB"),
         field("workers_gb", pa.map_(pa.int64(), pa.float32()), "resident memory of Ray's processes by id", "GB"),
-        field("store_gb", pa.float32(), "in Ray's object store here; null where Ray does not tell", "GB"),
-        field("gpus", pa.list_(GPU), "each GPU that the run may use, in NVML's order; empty without NVML"),
+        field("store_gb", pa.float32(), "in Ray's object store here; null if Ray does not report it", "GB"),
+        field("gpus", pa.list_(GPU), "GPUs that the run may use, in NVML's order; empty without NVML"),
         field("gpu_processes_gb", pa.map_(pa.int64(), pa.float32()), "memory on these GPUs by process id", "GB"),
     ]
 )
@@ -87,18 +87,18 @@ class NodeMetrics:
 
 
 class RunProcesses:
-    """A run's processes on this machine: one and all its descendants, and their use of the cores."""
+    """A run's processes on this machine (one and all its descendants), and their use of the cores."""
 
     def __init__(self, root: psutil.Process) -> None:
-        """Start the measurement: what they used before does not count."""
+        """Start measuring; earlier use does not count."""
         self._root, self._listed = root, -_LIST_SECONDS
         self._found: list[tuple[psutil.Process, int]] = []  # with the parent's id
-        self._used: dict[int, float] = {}  # seconds of a process at the last reading
+        self._used: dict[int, float] = {}  # CPU seconds of a process at the last reading
         self._cores, self._time = psutil.cpu_count() or 1, time.monotonic()
         self._read()
 
     def refresh(self) -> None:
-        """Look for new descendants, as readings do every two seconds."""
+        """Search for new descendants, as readings do every two seconds."""
         self._listed, found = time.monotonic(), [(self._root, 0)]
         with suppress(psutil.Error):
             for one in self._root.children(recursive=True):
@@ -107,17 +107,17 @@ class RunProcesses:
         self._found = found
 
     def children(self, parent: int) -> list[psutil.Process]:
-        """Return the processes that a process started, as of the last look."""
+        """Return the processes that a process had started at the last search."""
         return [one for one, its_parent in self._found if its_parent == parent]
 
     def cpu_percent(self) -> float | None:
-        """Return the use of all cores since the last reading; None without time between the two."""
+        """Return the use of all cores since the last reading; None if no time has passed."""
         before, self._time = self._time, time.monotonic()
         spent, passed = self._read(), self._time - before
         return 100 * spent / passed / self._cores if passed > 0 else None
 
     def _read(self) -> float:
-        """Return the seconds since the last reading; a process that was not there has all of its seconds counted."""
+        """Return the CPU seconds since the last reading; a new process counts with all of its seconds."""
         if time.monotonic() - self._listed >= _LIST_SECONDS:
             self.refresh()
         spent, used = 0.0, dict[int, float]()
@@ -131,7 +131,7 @@ class RunProcesses:
 
 
 def _find_root(parent: psutil.Process) -> psutil.Process:
-    """Return the process that started the run's others: of a local Ray, the one that started its raylet, `parent`."""
+    """Return the process that started the run's others; for a local Ray, the one that started its raylet, `parent`."""
     if parent.pid == os.getpid():
         return parent
     with suppress(psutil.Error):
@@ -141,7 +141,7 @@ def _find_root(parent: psutil.Process) -> psutil.Process:
 
 
 def _visible_gpus(parent: psutil.Process | None) -> str | None:
-    """Return the GPUs that processes of this parent may use, as in `CUDA_VISIBLE_DEVICES`; None for all.
+    """Return the GPUs that processes of this parent may use, as in `CUDA_VISIBLE_DEVICES`; None: all.
 
     Ray hides all GPUs from the process that samples them.
     """
@@ -153,7 +153,7 @@ def _visible_gpus(parent: psutil.Process | None) -> str | None:
 
 
 class GpuMetrics:
-    """Samples of the GPUs that NVML lists, or of the `visible` ones among them; see `handles`."""
+    """Samples of all GPUs in NVML, or of the `visible` ones; see `handles`."""
 
     def __init__(self, nvml: Any, visible: str | None = None) -> None:
         self._nvml, self._handles = nvml, list[Any]()
@@ -179,11 +179,11 @@ GPU_FIGURES: Mapping[str, Callable[[Any, Any], Any]] = {
     "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
     "temperature_c": lambda nvml, gpu: float(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
 }
-"""Figures of a GPU, of NVML and the GPU's handle."""
+"""Returns figures of a GPU, from NVML and the GPU's handle."""
 
 
 def read_gpu(nvml: Any, handle: Any, figures: Mapping[str, Callable[[Any, Any], Any]]) -> dict[str, Any]:
-    """Return the figures that this GPU and this driver give."""
+    """Return the figures that this GPU and its driver support."""
     found = {}
     for name, read in figures.items():
         with suppress(Exception):

@@ -29,13 +29,13 @@ from framekiln.output.object_store import Store
 from framekiln.output.parquet import check_types
 from framekiln.profiling import node_metrics, records
 
-FLUSH_SECONDS = 0.5  # half of what a killed process may lose
-BUCKET_SECONDS = 10.0  # each process sends one small request in this time
+FLUSH_SECONDS = 0.5  # s; a killed process loses up to twice this
+BUCKET_SECONDS = 10.0  # s; each process sends one small request in this time
 BATCH_ROWS = 8192  # records in memory at once, some MB
 
 _STREAM = re.compile(r"(?P<kind>[a-z]+)-(?P<run>[0-9a-f]+)-.+\.jsonl")
 _WHOLE = re.compile(r"(?P<kind>[a-z]+)-(?P<run>[0-9a-f]+)\.parquet")
-_GATHERED = b"framekiln.gathered"  # metadata key of a Parquet file: how many bytes of each stream it holds
+_GATHERED = b"framekiln.gathered"  # metadata key of a Parquet file: the bytes of each stream that it holds
 _NO_RECORD = (pa.ArrowException, AttributeError, KeyError, OverflowError, TypeError, ValueError)
 Consumed = dict[str, int]
 
@@ -45,11 +45,11 @@ class RecordKind:
     """A kind of records, each with files of its own."""
 
     name: str
-    to_table: Callable[[Iterable[Mapping[str, Any]]], pa.Table]  # from parsed lines
-    time: str  # column that they are sorted by
+    to_table: Callable[[Iterable[Mapping[str, Any]]], pa.Table]  # makes a table from parsed lines
+    time: str  # column of the sort order
 
     def path(self, run: str) -> str:
-        """Return the Parquet file with all records of a run that has ended."""
+        """Return the Parquet file with all records of an ended run."""
         return f"{PROFILE}/{self.name}-{run}.parquet"
 
 
@@ -104,10 +104,10 @@ def runs(store: Store) -> list[str]:
 
 
 def read(store: Store, kind: RecordKind, run: str, *, consumed: Consumed | None = None) -> pa.Table:
-    """Return a run's records of one kind, gathered or not, in the order in which they began.
+    """Return a run's records of one kind, gathered or not, in the order of their start.
 
-    `consumed` receives how many bytes of each stream were read, now or when they were gathered. Raises GoneError: the
-    run has just ended, and its streams have been gathered. Raises DamagedError: the gathered records cannot be read.
+    `consumed` receives the bytes read of each stream, now or when it was gathered. Raises GoneError: the run has just
+    ended, and its streams were gathered. Raises DamagedError: the gathered records cannot be read.
     """
     pieces = list(batches(store, kind, run, consumed=consumed))
     return pa.concat_tables(pieces or [kind.to_table(())]).sort_by(kind.time)
@@ -124,12 +124,12 @@ def batches(
 ) -> Iterator[pa.Table]:
     """Yield the records that `read` returns in pieces, so that a run of any length fits into memory.
 
-    Records of one process come in the order in which they were written, or began. Without `columns` all are read.
+    Records of one process come in the order of their writing, or of their start. Without `columns`, all are read.
     Raises GoneError: the run has just ended, and its streams have been gathered. Raises DamagedError: the gathered
     records cannot be read.
     """
     consumed = {} if consumed is None else consumed
-    chosen = list(columns) or None  # a file of another version must fail where all columns are read
+    chosen = list(columns) or None  # a file of another version must fail if all columns are read
     empty = kind.to_table(())
     schema = empty.select(chosen or empty.column_names).schema
     names = _streams(store, kind, run)  # listed first: gathering writes the Parquet file before it removes streams
@@ -148,7 +148,7 @@ def batches(
 def _gathered(
     store: Store, path: str, columns: list[str] | None, schema: pa.Schema, rows: int, consumed: Consumed
 ) -> Iterator[pa.Table]:
-    """Yield the records of a Parquet file in pieces; `schema` is that of the columns."""
+    """Yield the records of a Parquet file in pieces; `schema` is the columns' own."""
     try:
         with store.parquet(path) as file:
             consumed |= json.loads((file.schema_arrow.metadata or {}).get(_GATHERED, b"{}"))
@@ -172,20 +172,20 @@ def _pieces(store: Store, name: str, rows: int, consumed: Consumed) -> Iterator[
 
 
 def began(store: Store, run: str, kinds: Sequence[RecordKind] = (CALLS,)) -> float | None:
-    """Return when the first of a run's records began, in seconds since the epoch; None without records."""
+    """Return when a run's first record began, in seconds since the epoch; None without records."""
     pieces = (piece for kind in kinds for piece in batches(store, kind, run, columns=(kind.time,)))
     return min((float(pc.min(piece[0]).as_py()) for piece in pieces if piece.num_rows), default=None)
 
 
 def goes_on(store: Store, run: str) -> bool:
-    """Return True until a run's records have been gathered, which happens when it ends."""
+    """Return True until a run's records have been gathered at its end."""
     return bool(_streams(store, CALLS, run))
 
 
 def gather(store: Store, ended: Collection[str]) -> None:
-    """Write the streams of runs that have ended into Parquet files, and remove them.
+    """Write the streams of ended runs into Parquet files, and remove the streams.
 
-    A stream that cannot be gathered stays. The Parquet file stores how many bytes of each stream it holds. If a stream
+    A stream that cannot be gathered stays. The Parquet file stores the bytes that it holds of each stream. If a stream
     could not be removed, readers skip these bytes.
     """
     with suppress(OutputError, OSError):
@@ -204,7 +204,7 @@ def _streams(store: Store, kind: RecordKind, run: str) -> list[str]:
 
 
 def _fitting(kind: RecordKind, lines: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return the records in a stream's lines, without lines that are no records of this kind."""
+    """Return the records in a stream's lines; lines that are no records of this kind are skipped."""
     try:
         return kind.to_table(lines)
     except _NO_RECORD:

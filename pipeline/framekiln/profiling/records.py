@@ -1,7 +1,7 @@
-"""Records of each process's work: one for each call, each packet in a step, each hand-on and each set-up.
+"""Records of each process's work: calls, packets in a step, hand-ons and set-ups.
 
-Events are sent and summed up while a run goes on: progress, live figures, metrics and totals. Records are kept, so that
-the time can be analysed afterwards. A record is written as a line of JSON and stored as a row of Parquet.
+Events are sent and summed during a run: for progress, live figures, metrics and totals. Records are kept for later
+analysis of the time. A record is written as a line of JSON and stored as a row of Parquet.
 """
 
 import json
@@ -17,19 +17,19 @@ import pyarrow as pa
 from framekiln.contract.columns import field as column
 
 DURATIONS = {
-    "wait": "waiting for input, since this process had handed on its previous packet",
+    "wait": "waiting for input, since this process handed on its previous packet",
     "fetch": "opening the packet",
     "decode": "reading and decoding files",
-    "preprocess": "making the model's input",
+    "preprocess": "preparing the model's input",
     "upload": "copies to the device",
     "queue": "waiting for calls of the process's other packets",
-    "infer": "the model, or what stands for one",
+    "infer": "the model, or the stage's whole computation",
     "download": "copies from the device",
-    "postprocess": "making columns of the model's answers",
+    "postprocess": "turning the model's results into columns",
     "write": "writing parts and files",
-    "seal": "handing the packet on: packing it, storing it, and waiting until it was taken",
+    "seal": "handing the packet on: packing it, storing it, and waiting until it is taken",
 }
-"""Parts of a record's time; on a GPU by the GPU's clock where the stage measures them."""
+"""Parts of a record's time; on a GPU by its own clock, if the stage measures them."""
 
 OUTSIDE = ("wait", "fetch", "seal")
 """Durations that are not part of a packet's seconds."""
@@ -42,10 +42,8 @@ CALL, PACKET, SET_UP, HAND_ON, DEATH = "call", "packet", "set-up", "hand-on", "d
 SCHEMA = pa.schema(
     [
         column("run", pa.string(), "the run, as its lease names it", nullable=False),
-        column(
-            "kind", pa.string(), "call, packet (one step's way through one), set-up, hand-on, death", nullable=False
-        ),
-        column("step", pa.string(), "the step; of a hand-on the last one before it", nullable=False),
+        column("kind", pa.string(), "call, packet (in one step), set-up, hand-on, death", nullable=False),
+        column("step", pa.string(), "the step; for a hand-on, the last step before it", nullable=False),
         column("worker", pa.string(), "the process, as host:pid", nullable=False),
         column("lane", pa.int64(), "which of the packets that the process works on at a time, from 0", nullable=False),
         column("node", pa.string(), "the machine's host name", nullable=False),
@@ -53,20 +51,20 @@ SCHEMA = pa.schema(
         column(
             "unit",
             pa.string(),
-            "the packet's unit of files; of a second-pass step the table's file; of a set-up the step's settings",
+            "the packet's unit; for a second-pass step, the table's file; for a set-up, the step's settings",
         ),
         column("start", pa.int64(), "first row in the unit", nullable=False),
         column("stop", pa.int64(), "row after the last one in the unit", nullable=False),
-        column("rows", pa.int64(), "rows that came out; 0 in a hand-on", nullable=False),
+        column("rows", pa.int64(), "rows computed; 0 in a hand-on", nullable=False),
         column("cost", pa.int64(), "pixels of these rows at full size", "px", nullable=False),
-        column("items", pa.map_(pa.string(), pa.int64()), "faces, prompts, masks, ... that were gone through, by kind"),
+        column("items", pa.map_(pa.string(), pa.int64()), "number of faces, prompts, masks, ... processed, by kind"),
         column("started", pa.float64(), "when it began, since the epoch", "s", nullable=False),
-        column("seconds", pa.float64(), "how long it took; wait, fetch and seal are not in it", "s", nullable=False),
+        column("seconds", pa.float64(), "its duration, without wait, fetch and seal", "s", nullable=False),
         *(column(name, pa.float64(), what, "s", nullable=False) for name, what in DURATIONS.items()),
-        column("vram_allocated_gb", pa.float64(), "allocated on the GPU at its end; null on the CPU", "GB"),
-        column("vram_reserved_gb", pa.float64(), "held by torch on the GPU at its end; null on the CPU", "GB"),
-        column("vram_peak_gb", pa.float64(), "allocated at most meanwhile; null on the CPU", "GB"),
-        column("retries", pa.int64(), "calls made again because memory had run out", nullable=False),
+        column("vram_allocated_gb", pa.float64(), "GPU memory allocated at its end; null on the CPU", "GB"),
+        column("vram_reserved_gb", pa.float64(), "GPU memory reserved by torch at its end; null on the CPU", "GB"),
+        column("vram_peak_gb", pa.float64(), "peak of allocated GPU memory during it; null on the CPU", "GB"),
+        column("retries", pa.int64(), "calls repeated after memory ran out", nullable=False),
     ]
 )
 
@@ -77,7 +75,7 @@ _EMPTY: dict[str, Any] = {"device": "cpu", "unit": None, "items": {}} | dict.fro
 
 @dataclass(kw_only=True, slots=True)
 class Work:
-    """A process's work in a step: the facts that a record and a live event share."""
+    """A process's work in a step: facts that a record and a live event share."""
 
     kind: str = PACKET
     step: str
@@ -136,12 +134,12 @@ class StepEvent(Work):
 
     worker: str  # host:pid
     failures: int = 0
-    share: float = 0.0  # of the unit's bytes, of decoding: decoded to their end by this worker's packets up to this one
+    share: float = 0.0  # decoding: share of the unit's bytes decoded by this worker up to this packet
     reasons: Mapping[str, int] = field(default_factory=dict)  # failures by kind and message
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds, inside calls
     around: Mapping[str, float] = field(default_factory=dict)  # seconds outside calls: wait, fetch, decode and write
-    calls: tuple[float, ...] = ()  # seconds of each; of decoding, the packet's
-    note: str = ""  # a sentence on why the step's model runs uncompiled in this process
+    calls: tuple[float, ...] = ()  # seconds of each call; in decoding, the packet's
+    note: str = ""  # why the step's model runs uncompiled in this process
 
     @property
     def node(self) -> str:
@@ -153,16 +151,16 @@ class StepEvent(Work):
 
     @property
     def inside(self) -> dict[str, float]:
-        """Return the seconds of each phase that is part of the packet's own."""
+        """Return the seconds of each phase inside the packet's time."""
         return {name: value for name, value in {**self.phases, **self.around}.items() if name not in OUTSIDE}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
-    """The end of a process inside its work, which another one has begun again: its last records are missing."""
+    """The death of a process during work that another one has begun again: its last records are missing."""
 
     worker: str  # host:pid
-    time: float  # at which it was known, seconds since the epoch
+    time: float  # when it was noticed, seconds since the epoch
 
 
 GpuSample = Mapping[str, float | None]
@@ -171,7 +169,7 @@ GpuSample = Mapping[str, float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """Use of a node's GPUs and cores since its previous reading, a quarter of a second ago."""
+    """The use of a node's GPUs and cores since the previous reading, a quarter of a second ago."""
 
     node: str
     time: float  # seconds since the epoch
@@ -180,7 +178,7 @@ class Reading:
 
 
 Event = StepEvent | Reading | Death
-"""What a process tells the driver while a run is at work."""
+"""Events that a process sends to the driver during a run."""
 
 Report = Callable[[StepEvent], None]
 
@@ -189,7 +187,7 @@ _EPOCH = time.time() - time.perf_counter()
 
 
 def now() -> float:
-    """Return seconds since the epoch by a clock that never goes back, whatever becomes of the machine's meanwhile."""
+    """Return seconds since the epoch by a monotonic clock: the machine's own may be set back."""
     return _EPOCH + time.perf_counter()
 
 

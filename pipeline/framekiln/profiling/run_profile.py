@@ -1,7 +1,7 @@
 """A run's profile, computed from its records: for run.json, for the report and for `framekiln profile`.
 
-An output holds the records of every run into it, and the last one may have added three files to a million. So the run
-that did most is shown.
+An output holds the records of every run into it. The last run may have added three files to a million, so the run with
+the most work is shown.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from framekiln.profiling.stats.speed import others_use
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.profiling.targets import TargetResult, compare_targets, gpu_figures
 
-_OTHER_RUNS = 3  # named in a message at most
+_OTHER_RUNS = 3  # most runs that a message names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,8 @@ class RunProfile:
     steps: Sequence[StepStatistics]
     bottleneck: Advice
     targets: Sequence[TargetResult] = ()
-    rooms: Mapping[str, Room] = field(default_factory=dict)  # processes of each step, by the plan
-    lost: Mapping[str, int] = field(default_factory=dict)  # by node, processes that died at their work
+    rooms: Mapping[str, Room] = field(default_factory=dict)  # planned processes of each step
+    lost: Mapping[str, int] = field(default_factory=dict)  # by node, processes that died at work
 
     def to_dict(self) -> dict[str, Any]:
         """Return the `throughput` of run.json."""
@@ -57,7 +57,7 @@ class RunProfile:
 def profile_of(
     store: Store, run: str, targets: Targets | None = None, rooms: Mapping[str, Room] | None = None
 ) -> RunProfile | None:
-    """Return the profile of a run from the records it has so far; None before the first row of any step."""
+    """Return the profile of a run from its records so far; None before any step's first row."""
     nodes, calls = read(store, NODES, run), read(store, CALLS, run)
     if not (steps := step_statistics(calls, nodes)):
         return None
@@ -69,7 +69,7 @@ def profile_of(
 
 
 def missing_note(lost: Mapping[str, int]) -> str:
-    """Return sentences on the records that went with dead processes, by node; empty where none did."""
+    """Return sentences on records lost with dead processes, by node; empty if none were."""
     if not lost:
         return ""
     nodes = ", ".join(f"{node} ({count} {'process' if count == 1 else 'processes'})" for node, count in lost.items())
@@ -85,27 +85,27 @@ def run_of(store: Store, record: Mapping[str, Any]) -> str | None:
 
 
 def targets_of(record: Mapping[str, Any]) -> Targets:
-    """Return the targets in a run.json; none where another version stored them in another form."""
+    """Return the targets in a run.json; none if another version stored them in another form."""
     with suppress(ValidationError):
         return Targets.model_validate((record.get("profile") or {}).get("targets") or {})
     return Targets()
 
 
 def stored_rooms(record: Mapping[str, Any], run: str) -> Mapping[str, Room]:
-    """Return the processes of each step by the plan, if a run.json describes that run."""
+    """Return the planned processes of each step, if a run.json describes that run."""
     throughput = record.get("throughput") or {}
     known = throughput.get("rooms") or {} if throughput.get("run") == run else {}
     return {step: Room(**room) for step, room in known.items()}
 
 
 def stored_profile(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the `throughput` of a run.json; empty without packets, and of a run that is at work or was killed."""
+    """Return the `throughput` of a run.json; empty without packets, and for a running or killed run."""
     throughput: Mapping[str, Any] = record.get("throughput") or {}
     return throughput if "verdict" in throughput else {}
 
 
 def missing_records(store: Store) -> OutputError:
-    """Return the error of an output without records of any run. Raises OutputError: it is no output."""
+    """Return the error of an output without any records. Raises OutputError: it is no output."""
     if active_runs(store):
         return OutputError(
             f"The run into {store.root!r} has just begun, and no process has done anything yet (Ray takes some seconds "
@@ -121,39 +121,39 @@ def missing_records(store: Store) -> OutputError:
 
 
 def missing_rows(store: Store, run: str) -> OutputError:
-    """Return the error of a run that has records and no statistics; it names other runs that have some."""
+    """Return the error of a run with records but no statistics; it names other runs that have some."""
     if run in active_runs(store):
         return OutputError(
             f"No packet has gone through a step of run {run} in {store.root!r} yet; look again later.",
             code="FK-NO-ROWS-YET",
         )
-    problem = f"Run {run} in {store.root!r} is over, and no row came out of it"
+    problem = f"Run {run} in {store.root!r} has ended without a row"
     problem += f" (see {store.url(ERRORS)} for what failed)" if store.names(ERRORS) else ""
     others = [other for other in read_work(store) if other != run]
     if not others:
-        return OutputError(f"{problem}; nor did one come out of another run.", code="FK-NO-ROWS")
+        return OutputError(f"{problem}; nor has another run any.", code="FK-NO-ROWS")
     choices = ", ".join(f"--run {other}" for other in others[:_OTHER_RUNS])
     return OutputError(f"{problem}; look at another one by {choices}.", code="FK-NO-ROWS")
 
 
 @dataclass(kw_only=True)
 class RunWork:
-    """The work of one run, by its records."""
+    """The work of one run, from its records."""
 
     name: str
     began: float = float("inf")  # seconds since the epoch
     ended: float = 0.0
     busy: float = 0.0  # seconds inside packets, over all processes
-    frames: int = 0  # decoded
+    frames: int = 0  # rows decoded
     steps: set[str] = field(default_factory=set)
 
 
 def read_work(store: Store) -> dict[str, RunWork]:
-    """Return the runs out of which a row came, by name; those with damaged records are left out."""
+    """Return the runs with at least one row, by name, without runs with damaged records."""
     result: dict[str, RunWork] = {}
     for name in runs(store):
         run = RunWork(name=name)
-        with suppress(DamagedError, OutputError, OSError, KeyError, ValueError):  # gone, or of another version
+        with suppress(DamagedError, OutputError, OSError, KeyError, ValueError):  # removed, or of another version
             for table in batches(store, CALLS, name, columns=("kind", "step", "rows", "started", "seconds")):
                 packets = table.filter(pc.and_(pc.equal(table["kind"], PACKET), pc.greater(table["rows"], 0)))
                 if packets.num_rows:
@@ -168,15 +168,15 @@ def read_work(store: Store) -> dict[str, RunWork]:
 
 
 def most_work(work: Mapping[str, RunWork]) -> str | None:
-    """Return the run that did most; None where no run has rows."""
+    """Return the run with the most work; None if no run has rows."""
     return max(work, key=lambda name: (work[name].busy, work[name].began), default=None)
 
 
 def choose_run(store: Store, name: str | None, warn: Callable[[str], None] = lambda _: None) -> str:
-    """Return the run of this name, or the one that did most; where none has rows the run that began last.
+    """Return the run of this name, else the run with the most work, else the run that began last.
 
-    `warn` gets a sentence for each run with damaged records, as it may have been the one. Raises DamagedError: the
-    records of that run, or of all runs, are damaged. Raises OutputError: there are no records, or none of that run.
+    `warn` gets a sentence for each run with damaged records, which might be that run. Raises DamagedError: the records
+    of that run, or of all runs, are damaged. Raises OutputError: there are no records, or none of that run.
     """
     starts: dict[str, float] = {}
     damaged: dict[str, DamagedError] = {}
@@ -189,7 +189,7 @@ def choose_run(store: Store, name: str | None, warn: Callable[[str], None] = lam
     if damaged and (name in damaged or not starts):
         raise damaged[name if name in damaged else min(damaged)]
     for problem in damaged.values() if name is None else ():
-        warn(f"A run is left out: {problem}")
+        warn(f"Skipped a run: {problem}")
     if not starts:
         raise missing_records(store)
     if name is not None and name not in starts:

@@ -1,6 +1,6 @@
-"""One process's records: of each step's work on a packet, as a whole and call by call, and of its idle time.
+"""One process's records: each step's work on a packet, whole and by call, and idle time.
 
-The live event for the coordinator is derived from that record, so that the profile on disk and the progress view agree.
+The live event for the coordinator is derived from this record, so the stored profile and the progress view agree.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from framekiln.output.object_store import Store
 from framekiln.profiling.record_log import CALLS, Stream
 from framekiln.profiling.records import CALL, DEATH, HAND_ON, PACKET, Death, Record, StepEvent, Work, now, worker_name
 
-_NO_WAIT_S = 1e-3  # where nobody waits a call begins within microseconds
+_NO_WAIT_S = 1e-3  # s; without a wait, a call begins within microseconds
 
 
 class Recorder:
-    """One process's records of a run. A store that belongs to no run keeps none."""
+    """One process's records of a run. A store without a run keeps none."""
 
     _all: ClassVar[dict[tuple[str, str], Recorder]] = {}
 
     @classmethod
     def of(cls, store: Store) -> Recorder:
-        """Return this process's recorder for a run: Ray uses one process for several groups of steps."""
+        """Return this process's recorder for a run: Ray uses one process for several groups."""
         key = (store.root, store.run)
         if key not in cls._all:
             cls._all[key] = cls(store)
@@ -45,7 +45,7 @@ class Recorder:
 
     @classmethod
     def end(cls) -> None:
-        """Write all records of this process now, as it ends without Python's own shutdown."""
+        """Write all records of this process now, before it ends without Python's own shutdown."""
         for stream in (recorder._stream for recorder in cls._all.values()):
             if stream is not None:
                 stream.flush(now=True)
@@ -54,8 +54,8 @@ class Recorder:
         self._run, self.worker = store.run, worker_name()
         self._stream = Stream(store, CALLS, self.worker) if store.run else None
         self._lock = threading.Lock()
-        self._lanes: set[int] = set()  # of the packets that this process works on
-        self._own = threading.local()  # the thread's lane
+        self._lanes: set[int] = set()  # lanes of the packets in work
+        self._own = threading.local()  # number of the thread's lane
         self._idle_since: float | None = None  # None before the first packet
 
     def write(self, record: Record) -> None:
@@ -65,7 +65,7 @@ class Recorder:
             self._stream.add(partial(record.line, self._run, self.worker))
 
     def bury(self, death: Death) -> None:
-        """Keep the record of another process's death, and write it now."""
+        """Keep and write the record of another process's death."""
         if self._stream is not None:
             record = Record(kind=DEATH, step="", started=death.time)
             self._stream.add(partial(record.line, self._run, death.worker))
@@ -76,18 +76,18 @@ class Recorder:
             self._stream.flush()
 
     def idle(self) -> None:
-        """Start the idle time, which lasts until the next packet."""
+        """Start the idle time, which ends with the next packet."""
         self._idle_since = time.perf_counter()
 
     def waited(self) -> float:
-        """Return the seconds of idle time so far; 0 while the process works on any packet."""
+        """Return the idle seconds so far; 0 while the process works on a packet."""
         with self._lock:
             is_idle = self._idle_since is not None and not self._lanes
             return time.perf_counter() - (self._idle_since or 0.0) if is_idle else 0.0
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Work on a packet that came from another process, until it has been handed on."""
+        """Work on a packet from another process, until it has been handed on."""
         with self._lock:
             lane = self._own.lane = next(number for number in count() if number not in self._lanes)
             self._lanes.add(lane)
@@ -100,8 +100,8 @@ class Recorder:
 
     @contextmanager
     def handing_on(self, step: str, unit: str, start: int, stop: int) -> Iterator[None]:
-        """Record how long the block takes to hand a packet on; `step` is the last one that it has been through."""
-        self.flush()  # once the last packet has left, this process may be ended
+        """Record how long the block takes to hand a packet on; `step`: the last step before."""
+        self.flush()  # after the last packet has left, this process may be ended
         started, begin = now(), time.perf_counter()
         try:
             yield
@@ -114,15 +114,15 @@ class Recorder:
 
 
 class StepWork:
-    """The calls of one step on one packet, one file or one run, and their sums."""
+    """The calls of one step on a packet, a file or a run, and their sums."""
 
     def __init__(
         self, record: Record | None = None, recorder: Recorder | None = None, rows: pa.Table | None = None
     ) -> None:
-        """Begin; without a recorder nothing is recorded.
+        """Begin; without a recorder, nothing is recorded.
 
-        `record` is that of the whole, with its step, device, unit, first row and start. `rows` are the packet's, halo
-        included; None in the second pass, where calls have no place in a unit.
+        `record`: the whole record, with step, device, unit, first row and start. `rows`: the packet's rows with halo;
+        None in the second pass, where calls have no place in a unit.
         """
         self._record = record or Record(kind=PACKET, step="", started=now())
         self._recorder = recorder
@@ -131,7 +131,7 @@ class StepWork:
         self.memory: tuple[float, float, float] | None = None  # GB: allocated, reserved, peak
         self._items = Counter[str]()
         self._retries = self._call_retries = 0
-        self._place: NDArray[np.int64] | None = None  # for each row, its number among the packet's own rows
+        self._place: NDArray[np.int64] | None = None  # for each row, its number in the packet without halo
         if rows is not None:
             own = ~rows[HALO].to_numpy()
             self._place, self._pixels = np.cumsum(own) - 1, pixels(rows)
@@ -142,12 +142,12 @@ class StepWork:
         return self._retries > 0
 
     def retry(self) -> None:
-        """Count a retry of the next call, after memory ran out."""
+        """Count a retry after memory ran out."""
         self._call_retries += 1
         self._retries += 1
 
     def waited(self, seconds: float) -> None:
-        """Count a wait for calls of other packets as `queue`."""
+        """Count a wait for other packets' calls as `queue`."""
         if seconds > _NO_WAIT_S:
             self.phases["queue"] = self.phases.get("queue", 0.0) + seconds
 
@@ -158,9 +158,9 @@ class StepWork:
         stage.item_counts.take()
 
     def call_returned(self, stage: Stage, own: NDArray[np.int64], device: str, started: float, seconds: float) -> None:
-        """Record a call that returned; `own` numbers the packet's rows that it computed, without halo.
+        """Record a call that returned; `own`: the packet's rows that it computed, without halo.
 
-        A stage that declares no phases has one: what it does stands for a model.
+        A stage without declared phases gets one: all its time counts as the model's.
         """
         phases, items, memory = stage.clock.take() or {"infer": seconds}, stage.item_counts.take(), memory_gb(device)
         for name, value in phases.items():
@@ -173,7 +173,7 @@ class StepWork:
             call = Record(kind=CALL, step=self._record.step, started=started, seconds=seconds, device=device)
             call.unit, call.rows, call.retries = self._record.unit, len(own), self._call_retries
             call.start, call.stop, call.cost = 0, len(own), 0
-            if self._place is not None:  # rows of the unit, and their pixels at full size
+            if self._place is not None:  # counts the unit's rows, and their pixels at full size
                 first, last = (self._record.start + int(self._place[own[end]]) for end in (0, -1))
                 call.start, call.stop, call.cost = first, last + 1, int(self._pixels[own].sum())
             call.items, call.durations, call.memory = items, phases, memory
@@ -188,9 +188,9 @@ class StepWork:
         around: Mapping[str, float] | None = None,
         share: float = 0.0,
     ) -> StepEvent:
-        """Write the record of the whole, and return the live event derived from it.
+        """Write the whole record, and return the live event derived from it.
 
-        `around` is the seconds outside of calls: wait, fetch, decode and write. `share` is explained by `StepEvent`.
+        `around`: seconds outside of calls (wait, fetch, decode, write). `share`: see `StepEvent`.
         """
         record, around = self._record, around or {}
         failures = [item for item in failures if item.kind != PASSED_OVER]
@@ -217,13 +217,13 @@ def _uncompiled(step: str, reasons: Sequence[str]) -> str:
         return ""
     code = "FK-COMPILE-FAILED"
     return (
-        f"The model of {step} runs uncompiled, which is slower: {reasons[0]}. Make compilation work, or set "
+        f"The model of {step} runs uncompiled, which is slower: {reasons[0]}. Repair compilation, or set "
         f"{step}.compile=false. [{code}]"
     )
 
 
 def pixels(rows: pa.Table) -> NDArray[np.int64]:
-    """Return each row's number of pixels at full size; 0 where that is not known."""
+    """Return each row's number of pixels at full size; 0 if unknown."""
     height, width = (rows[name].fill_null(0).to_numpy().astype(np.int64) for name in ("height", "width"))
     result: NDArray[np.int64] = height * width
     return result

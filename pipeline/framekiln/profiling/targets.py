@@ -1,4 +1,4 @@
-"""Limits of figures: the one form of `--target` and `--fail-if`; and targets of a profile compared with a run."""
+"""Limits of figures: one syntax for `--target` and `--fail-if`; and a profile's targets compared with a run."""
 
 import operator
 import re
@@ -21,26 +21,26 @@ _FORM = re.compile(
 )
 _SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _LESS_IS_BETTER = ("vram_peak_percent", "call_p95_ms")
-_MORE_IS_BETTER = ("rows_per_minute",)  # more than the upper end of a range is met too
+_MORE_IS_BETTER = ("rows_per_minute",)  # figures for which values above the range are met too
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """A figure beside a number: a target of `--target`, or a forbidden state of `--fail-if`."""
+    """A figure and a bound: a target of `--target`, or a forbidden state of `--fail-if`."""
 
-    text: str  # as it was written
-    step: str | None = None  # None: of the whole run, of every step, or of a bench
+    text: str  # the user's text
+    step: str | None = None  # None: the whole run, every step, or a bench
     figure: str
-    sign: str  # the side of the number on which it holds
-    number: float  # a share where it is relative: -0.05 is 5 % less
-    relative: bool = False  # a change against the base
+    sign: str  # side of the number on which it holds
+    number: float  # a share if relative: -0.05 is 5 % less
+    relative: bool = False  # a change from the base
 
     def holds(self, value: float) -> bool:
         return bool(_SIGNS[self.sign](value, self.number))
 
 
 def read_limit(text: str) -> Limit | None:
-    """Return a limit of the form `[STEP.]FIGURE<NUMBER`, with a percent sign for a change; None for another form."""
+    """Return a limit of the form `[STEP.]FIGURE<NUMBER`, with % for a change; None for another form."""
     if (m := _FORM.fullmatch(text)) is None:
         return None
     step, figure, sign, percent = m["step"], m["figure"], m["sign"], bool(m["percent"])
@@ -51,9 +51,9 @@ def read_limit(text: str) -> Limit | None:
 def parse_limits(
     text: str, is_known: Callable[[Limit], bool], fix: str, sets: Mapping[str, str] | None = None, *, code: str
 ) -> list[Limit]:
-    """Return the targets in a list such as `p50<16.67, faces.call_p95_ms<200`; a word may be the name of a set.
+    """Return the targets in a list such as `p50<16.67, faces.call_p95_ms<200`; a word may name a set.
 
-    Raises ConfigError: a word has another form, or the target is not known; `fix` and `code` are the message's.
+    Raises ConfigError: a word has another form, or its target is unknown; with `fix` and `code`.
     """
     limits: list[Limit] = []
     for word in (word.strip() for word in text.split(",") if word.strip()):
@@ -69,11 +69,11 @@ def parse_limits(
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """The result of one condition on one step, or of a target on a sample."""
+    """The result of one condition on a step, or of a target on a sample."""
 
     failed: bool
     sentence: str
-    unclear: bool = False  # beyond the threshold, but within chance: neither a failure nor a pass
+    unclear: bool = False  # beyond the threshold but within chance: neither failed nor passed
 
     @property
     def outcome(self) -> str:
@@ -82,16 +82,16 @@ class Judgement:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetResult:
-    """One target, compared with its measurement."""
+    """One target and its measurement."""
 
-    figure: str  # STEP.FIGURE, or FIGURE of the whole run
+    figure: str  # STEP.FIGURE, or FIGURE for the whole run
     aim: str
     value: float | None  # None if not measured
     verdict: str  # met, not met, not measured
 
 
 def gpu_figures(calls: pa.Table, nodes: pa.Table) -> dict[str, float | None]:
-    """Return the targets' figures of the GPUs of a run, all steps together; None where they were not sampled."""
+    """Return the GPU figures of targets, all steps together; None if they were not sampled."""
     use = gpu_use(calls, nodes)
     filled = [
         100 * gpu["memory_gb"] / gpu["total_gb"]
@@ -105,7 +105,7 @@ def gpu_figures(calls: pa.Table, nodes: pa.Table) -> dict[str, float | None]:
 def compare_targets(
     targets: Targets, gpus: Mapping[str, float | None], steps: Sequence[StepStatistics]
 ) -> list[TargetResult]:
-    """Compare each target of a profile with its measurement; targets of the whole run come first."""
+    """Compare each target of a profile with its measurement; targets of the whole run first."""
     by_name = {step.step: step for step in steps}
     results = [_compare(name, aim, gpus.get(name)) for name, aim in _set_targets(targets)]
     for step, aims in targets.steps.items():
@@ -117,7 +117,7 @@ def compare_targets(
 def parse_targets(text: str) -> Targets:
     """Return the targets in a list such as `faces.call_p95_ms<200, categorize.rows_per_minute>600`.
 
-    Raises ConfigError: one has another form, or names a figure that has no target.
+    Raises ConfigError: a target has another form, or its figure has no targets.
     """
     of_run: dict[str, float] = {}
     of_steps: dict[str, dict[str, float]] = {}

@@ -18,23 +18,23 @@ from framekiln.planning.expression import Expression, connect, explain, widen
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.float64]  # nan for null
-_ROUNDING = 1e-6  # of a frame: times and rates are quotients
+_ROUNDING = 1e-6  # of a frame: times and rates are rounded quotients
 
 
 @dataclass
 class RowChooser:
-    """Conditions asked of rows, in one process of one run."""
+    """Conditions applied to rows, in one process of a run."""
 
     store: Store
     _sets: dict[str, pa.Table] = field(default_factory=dict)  # by path
 
     def choose(self, rows: pa.Table, condition: Condition) -> Mask:
-        """Return n bools, true for rows that meet a condition. `rows` has the columns that it reads."""
+        """Return n bools, true for rows that meet a condition. `rows` has all columns that it reads."""
         mask = self.choose_early(rows, condition)
         return mask if condition.test is None else mask & _ask(rows, condition.test)
 
     def choose_early(self, rows: pa.Table, condition: Condition) -> Mask:
-        """Return n bools, true for rows that meet a condition as far as the columns of decoding tell."""
+        """Return n bools, true for rows that may meet a condition by the columns of decoding alone."""
         mask = np.ones(rows.num_rows, bool)
         if condition.rule is not None:
             index, time, fps = (rows[name].to_numpy().astype(float) for name in ("frame_index", "time_s", "fps"))
@@ -46,7 +46,7 @@ class RowChooser:
         return mask
 
     def find(self, rows: RowSet, media: pa.Array) -> dict[str, set[int]]:
-        """Return the numbers of the frames of some files that are in a set."""
+        """Return the frame numbers of some files that are in a set."""
         if rows.path not in self._sets:
             self._sets[rows.path] = self.store.read_table(rows.path, KEYS) if rows.keys is None else rows.keys
         table, found = self._sets[rows.path], dict[str, set[int]]()
@@ -57,9 +57,9 @@ class RowChooser:
 
 
 def follow(rule: FrameRule, index: Numbers, time: Numbers, before: Numbers, fps: Numbers, every_nth: int) -> Mask:
-    """Return which rows (n) follow a rule. For `per_second` these are the frames shown at each of a film's moments.
+    """Return which rows (n) follow a rule. `per_second` chooses the frames shown at evenly spaced moments of a video.
 
-    `before`: times of the rows before them, in s; nan where these are unknown, so that the frame rate tells.
+    `before`: times of the preceding rows in s; nan: unknown, so that the frame rate decides.
     """
     place = index // every_nth
     if rule.every is not None:
@@ -74,7 +74,7 @@ def follow(rule: FrameRule, index: Numbers, time: Numbers, before: Numbers, fps:
 
 
 def _find_before(rows: pa.Table, time: Numbers) -> Numbers:
-    """Return the time of the row before each (n) in its clip; nan at the first one of a clip."""
+    """Return the time of the row before each row (n) in its clip; nan at the start of a clip."""
     before = np.concatenate([[np.nan], time[:-1]])[: len(time)]
     names, clips = rows[KEYS[0]], rows["clip_index"].to_numpy()
     if len(time) > 1:

@@ -1,6 +1,6 @@
-"""The parts of an output, for a worker: each is what one step added to one packet, written by the process that made it.
+"""The parts of an output, for a worker: one step's results for one packet, written by the process that made them.
 
-A part is the columns of a step, its failures, encoded files beside them, and which rows a condition left out.
+A part is a step's columns, its failures, encoded files beside them, and the rows that a condition left out.
 """
 
 import base64
@@ -26,15 +26,15 @@ from framekiln.planning.step import DecodeStep, Step, is_file_column
 from framekiln.runtime.step_results import Outcome, clip_bounds
 
 UNCHOSEN = b"framekiln.unchosen"
-"""Key in a part's metadata for the rows that a condition leaves out: a bit a row, in base64."""
+"""Metadata key of a part for the rows that a condition leaves out: a bit a row, in base64."""
 
 
 @dataclass(frozen=True)
 class KnownRows:
-    """Values of some of a packet's rows that a run with another condition computed."""
+    """Values of some rows of a packet, computed by a run with another condition."""
 
-    columns: pa.Table  # of parts, a row for each of the packet that is not halo
-    taken: NDArray[np.bool_]  # which of them are known
+    columns: pa.Table  # of parts, a row for each row of the packet without halo
+    taken: NDArray[np.bool_]  # which rows are known
 
 
 class Parts:
@@ -44,11 +44,11 @@ class Parts:
         self._store, self._ledger = store, Ledger(store)
 
     def done(self, step: Step, part: Part) -> bool:
-        """Return whether a part exists, with no row to be retried."""
+        """Return whether a part exists, with no row to retry."""
         return self._has_file(step, part.name) and not self._has_file(step, part.retry_name)
 
     def retried_rows(self, step: Step, packet: Packet) -> NDArray[np.bool_] | None:
-        """Return n bools, true for a packet's rows that are to be retried; None if the whole part is missing.
+        """Return n bools, true for a packet's rows to retry; None if the whole part is missing.
 
         A clip is computed as a whole: if one of its rows is retried, all are.
         """
@@ -63,14 +63,14 @@ class Parts:
         return chosen
 
     def read_decoded(self, step: DecodeStep, part: Part) -> tuple[pa.Table, set[str]]:
-        """Return the rows of decoding's part of a packet, or of the end of a unit, and the files with errors."""
+        """Return the rows of decoding's part of a packet, or of a unit's end, and the files with errors."""
         rows = self._store.read_table(_make_path(step, part.name), SOURCE.names, expected=SOURCE)
         return rows, {row.media_id for row in self._read_failures(step, part)}
 
     def read(self, step: Step, part: Part) -> Outcome | None:
-        """Read the columns of a packet's rows that later steps read, with the content of files, and their failures.
+        """Read the columns of a packet's rows that later steps read, with files' content, and their failures.
 
-        Returns None if there is no such part. Of a recalled step any parts with these rows will do.
+        Return None if there is no such part. For a recalled step, any parts with these rows will do.
         """
         if (rows := self._read_rows(step, part, step.carried)) is None:
             return None
@@ -82,9 +82,9 @@ class Parts:
         return replace(rows, columns=table)
 
     def _read_rows(self, step: Step, part: Part, names: Sequence[str]) -> Outcome | None:
-        """Read columns of a packet's rows, of a recalled step from the parts there are; None if some are missing.
+        """Read columns of a packet's rows, for a recalled step from any parts; None if some rows are missing.
 
-        Packets are cut by the pixels that all steps ask for, so a run of other steps may have cut others.
+        Packets are cut by the pixels that all steps request, so a run of other steps may have cut them otherwise.
         """
         tables: list[pa.Table] = []
         masks: list[NDArray[np.bool_]] = []
@@ -113,15 +113,15 @@ class Parts:
     def _read_content(self, path: str) -> bytes:
         try:
             return self._store.read(path)
-        except (FileNotFoundError, ValueError) as error:  # the latter: a path outside of the output
-            message = f"{self._store.url(path)!r} has gone; run the same command again to replace it."
+        except (FileNotFoundError, ValueError) as error:  # the latter: a path outside the output
+            message = f"{self._store.url(path)!r} is gone; run the same command again to replace it."
             raise DamagedError(message, code="FK-OUTPUT-DAMAGED") from error
 
     def find_known(self, step: Step, packet: Packet, wanted: NDArray[np.bool_]) -> KnownRows | None:
-        """Return values that runs with other conditions computed; None without any wanted row (n, halo left out).
+        """Return values that runs with other conditions computed; None if they hold no wanted row (n, without halo).
 
         Rows that failed there are computed again. A clip's values depend on which of its rows are computed. So a clip
-        is known as a whole, and only if that run computed the same rows of it.
+        is reused as a whole, and only if that run computed the same rows of it.
         """
         part, known = part_of(packet), KnownRows(pa.table({}), np.zeros(len(wanted), bool))
         for name in step.others:
@@ -142,7 +142,7 @@ class Parts:
         return known if known.taken.any() else None
 
     def write(self, step: Step, packet: Packet, outcome: Outcome, known: KnownRows | None = None) -> None:
-        """Write a part. The columns are written last, since their existence marks the part as complete."""
+        """Write a part. Columns are written last: their existence marks the part as complete."""
         columns = self._write_files(step, packet, outcome.columns)
         if known is not None:
             columns = _choose_rows(columns, known.columns, known.taken)
@@ -171,7 +171,7 @@ class Parts:
         failures: Sequence[Failure],
         unchosen: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Write a part's columns, its failures, and which of its rows were passed over."""
+        """Write a part's columns, its failures, and which rows were skipped."""
         if unchosen is not None:
             bits = base64.b64encode(np.packbits(unchosen).tobytes())
             columns = columns.replace_schema_metadata({**(columns.schema.metadata or {}), UNCHOSEN: bits})
@@ -189,7 +189,7 @@ class Parts:
         return [Failure(**row) for row in self._store.read_table(path, SCHEMA.names, expected=SCHEMA).to_pylist()]
 
     def _write_files(self, step: Step, packet: Packet, columns: pa.Table) -> pa.Table:
-        """Write encoded files beside the tables, and return the columns with their paths in place of their content."""
+        """Write encoded files beside the tables, and return the columns with paths in place of content."""
         if not any(is_file_column(item) for item in step.stage.outputs):
             return columns
         own = packet.rows.select(KEYS).filter(pc.invert(packet.rows[HALO])).to_pylist()
@@ -214,7 +214,7 @@ class Parts:
 
 
 def read_unchosen(schema: pa.Schema, rows: int) -> NDArray[np.bool_] | None:
-    """Return which rows (n) of a part a condition left out; None if it has no condition."""
+    """Return which rows (n) of a part a condition left out; None without a condition."""
     bits = (schema.metadata or {}).get(UNCHOSEN)
     if bits is None:
         return None
@@ -223,7 +223,7 @@ def read_unchosen(schema: pa.Schema, rows: int) -> NDArray[np.bool_] | None:
 
 
 def _choose_rows(table: pa.Table, other: pa.Table, from_other: NDArray[np.bool_]) -> pa.Table:
-    """Return a table with some of its rows (n bools) taken from another one; an empty one stands for nulls."""
+    """Return a table with some rows (n bools) taken from another table; an empty one stands for nulls."""
     if not table.num_columns:
         return other.take(pa.array(np.arange(len(from_other)), mask=~from_other))
     both = pa.concat_tables([table, other])

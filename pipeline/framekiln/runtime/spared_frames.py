@@ -1,7 +1,7 @@
-"""Frames that need not be decoded: no step needs them, by conditions, or the values of all that need them are there.
+"""Frames that need not be decoded: by conditions no step needs them, or all values made from them are known.
 
-Runs with other conditions left such values. A narrower condition chooses rows whose values are all there: then parts
-are written from parts, unit by unit.
+Runs with other conditions left such values. If a narrower condition chooses only rows with known values, parts are
+written from parts, unit by unit.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +50,7 @@ def find_needed(
 
 ReadPart = Callable[[Part], tuple[pa.Table, set[str]]]
 """Reads the rows of decoding's part of a packet, and the files with errors in it."""
-_MANY = 64  # parts of a unit: a long film, which is looked at segment by segment, since each of its tasks looks
+_MANY = 64  # parts of a unit: above it, a long video is checked segment by segment by its tasks
 
 
 def spare(
@@ -65,8 +65,8 @@ def spare(
     Args:
         chooser: of this process.
         media: its files.
-        narrowed: the conditions of each reader of a pixel column; see `DecodeStep`.
-        known: decoding's parts of it by an earlier reading; empty if there are none.
+        narrowed: conditions of each reader of a pixel column; see `DecodeStep`.
+        known: decoding's parts of the unit from an earlier run; empty: none.
         read: reads one of these.
     """
     needed = find_needed(chooser, pa.array(media, pa.string()), narrowed)
@@ -99,8 +99,8 @@ def _choose(chooser: RowChooser, rows: pa.Table, readers: Sequence[Sequence[Cond
 def _may_follow(
     rule: FrameRule, every_nth: int, index: int, time: float | None, before: float | None, fps: float | None
 ) -> bool:
-    """Return whether the row of a frame follows a rule, wherever its clip begins."""
-    rate = np.nan if fps is None else np.float32(fps)  # as rows have it
+    """Return whether a frame's row may follow a rule, wherever its clip begins."""
+    rate = np.nan if fps is None else np.float32(fps)  # float32, as rows store it
     place, moment, rates, earlier = (
         np.array([np.nan if value is None else value], float) for value in (index, time, rate, before)
     )
@@ -109,9 +109,9 @@ def _may_follow(
 
 
 def adopt(parts: Parts, chooser: RowChooser, decode: DecodeStep, known: Sequence[Part]) -> bool:
-    """Write the parts of all steps where all values are known; return whether that is the whole unit.
+    """Write the parts of all steps if all values are known; return whether this covers the whole unit.
 
-    That does not depend on what this run has finished. `known`: decoding's parts of the unit.
+    The result does not depend on what this run has finished. `known`: decoding's parts of the unit.
     """
     if not decode.adopters or not known:
         return False
@@ -138,7 +138,7 @@ def _adopt_part(parts: Parts, chooser: RowChooser, decode: DecodeStep, part: Par
 
 
 def _write_known(parts: Parts, chooser: RowChooser, step: Step, packet: Packet) -> bool:
-    """Write a step's part of values that are known, unless it is there; return False if a row has to be computed."""
+    """Write a step's part from known values, unless it exists; return False if a row must be computed."""
     left_out = find_left_out(chooser, step, packet.rows)
     known = parts.find_known(step, packet, ~left_out) if step.others else None
     is_known = left_out if known is None else left_out | known.taken
@@ -152,7 +152,7 @@ def _write_known(parts: Parts, chooser: RowChooser, step: Step, packet: Packet) 
 
 
 def find_left_out(chooser: RowChooser, step: Step, rows: pa.Table) -> Mask:
-    """Return n bools, true for rows that a step passes over."""
+    """Return n bools, true for rows that a step skips."""
     left_out = failed_rows(rows, step.needs)
     if step.condition.is_given:
         left_out |= ~chooser.choose(rows, step.condition)

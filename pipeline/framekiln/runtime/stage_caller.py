@@ -1,8 +1,8 @@
 """Calls of a stage that survive exceptions, full memory and dead processes: one loop for both passes.
 
-A pending call has a state, which says where it is made. A new call is made HERE, in this process; in a CHILD process if
-the attempt log suspects it of having killed a process. A call that returns is done. One that does not has a result of
-the type below, and `_following` returns the calls that take its place. If there are none, its rows have failed.
+A pending call has a state that says where it is made. A new call is made HERE, in this process, or in a CHILD process
+if the attempt log suspects it of having killed a process. A call that returns is done. Otherwise it has a result of the
+types below, and `_follow_up` returns the calls that replace it. Without such calls its rows have failed.
 
     result          several rows of a ROW stage            one row, one clip, or one file
     -------------   ------------------------------------   ---------------------------------------------------------
@@ -13,8 +13,8 @@ the type below, and `_following` returns the calls that take its place. If there
     ChildDied       each row, in a CHILD                   failed
     NotTried        two halves                             the same, HERE; failed on the last attempt
 
-ChildDied and NotTried are results of calls in a child: a call that kills this process is met again by the next process,
-which finds it in the attempt log.
+ChildDied and NotTried are results of calls in a child. If a call kills this process, the next process finds it in the
+attempt log.
 """
 
 import os
@@ -69,18 +69,18 @@ class CallPlace(Enum):
 
 
 NoResult = CapturedError | ChildDied | NotTried
-"""Types that stand for the result of a call that did not return."""
+"""Result types of calls that did not return."""
 
 
 PendingCall = tuple[Batch, CallPlace]
-"""A call that is still to be made."""
+"""A pending call."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallData:
-    """The rows that a stage is called on, and what their calls share."""
+    """The rows that a stage is called on, and the facts that their calls share."""
 
-    rows: pa.Table  # of a packet, halo included, or of a file
+    rows: pa.Table  # of a packet with halo, or of a file
     extra: tuple[Any, ...] = ()  # further arguments of second-pass calls: tables of other steps, the file's reader
     name: str = ""  # of a second-pass call in the attempt log: the file
     bucket: int = 0  # of the image size; see `BatchLimits`
@@ -99,7 +99,7 @@ class StageCaller:
         self._cpu_stage: Stage | None = None
 
     def settle(self, data: CallData, whole: Batch) -> Iterator[tuple[Batch, Any]]:
-        """Call the stage on a batch, whole or in smaller ones, and yield each with its result or with its error.
+        """Call the stage on a batch, whole or in smaller ones, and yield each with its result or error.
 
         Raises ContractError: the stage raised it.
         """
@@ -123,7 +123,7 @@ class StageCaller:
             calls = [*following, *calls]
 
     def _follow_up(self, data: CallData, batch: Batch, state: CallPlace, result: NoResult) -> list[PendingCall]:
-        """Return the calls in place of one that did not return; empty if its rows have failed."""
+        """Return the calls that replace one without a result; empty if its rows have failed."""
         is_divisible = self._stage.scope is Scope.ROW and batch.keep > 1
         match result, is_divisible:
             case CapturedError(out_of_memory=True), _:
@@ -141,7 +141,7 @@ class StageCaller:
         return [self._make_pending(data, Batch(half, len(half))) for half in np.array_split(batch.indices, 2)]
 
     def _shrink(self, data: CallData, batch: Batch, state: CallPlace, *, is_divisible: bool) -> list[PendingCall]:
-        """Return calls in place of one that ran out of memory; empty if none needs less."""
+        """Return calls that replace one that ran out of memory; empty if none needs less."""
         chunks, place = self._stage.chunk_sizes, self._step.placement
         if place.in_flight > 1 and not data.work.is_retried:
             again = [(batch, state)]  # apart from now on: another packet's call may have taken the memory
@@ -179,17 +179,17 @@ class StageCaller:
             return calls.apart(make)
         if self._profiler is None or not self._profiler.is_recording:
             return calls.beside(make, alone_in)
-        # A recorded call has the GPU to itself while other packets are prepared and written, as they are without it.
+        # A recorded call has the GPU to itself; other packets are prepared and written meanwhile, as usual.
         return calls.beside(partial(calls.owned, make), alone_in) if calls.has_owner else calls.apart(make)
 
     def _get_result(self, data: CallData, batch: Batch, table: pa.Table, state: CallPlace, asked: float) -> Any:
-        """Return the stage's result or the error that it raised, with the call in the attempt log while it is made."""
+        """Return the stage's result or error; the call is in the attempt log while it is made."""
         data.work.waited(time.perf_counter() - asked)
         data.attempt.note(self._name_call(data, batch))
         on_cpu, place, limit_s = state is CallPlace.ON_CPU, self._step.placement, 0.0
         stage, device = (self._set_up_on_cpu(), "cpu") if on_cpu else (self._stage, place.device)
         if self._step.first_pass and data.attempt.is_logged:
-            waits = Batches.calls.has_owner and not data.attempt.is_careful  # for calls of the other packets
+            waits = Batches.calls.has_owner and not data.attempt.is_careful  # waits for calls of other packets
             limit_s = place.timeout_s * (place.in_flight if waits else 1)
         started, begin = now(), time.perf_counter()
         try:
@@ -198,13 +198,13 @@ class StageCaller:
             data.work.call_returned(stage, batch.own, device, started, time.perf_counter() - begin)
         except ContractError:
             raise
-        except OWN_CODE as error:  # `sys.exit` in a stage is no reason to end its process
+        except OWN_CODE as error:  # `sys.exit` in a stage must not end its process
             if is_end_of_process(error):
                 raise
             data.work.call_failed(stage)
             result = capture(error)
         if data.attempt.is_logged and isinstance(result, CapturedError) and result.broken_gpu:
-            os._exit(BROKEN_GPU)  # only another process can use the GPU again; the note stays, as if killed by the call
+            os._exit(BROKEN_GPU)  # only another process can use the GPU again; the note stays, as after a death
         data.attempt.note("")
         return result
 
@@ -223,7 +223,7 @@ class StageCaller:
         return result.explained(self._step)
 
     def _name_call(self, data: CallData, batch: Batch) -> str:
-        """Return the call's name in the attempt log, the same in every attempt; empty before any process died."""
+        """Return the call's name in the attempt log, the same in every attempt; empty before any death."""
         if not data.attempt.is_careful:
             return ""
         if not self._step.first_pass:
@@ -232,7 +232,7 @@ class StageCaller:
         return f"{self._step.name}: {batch.keep} from frame {frame} of {media_id}"
 
     def _slice(self, data: CallData, batch: Batch) -> pa.Table:
-        """Return the rows of a batch by rising number, as slices of the packet's buffers: pixels are not copied."""
+        """Return the rows of a batch in ascending order, as slices of the packet's buffers: pixels are not copied."""
         rows, breaks = data.rows.select(self._stage.received), np.flatnonzero(np.diff(batch.indices) != 1) + 1
         runs = np.split(batch.indices, breaks)
         return pa.concat_tables([rows.slice(int(run[0]), len(run)) for run in runs if len(run)] or [rows.slice(0, 0)])

@@ -1,4 +1,4 @@
-"""The set-up of stages in a process: weights where this node has them, and a share of its GPU's memory."""
+"""The set-up of stages in a process: this node's weights, and a share of its GPU's memory."""
 
 import os
 import platform
@@ -19,9 +19,9 @@ from framekiln.weights.resolver import check_unchanged, resolve
 def set_up(step: Step) -> None:
     """Set up a step's stage in this process.
 
-    Raises SetupError: it could not load what it needs; WeightsError: its weights are not on this node.
+    Raises SetupError: a stage could not load what it needs. Raises WeightsError: weights are missing on this node.
     """
-    step.stage.chunk_sizes = {**step.placement.chunks, **step.stage.chunk_sizes}  # sizes that earlier runs learned stay
+    step.stage.chunk_sizes = {**step.placement.chunks, **step.stage.chunk_sizes}  # sizes learned in earlier runs stay
     set_up_stage(step.stage, step.name, step.weights, step.placement, step.entries)
 
 
@@ -32,12 +32,12 @@ def set_up_stage(
     placement: Placement,
     entries: Mapping[str, WeightsEntry] | None = None,
 ) -> None:
-    """Set up the stage of a step with a name; see `set_up`."""
+    """Set up the stage of a named step; see `set_up`."""
     if placement.device != "cpu":
         device.configure_gpu()
-    if placement.compile:  # torch's own folder for compiled code is a temporary one, which a container loses
+    if placement.compile:  # torch's own folder for compiled code is temporary, and a container loses it
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / "compiled"))
-    paths = {  # the driver's where this node has it too, else this node's file of the same name and hash
+    paths = {  # the driver's paths if this node has them, else this node's files of the same name and hash
         weight: path if path.exists() else resolve([weight], lock=entries)[weight] for weight, path in weights.items()
     }
     if entries and paths.keys() == set(stage.weights) <= entries.keys():  # random weights change with torch's versions
@@ -55,8 +55,8 @@ def set_up_stage(
         if device.is_end_of_process(error):
             raise
         raise _explain_error(error, name, placement) from error
-    device.wait(placement.device)  # other threads use what was made here, in streams of their own
-    device.release_memory()  # used during set-up only: others may share the GPU
+    device.wait(placement.device)  # other threads use the results, in streams of their own
+    device.release_memory()  # used during set-up only; others may share the GPU
     stage.clock = device.clock_of(placement.device)
     stage.item_counts.take()
 
@@ -67,7 +67,7 @@ def _explain_error(error: BaseException, name: str, placement: Placement) -> Set
         return SetupError(f"{problem} {type(error).__name__}: {message_of(error)}", code="FK-STAGE-SETUP")
     if placement.device == "cpu":
         return SetupError(
-            f"{problem} the machine's memory does not hold its model. Close other programs, or run fewer workers.",
+            f"{problem} the machine's memory cannot hold its model. Close other programs, or run fewer workers.",
             code="FK-SETUP-OUT-OF-MEMORY",
         )
     share = f"{placement.vram_gb:.3g} GB of " if placement.vram_gb else ""

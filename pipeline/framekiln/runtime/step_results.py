@@ -1,7 +1,7 @@
-"""A first-pass step's results for a packet: computed by its stage, or read from its part in the output.
+"""A first-pass step's results for a packet: computed by its stage, or read from its part.
 
-A part is the columns that a step added to a packet, its failures, and encoded files beside them. To compute one, the
-stage is called on all rows; what it returns is checked, and put in the packet's order. Then it enters the packet.
+A part is a step's columns for a packet, its failures, and encoded files. To compute one, the stage is called on all
+rows; its result is checked, put in the packet's order, and added to the packet.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,16 +26,16 @@ from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.stage_caller import Batch, CallData, StageCaller
 
 FAILED = "failed"
-"""Internal column of a packet: for each row, the names of the steps that failed on it or passed over it."""
+"""Internal column of a packet: for each row, the names of the steps that failed on it or skipped it."""
 
 
 @dataclass
 class Outcome:
     """A step's results for a packet."""
 
-    columns: pa.Table  # its outputs, one row for each row of the packet that is not halo
+    columns: pa.Table  # its outputs, a row for each row of the packet without halo
     failures: list[Failure] = field(default_factory=list)
-    unchosen: NDArray[np.bool_] | None = None  # rows that a condition leaves out, n bools; None: there is none
+    unchosen: NDArray[np.bool_] | None = None  # n bools, true for rows that a condition leaves out; None: no condition
 
 
 class PacketCaller:
@@ -48,7 +48,7 @@ class PacketCaller:
     def run(
         self, rows: pa.Table, left_out: NDArray[np.bool_], attempt: Attempt | None = None, work: StepWork | None = None
     ) -> Outcome:
-        """Call the stage on all rows that are not `left_out`; rows that are have null outputs.
+        """Call the stage on all rows not `left_out`; the others get null outputs.
 
         Raises ContractError: the stage returned other rows or columns than it declared.
         """
@@ -113,9 +113,9 @@ def _flatten(schema: pa.Schema) -> str:
 
 
 def batches(stage: Stage, rows: pa.Table, left_out: NDArray[np.bool_], size: Callable[[], int]) -> Iterator[Batch]:
-    """Yield the calls of a packet in its order, without rows that are left out.
+    """Yield the calls of a packet in order, without left-out rows.
 
-    `size` returns the rows of a ROW stage's next call, and is called before each.
+    `size` returns the number of rows of a ROW stage's next call; it is asked before each.
     """
     halo = rows[HALO].to_numpy()
     if stage.scope is Scope.ROW:
@@ -133,7 +133,7 @@ def batches(stage: Stage, rows: pa.Table, left_out: NDArray[np.bool_], size: Cal
 
 
 def clip_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
-    """Yield the start and stop of each clip with the halo that follows it."""
+    """Yield the start and stop of each clip, with the halo behind it."""
     if not rows.num_rows:
         return
     media, clips = rows[KEYS[0]], rows["clip_index"].to_numpy()
@@ -143,7 +143,7 @@ def clip_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
 
 
 def failed_rows(rows: pa.Table, depends: frozenset[str]) -> NDArray[np.bool_]:
-    """Return n bools, true for rows on which one of the given steps failed, or which one passed over."""
+    """Return n bools, true for rows that one of the given steps failed on or skipped."""
     result = np.zeros(rows.num_rows, dtype=bool)
     lists = rows[FAILED].combine_chunks()
     if depends and len(lists.flatten()):

@@ -1,7 +1,7 @@
-"""The work of one process: an ordered list of steps, applied to one packet after another.
+"""The work of one process: an ordered list of steps, applied to packet after packet.
 
-Each step's part is written at once, by the process that computed it. So results never travel between processes, the
-parts of a killed run stay, and a step with an existing part is read instead of computed.
+Each step's part is written at once, by the process that computed it. So results never travel between processes, and the
+parts of a killed run stay. A step with an existing part is read instead of computed.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -52,9 +52,9 @@ class Worker:
         key: str = "",
         profilers: ProfilerOptions = NO_PROFILERS,
     ) -> None:
-        """Set up the steps, in the order in which they are applied.
+        """Set up the steps, in the order of their use.
 
-        Without a log a dead process is not restarted. `key` names processes with these steps in the log.
+        Without a log, a dead process is not restarted. `key` names processes with these steps in the log.
         """
         self._parts, self._chooser, self._report = Parts(store), RowChooser(store), report
         self.recorder = Recorder.of(store)
@@ -79,14 +79,14 @@ class Worker:
 
     @contextmanager
     def packet(self) -> Iterator[None]:
-        """Work on a packet in this block, from its arrival until it is handed on; other threads may do so too."""
+        """Work on a packet in this block, from its arrival to its hand-on; other threads may do so too."""
         with self.recorder.working(), Batches.calls.packet():
             yield
 
     def apply(self, packet: Packet, waited: float | None = None, fetched: float = 0.0) -> Packet:
         """Apply all steps to a packet, and return it without the columns that no later step reads.
 
-        `waited`: seconds without any packet before this one was opened; None if this process made it.
+        `waited`: seconds without a packet before this one was opened; None if this process made it.
         `fetched`: seconds that opening it took.
 
         Raises FramekilnError: processes keep dying at it, and no single call explains it.
@@ -108,10 +108,10 @@ class Worker:
     ) -> Iterator[Packet]:
         """Decode the wanted segments of a unit, and yield its packets after this process's steps.
 
-        The decoder's own part of each packet is written here; an empty part that ends the unit is written last. Packets
-        that were finished before the run are not yielded. The choice must not depend on what this run has finished:
-        Ray runs a task that died again, and continues at the same number of its results. `known` are decoding's own
-        parts, where steps need the pixels of some rows only, or of none.
+        Decoding's own part of each packet is written here; an empty part, written last, ends the unit. Packets finished
+        before the run are not yielded. The choice must not depend on what this run has finished: Ray runs the task of a
+        dead process again, and continues at the same number of its results. `known`: decoding's own parts, if steps
+        need the pixels of some rows only, or none.
         """
         if not adopt(self._parts, self._chooser, step, known):
             yield from self._decode(step, unit, wanted, finished, known)
@@ -124,7 +124,7 @@ class Worker:
         attempt = begin_attempt(self._log, f"decoding of {wanted} of unit {unit.name}", self._name)
         guard = DecodeGuard(step, attempt)
 
-        def is_done(start: int, stop: int) -> bool:  # some of the finished spans cover these rows end to end
+        def is_done(start: int, stop: int) -> bool:  # some finished spans cover these rows end to end
             return tiling(((a - start, b - start) for a, b in finished if a >= start), stop - start) is not None
 
         spared = self._find_spared(step, unit, known)
@@ -134,12 +134,12 @@ class Worker:
         while True:
             guard.resume()
             packet = next(packets, None)
-            guard.pause()  # while the packet is worked on
+            guard.pause()  # during the work on the packet
             if packet is None:
                 break
             decoded = now()
             own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
-            if not ended:  # else this is the empty packet, and its part was written with the one before it
+            if not ended:  # otherwise this is the empty packet, and its part was written with the one before
                 self._write_decoded(step, packet, own)
             ended = packet.ends
             around |= {"decode": decoded - started, "write": now() - decoded}
@@ -147,7 +147,7 @@ class Worker:
             if packet.start < packet.stop and (packet.start, packet.stop) not in finished:
                 empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
                 yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
-            del packet, own  # else its pixels would stay in memory until the next packet is decoded
+            del packet, own  # otherwise its pixels stay in memory until the next packet is decoded
             started, around = now(), {}
         self.recorder.flush()
         self.recorder.idle()
@@ -181,7 +181,7 @@ class Worker:
             return None
         if outcome is None and step.recalled:
             raise OutputError(
-                f"Results of step {step.name!r} have gone from the output. Run the same command again.",
+                f"Results of step {step.name!r} are gone from the output. Run the same command again.",
                 code="FK-PART-GONE",
             )
         return outcome
@@ -189,7 +189,7 @@ class Worker:
     def _compute(
         self, step: Step, caller: PacketCaller, packet: Packet, attempt: Attempt, arrival: Mapping[str, float]
     ) -> Outcome:
-        """Compute a step's part and write it; rows that are not retried keep their earlier results."""
+        """Compute and write a step's part; rows that are not retried keep their earlier results."""
         started, left_out = now(), find_left_out(self._chooser, step, packet.rows)
         retried, own = self._parts.retried_rows(step, packet), ~packet.rows[HALO].to_numpy()
         known = self._parts.find_known(step, packet, ~left_out[own]) if step.others and retried is None else None
@@ -213,7 +213,7 @@ class Worker:
 
 
 def _make_call_scheduler(steps: Sequence[Step], stall_s: float) -> CallScheduler:
-    """Return the scheduler of the calls of these steps' process, with an owner thread where packets share a GPU.
+    """Return the scheduler of this process's calls, with an owner thread if packets share a GPU.
 
     On the CPU each packet's thread calls the models itself, on a core of its own, unless one is compiled: settings of
     torch's compiler belong to a thread or to the process. A GPU without a sign of life for `stall_s` is given up.

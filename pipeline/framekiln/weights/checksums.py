@@ -1,4 +1,4 @@
-"""The folder of what a machine keeps between runs, and file hashes in it: hashing a gigabyte takes seconds."""
+"""The folder that keeps files between runs, and a cache of file hashes in it: hashing a gigabyte takes seconds."""
 
 import hashlib
 import json
@@ -18,8 +18,8 @@ from framekiln.contract.user_files import read_small
 def cache_root() -> Path:
     """Return `FRAMEKILN_CACHE`, by default the user's cache folder (~/.cache/framekiln); it need not exist.
 
-    In a container it is a mounted folder, or each start would compile and download again. A user without a home, as
-    an arbitrary number in a container is, has a folder for temporary files.
+    In a container it should be a mounted folder; otherwise each start compiles and downloads again. A user without a
+    home (an arbitrary user id in a container) gets a folder for temporary files.
     """
     if folder := os.environ.get("FRAMEKILN_CACHE"):
         return Path(folder)
@@ -30,14 +30,14 @@ def cache_root() -> Path:
 
 
 _CACHE_FILE = "hashes.json"
-_HEX = 64  # letters of a sha256
-SETTLED_SECONDS = 2.0  # a younger file may change without new times: FAT stores them in steps of two seconds
+_HEX = 64  # hex digits of a sha256
+SETTLED_SECONDS = 2.0  # s: a younger file may change without new times, since FAT stores times in steps of two seconds
 
 
 def sha256(path: Path, cache: Path, *, use_cache: bool = True) -> str:
-    """Return the sha256 of a file in hex; a settled file is read once per (device, inode, size, times of change).
+    """Return the sha256 of a file in hex. A settled file is hashed once per (device, inode, size, times of change).
 
-    The folder of hashes guards against broken downloads and mixed-up files, not against intruders. Where it is not
+    The cache guards against broken downloads and mixed-up files, not against intruders. Where it is not
     writable, the file is read each time.
     """
     status = path.stat()
@@ -54,13 +54,13 @@ def sha256(path: Path, cache: Path, *, use_cache: bool = True) -> str:
 
 
 def _sign(key: str, digest: str) -> str:
-    """Return a hash as it is kept, with a checksum: a flipped bit would make a whole file a damaged one."""
+    """Return a hash with a checksum of its own: a flipped bit in the cache would make a whole file look damaged."""
     return f"{digest}-{zlib.crc32(f'{key} {digest}'.encode()):08x}"
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary file that takes the place of another at the end, so that nobody sees an incomplete one."""
+    """Yield a temporary file that replaces `path` at the end of the block, so that no incomplete file is ever seen."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)

@@ -19,9 +19,9 @@ from framekiln.weights.lockfile import WeightsEntry
 ProgressCallback = Callable[[str, int, int], None]
 """Called with the name of an entry, the bytes downloaded so far, and the bytes in total."""
 
-_CHUNK = 1 << 16  # bytes; lost at most when a response is interrupted
-_TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two bytes: a slower connection counts as dead
-_RETRY = Retry(  # waits of 0, 1 and 2 s: single failures are common, and an unreachable host stays unreachable
+_CHUNK = 1 << 16  # bytes; at most these are lost when a response is interrupted
+_TIMEOUT = (10.0, 60.0)  # s to connect, and between two bytes: a slower connection counts as dead
+_RETRY = Retry(  # waits 0, 1 and 2 s: single failures are common, and an unreachable host stays unreachable
     total=3, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False
 )
 _MAX_EMPTY = 3  # consecutive responses that are interrupted before their first byte
@@ -49,7 +49,7 @@ def download(entry: WeightsEntry, url: str, part: Path, on_progress: ProgressCal
 
 
 def _complete(entry: WeightsEntry, url: str, part: Path, on_progress: ProgressCallback) -> None:
-    """Request the rest of a file until all of it is there, as long as answers bring new bytes."""
+    """Request the rest of a file until it is complete, as long as responses bring new bytes."""
     empty = 0
     with requests.Session() as session:
         for scheme in ("https://", "http://"):

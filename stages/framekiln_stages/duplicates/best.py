@@ -1,4 +1,4 @@
-"""The best of several copies, of photos and of films, and why it is the best.
+"""The best of several copies of photos or videos, and the reason.
 
 Shapes: n copies in one table; a group is some of their positions.
 """
@@ -16,33 +16,33 @@ from framekiln_stages.shared.result_agreement import float_values
 Values = NDArray[np.float64]
 
 
-# A copy is enlarged from a smaller one that has less noise beside hardly more detail. Chosen on 100 photos, enlarged by
-# 1.25 to 3 and reduced: enlarged twice they read as up to 1.5 times as sharp, with half of the noise; their halves as
-# 1.8 to 2.4 times less sharp, with as much noise; halves of softer ones as 1.1 to 1.7 times less. The limits are such
-# that no reduced copy of 35 further photos takes the place of its original, which is worse than an enlarged one kept.
-SAME_DETAIL, SAME_NOISE = math.log(1.05), 0.8  # no detail is lost with the larger one
+# A copy that was enlarged has less noise than a smaller one, and hardly more detail. Chosen on 100 photos, enlarged by
+# 1.25 to 3, and reduced. Enlarged twice they read as up to 1.5 times as sharp, with half the noise. Halved, sharp ones
+# read as 1.8 to 2.4 times less sharp with as much noise, softer ones as 1.1 to 1.7 times less. With these limits no
+# reduced copy of 35 further photos replaces its original, which would be worse than keeping an enlarged one.
+SAME_DETAIL, SAME_NOISE = math.log(1.05), 0.8  # the larger one loses no detail
 GAIN, LESS_NOISE = 0.35, 0.55  # exponent of the ratio of sides
 TAGS, EDITED = ("camera_model", "taken_at"), "edited_at"
 # A crooked scan has a margin on all four sides, and no bars. 7 of 500 photos have one; so do 100 of 100 such scans.
-PLAIN, MARGIN = 6, 0.6  # codes from the margin's tone; share of the cells in a line of a thumbnail
-# A copy made brighter has more of its picture at its brightest. Chosen on 250 photos and 14 kinds of changed copies.
-BRIGHTEST, CLIPPED = 0.97, 0.005  # of the brightest cell of a thumbnail; share of cells that counts
-SHARPER, CLEANER = 0.05, 0.1  # that count: of the logarithm, and of blockiness
-SHARPER_AT_ONE_SIZE = 0.1  # more contrast reads as sharper: of 250 copies made brighter by 1.6 three in ten by 0.05
+PLAIN, MARGIN = 6, 0.6  # codes from the margin's tone; share of cells in a line of a thumbnail
+# A brightened copy has more of its picture at the top level. Chosen on 250 photos and 14 kinds of changed copies.
+BRIGHTEST, CLIPPED = 0.97, 0.005  # share of the brightest cell's level in a thumbnail; least share of cells
+SHARPER, CLEANER = 0.05, 0.1  # differences that count: of the logarithm, of blockiness
+SHARPER_AT_ONE_SIZE = 0.1  # more contrast reads as sharper: by 0.05 for three in ten of 250 copies made brighter by 1.6
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Copies:
-    """Figures by which the best of some copies is chosen."""
+    """Figures that decide which of some copies is the best."""
 
     detail: Values  # n; logarithm of px of a short side
     blocks: Values  # n; blockiness
     noise: Values  # n; codes: 5 are as bad as a blockiness of 1
-    side: Values  # n; px of the short side, inside of bars and margins
-    pixels: Values  # n; inside of bars and margins
-    bare: Values  # n; 1 without bars and margins
-    tags: Values  # n; what the camera wrote: 2 with its model and the time, which most programs drop; 1 less if edited
-    clipped: Values  # n; share of cells of the thumbnail that are as bright as its brightest
+    side: Values  # n; px of the short side, without bars and margins
+    pixels: Values  # n; without bars and margins
+    bare: Values  # n; 1: no bars or margins
+    tags: Values  # n; the camera's tags: 2 with model and time, which most programs drop; 1 less if edited
+    clipped: Values  # n; share of the thumbnail's cells as bright as the brightest
 
     @classmethod
     def measure(cls, rows: pa.Table) -> "Copies":
@@ -79,11 +79,11 @@ class Copies:
         )
 
     def median(self) -> "Copies":
-        """Return the medians as one copy: those of a film's frames are the film's."""
+        """Return the medians as one copy: a video's figures are those of its frames."""
         return Copies(**{name: np.median(values, keepdims=True) for name, values in vars(self).items()})
 
     def order(self, group: Sequence[int]) -> dict[int, str]:
-        """Return the members of a group, the best first, each with why it is better than all after it."""
+        """Return the members of a group, best first, each with the reason why it beats all after it."""
         left, found = list(group), {}
         while left:
             best, reason = self.choose(left)
@@ -92,7 +92,7 @@ class Copies:
         return found
 
     def choose(self, group: Sequence[int]) -> tuple[int, str]:
-        """Return the best of a group, the first of equal ones, and the name of what decides."""
+        """Return the best of a group (the first of equal ones), and the name of the deciding figure."""
         left = np.array([at for at in group if not any(self._is_enlarged(at, other) for other in group)])
         if len(left) == 1 < len(group):
             return int(left[0]), "original"
@@ -120,7 +120,7 @@ class Copies:
 
 
 def _measure_brightest(thumbnail: bytes | None) -> float:
-    """Return the share of a thumbnail's cells that are as bright as its brightest; 0 for a film, which has none."""
+    """Return the share of a thumbnail's cells as bright as its brightest; 0 for a video, which has no thumbnail."""
     if thumbnail is None:
         return 0.0
     cells = np.frombuffer(thumbnail, np.uint8)
@@ -133,7 +133,7 @@ def _measure_inside(thumbnail: bytes | None) -> tuple[float, float]:
         return 1.0, 1.0
     side = math.isqrt(len(thumbnail))
     cells = np.frombuffer(thumbnail, np.uint8).reshape(side, side).astype(np.float32)
-    for at in (1, 0):  # the outermost cells may show what lies behind a page
+    for at in (1, 0):  # the outermost cells may show the ground behind a page
         own = slice(at, side - at)
         is_plain = np.abs(cells - np.median([cells[at], cells[~at], cells[:, at], cells[:, ~at]])) <= PLAIN
         lines = [is_plain.mean(axis=axis)[own] >= MARGIN for axis in (1, 0)]

@@ -1,6 +1,6 @@
-"""Copies confirmed by CLIP's embeddings, where a run has them.
+"""Copies confirmed by CLIP's embeddings, if a run has them.
 
-No limit holds for all models and collections, so a doubtful pair has to be more alike than strangers of its own run.
+No limit holds for all models and collections. So a doubtful pair must be more alike than strangers of its own run.
 """
 
 import numpy as np
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from framekiln_stages.duplicates.search import SURE, Ints, Pairs
 
 EMBEDDING = "clip_embedding"
-STRANGERS = 0.99  # of drawn pairs, which a copy must exceed: drawn ones may be alike by chance
-DRAWN, LEAST = 10_000, 100  # pairs; of fewer than LEAST the hundredth part says nothing
-TURNED = 2  # views from here on are turned, which changes embeddings
+STRANGERS = 0.99  # share of drawn pairs that a copy must exceed: drawn ones may be alike by chance
+DRAWN, LEAST = 10_000, 100  # pairs; a hundredth of fewer than LEAST says nothing
+TURNED = 2  # from this view on, views are turned, which changes embeddings
 
 
 def confirm(pairs: Pairs, vectors: pa.ChunkedArray) -> Pairs:
-    """Return the pairs of copies among n photos without doubtful ones that are as alike as strangers by `vectors` (n).
+    """Return the pairs of copies among n photos, without doubtful ones that `vectors` (n) show as alike as strangers.
 
-    Doubtful is what the hash does not decide. Without a vector a pair stays.
+    Pairs are doubtful if the hash does not decide. A pair without a vector stays.
     """
     doubtful = (pairs.distance > SURE) & (pairs.view < TURNED)
     keys = np.unique(np.random.default_rng(0).integers(0, max(1, len(vectors)) ** 2, DRAWN))
@@ -38,7 +38,7 @@ def confirm(pairs: Pairs, vectors: pa.ChunkedArray) -> Pairs:
 
 
 def measure_cosines(vectors: pa.ChunkedArray, first: Ints, second: Ints) -> NDArray[np.float32]:
-    """Return the cosines of pairs (p) of vectors of unit length; NaN where one is null."""
+    """Return the cosines of pairs (p) of unit vectors; NaN if one is null."""
     own, other = (_read(vectors.take(pa.array(at)).combine_chunks()) for at in (first, second))
     return np.asarray((own * other).sum(axis=1), np.float32)
 

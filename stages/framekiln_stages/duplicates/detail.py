@@ -1,8 +1,8 @@
-"""Detail of pictures that are alike from afar: copies have the same, objects before one background do not.
+"""Detail of pictures that look alike in low frequencies: copies share it, objects before one background do not.
 
-Photos of products on white, or of people in one studio, have nearly the same low frequencies. What differs is the
-detail of the object, which text over a copy or a covered corner leaves alone elsewhere. So detail is compared block by
-block, and the median decides.
+Photos of products on white, or of people in one studio, have nearly the same low frequencies. They differ in the
+object's detail. Text over a copy, or a covered corner, leaves the detail elsewhere unchanged. So detail is compared
+block by block, and the median decides.
 
 Shapes: p pairs, thumbnails 32 by 32.
 """
@@ -16,16 +16,16 @@ from framekiln_stages.duplicates.hashes import SIDE, WINDOWS, Bytes
 Images = NDArray[np.float32]
 
 # Chosen on 180 photos with copies of seven kinds, and on 60 objects before backgrounds; tried on 170 others
-# (docs/measuring/accuracy.md). Whole copies had 0.96 and more, 99 of 100 crops 0.6 and more once they were aligned.
+# (docs/measuring/accuracy.md). Whole copies had at least 0.96, and 99 of 100 crops, once aligned, at least 0.6.
 SAME, ALIGNED = 0.93, 0.6
-SHEAR = 0.12  # of an alignment: a scan is turned by 3 degrees at most, and a round object is another one turned by any
+SHEAR = 0.12  # of an alignment: a scan turns by at most 3 degrees; turned further, round objects match others
 BLOCK = 4  # px
-PLAIN = 0.25  # of the mean detail: blocks with less in both pictures say nothing
+PLAIN = 0.25  # share of the mean detail: blocks with less in both pictures say nothing
 _STEPS = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 30, 1e-4)
 
 
 def measure_detail(first: Images, second: Images) -> Images:
-    """Return the median correlation of the Laplacians of both (p 32 32) over blocks that have detail, -1 to 1."""
+    """Return the median correlation of both Laplacians (p 32 32) over blocks with detail, -1 to 1."""
     a, b = (_split(_filter(images)) for images in (first, second))
     sizes = [np.sqrt((blocks**2).sum(axis=2)) for blocks in (a, b)]
     cosines = (a * b).sum(axis=2) / np.maximum(sizes[0] * sizes[1], 1e-6)
@@ -35,7 +35,7 @@ def measure_detail(first: Images, second: Images) -> Images:
 
 
 def is_crop(first: Bytes, second: Bytes, window: int) -> bool:
-    """Return whether the second picture has the detail of the first near one of `WINDOWS`, aligned by ECC.
+    """Return whether the second picture has the detail of one of the first's `WINDOWS`, aligned by ECC.
 
     ECC is the enhanced correlation coefficient (Evangelidis and Psarakis 2008), as OpenCV computes it.
     """

@@ -1,6 +1,6 @@
-"""The search of the output's last run, so that a hundred new photos are compared with a million and no others are.
+"""The search of the output's last run: a hundred new photos are compared with a million, and no others are compared.
 
-Pairs of photos that are there and unchanged stay. What is removed, changed or new is found by its hashes.
+Pairs of unchanged photos stay. Removed, changed and new photos are found by their hashes.
 
 Shapes: n photos, no two with the same hash.
 """
@@ -21,28 +21,28 @@ TABLES = {
     SEARCHED: Table(
         schema=pa.schema([MEDIA_ID, field("look", pa.int64(), "digest of its hashes and thumbnail", nullable=False)]),
         keys=("media_id",),
-        description="photos that were compared, one of each hash, from which the next run goes on",
+        description="compared photos, one of each hash; the next run continues from them",
     ),
     PAIRS: Table(
         schema=pa.schema(
             [
                 MEDIA_ID,
-                field("other_media_id", pa.string(), "the whole picture, of which the first may be a crop"),
-                field("window", pa.int32(), "number of the first one's window that shows the other; 0: the whole"),
-                field("view", pa.int32(), "0 as it is, 1 mirrored, 2 turned by 90 degrees, 3 by 180"),
-                field("distance", pa.int32(), "bits of 128 in which their hashes differ"),
+                field("other_media_id", pa.string(), "the whole picture; the first may be a crop of it"),
+                field("window", pa.int32(), "number of the first one's window that shows the second; 0: the whole"),
+                field("view", pa.int32(), "0 unchanged, 1 mirrored, 2 turned by 90 degrees, 3 by 180"),
+                field("distance", pa.int32(), "differing bits of their 128-bit hashes"),
             ]
         ),
         keys=("media_id", "other_media_id"),
-        description="pairs of photos that are copies, but of different hashes",
+        description="pairs of copies with different hashes",
     ),
 }
 _ENDS = ("media_id", "other_media_id")
-MOST_FRESH = 0.1  # of the photos; with more all are compared anew, which then takes hardly longer
+MOST_FRESH = 0.1  # share of new photos; with more, all are compared again, which takes hardly longer
 
 
 def digest_looks(hashes: Bytes, thumbnails: Bytes, version: int) -> Ints:
-    """Return a digest (n) of all that decides a photo's pairs, under a version of the stage."""
+    """Return a digest (n) of everything that decides a photo's pairs, in this version of the stage."""
     flat = [part.reshape(len(part), int(np.prod(part.shape[1:]))) for part in (hashes, thumbnails)]
     rows = np.concatenate(flat, axis=1)
     factors = np.random.default_rng(version).integers(1, 1 << 63, rows.shape[1] // 8, dtype=np.uint64) | np.uint64(1)
@@ -73,7 +73,7 @@ def read_earlier(kept: Mapping[str, pa.Table], names: pa.Array, looks: Ints) -> 
 
 
 def make_tables(names: pa.Array, looks: Ints, pairs: Pairs) -> dict[str, pa.Table]:
-    """Return what the next run goes on from."""
+    """Make the tables from which the next run continues."""
     ends = {name: names.take(pa.array(at)) for name, at in zip(_ENDS, (pairs.first, pairs.second), strict=True)}
     facts = {name: pa.array(getattr(pairs, name), pa.int32()) for name in ("window", "view", "distance")}
     return {

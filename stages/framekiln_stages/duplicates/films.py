@@ -1,9 +1,9 @@
-"""Parts that two films share, from the hashes of their frames along time.
+"""Parts that two videos share, found from the hashes of their frames over time.
 
-Frames of two films that look alike vote for the shift between their times. A part is shared where votes for one shift
-go on for some seconds, so single frames alike (black, a title) are none.
+Similar frames of two videos vote for the shift between their times. A part is shared if votes for one shift continue
+for some seconds. So single similar frames (black, a title) do not count.
 
-Shapes: n frames of all films, p pairs of frames.
+Shapes: n frames of all videos, p pairs of frames.
 """
 
 import itertools
@@ -25,29 +25,29 @@ Part = Mapping[str, Any]
 FILMS = pa.schema(
     [
         MEDIA_ID,
-        field("start_s", pa.float64(), "where the part begins in this film", "s", nullable=False),
+        field("start_s", pa.float64(), "start of the part in this video", "s", nullable=False),
         field("end_s", pa.float64(), "where it ends", "s", nullable=False),
-        field("other_media_id", pa.string(), "the film that has it too", nullable=False),
-        field("other_start_s", pa.float64(), "where it begins there", "s", nullable=False),
-        field("mirrored", pa.bool_(), "whether one is the mirror image of the other", nullable=False),
-        field("keep", pa.bool_(), "whether this film is the one of both to keep", nullable=False),
-        field("reason", pa.string(), "why that one is kept, as in `duplicates`", nullable=False),
+        field("other_media_id", pa.string(), "the other video with this part", nullable=False),
+        field("other_start_s", pa.float64(), "start of the part there", "s", nullable=False),
+        field("mirrored", pa.bool_(), "true if one is the mirror image of the other", nullable=False),
+        field("keep", pa.bool_(), "true for the one of both videos to keep", nullable=False),
+        field("reason", pa.string(), "why it is kept, as in `duplicates`", nullable=False),
     ]
 )
-LOOK_S = 0.25  # between looks; where nothing moves there is one look, however long it stands
-MOVED = 4  # bits that the noise of a codec changes
-NEAR = 20  # bits: frames of one shot that are an eighth of a second apart; of strangers one pair in a billion
-SHIFT_S = 0.5  # times of one part differ by a look in each film
+LOOK_S = 0.25  # s between looks; without motion there is one look, however long it lasts
+MOVED = 4  # bits that codec noise changes
+NEAR = 20  # bits: frames of one shot an eighth of a second apart; one pair of strangers in a billion
+SHIFT_S = 0.5  # s by which times of one part may differ: a look in each video
 MISSED = 8  # looks without a match inside a part: two seconds of fast motion
-LEAST = 4  # matches: a shift that fewer agree on is chance
+LEAST = 4  # matches: fewer for one shift are chance
 
 
 def find_parts(rows: pa.Table, least_s: float) -> list[Part]:
-    """Return the shared parts, once for each pair of films, by `media_id`: rows of `FILMS` without the one to keep.
+    """Return the shared parts, once for each pair of videos: rows of `FILMS`, before one is chosen to keep.
 
-    They last `least_s`, or 0.8 of the time in which the shorter film changes: a copy of a short film counts.
+    They last `least_s`, or 0.8 of the time in which the shorter video changes: a copy of a short video counts.
 
-    `rows`: frames of all films, sorted by `media_id` and `frame_index`.
+    `rows`: frames of all videos, sorted by `media_id` and `frame_index`.
     """
     rows = rows.filter(rows["picture_hash"].is_valid())
     if not len(rows):
@@ -81,11 +81,11 @@ def find_parts(rows: pa.Table, least_s: float) -> list[Part]:
 
 
 def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
-    """Return the shared parts with the film of each pair to keep, by the medians of frames that it shares.
+    """Return the shared parts with the video of each pair to keep, by the medians of the shared frames.
 
-    Films that share parts, directly or by others, have one order, so that one of them keeps its part in any case.
+    Videos that share parts, directly or indirectly, have one order, so that one of them always keeps its part.
 
-    `rows`: as in `find_parts`, with the columns that decide.
+    `rows`: as in `find_parts`, with the deciding columns.
     """
     if not parts:
         return FILMS.empty_table()
@@ -114,7 +114,7 @@ def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
 
 
 def _cut(rows: pa.Table, name: str, spans: Sequence[tuple[float, float]]) -> pa.Table:
-    """Return the rows of a film that lie in spans of time."""
+    """Return a video's rows inside spans of time."""
     film = rows.filter(pc.equal(rows["media_id"], name))
     time = film["time_s"].to_numpy()
     inside = np.zeros(len(time), np.bool_)
@@ -124,7 +124,7 @@ def _cut(rows: pa.Table, name: str, spans: Sequence[tuple[float, float]]) -> pa.
 
 
 def _choose_looks(film: Ints, time: NDArray[np.float64], hashes: Bytes) -> Ints:
-    """Return the rows at which a film begins, or its picture has changed since the last look."""
+    """Return the rows at which a video begins, or its picture has changed since the last look."""
     words = hashes.view(np.uint64)
     looks: list[int] = []
     for at in range(len(film)):
@@ -137,7 +137,7 @@ def _choose_looks(film: Ints, time: NDArray[np.float64], hashes: Bytes) -> Ints:
 
 
 def _split(votes: pa.Table) -> Iterator[tuple[tuple[int, int, int], pa.Table]]:
-    """Yield the votes of each two films, straight and mirrored."""
+    """Yield the votes of each pair of videos, straight and mirrored."""
     votes = votes.sort_by([(name, "ascending") for name in votes.column_names])
     keys = np.stack([votes[name].to_numpy() for name in ("a", "b", "mirrored")])
     edges = [0, *(np.flatnonzero((np.diff(keys) != 0).any(axis=0)) + 1).tolist(), len(votes)]
@@ -148,7 +148,7 @@ def _split(votes: pa.Table) -> Iterator[tuple[tuple[int, int, int], pa.Table]]:
 
 
 def _trace(looks: Ints, shifts: NDArray[np.float64]) -> Iterator[tuple[int, int, float]]:
-    """Yield first look, last look and shift of each part, the shift with the most votes first."""
+    """Yield each part's first look, last look and shift, the shift with most votes first."""
     left = np.arange(len(looks))
     while len(left) >= LEAST:
         ordered = np.sort(shifts[left])

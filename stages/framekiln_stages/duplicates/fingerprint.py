@@ -1,6 +1,6 @@
-"""The fingerprint of each frame, by which `duplicates` finds copies of it.
+"""The fingerprint of each frame, from which `duplicates` finds its copies.
 
-It takes 1.3 KB a photo and 16 bytes a frame of a film.
+It takes 1.3 KB a photo and 16 bytes a frame of a video.
 """
 
 import cv2
@@ -14,20 +14,20 @@ from framekiln_stages.shared.black_bars import find_bars
 HASH = pa.binary(16)
 OUTPUTS = pa.schema(
     [
-        field("picture_hash", HASH, "signs of 128 low frequencies of the picture inside its bars; null if it is flat"),
+        field("picture_hash", HASH, "signs of 128 low frequencies of the picture without bars; null if it is flat"),
         field(
             "crop_hashes",
             pa.binary(16 * (len(WINDOWS) - 1)),
-            "the same of 15 windows of 0.9 of its sides; photos only",
+            "the same for 15 windows of 0.9 of its sides; photos only",
         ),
         field("content_digest", DIGEST, "BLAKE2b of the file's bytes; photos and animations only"),
-        field("thumbnail", pa.binary(SIDE * SIDE), "luma of the picture inside its bars at 32 by 32 px; photos only"),
+        field("thumbnail", pa.binary(SIDE * SIDE), "luma of the picture without bars, at 32 by 32 px; photos only"),
     ]
 )
 
 
 class Fingerprint(Stage):
-    """Perceptual hashes of each frame, and for photos those of windows and a thumbnail."""
+    """Perceptual hashes of each frame; for photos also of windows, and a thumbnail."""
 
     thread_safe = True
     version = 4  # 4: bars that end in a faint step
@@ -35,7 +35,7 @@ class Fingerprint(Stage):
     outputs = OUTPUTS
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
-        """Limit OpenCV to one thread, since other workers use the other cores."""
+        """Limit OpenCV to one thread: other workers use the other cores."""
         cv2.setNumThreads(1)
 
     def __call__(self, batch: pa.Table) -> pa.Table:

@@ -1,9 +1,8 @@
-"""Perceptual hashes of pictures and of windows in them: equal for the same picture, close for a changed copy.
+"""Perceptual hashes of pictures and of windows in them: equal for one picture, close for a changed copy.
 
-A hash has the signs of 128 low frequencies of a picture's cosine transform. Brightness, contrast, colour, size and
-compression change few of them. A mirrored picture has the opposite signs at odd horizontal frequencies, and a turned
-one those with both axes exchanged, so its hash is known without its pixels. A crop has the hash of that window in the
-whole picture.
+A hash holds the signs of 128 low frequencies of a picture's cosine transform. Brightness, contrast, colour, size and
+compression change few of them. Mirroring flips the signs at odd horizontal frequencies, and turning exchanges both
+axes. So these hashes are known without pixels. A crop has the hash of the same window in the whole picture.
 
 Shapes: n pictures, w windows, luma uint8 h w; a hash is 16 bytes, a thumbnail 32 by 32 uint8.
 """
@@ -14,11 +13,11 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 
-SIDE = 32  # px, to which a window is reduced: twice the highest frequency that is kept
+SIDE = 32  # px, side of a reduced window: twice the highest kept frequency
 BITS = 128
-BASE = 160  # px, from which windows are cut: they begin at whole pixels
-FLAT = 3.0  # codes: below this deviation signs are those of noise
-_INSET = 0.1  # of a side: the largest crop that is looked for, at any place
+BASE = 160  # px of the picture that windows are cut from: they begin at whole pixels
+FLAT = 3.0  # codes: with a smaller deviation, signs are noise
+_INSET = 0.1  # share of a side: the largest crop that is found, at any place
 _STARTS = (0.0, _INSET / 2, _INSET)
 _INNER = [(start, start + 1 - _INSET) for start in _STARTS]
 # Top, bottom, left, right as fractions: the whole, and windows of 0.9 of its height, its width, or both.
@@ -32,18 +31,18 @@ _FREQUENCIES = sorted(
     ((v, u) for v in range(16) for u in range(16) if v or u),
     key=lambda at: (at[0] + at[1], at[0] ** 2 + at[1] ** 2, at),
 )[:BITS]
-# Mixed, so that any 20 neighbouring bits have low and high frequencies: a search compares such bits first.
+# Shuffled, so that any 20 neighbouring bits hold low and high frequencies: a search compares such bits first.
 _ORDER = np.random.default_rng(0).permutation(BITS)
 _ROWS, _COLUMNS = np.array(_FREQUENCIES)[_ORDER].T
 _INDEX = {at: bit for bit, at in enumerate(zip(_ROWS.tolist(), _COLUMNS.tolist(), strict=True))}
 _EXCHANGED = [_INDEX.get((u, v), bit) for (v, u), bit in _INDEX.items()]  # one of 128 has no partner
 VIEWS = ("same", "mirrored", "turned", "upside down")
-"""Ways in which a whole picture is looked for. Turned is by 90 degrees anticlockwise: of two pictures one is."""
-_OPPOSITE = (np.zeros(BITS, np.int64), _COLUMNS, _ROWS, _ROWS + _COLUMNS)  # in each view, where odd
+"""Views in which a whole picture is searched. turned: by 90 degrees anticlockwise, for one picture of a pair."""
+_OPPOSITE = (np.zeros(BITS, np.int64), _COLUMNS, _ROWS, _ROWS + _COLUMNS)  # in each view, for odd frequencies
 
 
 def turn_hashes(hashes: Bytes, view: int) -> Bytes:
-    """Return hashes (n 16) of pictures as they are in one of `VIEWS`."""
+    """Return the hashes (n 16) of pictures in one of `VIEWS`."""
     bits = np.unpackbits(hashes, axis=1)
     if VIEWS[view] == "turned":
         bits = bits[:, _EXCHANGED]
@@ -51,7 +50,7 @@ def turn_hashes(hashes: Bytes, view: int) -> Bytes:
 
 
 def turn_pictures(pictures: Bytes, view: int) -> Bytes:
-    """Return pictures (n h w) as they are in one of `VIEWS`."""
+    """Return pictures (n h w) in one of `VIEWS`."""
     if VIEWS[view] == "mirrored":
         return pictures[:, :, ::-1]
     return np.rot90(pictures, max(0, view - 1), axes=(1, 2))
@@ -63,12 +62,12 @@ def thumbnail(luma: Bytes) -> Bytes:
 
 
 def is_flat(luma: Bytes) -> bool:
-    """Return whether the picture has no detail to tell it by."""
+    """Return whether the picture has too little detail for a hash."""
     return float(cv2.meanStdDev(luma)[1][0, 0]) < FLAT
 
 
 def hash_windows(luma: Bytes, count: int) -> Bytes:
-    """Return the hashes (count 16) of the first windows; the first is that of the whole picture."""
+    """Return the hashes (count 16) of the first windows; the first one is the whole picture."""
     base = cv2.resize(luma, (BASE, BASE), interpolation=cv2.INTER_AREA)
     found = np.empty((count, BITS), np.bool_)
     for number, window in enumerate(WINDOWS[:count]):

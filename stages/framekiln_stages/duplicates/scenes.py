@@ -1,7 +1,7 @@
-"""Photos of one scene: a burst, frames of a film as files, a second try a moment later.
+"""Photos of one scene: a burst, a video's frames as files, a second try a moment later.
 
-Any two photos of a million cannot be compared under all shifts, and need not be: photos of one scene lie beside each
-other by name or by time. So each is compared with the next few alone.
+Comparing all pairs of a million photos under all shifts is impossible, and unnecessary: photos of one scene are
+neighbours by name or by time. So each is compared with the next few.
 
 Shapes: n photos, p pairs; a thumbnail is 32 by 32 uint8.
 """
@@ -23,11 +23,11 @@ from framekiln_stages.duplicates.search import Ints
 Floats = NDArray[np.float32]
 
 # Chosen on frames of a bird, a game and a room, and on 50 strangers (docs/measuring/accuracy.md): cells of a side, and
-# the correlation at the best shift by an eighth; of strangers 0.81 at most. The first takes an eighth of the time.
+# the correlation at the best shift by an eighth. Strangers had at most 0.81. The first takes an eighth of the time.
 LEVELS = ((8, 0.7), (16, 0.85))
-REACH = 3  # photos after each: one that is blurred or hidden does not end a burst
-TOGETHER_S = 60.0  # of one camera
-CHUNK = 4096  # pairs
+REACH = 3  # next photos to compare: one blurred or hidden photo does not end a burst
+TOGETHER_S = 60.0  # s between photos of one camera
+CHUNK = 4096  # pairs compared at once
 _NUMBER = re.compile(r"\d+")
 
 SCENES = Table(
@@ -35,14 +35,14 @@ SCENES = Table(
         [MEDIA_ID, FRAME_INDEX, field("scene", pa.string(), "media_id of its scene's first photo", nullable=False)]
     ),
     keys=("media_id", "frame_index"),
-    description="a row for each photo of a scene, copies among them, of which there are several photos",
+    description="a row for each photo of a scene with several photos, copies included",
 )
 
 
 def find_neighbours(rows: pa.Table, thumbnails: Bytes) -> tuple[Ints, Ints]:
-    """Return the pairs (p, p) of n photos that lie beside each other and look alike.
+    """Return the pairs (p, p) of n photos that are neighbours and look alike.
 
-    `rows`: their names, with what the camera wrote where the run has it. `thumbnails`: n 32 32.
+    `rows`: their names, and the camera's tags if the run has them. `thumbnails`: n 32 32.
     """
     keys = [np.minimum(*pair) * len(rows) + np.maximum(*pair) for pair in _list_beside(rows)]
     first, second = np.divmod(np.unique(np.concatenate([np.empty(0, np.int64), *keys])), max(1, len(rows)))
@@ -56,7 +56,7 @@ def find_neighbours(rows: pa.Table, thumbnails: Bytes) -> tuple[Ints, Ints]:
 
 
 def _list_beside(rows: pa.Table) -> Iterator[tuple[Ints, Ints]]:
-    """Yield pairs of photos that are beside each other by name in a folder, and by time of a camera."""
+    """Yield pairs of photos that are neighbours by name in a folder, or by a camera's time."""
     names = rows["media_id"].to_pylist()
     order = sorted(range(len(names)), key=lambda at: _NUMBER.sub(lambda found: found[0].zfill(20), names[at]))
     folders = _number(pa.chunked_array([[name.rpartition("/")[0] for name in names]], pa.string()))
@@ -69,7 +69,7 @@ def _list_beside(rows: pa.Table) -> Iterator[tuple[Ints, Ints]]:
 
 
 def _pair(order: Ints, groups: Ints, times: NDArray[np.float64], most_s: float) -> Iterator[tuple[Ints, Ints]]:
-    """Yield pairs of one group in an order, of which the times (n) are not further apart; NaN is far from all."""
+    """Yield pairs of one ordered group with times (n) close enough; NaN is far from all."""
     for step in range(1, REACH + 1):
         first, second = order[:-step], order[step:]
         beside = (groups[first] == groups[second]) & (times[second] - times[first] <= most_s)
@@ -83,7 +83,7 @@ def _number(column: pa.ChunkedArray) -> Ints:
 
 
 def _correlate(first: Bytes, second: Bytes, cells: int) -> Floats:
-    """Return how alike pairs of thumbnails (p 32 32) are, -1 to 1, under the shift that fits best."""
+    """Return the correlation of pairs of thumbnails (p 32 32), -1 to 1, under the best shift."""
     own, other = _reduce(first, cells), _reduce(second, cells)
     best = np.full(len(first), -1.0, np.float32)
     for shift in itertools.product(range(-cells // 8, cells // 8 + 1), repeat=2):
@@ -95,7 +95,7 @@ def _correlate(first: Bytes, second: Bytes, cells: int) -> Floats:
 
 
 def _reduce(thumbnails: Bytes, cells: int) -> Floats:
-    """Return cells of thumbnails (cells cells p), pairs last, as sums over the others are fastest so."""
+    """Return cells of thumbnails (cells cells p); pairs come last, as sums over the others are fastest so."""
     step = SIDE // cells
     found = np.zeros((len(thumbnails), cells, cells), np.float32)
     for y, x in itertools.product(range(step), repeat=2):
@@ -104,7 +104,7 @@ def _reduce(thumbnails: Bytes, cells: int) -> Floats:
 
 
 def _multiply(a: Floats, b: Floats) -> Floats:
-    """Return the sums of products of deviations from the means (p) of cells (h w p)."""
+    """Return the sums of products of deviations from the means (p), over cells (h w p)."""
     ones = np.ones(a.shape[:2], np.float32)
     means = [np.einsum("ij,ijp->p", ones, cells) for cells in (a, b)]
     return np.asarray(np.einsum("ijp,ijp->p", a, b) - means[0] * means[1] / ones.size, np.float32)

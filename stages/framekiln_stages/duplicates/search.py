@@ -1,7 +1,7 @@
 """Pairs of copies among millions of hashes, in bounded memory.
 
-Two hashes of copies have some 20 neighbouring bits in common, so only hashes that share such a band are compared. A
-pair that is close is a copy; one that is less close must look alike in its thumbnails too.
+Hashes of two copies share some 20 neighbouring bits. So only hashes that share such a band are compared. A close pair
+is a copy; a less close pair must also look alike in its thumbnails.
 
 Shapes: n pictures, w windows, p pairs; a hash is 16 bytes, a thumbnail 32 by 32 uint8.
 """
@@ -18,32 +18,32 @@ from framekiln_stages.duplicates.hashes import BITS, SIDE, VIEWS, WINDOWS, Bytes
 Ints = NDArray[np.int64]
 
 # Chosen on 500 photos and copies of each, and tried on 500 others (docs/measuring/accuracy.md). Of 125,000 pairs of
-# strangers, windows and mirrors counted, the nearest differ in 32 bits, and a tenth as many in each 3 bits less. So 12
-# bits leave one chance pair in the 5e11 of a million photos.
+# strangers, windows and mirrors counted, the nearest differ in 32 bits, and each 3 bits less leave a tenth. So 12 bits
+# leave one chance pair in the 5e11 of a million photos.
 SURE = 12  # bits
-FAR = 32  # bits; within it copies are 0.99 of all
-ALIKE = 0.87  # correlation of thumbnails; of 400 nearest strangers 0.81 at most, of copies further than SURE 0.97 above
-SLOPE = 0.0135  # a bit: 0.6 at SURE, so that text or a logo over a copy may hide a fifth of it
-NARROW, WIDE = 8, 20  # bits of a band: as many bands as pictures, so that few strangers share one
-STEP = 4  # bits from one band to the next: at 8, 0.02 to 0.05 of the crops share none
-MANY = 200_000  # pictures from which on steps of 8 are taken, so that a million takes a minute
-CROWDED = 500  # pictures of a band that are compared with: among thousands of copies each meets some
-NEAREST = 8  # pairs of a picture that are looked at for crops; each takes 0.3 ms
-CHUNK = 1 << 14  # pictures whose windows are looked up together: 0.5 GB at most
+FAR = 32  # bits; 0.99 of all copies lie within
+ALIKE = 0.87  # correlation of thumbnails; the nearest 400 strangers had at most 0.81, copies beyond SURE more than 0.97
+SLOPE = 0.0135  # for each bit: 0.6 at SURE, so that text or a logo may hide a fifth of a copy
+NARROW, WIDE = 8, 20  # bits of a band: as many bands as pictures, so that strangers seldom share one
+STEP = 4  # bits from one band to the next: with 8, 0.02 to 0.05 of the crops share none
+MANY = 200_000  # pictures from which steps of 8 are used, so that a million takes a minute
+CROWDED = 500  # pictures of a band to compare with: among thousands of copies each meets some
+NEAREST = 8  # pairs of a picture that are checked for crops; each takes 0.3 ms
+CHUNK = 1 << 14  # pictures with windows searched together: 0.5 GB at most
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pairs:
     """Pairs of pictures, each once."""
 
-    first: Ints  # p, of which `window` shows the second
+    first: Ints  # p; its `window` shows the second
     second: Ints
-    window: Ints  # 0: the whole
-    view: Ints  # of the second: a number of `VIEWS`
+    window: Ints  # of the first; 0: the whole
+    view: Ints  # of the second; an index of `VIEWS`
     distance: Ints  # bits of 128
 
     def choose(self, which: NDArray[np.bool_] | Ints) -> "Pairs":
-        """Return some of the pairs."""
+        """Return a subset of the pairs."""
         return Pairs(**{name: values[which] for name, values in vars(self).items()})
 
     @classmethod
@@ -54,20 +54,20 @@ class Pairs:
         )
 
     def at(self, places: Ints) -> "Pairs":
-        """Return the pairs with the places of their pictures among more of them."""
+        """Return the pairs with the indices of their pictures in a larger set."""
         return replace(self, first=places[self.first], second=places[self.second])
 
 
 def find_lone(hashes: Bytes) -> tuple[Ints, Ints]:
-    """Return the first picture of each hash (n w 16), and for all n pictures which of these has the same."""
+    """Return the first picture of each hash (n w 16), and for all n pictures the index of the one with their hash."""
     _, lone, place = np.unique(np.ascontiguousarray(hashes[:, 0]).view("V16"), return_index=True, return_inverse=True)
     return lone, place.ravel()
 
 
 def find_copies(hashes: Bytes, thumbnails: Bytes, fresh: NDArray[np.bool_] | None = None) -> Pairs:
-    """Return the pairs of copies among pictures, by the hashes of their windows (n w 16) and thumbnails (n 32 32).
+    """Return the pairs of copies among pictures, from the hashes of their windows (n w 16) and thumbnails (n 32 32).
 
-    No two have the same hash. Of a pair one is `fresh` (n); None: all are.
+    No two have the same hash. At least one picture of a pair is `fresh` (n); None: all are.
     """
     pairs = find_near(hashes, FAR, range(len(VIEWS)), fresh)
     sure = pairs.distance <= SURE
@@ -78,9 +78,9 @@ def find_copies(hashes: Bytes, thumbnails: Bytes, fresh: NDArray[np.bool_] | Non
 
 
 def _show_same(pairs: Pairs, thumbnails: Bytes) -> NDArray[np.bool_]:
-    """Return which pairs show the same detail: whole pictures as they are, others if one is a crop of the other.
+    """Return which pairs show the same detail: whole pictures directly, others if one is a crop of the other.
 
-    Of the pairs of a picture the nearest are looked at: among a thousand objects on white each is near many.
+    Only the nearest pairs of a picture are checked: among a thousand objects on white, each is near many.
     """
     same = np.zeros(len(pairs.first), np.bool_)
     for view in range(len(VIEWS)):
@@ -100,17 +100,17 @@ def _show_same(pairs: Pairs, thumbnails: Bytes) -> NDArray[np.bool_]:
 
 
 def add_equal(pairs: Pairs, lone: Ints, place: Ints) -> Pairs:
-    """Return the pairs of lone pictures as pairs of all, with those of the same hash; see `find_lone`."""
-    same = np.flatnonzero(lone[place] != np.arange(len(place)))  # of thousands, each is compared with one
+    """Return the pairs of lone pictures as pairs of all, plus those of equal hashes; see `find_lone`."""
+    same = np.flatnonzero(lone[place] != np.arange(len(place)))  # among thousands, each is compared with one
     none = np.zeros(len(same), np.int64)
     equal = Pairs(first=lone[place[same]], second=same, window=none, view=none, distance=none)
     return Pairs.concat([pairs.at(lone), equal])
 
 
 def find_near(hashes: Bytes, most: int, looks: Sequence[int] = (0, 1), fresh: NDArray[np.bool_] | None = None) -> Pairs:
-    """Return the pairs whose hashes (n w 16) differ in at most `most` bits, each with its nearest window and view.
+    """Return the pairs with hashes (n w 16) that differ in at most `most` bits, each with its nearest window and view.
 
-    `looks`: numbers of `VIEWS`, of which windows are looked for as they are. Of a pair one is `fresh` (n); None: all.
+    `looks`: indices of `VIEWS` in which windows are also searched. One picture of a pair is `fresh` (n); None: all are.
     """
     places = np.arange(len(hashes))
     new, old = (places, places[:0]) if fresh is None else (np.flatnonzero(fresh), np.flatnonzero(~fresh))
@@ -125,7 +125,7 @@ def find_near(hashes: Bytes, most: int, looks: Sequence[int] = (0, 1), fresh: ND
 
 
 def _search(hashes: Bytes, most: int, looks: Sequence[int], asked: Ints, among: Ints) -> Iterator[Pairs]:
-    """Yield pairs by each band: one `asked` with its windows, mirrored or turned, and one `among` others whole."""
+    """Yield pairs by each band: `asked` pictures by windows, mirrored or turned, with whole ones `among` others."""
     width = int(np.clip(np.ceil(np.log2(max(len(hashes), 2))), NARROW, WIDE))
     own_hashes = hashes if len(asked) == len(hashes) else hashes[asked]
     views = [own_hashes if view == 0 else turn_hashes(own_hashes[:, 0], view)[:, None] for view in looks]
@@ -157,7 +157,7 @@ def _search(hashes: Bytes, most: int, looks: Sequence[int], asked: Ints, among: 
 
 
 def _read_band(words: NDArray[np.uint64], at: int, width: int) -> NDArray[np.uint64]:
-    """Return `width` bits from bit `at` on of hashes as two words (... 2)."""
+    """Return `width` bits of hashes, from bit `at` on, as two words (... 2)."""
     end = at + width
     high, low = words[..., 0], words[..., 1]
     if end <= 64:
@@ -169,7 +169,7 @@ def _read_band(words: NDArray[np.uint64], at: int, width: int) -> NDArray[np.uin
 
 
 def correlate(pairs: Pairs, thumbnails: Bytes) -> NDArray[np.float32]:
-    """Return how alike the window of the first and the whole of the second are, -1 to 1, at 16 by 16 px."""
+    """Return the correlation of the first's window and the whole second, -1 to 1, at 16 by 16 px."""
     alike = np.empty(len(pairs.first), np.float32)
     for window in np.unique(pairs.window):
         for view in range(len(VIEWS)):
@@ -187,7 +187,7 @@ def _cut(thumbnails: Bytes, window: int) -> NDArray[np.float32]:
 
 
 def _weigh(start: float, stop: float) -> NDArray[np.float32]:
-    """Return the share of each of 32 px in each of 16 cells between two fractions of a side."""
+    """Return each of 32 px's share of each of 16 cells between two fractions of a side."""
     edges = SIDE * (start + (stop - start) * np.arange(17) / 16)
     pixels = np.arange(SIDE)
     low, high = np.maximum(edges[:-1, None], pixels), np.minimum(edges[1:, None], pixels + 1)
@@ -200,8 +200,8 @@ def _normalise(images: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def label_linked(first: Ints, second: Ints, nodes: int) -> Ints:
-    """Return the group of each node (`nodes`): nodes are linked by pairs, directly or by others."""
-    from scipy.sparse import coo_array  # imported here, since it takes a fifth of a plan's time
+    """Return the group of each node (`nodes`): pairs link nodes, directly or through others."""
+    from scipy.sparse import coo_array  # imported here: it takes a fifth of a plan's time
     from scipy.sparse.csgraph import connected_components
 
     graph = coo_array((np.ones(len(first), bool), (first, second)), shape=(nodes, nodes))

@@ -1,8 +1,8 @@
-"""Groups of copies among the photos of a run, and parts of films that are in other films too.
+"""Groups of copies among the photos of a run, and parts that videos share.
 
-A copy is the same picture: re-encoded, resized, recoloured, with bars, a logo or text, and mirrored, turned by 90, 180
-or 270 degrees, or cropped by up to a tenth of its sides, but not two of these. Frames of a burst are copies if they
-look so.
+A copy is the same picture: re-encoded, resized or recoloured, with bars, a logo or text. It may be mirrored, turned by
+90, 180 or 270 degrees, or cropped by up to a tenth of its sides, but only one of these. Frames of a burst are copies if
+they look alike.
 
 Shapes: n photos, p pairs.
 """
@@ -37,7 +37,7 @@ COPIES = pa.schema(
         MEDIA_ID,
         FRAME_INDEX,
         field("group", pa.int64(), "number of the group of copies, from 0, by first media_id", nullable=False),
-        field("keep", pa.bool_(), "whether it is the one of its group to keep", nullable=False),
+        field("keep", pa.bool_(), "true for the one of its group to keep", nullable=False),
         field(
             "reason",
             pa.string(),
@@ -46,7 +46,7 @@ COPIES = pa.schema(
             "unclipped (less of it is at its brightest), or first (the shortest name, as a copy is called `a (1).jpg`)",
             nullable=False,
         ),
-        field("copy_of", pa.string(), "media_id of the one to keep; null for itself"),
+        field("copy_of", pa.string(), "media_id of the copy to keep; null in its own row"),
         field(
             "kind",
             pa.string(),
@@ -54,14 +54,14 @@ COPIES = pa.schema(
             "bytes (the same file), same, crop, mirrored, turned (by 90 degrees), upside down",
             nullable=False,
         ),
-        field("distance", pa.int32(), "bits of 128 in which the two of `kind` differ", nullable=False),
-        field("cosine", pa.float32(), "of its CLIP embedding and that of the one to keep; null where there are none"),
+        field("distance", pa.int32(), "differing bits of the two 128-bit hashes of `kind`", nullable=False),
+        field("cosine", pa.float32(), "cosine of its CLIP embedding and that of the copy to keep, or null"),
     ]
 )
 
 
 class Duplicates(Stage):
-    """Groups of copies of photos with the best of each, photos of one scene, and parts that films share."""
+    """Groups of copies with the best of each, photos of one scene, and parts that videos share."""
 
     finds = (
         ("duplicates", "photo with copies", "photos with copies"),
@@ -87,9 +87,9 @@ class Duplicates(Stage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """The shortest part of a film that counts."""
+        """The shortest part of a video that counts."""
 
-        least_s: NonNegative = 3.0  # shortest shared part; titles and logos of a series are shorter or wanted
+        least_s: NonNegative = 3.0  # shortest shared part; a series' titles and logos are shorter, or wanted
 
     @property
     def keeps(self) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class Duplicates(Stage):
         return SEARCHED, PAIRS
 
     def __call__(self, batch: pa.Table, kept: Mapping[str, pa.Table] | None = None) -> dict[str, pa.Table]:
-        """Find copies among all rows of the run. `kept`: the search of the output's last run."""
+        """Find copies among all rows of the run. `kept`: the search of the last run."""
         rows = batch.sort_by([("media_id", "ascending"), ("frame_index", "ascending")])
         with self.phase("preprocess"):
             photos = rows.filter(pc.equal(rows["media_type"], "photo"))
@@ -127,7 +127,7 @@ class Duplicates(Stage):
             return found | make_tables(names, looks, pairs)
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
-        """Return what a photo is a copy of as caption."""
+        """Return a caption that names the copy to keep."""
         found = row["duplicates"]
         if not found:
             return None
@@ -136,7 +136,7 @@ class Duplicates(Stage):
 
 
 def _read_bytes(column: pa.ChunkedArray) -> Bytes:
-    """Return a column of binary values of one length, without nulls, as n rows of bytes."""
+    """Return a binary column of one length, without nulls, as n rows of bytes."""
     array = column.combine_chunks()
     size = array.type.byte_width
     start = array.offset * size
@@ -144,20 +144,20 @@ def _read_bytes(column: pa.ChunkedArray) -> Bytes:
 
 
 def _number_files(photos: pa.Table) -> NDArray[np.int64]:
-    """Return a number (n) for each photo, the same for the same bytes."""
+    """Return a number (n) for each photo; equal for equal bytes."""
     coded = pc.dictionary_encode(photos["content_digest"]).combine_chunks().indices
-    lone = np.arange(len(photos)) + len(photos)  # of a file without a digest
+    lone = np.arange(len(photos)) + len(photos)  # for files without a digest
     return np.where(coded.is_valid(), coded.fill_null(0).to_numpy(zero_copy_only=False), lone)
 
 
 def _label(files: Ints, first: Ints, second: Ints) -> Ints:
-    """Return the group of each photo (n): linked to others directly, by others, or by the same number of its file."""
+    """Return the group of each photo (n): linked directly, through others, or by equal bytes."""
     n = len(files)
     return label_linked(np.concatenate((first, np.arange(n))), np.concatenate((second, n + files)), 2 * n)[:n]
 
 
 def _name_scenes(photos: pa.Table, copies: Pairs, first: Ints, second: Ints) -> pa.Table:
-    """Return a row for each photo of a scene with several, by pairs of copies and of neighbours."""
+    """Return a row for each photo of a scene with several photos, from pairs of copies and of neighbours."""
     _, files = np.unique(_number_files(photos), return_inverse=True)
     labels = _label(files, np.concatenate((copies.first, first)), np.concatenate((copies.second, second)))
     _, begins, scene, sizes = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
@@ -168,7 +168,7 @@ def _name_scenes(photos: pa.Table, copies: Pairs, first: Ints, second: Ints) -> 
 
 
 def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
-    """Return a row for each photo of a pair, and for each file of which there is another with the same bytes."""
+    """Return a row for each photo of a pair, and for each file with a twin of equal bytes."""
     _, files, sizes = np.unique(_number_files(photos), return_inverse=True, return_counts=True)
     labels = _label(files, pairs.first, pairs.second)
     nearest = {int(at): (-1, "bytes") for at in np.flatnonzero(sizes[files] > 1)}
@@ -201,7 +201,7 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
 
 
 def _add_cosines(photos: pa.Table, copies: pa.Table) -> pa.Table:
-    """Return copies with how alike each and the one to keep are by their embeddings."""
+    """Return copies with the cosine of each embedding and that of the copy to keep."""
     if EMBEDDING not in photos.column_names:
         return copies
     places = [

@@ -1,4 +1,4 @@
-"""Aligned faces of a call: cut, embedded and measured, on the host or on the device that has their images.
+"""Aligned faces of a call: cut, embedded and measured, on the host or on the device with their images.
 
 Both ways cut the same faces: levels differ by 2 at most, in less than 0.2 % of the pixels.
 
@@ -31,7 +31,7 @@ from framekiln_stages.shared.device_images import DeviceImages
 
 AT_ONCE = 128  # faces cut by the same operations: 0.3 GB
 Chunks = Callable[[Sequence[int]], Iterator[Sequence[int]]]
-"""Splits numbers of faces into parts that are embedded at once."""
+"""Splits indices of faces into parts to embed at once."""
 
 
 class Described(NamedTuple):
@@ -45,7 +45,7 @@ class Described(NamedTuple):
 
 
 class HostFaces:
-    """Faces that are cut on the host, part by part when they are embedded.
+    """Faces cut on the host, part by part, when they are embedded.
 
     `recognizer`: embeds them. `phase`: counts the time of a block. `keep`: whether their JPEG files are wanted.
     """
@@ -55,17 +55,17 @@ class HostFaces:
         self._faces: list[tuple[Image, NDArray[np.float64]]] = []
 
     def add(self, images: Sequence[Image], owners: NDArray[np.int64], transforms: Transforms) -> None:
-        """Add faces; owners: the image of each."""
+        """Add faces; `owners`: the index of each face's image."""
         self._faces += [(images[owner], transform) for owner, transform in zip(owners, transforms, strict=True)]
 
     def describe(self, chunks: Chunks) -> Described:
-        """Return what is known of all faces."""
+        """Return the results for all faces."""
         outputs: list[NDArray[np.floating]] = [np.empty((0, self._recognizer.length), np.float32)]
         looks, files = list[tuple[float, float]](), list[bytes]()
         for numbers in chunks(range(len(self._faces))):
             with self._phase("preprocess"):
                 crops = np.stack([align_face(*self._faces[i]) for i in numbers])
-            outputs.append(self._recognizer.outputs(crops))  # counts its own phases
+            outputs.append(self._recognizer.outputs(crops))  # it counts its own phases
             with self._phase("postprocess"):
                 looks += [(sharpness(crop), contrast(crop)) for crop in crops]
                 files += [encode_jpeg(crop) for crop in crops] if self._keep else []
@@ -73,7 +73,7 @@ class HostFaces:
 
 
 class DeviceFaces:
-    """Faces that are cut on the device, all of some images at once, and downloaded when all are embedded.
+    """Faces cut on the device, all of some images at once, and downloaded after all are embedded.
 
     Args:
         recognizer: embeds them, in torch.
@@ -86,13 +86,13 @@ class DeviceFaces:
         self._crops: list[torch.Tensor] = []
 
     def add(self, images: DeviceImages, owners: NDArray[np.int64], transforms: Transforms) -> None:
-        """Add faces; owners: the image of each."""
+        """Add faces; `owners`: the index of each face's image."""
         if len(owners):
             with self._phase("infer"):
                 self._crops.append(aligned(images, owners, transforms))
 
     def describe(self, chunks: Chunks) -> Described:
-        """Return what is known of all faces."""
+        """Return the results for all faces."""
         if not self._crops:
             return _describe(self._recognizer, np.empty((0, self._recognizer.length), np.float32), np.empty((0, 2)), [])
         crops = torch.cat(self._crops)

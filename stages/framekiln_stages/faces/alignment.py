@@ -45,12 +45,12 @@ def similarity_transforms(points: Points) -> Transforms:
 
 
 def crop_scales(transforms: Transforms) -> NDArray[np.float64]:
-    """Return pixels of the crop for one of the image (n); above 1, the crop is enlarged."""
+    """Return the crop's pixels for one of the image (n); above 1, the crop is enlarged."""
     return np.hypot(transforms[:, 0, 0], transforms[:, 1, 0])
 
 
 def orientations(transforms: Transforms) -> NDArray[np.int16]:
-    """Return the quarters by which faces are turned clockwise in the image (n), in degrees: 0, 90, 180 or 270."""
+    """Return the angles by which faces are turned clockwise in the image (n): 0, 90, 180 or 270 degrees."""
     quarters = np.rint(np.arctan2(transforms[:, 0, 1], transforms[:, 0, 0]) * 2 / np.pi)
     return np.asarray(quarters * 90 % 360, np.int16)
 
@@ -58,8 +58,8 @@ def orientations(transforms: Transforms) -> NDArray[np.int16]:
 def align_face(image: Image, transform: NDArray[np.float64]) -> Image:
     """Return the aligned face, 112 112 3; black outside the image.
 
-    Bilinear sampling skips pixels of a face that is much larger than its crop, and the same face would differ between
-    images of two sizes. Its part of the image is therefore first averaged over whole pixels.
+    Bilinear sampling skips pixels if a face is much larger than its crop. Then the same face would differ between
+    images of two sizes. So its part of the image is first averaged over whole pixels.
     """
     shrink = int(1 / max(np.hypot(*transform[:, 0]), 1e-6))
     if shrink < 2:
@@ -67,7 +67,7 @@ def align_face(image: Image, transform: NDArray[np.float64]) -> Image:
     corners = np.array([[0, 0, 1], [SIDE, 0, 1], [0, SIDE, 1], [SIDE, SIDE, 1]], float)
     inverse = cv2.invertAffineTransform(transform)
     in_image = corners @ inverse.T
-    # one average more on each side, which samples at the edge lie next to
+    # one averaged pixel more on each side, which samples at the edge need
     left, top = np.maximum((np.floor(in_image.min(axis=0)).astype(int) // shrink - 1) * shrink, 0).tolist()
     right, bottom = (np.ceil(in_image.max(axis=0)).astype(int) + 2 * shrink).tolist()
     part = image[top:bottom, left:right]
@@ -91,8 +91,8 @@ def head_angles(points: Points) -> tuple[NDArray[np.float32], NDArray[np.float32
     A scaled orthographic camera is fitted to a head of mean proportions (the first step of POSIT, DeMenthon and Davis
     1995). Yaw is positive where the nose points to the right of the image, pitch where it points up.
 
-    Both are rough. Over five portraits at 100 to 500 px, yaw stayed within 5 degrees of its mean, but for one (8), and
-    pitch within 10. Pitch is biased downwards: -12 on average for people who look into the camera.
+    Both are rough. For five portraits at 100 to 500 px, yaw stayed within 5 degrees of its mean (one: 8), pitch within
+    10. Pitch is biased downwards: -12 on average for people who look into the camera.
     """
     camera = (_FIT @ (points - points.mean(axis=1, keepdims=True))).transpose(0, 2, 1)  # n 2 3
     u, _, vt = np.linalg.svd(camera, full_matrices=False)
@@ -102,8 +102,8 @@ def head_angles(points: Points) -> tuple[NDArray[np.float32], NDArray[np.float32
     return yaw.astype(np.float32), pitch.astype(np.float32)
 
 
-BLURRED = 100.0  # variance of the Laplacian below which an image is customarily called blurred; its factor is 0.5
-JPEG_QUALITY = 95  # 6 to 8 KB; embedded again, such a crop has a cosine of 0.998 with its face. At 85, 4 KB and 0.994
+BLURRED = 100.0  # variance of the Laplacian below which images are usually called blurred; its factor is 0.5
+JPEG_QUALITY = 95  # 6 to 8 KB; embedded again, such a crop has a cosine of 0.998 with its face. At 85: 4 KB, 0.994
 
 
 def face_qualities(
@@ -111,8 +111,8 @@ def face_qualities(
 ) -> NDArray[np.float64]:
     """Return the reliability of embeddings (n, 0 to 1): size times frontalness times sharpness.
 
-    Size is 1 where the crop is not enlarged, else the image's pixels for one of the crop. Frontalness is cos(yaw)
-    cos(pitch), 0 from the profile on. Sharpness is v / (v + 100), v the variance of the Laplacian of the crop.
+    Size is 1 if the crop is not enlarged, else the image's pixels for one of the crop. Frontalness is cos(yaw)
+    cos(pitch), 0 from the profile on. Sharpness is v / (v + 100) with v the variance of the crop's Laplacian.
     """
     frontal = np.cos(np.radians(yaw)).clip(0) * np.cos(np.radians(pitch)).clip(0)
     return np.minimum(1, 1 / np.maximum(scale, 1e-9)) * frontal * sharp / (sharp + BLURRED)
@@ -130,7 +130,7 @@ def luma_on_device(faces: torch.Tensor) -> torch.Tensor:
 
 
 def sharpness_on_device(luma: torch.Tensor) -> torch.Tensor:
-    """Return `sharpness` of crops by their luma on a device (n 112 112), n float64."""
+    """Return `sharpness` of crops from their luma on a device (n 112 112), n float64."""
     ringed = torch.nn.functional.pad(luma[:, None], (1, 1, 1, 1), "reflect")[:, 0]
     across = ringed[:, 1:-1, :-2] + ringed[:, 1:-1, 2:]
     edges = (across + ringed[:, :-2, 1:-1] + ringed[:, 2:, 1:-1] - 4 * luma).flatten(1).double()

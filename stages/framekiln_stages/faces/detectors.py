@@ -15,10 +15,10 @@ from framekiln_stages.nets.faces.second_look import LEAST_LOOK
 from framekiln_stages.nets.faces.yunet import OpenCvYuNet, YuNet
 from framekiln_stages.shared.device_images import DeviceImages
 
-# Without weights each image has the same upright faces, so that the rest of the stage can be timed. Random weights
+# Without weights, each image gets the same upright faces, so that the rest of the stage can be timed. Random weights
 # would find nothing, or thousands of boxes of noise. Such a benchmark includes no detection.
 FACES = 4
-SHARE = 0.125  # of the short side: 160 px of `frame_1280`, a person in front of the camera
+SHARE = 0.125  # share of the short side: 160 px of `frame_1280`, a person in front of the camera
 
 
 class DummyDetector:
@@ -26,8 +26,8 @@ class DummyDetector:
 
     def __init__(self, *, max_faces: int) -> None:
         rng = np.random.default_rng(0)
-        self._starts = rng.uniform(0, 1, (FACES, 2))  # shares of the range of a box's corner
-        self._offsets = rng.normal(0, 0.01, (FACES, *TEMPLATE.shape))  # so that no two crops are equal
+        self._starts = rng.uniform(0, 1, (FACES, 2))  # position of a box's corner, as a share of its range
+        self._offsets = rng.normal(0, 0.01, (FACES, *TEMPLATE.shape))  # no two crops are equal
         self._max_faces = max_faces
 
     def __call__(self, image: Image) -> FaceDetections:
@@ -47,7 +47,7 @@ DETECTORS = {
     "yunet-2023mar": "yunet_2023mar",
     "scrfd": "scrfd_10g",
 }
-"""Entries of the weights lockfile by the name that a pipeline file uses."""
+"""Entries of the weights lockfile, by the detector's name in a pipeline file."""
 
 IMAGES_PER_CHUNK = 8  # images per detector call in torch: 70 to 100 MB each at 1280 px, by the image's own size
 _TORCH_DETECTORS = ("yunet", "yunet-s")
@@ -70,10 +70,10 @@ def build_detector(
 ) -> tuple[Detect, bool]:
     """Return a detector, and whether it takes many images at once.
 
-    The settings come from `Faces.Config`: `side` is its `detect_side`, `min_score` its own. `path` is None
-    for the stand-in. `runtime` is that of the recognition network, "torch" or "onnxruntime".
+    Settings are those of `Faces.Config`: `side` is `detect_side`, `min_score` its own. `path` is None for the dummy.
+    `runtime` is that of the recognition network, "torch" or "onnxruntime".
 
-    Raises RuntimeError: OpenCV refuses the file; ValueError: onnxruntime does, or torch cannot run its graph.
+    Raises RuntimeError: OpenCV rejects the file. Raises ValueError: onnxruntime or torch rejects it.
     """
     least = min_score if min_look is None else min(min_score, LEAST_LOOK)
     yunet = partial(YuNet, side=side, max_faces=max_faces, min_score=min_score, min_look=min_look)
@@ -81,7 +81,7 @@ def build_detector(
         from framekiln_stages.nets.faces.yunet_torch import TorchYuNet
 
         return yunet(TorchYuNet(path, least, placement, phase)), True
-    # beside a GPU, a detector on the CPU is preparation of the GPU's input
+    # on the CPU, detection prepares the GPU's input
     cpu_phase = "infer" if placement.device == "cpu" else "preprocess"
     if path is None:
         return _time(_detect_one_by_one(DummyDetector(max_faces=max_faces)), phase, cpu_phase), False

@@ -1,6 +1,6 @@
 """Face recognition networks: embeddings of one person lie close together by cosine.
 
-All were trained with a margin loss of the ArcFace family on the same alignment. Here they differ in a file, the length
+All were trained with a margin loss of the ArcFace family on the same alignment. They differ in their file, the length
 of an embedding, and the normalization of pixels.
 
 Shapes: n aligned crops uint8 n 112 112 3 RGB; embeddings float32 n d of length 1.
@@ -24,7 +24,7 @@ from framekiln_stages.nets.checkpoints import open_session
 Crops = NDArray[np.uint8]  # n 112 112 3
 Embeddings = NDArray[np.float32]  # n d
 Run = Callable[[Crops], NDArray[np.floating]]
-FACE_MB = 4.9  # of a call, of one crop, in fp16
+FACE_MB = 4.9  # of a call, for each crop, in fp16
 ROWS = 64  # crops per call: 3,396 faces/s of IResNet-50 on an H200 in fp32, 4,750 at 1,024; 1.9 against 19.5 GB
 
 
@@ -32,16 +32,16 @@ ROWS = 64  # crops per call: 3,396 faces/s of IResNet-50 on an H200 in fp32, 4,7
 class Network:
     """A published file."""
 
-    weights: str  # its name in the weights lockfile
+    weights: str  # entry in the weights lockfile
     length: int  # of an embedding
-    mean: tuple[float, float, float] = (127.5, 127.5, 127.5)  # of the levels, 0 to 255
+    mean: tuple[float, float, float] = (127.5, 127.5, 127.5)  # of levels 0 to 255
     spread: tuple[float, float, float] = (127.5, 127.5, 127.5)
-    weights_mb: float = 0.0  # in fp16; 0 where nobody counted
-    blocks: tuple[int, ...] | None = None  # of an IResNet's stages; empty for MobileFaceNet, None if unpublished
+    weights_mb: float = 0.0  # in fp16; 0: not counted
+    blocks: tuple[int, ...] | None = None  # blocks in each stage of an IResNet; empty: MobileFaceNet, None: unpublished
 
     @property
     def normalization(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Mean and spread, of each channel."""
+        """Mean and deviation of each channel."""
         return np.array(self.mean, np.float32), np.array(self.spread, np.float32)
 
 
@@ -61,7 +61,7 @@ NETWORKS = {
     # FaceRecognizerSF::feature
     "sface": Network(weights="sface_2021dec", length=128, mean=(0, 0, 0), spread=(1, 1, 1)),
 }
-"""By the name that a pipeline file uses. Thresholds of `identities` were measured with mobilefacenet alone."""
+"""Networks by their names in a pipeline file. Thresholds of `identities` were measured with mobilefacenet only."""
 
 
 class Recognizer:
@@ -110,7 +110,7 @@ class Recognizer:
         return self._run(crops)
 
     def raw(self, crops: torch.Tensor) -> torch.Tensor:
-        """Return the network's output for crops on its device, n d float32, there; of a network in torch."""
+        """Return the network's output for crops on its device, n d float32, on the device; torch only."""
         assert self._net is not None
         return self._net.on_device(crops)
 
@@ -123,7 +123,7 @@ class Recognizer:
 
 
 def _make_onnx_runner(network: Network, path: Path, phase: Phase) -> Run:
-    """Run by onnxruntime on one thread, one crop a call: exports allow no more, and one core gains nothing by it."""
+    """Run by onnxruntime on one thread, one crop a call: exports allow no more, and one core would gain nothing."""
     session = open_session(path)
     name, (mean, spread) = session.get_inputs()[0].name, network.normalization
 
@@ -139,7 +139,7 @@ def _make_onnx_runner(network: Network, path: Path, phase: Phase) -> Run:
 
 
 class _TorchNetwork:
-    """Runs in torch in batches; pixels are uploaded as bytes and normalized on the device."""
+    """Runs in torch, in batches; pixels are uploaded as bytes and normalized on the device."""
 
     def __init__(self, network: Network, path: Path | None, placement: Placement, rows: int, phase: Phase) -> None:
         self._placement, self._phase, self._dtype = placement, phase, dtype_of(placement, best="fp16")

@@ -45,12 +45,12 @@ from framekiln_stages.shared.tables import (
 )
 
 LANDMARKS = ("right eye", "left eye", "nose", "right corner of the mouth", "left corner of the mouth")
-YUNET_BYTES = 44  # of a call, of a pixel of the detector's square input: 72 MB at 1280 px
+YUNET_BYTES = 44  # bytes of a call, for each pixel of the detector's square input: 72 MB at 1280 px
 YUNET_SIDE, YUNET_SCORE, YUNET_SCORE_ALONE = 1280, 0.6, 0.85  # see Config
 
 
 class Faces(PixelStage):
-    """Faces with box, landmarks, quality, head angles and an embedding to compare people by cosine.
+    """Faces with box, landmarks, quality, head angles, and an embedding for comparing people by cosine.
 
     On a GPU torch runs the recognition network, and YuNet's two published detectors. SCRFD runs there if onnxruntime
     can use the GPU. Other detectors run on the CPU (YuNet: 65 ms an image of 2 MP). Without the detector's weights
@@ -59,41 +59,40 @@ class Faces(PixelStage):
     """
 
     finds = (("faces", "face", "faces"),)
-    version = 4  # 2: a second look decides, no longer the score alone; 3: `orientation`; 4: `sharpness` and more
+    version = 4  # 2: a second look decides, not the score alone; 3: `orientation`; 4: `sharpness` and more
     placement = Placement(channels_last=True)
     devices = ("cpu", "cuda")
     chunk_kinds = ("pictures", "faces")
     dummy_note = (
-        "without its detector the same four made faces an image; numbers of faces, and the detector's time, are void"
+        "without its detector each image has the same four made faces; face counts and the detector's time are void"
     )
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """Networks, their input sizes, and the faces and columns that are kept.
+        """Networks, their input sizes, and the kept faces and columns.
 
         Raises ValueError: `detect_side` does not suit SCRFD.
         """
 
         detector: Literal["yunet", "yunet-s", "yunet-2023mar", "scrfd"] = "yunet"  # finds faces; scrfd: non-commercial
-        # Network that embeds faces. This one takes 2 ms a face, Apache-2.0.
+        # The network that embeds faces. This one takes 2 ms a face, Apache-2.0.
         model: Literal["mobilefacenet", "arcface-r50", "auraface", "sface"] = "mobilefacenet"
-        # Short side of the pixels that faces are cut from, as in frame_1280; 0 is full size. Median cosine of a face of
-        # 40, 64, 100, 160 px in 4000x3000 with its own large portrait: 0.84 0.91 0.95 0.94 at full size, 0.53 0.85
-        # 0.94 0.95 at 1280, 0.10 0.40 0.76 0.92 at 640.
+        # Short side of the pixels that faces are cut from, as in frame_1280; 0: full size. Median cosine of a face of
+        # 40, 64, 100, 160 px in 4000x3000 with its own large portrait: 0.84 0.91 0.95 0.94 at full size, 0.53 0.85 0.94
+        # 0.95 at 1280, 0.10 0.40 0.76 0.92 at 640.
         size: Natural = 1280
-        # Longest side of the detector's input; 0 for all pixels; None for 1280 (YuNet) or 640 (SCRFD, as published).
-        # Of 120 faces of 40 px in 4000x3000 YuNet detects, at a score of 0.7, all at 1280 in 60 ms, 30 at 640 in 15 ms;
-        # of 24 px, 37 at 1280, and all at full size in over 1 s.
+        # Longest side of the detector's input; 0: all pixels; None: 1280 (YuNet) or 640 (SCRFD, as published). At a
+        # score of 0.7, YuNet detects of 120 faces of 40 px in 4000x3000 all at 1280 in 60 ms, and 30 at 640 in 15 ms.
+        # Of 24 px it detects 37 at 1280, and all at full size in over 1 s.
         detect_side: Natural | None = None
-        # Least score of a face. None: 0.6 (YuNet, or 0.85 without a second look) or 0.5 (SCRFD, as published). The
-        # score alone does not decide: faces of 16 px or more have 0.6 to 0.96, a dog's face up to 0.89, a head lamp
-        # 0.83.
+        # Least score of a face. None: 0.6 (YuNet; 0.85 without a second look) or 0.5 (SCRFD, as published). The score
+        # alone does not decide: faces of 16 px or more have 0.6 to 0.96, a dog's face up to 0.89, a head lamp 0.83.
         min_score: Proportion | None = None
         # Least evidence of a face: one third of its score and two thirds of its score in YuNet's second look. None:
         # no second look. Chosen on photos of sports, crowds and animals (`nets.faces.second_look`), checked on others
         # (docs/measuring/accuracy.md).
         min_look: Proportion | None = 0.77
-        min_side: Natural = 16  # px, of a box's shorter side in the pixels read; at 12, the cosine above is 0.32
+        min_side: Natural = 16  # px, least shorter side of a box in the read pixels; at 12, the cosine above is 0.32
         max_faces: Count = 500  # most faces of one image, by score
         keep_crops: bool = False  # write the aligned face as a JPEG, for contact sheets
         runtime: Literal["auto", "onnxruntime", "torch"] = "auto"  # auto: onnxruntime on a CPU, torch on a GPU
@@ -116,7 +115,7 @@ class Faces(PixelStage):
             ("quality", pa.float32()),  # 0 to 1, see `framekiln_stages.faces.alignment.face_qualities`
             ("sharpness", pa.float32()),  # variance of the Laplacian of the aligned face, see `alignment.sharpness`
             ("contrast", pa.float32()),  # of eyes and mouth, see `framekiln_stages.faces.coverings`
-            # Length of the embedding before it is scaled to 1: less where the network sees less of a face.
+            # Length of the embedding before it is scaled to 1: lower if the network sees less of a face.
             ("strength", pa.float32()),
             ("yaw", pa.float32()),  # degrees, see `framekiln_stages.faces.alignment.head_angles`
             ("pitch", pa.float32()),
@@ -173,9 +172,8 @@ class Faces(PixelStage):
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Build both networks.
 
-        Raises RuntimeError: OpenCV refuses the detector's file; ValueError: onnxruntime refuses the detector's file,
-        the recognition network is not supported or has no random weights, or runtime "onnxruntime" is configured on a
-        GPU.
+        Raises RuntimeError: OpenCV rejects the detector's file. Raises ValueError: onnxruntime rejects it, the
+        recognition network is not supported or has no random weights, or runtime "onnxruntime" is configured on a GPU.
         """
         config, (detector, network) = self.config, self.weights
         runtime = config.runtime if config.runtime != "auto" else {"cpu": "onnxruntime"}.get(placement.device, "torch")
@@ -183,7 +181,7 @@ class Faces(PixelStage):
             where = repr(placement.device)
             raise ValueError(f"onnxruntime runs on the CPU only; choose runtime 'torch' or 'auto' on {where}")
         self._placement = placement
-        self._on_device = placement.device != "cpu"  # where launches and waits cost more than arithmetic
+        self._on_device = placement.device != "cpu"  # launches and waits cost more than arithmetic there
         self._detect, self._batched = build_detector(
             config.detector,
             weights.get(detector),
@@ -239,7 +237,7 @@ class Faces(PixelStage):
     def _make_values(
         self, images: Sequence[Image], faces: FaceDetections, owners: NDArray[np.int64], described: Described
     ) -> pa.StructArray:
-        """Return the faces of all images as values of `face`; owners: n, the image of each face."""
+        """Return the faces of all images as values of `face`; `owners`: n, the index of each face's image."""
         yaw, pitch = head_angles(faces.points)
         transforms = similarity_transforms(faces.points)
         size = np.array([images[i].shape[1::-1] for i in owners], np.float32).reshape(-1, 2)

@@ -1,7 +1,7 @@
-"""Further looks at a pair of frames that the flow back does not confirm, and whether its motion is known at all.
+"""Further looks at a pair of frames if the flow back does not confirm it, and whether its motion is known.
 
-Light that moves looks like motion: bands of a lamp, a spot, a flash. Where each part is seen against its own mean and
-contrast, smooth light is gone, and the camera stands still. Large motion is found better in fewer pixels.
+Moving light looks like motion: bands of a lamp, a spot, a flash. Scaling each part by its own mean and contrast removes
+smooth light, so that the camera stands still. Large motion is found better in fewer pixels.
 
 Shapes: h, w of the computed size.
 """
@@ -17,16 +17,16 @@ from framekiln_stages.flow.motion import Field, resized
 from framekiln_stages.shared.grey_images import Gray, even, reduced
 from framekiln_stages.shared.stripes import is_textured, without_stripes
 
-# Agreement below which a pair is looked at again: motion of 60 px of 1242 has 0.83, bands of light 0.1 to 0.8.
+# Agreement below which a pair is checked again: motion of 60 px of 1242 has 0.83, bands of light 0.1 to 0.8.
 DOUBTFUL = 0.8
 # Chosen on ten photos with bands, spots and steps of light over a camera that stands or moves by 6 px, and with motion
-# of 60 to 220 px of 1242. Of 100 pairs under such light looks at 224 px alone gave 53, 41 off by more than 2 px and
-# 30 %; so 75 are given, 7 off. Of the 60 of large motion 45 were given, 5 off by 30 %; now 43, 4 off.
-SURE = 0.75  # agreement from which other looks are not asked
-NEAR = 0.3  # mean distance of the same motion in two looks, of its length
-RIVAL = 0.1  # a look that agrees less by no more than this, and has another motion, makes it unknown
+# of 60 to 220 px of 1242. Of 100 pairs in such light, looks at 224 px alone kept 53, 41 wrong by more than 2 px and 30
+# %. Now 75 are kept, 7 wrong. Of the 60 with large motion 45 were kept, 5 wrong by 30 %; now 43, 4 wrong.
+SURE = 0.75  # agreement from which no other look is needed
+NEAR = 0.3  # mean distance of one motion in two looks, as a share of its length
+RIVAL = 0.1  # a look with less agreement, by at most this, and another motion makes the motion unknown
 SMALL = 1.0  # px: stripes that change a flow by less do no harm
-FEWER = 0.75  # of the pixels' sides, where they are not more than `size` anyway
+FEWER = 0.75  # share of the pixels' sides, if these are at most `size`
 
 
 class Look(NamedTuple):
@@ -42,7 +42,7 @@ Confirm = Callable[[Gray, Gray], Look | None]
 
 
 def settle(first: Look, now: Gray, then: Gray, size: int, confirm: Confirm) -> Look:
-    """Return the surest of several looks at a pair; its motion is known where they agree or it is sure."""
+    """Return the surest of several looks at a pair; its motion is known if the looks agree, or it is sure."""
     looks = [first, *_look_again(now, then, size, confirm)]
     best = max(looks, key=lambda look: look.agreement)
     others = [(_distance(best.flow, look.flow), look.agreement) for look in looks if look is not best]
@@ -52,10 +52,10 @@ def settle(first: Look, now: Gray, then: Gray, size: int, confirm: Confirm) -> L
 
 
 def unstripe(first: Look, now: Gray, then: Gray, size: int, confirm: Confirm) -> Look:
-    """Return the flow of a pair without the stripes of light that change in it, where that is another; else the first.
+    """Return the flow of a pair without changing stripes of light, if these change it; else the first flow.
 
-    Brick walls and feathers look like stripes too. Under stripes the first look's agreement says nothing, so that its
-    motion is unknown where the other look is not sure.
+    Brick walls and feathers look like stripes too. With stripes, the first look's agreement says nothing. So its motion
+    is unknown unless the other look is sure.
     """
     plain = without_stripes(now, then)
     found = confirm(*plain) if plain is not None else None
@@ -79,6 +79,6 @@ def _look_again(now: Gray, then: Gray, size: int, confirm: Confirm) -> Iterator[
 
 
 def _distance(one: Field, other: Field) -> float:
-    """Return the mean distance of two flows, of the first one's mean length or of a px."""
+    """Return the mean distance of two flows, relative to the first one's mean length or one px."""
     lengths = (float(np.linalg.norm(flow, axis=-1).mean()) for flow in (one - other, one))
     return next(lengths) / max(next(lengths), 1.0)

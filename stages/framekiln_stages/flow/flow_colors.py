@@ -42,17 +42,17 @@ def decode(data: bytes) -> Field:
     return flow
 
 
-# Places of red, yellow, green, cyan, blue, magenta and red among the wheel's 55 hues, which are distinguishable steps.
+# Positions of red, yellow, green, cyan, blue, magenta and red among the wheel's 55 distinguishable hues.
 _PLACES = (0, 15, 21, 25, 36, 49, 55)
 _CORNERS = np.array([(1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 1), (0, 0, 1), (1, 0, 1), (1, 0, 0)], np.float64)
 BEYOND = 0.75  # brightness of pixels faster than the scale
 SIDE = 96  # px of the legend
 
 LEGEND = (
-    "Colour is where things move (by the Middlebury wheel), white is rest, and full colour is the speed that a "
+    "Colour shows where things move (Middlebury wheel), white is rest, and full colour is the speed that a "
     "twentieth of the image exceeds. Where the field was not kept (cache), the whole image has its mean's colour."
 )
-FIELD_OPACITY, TINT_OPACITY = 0.75, 0.3  # of the colours, over the image
+FIELD_OPACITY, TINT_OPACITY = 0.75, 0.3  # of the colours over the image
 
 RGB = NDArray[np.uint8]  # h w 3
 
@@ -89,7 +89,7 @@ def legend() -> bytes:
 
 
 def coloured(row: Mapping[str, Any]) -> bytes:
-    """Return the stored field in Middlebury's colours as a PNG, or a tint by the mean motion without it."""
+    """Return the stored field in Middlebury's colours as a PNG, or without it a tint by the mean motion."""
     if row.get("flow_field"):
         flow = decode(row["flow_field"])
         lengths = np.linalg.norm(flow, axis=-1)

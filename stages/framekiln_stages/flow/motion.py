@@ -17,13 +17,12 @@ Camera = NDArray[np.float64]
 def motion(flow: Field, height: int, width: int, still: float) -> dict[str, float | None]:
     """Return length and direction of a flow field, in px of a frame of `height` by `width`.
 
-    Every second pixel of both sides is asked, as many as DIS and RAFT compute. The direction is that of the mean
-    vector, the circular mean weighted by length. It is None where that vector is shorter than `still` px of the
-    computed size.
+    Every second pixel of both sides counts, as many as DIS and RAFT compute. The direction is that of the mean vector:
+    the circular mean weighted by length. It is None if that vector is shorter than `still` px of the computed size.
     """
     scale = np.array([width / flow.shape[1], height / flow.shape[0]], np.float32)
     across, down = cv2.split(flow[::2, ::2] * scale)
-    length = np.sqrt(np.square(across) + np.square(down))  # cv2.magnitude's last bits depend on where the array lies
+    length = np.sqrt(np.square(across) + np.square(down))  # cv2.magnitude's last bits depend on the array's address
     x, y = cv2.mean(flow)[:2]
     angle = np.float32(math.degrees(math.atan2(-y * scale[1], x * scale[0])) % 360.0)
     return {
@@ -34,11 +33,11 @@ def motion(flow: Field, height: int, width: int, still: float) -> dict[str, floa
 
 
 def agreement(flow: Field, back: Field, every: int = 1, noise: float = 0.5) -> float:
-    """Return the share of pixels that the flow and the flow back lead to where they started, 0 to 1.
+    """Return the share of pixels that flow and flow back return to their start, 0 to 1.
 
-    The bound is that of Sundaram, Brox and Keutzer 2010: `noise` (half a squared px there) and a hundredth of the
-    squared lengths. Pixels that leave the frame do not count as agreeing, since nothing confirms them. Of both sides
-    each `every`-th pixel is asked.
+    The bound is that of Sundaram, Brox and Keutzer 2010: `noise` (half a squared px there) plus a hundredth of the
+    squared lengths. Pixels that leave the frame count as disagreeing, since nothing confirms them. Each `every`-th
+    pixel of both sides counts.
     """
     height, width = flow.shape[:2]
     x, y = cv2.split(flow[::every, ::every])
@@ -64,7 +63,7 @@ def camera(flow: Field) -> Camera | None:
     """
     start = _make_grid(*flow.shape[:2])
     x, y = start.astype(int).T
-    # 1 px up to a short side of 448, where the error of DIS is about half of that; above, the same share of the frame.
+    # 1 px up to a short side of 448, where DIS errs by about half of that; above, the same share of the frame.
     tolerance = max(1.0, min(flow.shape[:2]) / 448)
     matrix, _ = cv2.estimateAffinePartial2D(start, start + flow[y, x], ransacReprojThreshold=tolerance)
     return None if matrix is None or not np.isfinite(matrix).all() else matrix
@@ -74,7 +73,7 @@ def shake(now: Camera | None, then: Camera | None, height: int, width: int) -> f
     """Return the change of camera motion between pairs of frames: RMS over the frame, in diagonals.
 
     A steady pan, tilt, roll or zoom gives 0. A value of 0.001 is two pixels of a full-HD frame.
-    It is no speed: trembling turns round within a few frames, so it does not grow with the time between them.
+    It is no speed: trembling turns round within a few frames, so it does not grow with the time between frames.
     """
     if now is None or then is None:
         return None

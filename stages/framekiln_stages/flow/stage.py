@@ -27,15 +27,14 @@ from framekiln_stages.shared.grey_images import Gray
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, unmatched_share
 from framekiln_stages.shared.settings import PixelStage
 
-PAIRS = 8  # of frames in one RAFT call: correlations take 5.6 GB a pair at full HD, 8 to 12 MB at 224 px
-# A rough flow back: px of both sides in which it is compared, and the squared px by which it may be off. Chosen on 437
-# pairs of real films, pans, steps of light, cuts and made pairs: the two take a fifth of the flow's time. None of the
-# pairs that it makes sure is below 0.8 by a flow back like the flow there; of neighbours in films it leaves 27 in 100
-# in doubt, the other 20.
+PAIRS = 8  # pairs of frames in one RAFT call: correlations take 5.6 GB a pair at full HD, 8 to 12 MB at 224 px
+# A rough flow back: px of both sides that are compared, and its allowed error in squared px. Chosen on 437 pairs of
+# real films, pans, steps of light, cuts and made pairs: both take a fifth of the flow's time. Every pair that it
+# confirms has at least 0.8 by a full flow back. Of neighbours in films it leaves 27 in 100 in doubt, the full one 20.
 EVERY, ROUGHLY = 2, 1.5
-# What kinds of DIS change in the preset. `short` takes 0.87 of the medium one's time and is as exact (RubberWhale 0.226
-# px both; made motion of 20 and 45 px 0.22 for 0.23 and 1.4 for 1.9), but agrees less where motion is large. `rough`
-# takes a fifth: of more pixels than `fast`, without its refinement.
+# Changes of DIS presets. `short` takes 0.87 of the medium preset's time and is as exact (RubberWhale 0.226 px both;
+# artificial motion of 20 and 45 px 0.22 for 0.23 and 1.4 for 1.9), but agrees less for large motion. `rough` takes a
+# fifth: more pixels than `fast`, without its refinement.
 KINDS = {
     "preset": {},
     "short": {"GradientDescentIterations": 8},
@@ -57,7 +56,7 @@ OUTPUTS = pa.schema(
             "where below 0.75 further looks find another motion",
             "px",
         ),
-        field("motion_p95", pa.float32(), "95th percentile of that length; null likewise", "px"),
+        field("motion_p95", pa.float32(), "95th percentile of that length; null as `motion`", "px"),
         field(
             "motion_direction",
             pa.float32(),
@@ -67,7 +66,7 @@ OUTPUTS = pa.schema(
         field(
             "motion_agreement",
             pa.float32(),
-            "share of pixels that the flow to the next frame and back leads to where they started, 0 to 1",
+            "share of pixels that the flow to the next frame and back returns to their start, 0 to 1",
         ),
         field(
             "shake",
@@ -89,7 +88,7 @@ class Flow(PixelStage):
     """Motion and shake of each frame.
 
     All values are null for the last frame of a file and for a photo. Shake is also null for the frame before the last.
-    Motion and shake are null where the flow back does not confirm the flow, for instance at a cut.
+    Motion and shake are null if the flow back does not confirm the flow, for instance at a cut.
     """
 
     version = 6  # 6: a rough flow back confirms what it can, of a short search; cuts are of `features`
@@ -102,8 +101,8 @@ class Flow(PixelStage):
     class Config(Stage.Config):
         """Algorithm, model and size of the flow, and thresholds."""
 
-        # Algorithm. RubberWhale, one core: DIS medium 0.23 px in 14 ms, Farneback 0.36 px in 33 ms. RAFT, 0.32 px, runs
-        # on a GPU too, where pairs go in batches.
+        # Algorithm. RubberWhale on one core: DIS medium 0.23 px in 14 ms, Farneback 0.36 px in 33 ms. RAFT, 0.32 px,
+        # also runs on a GPU, with pairs in batches.
         backend: Literal["dis", "farneback", "raft"] = "dis"
         # Weights of RAFT: torchvision's, 1.99 px on Sintel's clean pass, or the authors'.
         model: Literal["raft-small-c-t-v2", "raft-small-princeton"] = "raft-small-c-t-v2"
@@ -115,13 +114,13 @@ class Flow(PixelStage):
         # size alone doubles errors up to 60 px. Medium at 224 costs what fast costs at full size, and is nearer to
         # medium at full size: mean motion within 1-4 % against 1-8 %, on four clips of 480p to 720p.
         size: Natural = 224
-        still: float = 0.1  # px of the computed size; shorter motion gets no direction, which would be noise
+        still: float = 0.1  # px of the computed size; shorter motion gets no direction, since that would be noise
         # Least agreement; below it motion is null. In 55 made pairs of 1242x375 with motion of 10 to 250 px, the mean
         # length is off by 0 to 27 % above 0.5, by half on average below, and by up to 37 % above on three other photos.
         # There 0.14, 0.37, 0.65 and 0.95 of the pixels agree, and 0.10, 0.27, 0.60 and 0.99 are right: within 1.8 px at
         # the computed size or 5 %.
         min_agreement: Proportion = 0.5
-        cache: bool = False  # write the dense field too
+        cache: bool = False  # also write the dense field
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -177,7 +176,7 @@ class Flow(PixelStage):
         return pa.Table.from_pylist(rows, schema=self.outputs)
 
     def _look(self, now: Gray, then: Gray) -> Look | None:
-        # A clip's last pair, of its halo, is the first one of the clip after it: a tenth of the pairs at full HD.
+        # A clip's last pair lies in its halo, and is the first pair of the next clip: a tenth of the pairs at full HD.
         before = getattr(self._own, "pair", None)
         if before is not None and np.array_equal(before[0], now) and np.array_equal(before[1], then):
             return self._own.found
@@ -190,7 +189,7 @@ class Flow(PixelStage):
         return found
 
     def _confirm(self, now: Gray, then: Gray, kind: str = "preset") -> Look | None:
-        # What is cheaper confirms what it can; a pair in doubt is computed by the preset there and back, in all pixels.
+        # The cheaper flow confirms what it can; the preset computes a doubtful pair there and back, in all pixels.
         if not _is_comparable(now, then):
             return None
         flow, back = self.between(now, then, kind), self.between(then, now, "rough")
@@ -204,7 +203,7 @@ class Flow(PixelStage):
         return Look(flow, sure)
 
     def between(self, now: Gray, then: Gray, kind: str = "preset") -> Field:
-        """Return OpenCV's flow from a grey frame (h w, 16 px and more) to the next, by one of `KINDS`."""
+        """Return OpenCV's flow from a grey frame (h w, at least 16 px) to the next, by one of `KINDS`."""
         with self.phase("infer"):
             if self.config.backend == "dis" or kind == "rough":
                 return self._get_dis(kind).calc(now, then, None)
@@ -213,7 +212,7 @@ class Flow(PixelStage):
             return cv2.calcOpticalFlowFarneback(now, then, start, 0.5, 5, 15, 3, 5, 1.2, 0)
 
     def _get_dis(self, kind: str) -> cv2.DISOpticalFlow:
-        # of this thread
+        # one for each thread
         if not hasattr(self._own, kind):
             dis = cv2.DISOpticalFlow.create(getattr(cv2, f"DISOPTICAL_FLOW_PRESET_{self.config.preset.upper()}"))
             for name, value in KINDS[kind].items():

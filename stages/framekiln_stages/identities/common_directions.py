@@ -1,13 +1,13 @@
-"""Directions in which coverings and lost detail move embeddings, whoever they are of.
+"""Directions in which coverings and lost detail move all embeddings, whoever the person is.
 
-Coverings: without their directions strangers in hoods are strangers. They were chosen on 372 photos of 120 people of
-Labeled Faces in the Wild, each with ten drawn coverings (sunglasses, mask, hand, hat, strands and a curtain of hair
-over an eye, hoods with and without folds, scarf, balaclava): the six directions in which embeddings of the same photo
-with and without a covering differ most. More than six cost recognition of bare faces (docs/log.md).
+Coverings: without these directions, strangers in hoods are no longer alike. They were chosen on 372 photos of 120
+people of Labeled Faces in the Wild, each with ten drawn coverings (sunglasses, mask, hand, hat, strands and a curtain
+of hair over an eye, hoods with and without folds, scarf, balaclava). They are the six directions in which embeddings of
+a photo differ most with a covering. More than six cost recognition of bare faces (docs/log.md).
 
-Lost detail: the length of an embedding in these directions says how much of a cosine strangers share. They are those of
-the mean differences of 34 kinds of motion blur, defocus, noise, JPEG, low light, shrinking and mixtures, on 176 photos
-of 110 people of the same set. Three to eight directions do as well, also for kinds that were left out, but for motion.
+Lost detail: an embedding's length in these directions predicts the cosine that strangers share. They come from the mean
+differences of 34 kinds of motion blur, defocus, noise, JPEG, low light, shrinking and mixtures, on 176 photos of 110
+people of the same set. Three to eight directions do as well, also for kinds that were left out, except motion.
 """
 
 import base64
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _COVERINGS = {
-    "mobilefacenet": (  # numbers of 8 bits
+    "mobilefacenet": (  # 8-bit numbers
         "TsI9I=R?c6LOl`L2Rat-3e@EfL;vsN`u@1103-v^C-Upr=iN3MvmN)_3jq(=*aGJI?)yFi^6U)HuL%D~As`VQ*aPYhxY}JG695|D>|O;A)%6`z"
         "Tp|6c(C-5?=KKoW)Z{P@?NIls9{eHF`wONbG0wdX4>8j!PzNB<sY@B_=NA3#`9m_s0+|omFv|t})3w<XJ>U@wIuA6!+_!W88S5j|?Y{{@6)G6U"
         "IqVwu{vPoy5Azzu$=Wg<{QvCs&=OD2k_9m;3@GdU0P*kC<0|O>0rvj)YQrbw??w^mo(uOC1<=?!#1Gs5;?(Z~`xxsD84X7r%hEzA76#PaC*3>v"
@@ -41,11 +41,11 @@ _BLURS = {
         "Rx@GUF!N9M=Fm>ib9|<#7`O"
     )
 }
-"""By recognition network. Of other networks nothing is known."""
+"""Directions by recognition network. Other networks have none."""
 
 
 def leave_out_coverings(vectors: NDArray[np.float32], network: str | None) -> NDArray[np.float32]:
-    """Return embeddings (n d, of length 1 or 0) without these directions, of length 1 or 0 again."""
+    """Return embeddings (n d, of length 1 or 0) without these directions, rescaled to length 1 or 0."""
     directions = _read_directions(_COVERINGS, 6, network, vectors.shape[1])
     rest = vectors - (vectors @ directions) @ directions.T
     lengths = np.linalg.norm(rest, axis=1, keepdims=True)
@@ -58,7 +58,7 @@ def lost_detail(network: str | None, length: int) -> NDArray[np.float64]:
 
 
 def _read_directions(stored: Mapping[str, str], count: int, network: str | None, length: int) -> NDArray[np.float64]:
-    """Return orthonormal directions (d k); none of another network, or for embeddings of another length."""
+    """Return orthonormal directions (d k); none for another network, or for embeddings of another length."""
     numbers = np.frombuffer(base64.b85decode(stored.get(network or "", "")), np.int8)
     fitting = numbers if numbers.size == count * length else numbers[:0]
     return np.linalg.qr(fitting.reshape(-1, length).T.astype(np.float64))[0]

@@ -1,4 +1,4 @@
-"""Faces beside people: who is the nearest, and whether that is enough to give a face that person's identity.
+"""Faces compared with people: who is nearest, and whether that suffices to give a face an identity.
 
 Shapes: n faces, g people, d numbers of an embedding.
 """
@@ -16,28 +16,28 @@ from framekiln_stages.identities.known import two_nearest
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """The least evidence for giving a face somebody's identity: a probability, or without one cosines and a quality."""
+    """The least evidence for giving a face an identity: a probability, or without one cosines and a quality."""
 
     probability: float
-    cosine: float | None  # None: no face is given one
-    margin: float  # by which the cosine exceeds that to anybody else
+    cosine: float | None  # None: no face gets one
+    margin: float  # lead over the cosine to anybody else
     quality: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Each face beside the two people that it is most like."""
+    """Each face with its two most similar people."""
 
-    nearest: Ints  # n 2; positions of people, -1 without
-    cosines: Floats  # n 2; -1 without
-    odds: Floats  # n 2; that faces are of one person, if both were as likely before; 0 without
-    people: int  # that all faces were compared with
-    enough: NDArray[np.bool_]  # n; to give the face the first one's identity
-    between: NDArray[np.bool_]  # n; it is somebody's, but whose?
+    nearest: Ints  # n 2; indices of people, -1: none
+    cosines: Floats  # n 2; -1: none
+    odds: Floats  # n 2; that both are one person, given equal prior odds; 0: none
+    people: int  # people compared
+    enough: NDArray[np.bool_]  # n; the face gets the first one's identity
+    between: NDArray[np.bool_]  # n; it belongs to one of two people
 
 
 def compare(evidence: Evidence, people: Sequence[Group], rule: Rule) -> Comparison:
-    """Return all faces beside some people."""
+    """Compare faces with people."""
     faces = evidence.faces
     targets = np.array([[*group.centroid, group.shared] for group in people]).reshape(
         len(people), evidence.weighted.shape[1]
@@ -62,7 +62,7 @@ def compare(evidence: Evidence, people: Sequence[Group], rule: Rule) -> Comparis
 
 
 def weigh(evidence: Evidence, faces: Ints, people: Sequence[Group], positions: Ints, excesses: Floats) -> Floats:
-    """Return the log-odds of faces (n) and people (n k) by their positions and excesses (n k)."""
+    """Return the log-odds of faces (n) and people (n k) from their indices and excesses (n k)."""
     if not people:
         return np.zeros(positions.shape)
     strengths, shared, several = (

@@ -23,7 +23,7 @@ EDGES_AT_ONCE = 2**11  # distances computed at once: 8 MB in 512 dimensions, whi
 
 @contextmanager
 def plain_float32() -> Iterator[None]:
-    """Compute float32 products without TF32, as its ten bits exceed the error bounds."""
+    """Compute float32 products without TF32: its ten bits exceed the error bounds."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -33,9 +33,9 @@ def plain_float32() -> Iterator[None]:
 
 
 class Points:
-    """Vectors scaled to length 1 (n d) on a device, and their cosines, less what faces share whoever they are of.
+    """Unit vectors (n d) on a device, and their cosines, reduced by the similarity of all faces.
 
-    `shared` (n, 0 to 1) is that of each point: the product of two is subtracted from their cosine. None: nothing.
+    `shared` (n, 0 to 1) belongs to points: the product of two values is subtracted from their cosine. None: nothing is.
     `rough_error` and `error` are the largest rounding errors of a cosine in float32 and in float64.
     Raises ValueError: a vector is all zero, or not finite.
     """
@@ -48,13 +48,13 @@ class Points:
         self.n, self.device = len(exact), device
         self._cells = BLOCK_CELLS["cpu" if device == "cpu" else "cuda"]
         unit, signs = exact / lengths, np.ones(exact.shape[1])
-        if shared is not None:  # one number more, of which the products are subtracted
+        if shared is not None:  # one number more, for the subtracted product
             unit, signs = np.column_stack([unit, shared]), np.append(signs, -1)
         self._double, self._signs = torch.from_numpy(unit).to(device), torch.from_numpy(signs).to(device)
         self._single = self._double.float()
-        # For a sum of d products of rounded factors, in any order, with magnitudes that add up to at most 1 (Higham,
-        # Accuracy and Stability of Numerical Algorithms, 3.1), and one more rounded number.
-        terms = (unit.shape[1] + 4) * (1 if shared is None else 2)  # with `shared` the magnitudes add up to 2
+        # Error of a sum of d products of rounded factors, in any order, with magnitudes that add up to at most 1
+        # (Higham, Accuracy and Stability of Numerical Algorithms, 3.1), and one more rounded number.
+        terms = (unit.shape[1] + 4) * (1 if shared is None else 2)  # with `shared`, magnitudes add up to 2
         self.rough_error, self.error = terms * 2.0**-24, terms * 2.0**-53
 
     def nearest(
@@ -67,7 +67,7 @@ class Points:
         groups: Ints | None = None,
         exact: bool = False,
     ) -> tuple[Ints, Floats]:
-        """Return each row's columns of largest value: the cosine, or the column's limit where that is less.
+        """Return each row's columns of largest value: the cosine, or the column's limit if that is less.
 
         Args:
             rows: points.
@@ -115,7 +115,7 @@ class Points:
 def _exclude_own_group(
     cosines: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, groups: torch.Tensor | None
 ) -> None:
-    """Set the cosines of points in one group to minus infinity; without groups, those of each point with itself."""
+    """Set the cosines of points in one group to minus infinity; without groups, each point's with itself."""
     if groups is None:
         cosines[torch.arange(len(rows), device=cosines.device), rows] = -torch.inf
     else:

@@ -1,4 +1,4 @@
-"""The faces of a run as arrays, read from Arrow's buffers: a million of them in seconds.
+"""The faces of a run as arrays, read from Arrow's buffers: a million in seconds.
 
 Shapes: f frames, n faces, d numbers of an embedding.
 """
@@ -19,31 +19,31 @@ from framekiln_stages.shared.tables import NETWORK
 Ints = NDArray[np.int64]
 Singles = NDArray[np.float32]
 LANDMARKS = 5  # of a face
-COVERED = 0.3  # contrast: 96 % of bare faces have more, 1 % of those with masks, 14 % with sunglasses
+COVERED = 0.3  # contrast: 96 % of bare faces have more, 1 % with masks, 14 % with sunglasses
 
 
 @dataclass(frozen=True, kw_only=True)
 class FaceTable:
-    """Faces in the order of file, frame and position in the frame, whatever the order of the rows."""
+    """Faces in the order of file, frame and index in the frame, whatever the order of the rows."""
 
     media_ids: pa.Array  # n
-    frames: Ints  # n; numbers of frames in their files
-    files: Ints  # n; numbers of files, equal for the faces of one
-    pictures: Ints  # n; numbers of frames of all files, equal for the faces of one
-    positions: Ints  # n; in the frame, from 0
-    vectors: Singles  # n d; of length 1, or 0 where an embedding is zero or not finite; without coverings
+    frames: Ints  # n; frame numbers in their files
+    files: Ints  # n; file numbers, equal for the faces of one file
+    pictures: Ints  # n; frame numbers over all files, equal for the faces of one frame
+    positions: Ints  # n; index in the frame, from 0
+    vectors: Singles  # n d; of length 1, or 0 if the embedding is zero or not finite; without coverings
     scores: Singles  # n; of the detector
     qualities: Singles  # n
-    sharpness: Singles  # n; NaN: the column does not say
-    contrasts: Singles  # n; of eyes and mouth; NaN: the column does not say
-    strengths: Singles  # n; length of the embedding before it was scaled; NaN: the column does not say
-    frontal: Singles  # n; factor of the quality, 0 for a face in profile; NaN: the column does not say
-    shapes: NDArray[np.complex64]  # n 5; landmarks about their mean, of length 1; NaN: the column does not say
+    sharpness: Singles  # n; NaN: not in the column
+    contrasts: Singles  # n; of eyes and mouth; NaN: not in the column
+    strengths: Singles  # n; length of the embedding before scaling; NaN: not in the column
+    frontal: Singles  # n; factor of the quality, 0 for a profile; NaN: not in the column
+    shapes: NDArray[np.complex64]  # n 5; landmarks about their mean, of length 1; NaN: not in the column
     spreads: Singles  # n; length of the landmarks about their mean in px
     sides: Singles  # n; shorter side of the box in px of the image at full size
-    network: str | None  # that made the embeddings; None: the column does not say
+    network: str | None  # network of the embeddings; None: not in the column
     _faces: pa.ChunkedArray
-    _order: Ints  # n; positions in `_faces`
+    _order: Ints  # n; indices into `_faces`
 
     @classmethod
     def from_rows(cls, rows: pa.Table) -> "FaceTable":
@@ -86,15 +86,14 @@ class FaceTable:
 
     @property
     def covered(self) -> NDArray[np.bool_]:
-        """True where sunglasses, a mask or the like hides eyes or mouth (n)."""
+        """True if sunglasses, a mask or the like hides eyes or mouth (n)."""
         return np.asarray(self.contrasts < COVERED, np.bool_)
 
     def __len__(self) -> int:
         return len(self.frames)
 
     def find(self, keys: Mapping[tuple[str, int, int], int]) -> dict[int, int]:
-        """Return the values of faces by the face, from those by media_id, frame and position; absent faces are left
-        out."""
+        """Return values by face from values by media_id, frame and index; absent faces are left out."""
         names = pa.array({name for name, _, _ in keys}, self.media_ids.type)
         found = np.flatnonzero(pc.is_in(self.media_ids, names).to_numpy(zero_copy_only=False))
         media_ids = self.media_ids.take(pa.array(found)).to_pylist()
@@ -108,14 +107,14 @@ class FaceTable:
 
 
 def _read_numbers(faces: pa.ChunkedArray, path: str | list[str]) -> NDArray[Any]:
-    """Return a number of each face; null as NaN, as is a number that the faces have not."""
+    """Return a number for each face; NaN for null, and if the faces lack the number."""
     if isinstance(path, str) and faces.type.get_field_index(path) < 0:
         return np.full(len(faces), np.nan, np.float32)
     return pc.struct_field(faces, path).to_numpy()
 
 
 def _read_vectors(faces: pa.ChunkedArray) -> Singles:
-    """Return embeddings of length 1 (n d); zeros where one is zero or not finite."""
+    """Return unit embeddings (n d); zeros where one is zero or not finite."""
     values = pc.list_flatten(pc.struct_field(faces, "embedding")).to_numpy()
     embeddings = values.astype(np.float32).reshape(-1, faces.type.field("embedding").type.list_size)
     norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
@@ -126,7 +125,7 @@ def _read_vectors(faces: pa.ChunkedArray) -> Singles:
 def _read_shapes(
     faces: pa.ChunkedArray, order: Ints, sizes: NDArray[np.integer]
 ) -> tuple[NDArray[np.complex64], Singles]:
-    """Return the shapes and spreads of landmarks as a `FaceTable` has them; `sizes`: n 2, px of the images."""
+    """Return the shapes and spreads of landmarks for a `FaceTable`; `sizes`: n 2, px of the images."""
     marks = _read_landmarks(faces)[order] * sizes[:, None]
     shapes = (marks - marks.mean(axis=1, keepdims=True)) @ np.array([1, 1j])
     spreads = np.linalg.norm(shapes, axis=1)
@@ -135,7 +134,7 @@ def _read_shapes(
 
 
 def _read_landmarks(faces: pa.ChunkedArray) -> Singles:
-    """Return x and y of the landmarks of each face as shares of the image (n 5 2); NaN if the faces have none."""
+    """Return x and y of each face's landmarks as shares of the image (n 5 2); NaN if the faces have none."""
     if faces.type.get_field_index("landmarks") < 0:
         return np.full((len(faces), LANDMARKS, 2), np.nan, np.float32)
     points = pc.list_flatten(pc.struct_field(faces, "landmarks"))

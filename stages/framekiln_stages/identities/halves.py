@@ -1,4 +1,4 @@
-"""Clusters of two people, told by their halves: those of one person are alike as a whole, not by one pair of faces.
+"""Clusters of two people, found by comparing their halves: one person's are alike as wholes, not by a single pair.
 
 HDBSCAN joins groups by their nearest faces, and among many strangers in hats or hoods some pair is near.
 
@@ -12,9 +12,9 @@ from framekiln_stages.identities.evidence import Evidence, Floats
 from framekiln_stages.identities.face_table import Ints
 
 # Mean excess of two halves of one person. Chosen on 120 people of Labeled Faces in the Wild with ten kinds of drawn
-# coverings: at 0.3 three times as many faces are in clusters of others, from 0.35 to 0.45 as many (docs/log.md).
+# coverings: from 0.35 to 0.45 as many faces join clusters of others; at 0.3 three times as many do (docs/log.md).
 LEAST_ALIKE = 0.35
-_STEPS = 5  # of moving faces to the nearer half
+_STEPS = 5  # rounds of moving faces to the nearer half
 
 
 def split_people(evidence: Evidence, members: Ints) -> list[Ints]:
@@ -34,7 +34,7 @@ def split_people(evidence: Evidence, members: Ints) -> list[Ints]:
 
 
 def _halve(vectors: Floats) -> NDArray[np.bool_]:
-    """Return which vectors (m d) are in one of two halves: by their widest direction, then by the nearer mean."""
+    """Return which vectors (m d) are in one of two halves: by the widest direction, then by the nearer mean."""
     apart = vectors - vectors.mean(axis=0)
     first = apart @ np.linalg.eigh(apart.T @ apart)[1][:, -1] > 0
     for _ in range(_STEPS):

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from framekiln_stages.identities.spanning_tree import SpanningTree
 
-# Least distance. Density is one over distance, and that of copies of one image would outweigh all others. Embeddings in
-# 16 bits are off by 1e-7 in 1 - cosine; distances below ten times that count as equal.
+# Least distance. Density is one over distance; copies of one image would outweigh all others. 16-bit embeddings are off
+# by 1e-7 in 1 - cosine; distances below ten times that count as equal.
 NEAREST = 1e-6
 FARTHEST = 2.0  # 1 - cosine of opposites
 NOISE = -1
@@ -21,7 +21,7 @@ NOISE = -1
 class Clusters:
     """Cluster, probability and outlier score of each point."""
 
-    labels: NDArray[np.int64]  # n; from 0, NOISE for none
+    labels: NDArray[np.int64]  # n; from 0; NOISE: none
     probabilities: NDArray[np.float64]  # n; 0 for noise, 1 at a cluster's core
     outliers: NDArray[np.float64]  # n; 0 to 1, GLOSH (Campello et al. 2015)
 
@@ -40,7 +40,7 @@ def hdbscan_clusters(
         max_distance: distance above which nothing is joined, at least `epsilon`. By itself hdbscan keeps all points of
             a cluster when it splits off, however far out, and joins two clusters where that is more stable.
     """
-    from hdbscan import _hdbscan_linkage, _hdbscan_tree, hdbscan_  # load scikit-learn, which planning does without
+    from hdbscan import _hdbscan_linkage, _hdbscan_tree, hdbscan_  # loads scikit-learn, which planning does not need
 
     weights = np.where(tree.weights > max_distance, FARTHEST, np.maximum(tree.weights, NEAREST))
     edges = np.column_stack([tree.edges, weights])
@@ -57,7 +57,7 @@ def hdbscan_clusters(
     if epsilon and not (splits * epsilon <= 1).any():
         labels, probabilities, condensed = select(single=True)
     points = condensed[condensed["child_size"] == 1]
-    stray = points["child"][points["lambda_val"] * max_distance < 1]  # leave their cluster beyond that distance
+    stray = points["child"][points["lambda_val"] * max_distance < 1]  # points leave their cluster beyond that distance
     labels[stray], probabilities[stray] = NOISE, 0
     used = np.unique(labels[labels >= 0])  # some clusters may have lost all points
     return Clusters(

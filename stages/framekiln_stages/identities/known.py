@@ -1,4 +1,4 @@
-"""Identities that have numbers already, of earlier runs into the output or of another output, and their summaries.
+"""Identities that already have numbers, from earlier runs in the output or from another output, and their summaries.
 
 Shapes: n vectors of length 1, m of them members of a cluster, g identities, d numbers of an embedding.
 """
@@ -24,8 +24,8 @@ class ClusterSummary:
 
     centroid: Vectors  # d; direction of the sum, of length 1
     medoid: int  # the member with the largest mean cosine to all
-    cohesion: float | None  # mean cosine of the medoid to the other members; 1 for a single member; None: no cluster
-    exemplars: tuple[int, ...]  # the medoid, then repeatedly the member farthest from those before
+    cohesion: float | None  # mean cosine of the medoid with the other members; 1 for a single member; None: no cluster
+    exemplars: tuple[int, ...]  # the medoid, then always the member farthest from all before
 
 
 def summarize(vectors: Vectors, members: NDArray[np.int64], exemplars: int) -> ClusterSummary:
@@ -55,7 +55,7 @@ def summarize(vectors: Vectors, members: NDArray[np.int64], exemplars: int) -> C
 
 
 def mutual_nearest(a: Vectors, b: Vectors, min_cosine: float) -> list[tuple[int, int]]:
-    """Return pairs of rows of a and b that are each other's nearest, with a cosine of at least `min_cosine`."""
+    """Return pairs of rows of a and b that are each other's nearest, with at least `min_cosine`."""
     if not len(a) or not len(b):
         return []
     cosines = a @ b.T
@@ -64,9 +64,9 @@ def mutual_nearest(a: Vectors, b: Vectors, min_cosine: float) -> list[tuple[int,
 
 
 def two_nearest(vectors: Vectors, targets: Vectors) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the two nearest of g targets for each of n vectors, and their cosines (n 2 each), by blocks.
+    """Return the two nearest of g targets for each of n vectors, with their cosines (n 2 each), by blocks.
 
-    A target that is not there is -1, with a cosine of -1.
+    A missing target is -1, with a cosine of -1.
     """
     nearest, cosines = np.full((len(vectors), 2), -1), np.full((len(vectors), 2), -1.0)
     for start in range(0, len(vectors) if len(targets) else 0, BLOCK):
@@ -89,17 +89,17 @@ COLUMNS = (
     "network",
     *EVIDENCE,
     "exemplars",
-)  # of the table of identities, as far as they are read
+)  # columns of the table of identities that are read
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownIdentities:
-    """Identities with numbers, from earlier runs into the output before those of another output."""
+    """Identities with numbers: first those of earlier runs in the output, then those of another output."""
 
     numbers: Ints  # g
     centroids: Vectors  # g d; zeros for an identity of another network
-    stored: Sequence[Mapping[str, Any]]  # g; centroid, network, shared and strength as they were stored
-    faces: Mapping[FaceKey, int]  # example faces, to positions in `numbers`; of the output, by another network
+    stored: Sequence[Mapping[str, Any]]  # g; centroid, network, shared and strength as stored
+    faces: Mapping[FaceKey, int]  # example faces of the output, by another network: indices into `numbers`
 
     @property
     def comparable(self) -> NDArray[np.bool_]:
@@ -120,13 +120,13 @@ class KnownIdentities:
         """Read two tables of identities.
 
         Args:
-            own: of earlier runs into the output; these numbers win.
-            other: of another output; an identity whose number is in `own` is left out.
+            own: from earlier runs in the output; its numbers win.
+            other: from another output; identities with numbers in `own` are left out.
             length: d.
-            network: that made the embeddings; None: unknown.
+            network: the network of the embeddings; None: unknown.
 
         Raises:
-            ValueError: the identities of the other output are of another network.
+            ValueError: the other output's identities come from another network.
         """
         rows = _read_by_number(own)
         taken = {row["identity"] for row in rows}
@@ -150,7 +150,7 @@ class KnownIdentities:
 
 
 def _read_by_number(table: pa.Table) -> list[dict[str, Any]]:
-    """Return a row for each number; a killed run may have left two files of one table, or a file without values."""
+    """Return a row for each number; a killed run may have left two files of one table, or an empty file."""
     rows = [
         row for row in table.select(COLUMNS).to_pylist() if row["identity"] is not None and row["centroid"] is not None
     ]
@@ -162,6 +162,6 @@ def _get_kind(row: Mapping[str, Any]) -> tuple[int, str | None]:
 
 
 def _is_comparable(row: Mapping[str, Any], length: int, network: str | None) -> bool:
-    """Return whether a known identity's centroid and faces come from one network, as far as is known."""
+    """Return whether a known identity's centroid and faces come from one network, as far as known."""
     numbers, own = _get_kind(row)
     return numbers == length and (own is None or network is None or own == network)

@@ -1,9 +1,9 @@
-"""Identities from clusters of faces: known people, faces outside of clusters, pairs of photos, and stable numbers.
+"""Identities from clusters of faces: known people, faces outside clusters, pairs of photos, and stable numbers.
 
-    clusters  ->  known people among them  ->  single faces, also to known people without a cluster  ->  pairs of those
-    that are left  ->  numbers
+    clusters  ->  known people among them  ->  single faces, also for known people without a cluster  ->  pairs of the
+      remaining faces  ->  numbers
 
-Nobody is twice in one frame, unless a person named both faces so.
+Nobody appears twice in one frame, unless a person named both faces so.
 
 Shapes: n faces of the run, c of them in clusters, g identities, d numbers of an embedding.
 """
@@ -28,13 +28,13 @@ NONE = -1
 class Labels:
     """The identity of each face.
 
-    `of_face` is n, the position of a face's identity, or `NONE`; `numbers` is g, by position. `assigned` (n) marks
-    faces outside of clusters that got an identity by their similarity. `between` (n) marks faces with two identities
-    that are about as similar, `twice` (n) those whose person is in their frame already, and `copies` (n) those of one
-    picture alone. `recognised` (g) marks identities with a number from before, and `names` has the names that a person
-    gave them. `similarity` and `runner_up` are cosines to the centroids of a face's own and of the most similar other
-    identity (n); undefined without identity, and -1 without another identity. `probability` (n) is that of being the
-    identity's person; NaN: the network has none.
+    `of_face` (n) is the index of a face's identity, or `NONE`; `numbers` (g) is by index. `assigned` (n) marks faces
+    outside clusters that got an identity by similarity. `between` (n) marks faces with two about equally similar
+    identities. `twice` (n) marks faces of a person who is already in their frame. `copies` (n) marks faces of a single
+    picture. `recognised` (g) marks identities with an earlier number; `names` holds names given by a person.
+    `similarity` and `runner_up` (n) are cosines to the centroids of a face's own and its most similar other identity;
+    undefined without identity, and -1 without another. `probability` (n) is that of being the identity's person; NaN:
+    the network has none.
     """
 
     def __init__(self, evidence: Evidence, exemplars: int) -> None:
@@ -43,22 +43,22 @@ class Labels:
         count = len(self._faces)
         self.of_face = np.full(count, NONE)
         self.assigned, self.between, self.twice, self.copies = np.zeros((4, count), bool)
-        self._people: list[Group] = []  # by position; of known people without a cluster too
-        self._clusters: dict[int, Ints] = {}  # members by position
-        self._pairs: dict[int, int] = {}  # positions to known identities
-        self._names: dict[int, str] = {}  # by position, where a person gave one
+        self._people: list[Group] = []  # by index, also for known people without a cluster
+        self._clusters: dict[int, Ints] = {}  # members by index
+        self._pairs: dict[int, int] = {}  # known identity by index
+        self._names: dict[int, str] = {}  # by index, if a person gave one
         self._given = frozenset[str]()  # names in the file
 
     def add(self, members: Ints, *, several: bool) -> None:
-        """Form an identity of some faces; `several`: of three photos and more."""
+        """Form an identity from faces; `several`: of three photos and more."""
         self._clusters[len(self._people)] = members
         self.of_face[members] = len(self._people)
         self._people.append(self._evidence.group(members, several))
 
     def name(self, people: Mapping[str, Ints], given: Sequence[str], least: int) -> None:
-        """Form an identity of the faces of each name.
+        """Form an identity from the faces of each name.
 
-        `given`: all names of the file, also of faces that the run lacks. `least`: different pictures that are several.
+        `given`: all names in the file, also of absent faces. `least`: number of pictures from which they are several.
         """
         self._given = frozenset(given)
         for name, members in people.items():
@@ -66,7 +66,7 @@ class Labels:
             self.add(members, several=len(split_looks(self._faces, members, least)) == least)
 
     def form(self, members: Ints, clusters: Ints, least: int) -> None:
-        """Form an identity of each cluster that shows enough different pictures.
+        """Form an identity from each cluster with enough different pictures.
 
         `members`: c, faces. `clusters`: c, from 0. `least`: number of pictures.
         """
@@ -89,13 +89,13 @@ class Labels:
             known: people with numbers.
             singles: faces that may be assigned.
             candidates: faces that may form a pair.
-            rule: what is enough.
-            recognise: least cosine of two centroids of one person.
+            rule: the least evidence.
+            recognise: least cosine of one person's two centroids.
         """
         self._pairs = self._match_clusters(known, recognise)
         for other in np.setdiff1d(np.flatnonzero(known.comparable), list(self._pairs.values())).tolist():
             if known.stored[other]["name"] not in {None, *self._given}:
-                continue  # a person corrected the name: it joins no faces any more
+                continue  # the name was corrected: it takes no more faces
             self._pairs[len(self._people)] = other
             self._people.append(known.group(other))
         beside = self._assign(singles, rule)
@@ -113,13 +113,13 @@ class Labels:
         self._number(known)
 
     def _keep_once(self, members: Ints) -> Ints:
-        """Return the members of a person that are in different frames."""
+        """Return a person's members in different frames."""
         vectors = self._faces.vectors[members].astype(np.float64)
         likeness, person = vectors @ vectors.sum(axis=0), np.zeros(len(members), np.int64)
         return np.sort(members[keep_once_per_frame(self._faces, members, person, likeness)])
 
     def _assign(self, singles: Ints, rule: Rule) -> Comparison:
-        """Give single faces the identities that they are most like."""
+        """Give single faces the most similar identities."""
         beside = compare(self._evidence, self._people, rule)
         clear = singles[(self.of_face[singles] == NONE) & beside.enough[singles]]
         placed = np.flatnonzero(self.of_face != NONE)
@@ -132,7 +132,7 @@ class Labels:
         return beside
 
     def _match_clusters(self, known: KnownIdentities, min_cosine: float) -> dict[int, int]:
-        """Return the known identity of clusters: by name, by centroid, or after a change of the network by faces."""
+        """Return the known identities of clusters: by name, by centroid, or by faces after a change of the network."""
         if not self._people:
             return {}
         stored = {row["name"]: other for other, row in reversed(list(enumerate(known.stored))) if row["name"]}
@@ -145,7 +145,7 @@ class Labels:
         return pairs | self._match_by_faces(known, pairs)
 
     def _match_by_faces(self, known: KnownIdentities, pairs: Mapping[int, int]) -> dict[int, int]:
-        """Return identities that hold more than half of a known one's example faces; both are in no pair yet."""
+        """Return identities with more than half of a known one's example faces, if neither has a partner yet."""
         votes = np.zeros((len(self._people), len(known.numbers)))
         for face, position in self._faces.find(known.faces).items():
             if (holder := self.of_face[face]) != NONE:
@@ -156,7 +156,7 @@ class Labels:
         return dict(mutual_nearest(votes, np.eye(len(known.numbers)), 1))
 
     def _measure(self, beside: Comparison) -> None:
-        """Set cosines and probabilities of the faces with an identity."""
+        """Set cosines and probabilities of faces with an identity."""
         evidence, given = self._evidence, np.flatnonzero(self.of_face != NONE)
         own = self.of_face[given]
         self.similarity, self.runner_up = np.full((2, len(self.of_face)), -1.0)
@@ -174,7 +174,7 @@ class Labels:
             self.probability[given] = odds / (len(self._people) + odds + beside.odds[given, place])
 
     def _number(self, known: KnownIdentities) -> None:
-        """Drop people without faces, summarize the others, and number them."""
+        """Drop people without faces, then summarize and number the others."""
         used = np.unique(self.of_face[self.of_face != NONE])
         members = [np.flatnonzero(self.of_face == p) for p in used]
         self.summaries = [self._summarize(int(p), own, known) for p, own in zip(used, members, strict=True)]
@@ -193,14 +193,14 @@ class Labels:
             following += number is None
 
     def _summarize(self, person: int, own: Ints, known: KnownIdentities) -> ClusterSummary:
-        """Summarize a person; one without a cluster keeps the centroid."""
+        """Summarize a person; without a cluster the centroid stays."""
         if person in self._clusters:
             return summarize(self._faces.vectors, self._clusters[person], self._exemplars)
         summary = summarize(self._faces.vectors, own, self._exemplars)
         return replace(summary, centroid=known.centroids[self._pairs[person]], cohesion=None)
 
     def faces_of(self) -> list[Ints]:
-        """Return the faces of each identity, assigned ones included."""
+        """Return the faces of each identity, including assigned ones."""
         order = np.argsort(self.of_face, kind="stable")
         starts = np.searchsorted(self.of_face[order], np.arange(len(self.numbers) + 1))
         return [order[start:stop] for start, stop in pairwise(starts)]

@@ -1,4 +1,4 @@
-"""Faces that a person named: one name is one person, and two names are two, whatever their embeddings say.
+"""Faces named by a person: one name is one person, two names are two, whatever their embeddings say.
 
 Shapes: n faces of the run, c of them in clusters, m names, d numbers of an embedding.
 """
@@ -18,10 +18,10 @@ NOT_NAMED, NOBODY = -1, -2
 
 
 def read_names(path: Path) -> dict[tuple[str, int, int], str | None]:
-    """Return the name of each face in a file, Parquet or CSV; None for a face that is nobody.
+    """Return the name of each face in a Parquet or CSV file; None: the face is nobody.
 
-    Raises ValueError: it has not the columns media_id, frame_index, face_index and name with such values, or names a
-    face twice.
+    Raises ValueError: the columns media_id, frame_index, face_index and name are missing or have wrong values, or a
+    face has two names.
     """
     if path.suffix.lower() in (".parquet", ".pq"):
         from pyarrow import parquet
@@ -32,26 +32,26 @@ def read_names(path: Path) -> dict[tuple[str, int, int], str | None]:
 
         table = csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=dict(_TYPES)))
     if missing := _TYPES.keys() - set(table.column_names):
-        raise ValueError(f"{str(path)!r} has no column {', '.join(sorted(missing))}")
+        raise ValueError(f"{str(path)!r} lacks the column {', '.join(sorted(missing))}")
     *keys, names = (table[name].cast(kind).to_pylist() for name, kind in _TYPES.items())
     faces = list(zip(*keys, strict=True))
     if wrong := [face for face in faces if not face[0] or None in face or min(face[1:]) < 0]:
-        raise ValueError(f"{str(path)!r} has a row of no face: {wrong[0]}")
+        raise ValueError(f"{str(path)!r} has a row without a face: {wrong[0]}")
     if len(set(faces)) < len(faces):
-        raise ValueError(f"{str(path)!r} names a face twice")
+        raise ValueError(f"{str(path)!r} gives a face two names")
     return {face: (name or "").strip() or None for face, name in zip(faces, names, strict=True)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamedFaces:
-    """Faces of a run that have a name."""
+    """The faces of a run that have a name."""
 
     names: tuple[str, ...]  # m
-    of_face: Ints  # n; number of the name, `NOT_NAMED` or `NOBODY`
+    of_face: Ints  # n; index of the name, `NOT_NAMED` or `NOBODY`
 
     @classmethod
     def find(cls, faces: FaceTable, given: dict[tuple[str, int, int], str | None]) -> "NamedFaces":
-        """Find the faces of a file of names; faces that the run has not are left out."""
+        """Find the faces of a file of names; absent faces are left out."""
         names = tuple(sorted({name for name in given.values() if name is not None}))
         places = {name: number for number, name in enumerate(names)}
         numbers = {key: NOBODY if name is None else places[name] for key, name in given.items()}
@@ -61,10 +61,10 @@ class NamedFaces:
         return cls(names=names, of_face=of_face)
 
     def divide(self, faces: FaceTable, members: Ints, clusters: Ints) -> tuple[dict[str, Ints], NDArray[np.bool_]]:
-        """Return the faces of each name, and which of the clustered ones (c) these took.
+        """Return the faces of each name, and which clustered faces (c) these took.
 
-        A name takes its faces. Where half of a cluster is named or more, each other face of it goes to the nearest of
-        these names, unless a frame would have the person twice.
+        A name takes its faces. If at least half of a cluster is named, its other faces go to the nearest of these
+        names, unless a frame would show the person twice.
         """
         of_face = self.of_face.copy()
         for cluster in np.unique(clusters[self.of_face[members] >= 0]):

@@ -1,4 +1,4 @@
-"""Two photos of one person, where nothing else is near: the smallest evidence that there is somebody.
+"""Two photos of one person with nothing else near: the smallest evidence of somebody.
 
 Shapes: n faces, k nearest of each, g groups of copies.
 """
@@ -12,13 +12,13 @@ from framekiln_stages.identities.evidence import Evidence, Floats
 from framekiln_stages.identities.face_table import Ints
 from framekiln_stages.identities.looks import are_copies
 
-NEAREST = 16  # of each face that are looked at: those that matter, and copies
+NEAREST = 16  # nearest faces that are checked: partners and copies
 
 
 def find_pairs(evidence: Evidence, groups: Sequence[Ints], probability: float) -> list[Ints]:
-    """Return pairs of different photos that are each other's only likely partner, with copies of both.
+    """Return pairs of different photos that are each other's only likely partner, with their copies.
 
-    `groups`: faces without a person, copies of one picture together. `probability`: least, for either of the two.
+    `groups`: faces without a person, copies of one picture together. `probability`: least, for either of them.
     """
     first = np.array([group[0] for group in groups], np.int64)
     if len(first) < 2:
@@ -31,9 +31,9 @@ def find_pairs(evidence: Evidence, groups: Sequence[Ints], probability: float) -
 
 
 def group_copies(evidence: Evidence, candidates: Ints) -> list[Ints]:
-    """Return faces (n), copies of one picture together, the largest first.
+    """Return faces (n) with copies of one picture together, the largest first.
 
-    The largest lead, since the landmarks of small faces are like those of several photos.
+    The largest one leads: landmarks of small faces match several photos.
     """
     owner = np.arange(len(candidates))
     if len(candidates) > 1:
@@ -52,7 +52,7 @@ def group_copies(evidence: Evidence, candidates: Ints) -> list[Ints]:
 
 
 def _find_nearest(evidence: Evidence, faces: Ints) -> tuple[Ints, Floats]:
-    """Return for each face the positions of those most like it, and the odds that they are of one person (n k)."""
+    """Return each face's nearest faces by index, and the odds that they are one person (n k)."""
     with plain_float32():
         points = Points(evidence.faces.vectors[faces], "cpu", evidence.shared[faces])
         nearest, excesses = points.nearest(np.arange(len(faces)), min(NEAREST, len(faces) - 1), exact=True)

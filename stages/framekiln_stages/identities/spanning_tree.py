@@ -1,6 +1,6 @@
 """The exact minimum spanning tree of mutual reachability, by matrix products: the expensive part of HDBSCAN.
 
-Trees over points do not prune in 512 dimensions, and one point at a time wastes a CPU; products of blocks do not.
+Trees over points do not prune in 512 dimensions, and one point at a time wastes a CPU; products of blocks avoid both.
 Nothing is approximated. Float32 products only *find* edges. Each weight that decides is computed again in float64, and
 each bound on unknown edges includes the largest error of float32.
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from framekiln.device import torch
 from framekiln_stages.identities.cosine_knn import Floats, Ints, Points, plain_float32
 
-EDGES = 16  # per point: with 32, computing and sorting their weights costs as much as the products
+EDGES = 16  # edges kept per point: with 32, computing and sorting weights costs as much as the products
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class _Search:
         neighbours, distances, nearer = self._find_neighbours(everything, min_samples)
         self.core: Floats = np.partition(distances, min_samples - 1, axis=1)[:, min_samples - 1]
         self.close = self._make_edges(everything, np.where(distances <= self.core[:, None], neighbours, -1), distances)
-        # of each point: a lower bound on the weight of its unknown edges
+        # for each point: a lower bound on the weight of its unknown edges
         complete = neighbours.shape[1] == points.n - 1
         self.nearer = np.full(points.n, np.inf) if complete else np.maximum(nearer, self.core)
         self.edges = self._make_edges(everything, neighbours, distances)
@@ -127,7 +127,7 @@ class _Search:
             groups = self.groups[self.edges.ends]
             self.edges = self.edges.select(groups[:, 0] != groups[:, 1])
             count = len(self.edges.weights)
-            lightest = np.full(self.groups.max() + 1, count)  # the number of each group's lightest edge to another
+            lightest = np.full(self.groups.max() + 1, count)  # index of each group's lightest edge to another
             for side in self.groups[self.edges.ends].T:
                 np.minimum.at(lightest, side, np.arange(count))
             weights = np.append(self.edges.weights, np.inf)[lightest]
@@ -160,7 +160,7 @@ class _Search:
         return np.maximum(own, others)
 
     def _search_further(self, weights: Floats) -> None:
-        """Add edges of all points that may have a lighter one to another group than its lightest, of this weight."""
+        """Add edges of all points that may have a lighter edge to another group than their group's lightest."""
         rows = np.flatnonzero(self.nearer + self.slack < weights[self.groups])
         heaviest = weights[self.groups[rows]].max()
         columns = np.flatnonzero(self.nearer + self.slack < heaviest)
@@ -179,7 +179,7 @@ class _Search:
 
 
 def _run_prim(edges: _Edges, count: int) -> tuple[Ints, Floats]:
-    """Run Prim's algorithm over few edges (e): return n - 1 edges and their weights, in its order.
+    """Run Prim's algorithm over few edges (e): return n - 1 edges and weights, in its order.
 
     All edges that have a core distance as their weight lead to that core's nearest neighbours. With those among the
     edges, each choice is the same as over all n x n edges.

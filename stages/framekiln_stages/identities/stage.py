@@ -2,12 +2,12 @@
 
     faces that pass the filters  ->  exact spanning tree  ->  HDBSCAN  ->  known people  ->  single faces  ->  numbers
 
-A single face is one outside of all clusters, as one new photo is. It gets the identity of the nearest centroid
-if that is near and no other is about as near. The centroid may be of a known person without a cluster here.
+A single face lies outside all clusters, such as one new photo. It gets the identity of the nearest centroid if that is
+near and no other is about as near. The centroid may belong to a known person without a cluster here.
 
-The distance is 1 - cosine. The spanning tree is the same for every measure that rises with the angle. They differ in
-the density, one over distance, by which HDBSCAN weighs clusters; with this measure a setting is a cosine. Rows are
-sorted first, so that an identity's number depends on the faces alone.
+The distance is 1 - cosine. Every measure that rises with the angle gives the same spanning tree. Measures differ in the
+density, one over distance, by which HDBSCAN weighs clusters; with this one a setting is a cosine. Rows are sorted
+first, so that an identity's number depends on the faces alone.
 
 Shapes: n faces of the run, c of them clustered, g identities, d numbers of an embedding.
 """
@@ -38,7 +38,7 @@ Cosine = Annotated[float, Limits(ge=0, lt=1)]
 
 
 class Identities(Stage):
-    """An identity for each face, or none; and for each identity its size, centroid and example faces."""
+    """An identity for each face, or none; and each identity's size, centroid and example faces."""
 
     finds = ((SUMMARY, "person", "people"),)
     version = 9  # 9: names; 8: lost detail; 6, 7: coverings, halves, pairs once in a frame; 5: two copies have a reason
@@ -55,54 +55,54 @@ class Identities(Stage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """Filters and thresholds. Cosines are those of the recognition network; defaults suit MobileFaceNet.
+        """Filters and thresholds. Cosines depend on the recognition network; defaults suit MobileFaceNet.
 
         Raises ValueError: `strangers` is above `one_person`, or the file of names is wrong.
         """
 
-        # Fewest different pictures of an identity. Frames of a film are different, copies are not. Two are enough if
-        # their network was measured and nothing else is near.
+        # Fewest different pictures of an identity. Frames of a film are different, copies are not. Two suffice if their
+        # network was measured and nothing else is near.
         min_cluster_size: Annotated[int, Limits(ge=2)] = 2
         # HDBSCAN's; with 3, the third neighbour of a person with three faces would be a stranger.
         min_samples: Count = 2
-        # Cosine above which an identity is not split, less the part that faces of such sharpness share. None: split by
-        # density alone. The frames of a clip are far denser than two photos, and would become people of their own: on
-        # every second frame of six clips ARI 0.88, with this setting 1.
+        # Cosine above which an identity is not split, less the part shared by faces of that sharpness. None: split by
+        # density alone. A clip's frames are far denser than two photos, and would become people of their own: on every
+        # second frame of six clips ARI 0.88, with this setting 1.
         one_person: Cosine | None = 0.5
-        # Cosine below which nothing is joined. None: density decides, which may attach a stranger to an identity.
+        # Cosine below which faces are never joined. None: density decides, and may attach a stranger to an identity.
         strangers: Cosine | None = 0.4
         # Least probability that a face outside the clusters is the most similar person, and that two photos show one
-        # person. On 233 people kept aside no stranger had it (docs/measuring/accuracy.md).
+        # person. On 233 held-out people no stranger reached it (docs/measuring/accuracy.md).
         probability: Proportion = 0.95
-        # Instead of `probability`, for networks that were not measured: a face that passes `min_quality` needs this
-        # cosine to the centroid, and `margin` more than to any other. With `assign: null` no face is assigned.
+        # Replaces `probability` for networks that were not measured: a face that passes `min_quality` needs this cosine
+        # to the centroid, and a lead of `margin` over any other. With `assign: null` no face is assigned.
         assign: Cosine | None = 0.45
         margin: Cosine = 0.1  # see `assign`
         # Faces below these three limits, covered faces and faces without detail form no identity. They can be assigned.
         min_score: Cosine = 0.0  # least score of the detector; `faces` has its own limit
         # Least `quality` of `faces`: portraits and speakers have 0.5 and more, a face in profile 0.
         min_quality: Cosine = 0.1
-        # Least side in px at full size; a face of 12 px has a cosine of 0.32 with its portrait, of 40 px 0.84.
+        # Least side in px at full size. A face of 12 px has a cosine of 0.32 with its portrait, one of 40 px 0.84.
         min_side: Natural = 24
         exemplars: Count = 8  # example faces of each identity: a row of a contact sheet
-        # Identities keep the numbers that they have in the output. With False a run numbers them anew.
+        # Identities keep their numbers in the output. False: each run numbers them anew.
         keep_numbers: bool = True
-        # Of people who are in no file any more the number alone stays: no centroid, by which they are recognised.
+        # For people no longer in any file, keep only the number, without the centroid that recognises them.
         forget_absent: bool = False
         known: str | None = None  # another output (folder or URL); its identities keep their numbers too
-        # A Parquet or CSV file of faces that a person named: media_id, frame_index, face_index, name.
+        # A Parquet or CSV file of faces named by a person: media_id, frame_index, face_index, name.
         named: str | None = None
-        recognise: Cosine = 0.6  # least cosine of two centroids; higher than for faces, as centroids vary less
+        recognise: Cosine = 0.6  # least cosine of two centroids; higher than for faces, since centroids vary less
 
         def __post_init__(self) -> None:
             if self.one_person is not None and self.strangers is not None and self.strangers > self.one_person:
                 raise ValueError(f"strangers must be at most one_person, {self.one_person}, not {self.strangers}")
             if self.named is not None and (path := expand(self.named)).is_file():
-                read_names(path)  # a wrong file is refused before tables are replaced
+                read_names(path)  # a wrong file is rejected before tables are replaced
 
         @property
         def least(self) -> int:
-            """Different pictures of an identity that is no pair."""
+            """The fewest different pictures of an identity that is no pair."""
             return max(3, self.min_cluster_size)
 
         @property
@@ -112,19 +112,19 @@ class Identities(Stage):
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """The identities of earlier runs into the output, unless numbers start anew."""
+        """The identities of earlier runs in the output, unless numbers start anew."""
         return (SUMMARY,) if self.config.keep_numbers else ()
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The identities of the other output, and the file of names."""
+        """The other output's identities, and the file of names."""
         known, named = self.config.known, self.config.named
         return (*([] if known is None else [_get_summary_path(known)]), *([] if named is None else [named]))
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002 - it has none
         """Set the device of the matrix products, and read the file of names.
 
-        Raises ValueError: a column is missing there, or a face has two names; FileNotFoundError: there is no file.
+        Raises ValueError: a column is missing, or a face has two names. Raises FileNotFoundError: there is no file.
         """
         self._device = placement.device
         self._names = {} if self.config.named is None else read_names(expand(self.config.named))
@@ -132,8 +132,8 @@ class Identities(Stage):
     def __call__(self, batch: pa.Table, kept: Mapping[str, pa.Table] | None = None) -> dict[str, pa.Table]:
         """Return both tables for the whole run.
 
-        `batch`: the rows of the run. `kept`: identities of the output's last run; None: there are none.
-        Raises ValueError: the known identities are of another network.
+        `batch`: the rows of the run. `kept`: the identities of the output's last run; None: no identities.
+        Raises ValueError: the known identities come from another network.
         """
         with self.phase("preprocess"):
             faces, config = FaceTable.from_rows(batch), self.config
@@ -179,12 +179,12 @@ class Identities(Stage):
     def _read_other(self) -> pa.Table:
         if self.config.known is None:
             return PEOPLE.empty_table()
-        import pyarrow.dataset as ds  # it imports pandas, a third of a second that each command would pay
+        import pyarrow.dataset as ds  # imports pandas, which would cost each command a third of a second
 
         return ds.dataset(_get_summary_path(self.config.known), format="parquet").to_table()
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
-        """Draw each face's box with the number of its identity; None without faces."""
+        """Draw each face's box with its identity's number; None without faces."""
         boxes = [face["box"] for face in row.get("faces") or ()]
         rows = [identity for identity in row.get("identities") or () if identity["face_index"] < len(boxes)]
         if not rows:
@@ -200,12 +200,12 @@ class Identities(Stage):
         )
 
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:
-        """Return the adjusted Rand index of the identities of faces in both runs (Hubert and Arabie 1985).
+        """Return the adjusted Rand index of the faces' identities in both runs (Hubert and Arabie 1985).
 
         A face without identity is a group by itself. The numbers of identities do not matter.
         """
         if table != "identities":
-            return {"drift": 0.0}  # numbers of identities are arbitrary in each run
+            return {"drift": 0.0}  # identities' numbers are arbitrary in each run
         from sklearn.metrics import adjusted_rand_score
 
         labels = [np.array([-1 if x is None else x for x in run["identity"].to_pylist()]) for run in (a, b)]
@@ -216,5 +216,5 @@ class Identities(Stage):
 
 
 def _get_summary_path(output: str) -> str:
-    """Return the path of an output's identities; the output is a folder or a URL."""
+    """Return the path of an output's table of identities; the output is a folder or a URL."""
     return f"{output.rstrip('/')}/{SUMMARY}" if "://" in output else str(expand(output) / SUMMARY)

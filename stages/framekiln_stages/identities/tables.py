@@ -27,9 +27,9 @@ _EXEMPLAR = pa.struct(
     ]
 )
 _PICTURES = {
-    "description": "the most typical face (medoid) first, then each time the one least similar to those before it",
+    "description": "the most typical face (medoid), then always the one least similar to all before",
     "pictures": "crop",  # the report shows this member of each item as an image
-    "no_pictures": "The run has no face crops; --set faces.keep_crops=true writes them for this sheet.",
+    "no_pictures": "The run has no face crops; --set faces.keep_crops=true writes them.",
 }
 ALONE, BETWEEN, VOID, TWICE, COPIES = "alone", "between", "void", "twice", "copies"
 SMALL, BLURRED, TURNED, COVERED, POOR = "small", "blurred", "turned", "covered", "poor"
@@ -39,8 +39,8 @@ _REASONS = (
     "embedding); or it cannot be told, as the face is small, blurred (or noisy), covered, turned away or poor (another "
     "of the filters); null with an identity"
 )
-_NAME = "the person's name, of the file that the setting `named` gives; null without one"
-_TALLY = {  # what the report says of how many faces
+_NAME = "the person's name in the file of the setting `named`; null without one"
+_TALLY = {  # wording of the report's face counts
     "": "faces have no person",
     ALONE: "like nobody else",
     BETWEEN: "like two people",
@@ -68,9 +68,9 @@ FACES = pa.schema(
             "embedding (docs/measuring/accuracy.md); null without an identity, and for a network that was not measured",
         ),
         field("membership", pa.float32(), "HDBSCAN's strength of membership in the cluster, 0 to 1; 0 for noise"),
-        field("outlier_score", pa.float32(), "GLOSH: 0 in the midst of a cluster, towards 1 far from it"),
+        field("outlier_score", pa.float32(), "GLOSH outlier score: 0 inside a cluster, towards 1 far away"),
         field("similarity", pa.float32(), "cosine to the centroid of the identity; no probability"),
-        field("margin", pa.float32(), "by which it exceeds the cosine to any other identity; null without another"),
+        field("margin", pa.float32(), "lead over the cosine to any other identity; null without another"),
         field("clustered", pa.bool_(), "true if the face passed the filters and was clustered", nullable=False),
         field(
             "assigned",
@@ -81,7 +81,7 @@ FACES = pa.schema(
     ]
 )
 MEASURED = ("mobilefacenet",)
-"""Recognition networks that the thresholds of `Identities` were chosen with and checked on."""
+"""Recognition networks for which the thresholds of `Identities` were chosen and checked."""
 SOFT = 20.0  # sharpness below which eyes have no contrast either, after a blur of 1 px
 BLURRED_AT, HALF = 100.0, 0.5  # sharpness at which its factor of `quality` is a half
 _MEASURED = (
@@ -106,7 +106,7 @@ PEOPLE = pa.schema(
         pa.field("exemplars", pa.list_(_EXEMPLAR), metadata=_PICTURES),
         field("network", pa.string(), "recognition network of the centroid; null if unknown"),
         field("measured", pa.bool_(), _MEASURED, nullable=False),
-        field("shared", pa.float32(), "part of a cosine to the centroid that a stranger as blurred would have; 0 to 1"),
+        field("shared", pa.float32(), "part of the cosine that an equally blurred stranger would have; 0 to 1"),
         field("strength", pa.float32(), "mean `strength` of the cluster's faces; null if `faces` has none"),
         field("several", pa.bool_(), "true if three different pictures and more show the cluster", nullable=False),
         field(
@@ -123,7 +123,7 @@ PEOPLE = pa.schema(
 def summary_table(faces: FaceTable, labels: Labels, known: KnownIdentities, *, forget: bool) -> pa.Table:
     """Return one row per identity, the largest first; known identities without faces come last.
 
-    With `forget` nothing but the number stays of these.
+    With `forget`, only their number stays.
     """
     rows = [_make_row(faces, labels, position, own) for position, own in enumerate(labels.faces_of())]
     present = set(labels.numbers.tolist())
@@ -178,7 +178,7 @@ def _make_absent(number: int, stored: Mapping[str, Any]) -> dict[str, Any]:
 def faces_table(evidence: Evidence, chosen: Ints, clusters: Clusters, labels: Labels) -> pa.Table:
     """Return one row per face.
 
-    `evidence`: n. `chosen`: c, the clustered faces. `clusters`: of these. `labels`: the identity of each face.
+    `evidence`: n. `chosen`: c, the clustered faces. `clusters`: theirs. `labels`: the identity of each face.
     """
     faces, count = evidence.faces, len(evidence.faces)
     filtered = np.ones(count, bool)
@@ -209,7 +209,7 @@ def faces_table(evidence: Evidence, chosen: Ints, clusters: Clusters, labels: La
 def _find_reasons(evidence: Evidence, filtered: NDArray[np.bool_], labels: Labels) -> NDArray[np.object_]:
     faces = evidence.faces
     sharp = faces.sharpness / (faces.sharpness + BLURRED_AT)
-    size = faces.qualities / np.maximum(faces.frontal * sharp, 1e-9)  # `quality` is the product of the three
+    size = faces.qualities / np.maximum(faces.frontal * sharp, 1e-9)  # `quality` is the product of the three factors
     reasons = {
         VOID: ~faces.vectors.any(axis=1),
         TWICE: labels.twice,
@@ -217,7 +217,7 @@ def _find_reasons(evidence: Evidence, filtered: NDArray[np.bool_], labels: Label
         BETWEEN: labels.between,
         ALONE: ~filtered,
         TURNED: faces.frontal < HALF,
-        SMALL: size < HALF,  # an enlarged face is not sharp either
+        SMALL: size < HALF,  # an enlarged face is never sharp
     }
     unclear = (sharp < HALF) | evidence.lost
     soft = np.select([faces.sharpness < SOFT, faces.covered, unclear], [BLURRED, COVERED, BLURRED], POOR)

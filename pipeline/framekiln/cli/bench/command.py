@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from framekiln.api.bench import BenchFiles
 
 _CHATTY = ("torchao", "torch.utils._pytree")
-"""Loggers that warn whenever torchao is imported, which transformers does where it is installed."""
+"""Loggers that warn at each import of torchao; transformers imports it if it is installed."""
 _UNMEASURED = ("out", "save", "against", "fail_if", "target")
-"""Options for files that figures measured before need."""
+"""Options that need the figures of an earlier bench."""
 
 Models = Annotated[
     str | None,
@@ -75,7 +75,7 @@ def bench(
 
 
 def _check_alone(options: Mapping[str, Any], groups: Sequence[object], where: str) -> None:
-    """Reject what a list of models does not read. Raises ConfigError: something is given."""
+    """Reject options that a list of models ignores. Raises ConfigError."""
     given = list_given(options, defaults(BenchOptions), ("pipeline",))
     refuse_idle([*given, *(name for one in groups for name in list_given(vars(one), vars(type(one)())))], where)
 
@@ -91,7 +91,7 @@ def _measure_or_compare(
         measure(console, model, cells, kept)
         return
     unread = [*list_given(cells, defaults(CellOptions)), *list_given(files, defaults(FileOptions), _UNMEASURED)]
-    refuse_idle(unread, "with figures measured before")
+    refuse_idle(unread, "with figures of an earlier bench")
     finish(console, concluded(read_report(earlier), kept, kept.base(), is_new=False), is_new=False)
 
 

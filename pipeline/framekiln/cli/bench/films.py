@@ -1,4 +1,4 @@
-"""`framekiln bench MODEL --clip 1080p,4k` and `--sav DIR`: a model in a clip's whole way, or on objects of videos."""
+"""`framekiln bench MODEL --clip 1080p,4k` and `--sav DIR`: from a clip's file to results, or objects of videos."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -30,7 +30,7 @@ from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 
 
 def clip_settings(options: ClipOptions, cells: CellOptions, limits: Sequence[Limit] = ()) -> ClipSettings:
-    """Return what is measured. Raises ConfigError if a scenario or a target is unknown."""
+    """Return the settings of the clips. Raises ConfigError if a scenario or a target is unknown."""
     asked, plan = split_names(options.scenario), bench_plan(cells)
     for name in asked:
         check_known(name, SCENARIOS, f"--scenario: there is no {name!r}.", code="FK-BENCH-SCENARIO")
@@ -139,7 +139,7 @@ def _measure(
     settings: SavSettings,
     rows: list[VideoRow],
 ) -> None:
-    with suppress(MediaError):  # a mask that cannot be read becomes a row
+    with suppress(MediaError):  # an unreadable mask becomes a row
         taken = videos[: settings.limit_videos]
         tracked = sum(len(video.frames) * len(video.objects[: settings.limit_objects]) for video in taken)
         frames = settings.runs * tracked

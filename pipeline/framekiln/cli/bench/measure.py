@@ -1,4 +1,4 @@
-"""`framekiln bench`: measured models cell by cell, and the end of each measurement: files, findings and verdicts."""
+"""`framekiln bench`: a measurement cell by cell, and its end: files, findings and verdicts."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from framekiln.reporting.compare.tables import figures_table
 from framekiln.reporting.kit.texts import figure
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 
-_PRINTED = 3  # findings of a rule in the terminal
+_PRINTED = 3  # findings printed for each rule
 
 
 @contextmanager
@@ -38,9 +38,9 @@ def measuring(
 ) -> Iterator[Path]:
     """Give a folder to a measurement, then write, print and compare its figures.
 
-    `figures` returns what was measured as fields of a report. Ctrl-C ends this process. Raises ConfigError: nothing was
-    measured, or nothing that the base has. Raises OutputError: a file cannot be written. Raises Exit: a condition is
-    met, or a target is not.
+    `figures` returns the results as fields of a report. Ctrl-C ends this process. Raises ConfigError: nothing was
+    measured, or nothing in common with the base. Raises OutputError: a file cannot be written. Raises Exit: a condition
+    is met, or a target is missed.
     """
     base, environment = files.base(), bench_environment(device)
     crowded = tuple(load(environment["others"]))
@@ -55,13 +55,13 @@ def measuring(
 
 
 def print_findings(findings: Sequence[BenchFinding]) -> None:
-    """Print what makes all figures worthless, also with --quiet."""
+    """Print findings that make all figures worthless, also with --quiet."""
     for finding in findings:
         print_note(f"{finding.rule}: {finding.text}; {finding.fix}.")
 
 
 def finish(console: Console, result: BenchResult, *, is_new: bool = True) -> None:
-    """Print findings and verdicts, and end with 1 if a condition is met or a target is not.
+    """Print findings and verdicts. Exit with 1 if a condition is met or a target is missed.
 
     Raises ConfigError: nothing was measured.
     """
@@ -82,7 +82,7 @@ def finish(console: Console, result: BenchResult, *, is_new: bool = True) -> Non
 
 
 def _print_rules(console: Console, findings: Sequence[BenchFinding]) -> None:
-    """Print the first findings of each rule; a sweep has a rule in many of its cells, and the page lists all."""
+    """Print the first findings of each rule; the page lists all, since many cells may have the same finding."""
     for rule in dict.fromkeys(finding.rule for finding in findings):
         found = [finding for finding in findings if finding.rule == rule]
         for finding in found[:_PRINTED]:

@@ -1,4 +1,4 @@
-"""`framekiln bench MODEL --nsys` and `--ncu`: recordings by Nsight's tools, without timings of the bench's own."""
+"""`framekiln bench MODEL --nsys` and `--ncu`: recordings by Nsight's tools, without the bench's own timings."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -78,7 +78,7 @@ def _list_asked(nsight: NsightOptions) -> list[tuple[str, NsightTool, Mode | Non
 
 
 def _list_commands(nsight: NsightOptions, recorder: Any, targets: Sequence[Target]) -> Iterator[str]:
-    """Yield the commands for any machine: with the tool as the environment names it, or its bare name."""
+    """Yield the commands for any machine, with the tool's path from the environment, or its bare name."""
     yield shlex.join(["mkdir", "-p", str(recorder.folder)])  # nsys and ncu make no folders
     for target in targets:
         for _, tool, mode in _list_asked(nsight):
@@ -92,6 +92,6 @@ def _record(recorder: Any, tool: Sequence[str], target: Target, mode: Mode | Non
         return [asdict(kernel) for kernel in kernels], list(compute_findings(target.model, kernels))
     figures = recorder.record_systems(tool, target, mode)
     if figures is None:
-        recorder.note(f"{target.model}: nsys saw no work of a GPU.")
+        recorder.note(f"{target.model}: nsys recorded no GPU work.")
         return None, []
     return asdict(figures), list(systems_findings(target.model, figures))

@@ -1,4 +1,4 @@
-"""The options of `framekiln bench` by what is measured, and which do not go together: none is left out in silence."""
+"""The options of `framekiln bench` by what is measured, and which exclude each other: no option is ignored."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from framekiln.contract.errors import ConfigError
 _MACHINE = ("device", "weights_dir")
 _CELL = ("size", "frames", "precisions", "compile", "backends", "channels_last", *_MACHINE)
 _READ = {"--sav": ("precisions", *_MACHINE), "--clip": _CELL, "--nsys": ("batch", "pipeline", "input", *_CELL)}
-"""Options of cells that a measurement other than that of cells reads."""
+"""Options of cells that other measurements read too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +23,9 @@ class SavOptions:
     sav: Annotated[
         Path | None, video_option("--sav", metavar="DIR", help="Videos with true masks in SA-V's layout, or DAVIS's.")
     ] = None
-    test: Annotated[bool, video_option("--test", help="Run --sav on a small video that is made for it.")] = False
+    test: Annotated[bool, video_option("--test", help="Run --sav on a small generated video.")] = False
     prompt: Annotated[
-        Literal["points", "box", "mask"], video_option(help="The prompt, made of an object's first true mask.")
+        Literal["points", "box", "mask"], video_option(help="The prompt, derived from an object's first true mask.")
     ] = "points"
     limit_videos: Annotated[int | None, video_option(min=1, help="Only the first videos.")] = None
     limit_objects: Annotated[int | None, video_option(min=1, help="Only the first objects of each video.")] = None
@@ -42,17 +42,17 @@ class ClipOptions:
     """Options of a clip's way."""
 
     clip: Annotated[
-        str, clip_option(metavar="CLIP[,CLIP]", help="1080p, 4k or stereo (made for it), or video files.")
+        str, clip_option(metavar="CLIP[,CLIP]", help="1080p, 4k or stereo (generated), or video files.")
     ] = ""
     stereo: Annotated[bool, clip_option("--stereo", help="Files have two views side by side; each is an item.")] = False
-    scenario: Annotated[str, clip_option(help="Of single, multi, server, offline.")] = "single"
+    scenario: Annotated[str, clip_option(help="Any of single, multi, server, offline.")] = "single"
     clip_frames: Annotated[
         int | None,
         clip_option(min=1, help="Frames of each measurement. [dim]Default: 120, or as many as --target needs.[/dim]"),
     ] = None
-    streams: Annotated[int, clip_option(min=1, help="Streams of multi; largest batch of server and offline.")] = 8
-    rate: Annotated[float, clip_option(min=0.01, help="Of server: requests a second, at random times.")] = 30.0
-    linger_ms: Annotated[float, clip_option(min=0.0, help="Of server: longest wait for a fuller batch.")] = 0.0
+    streams: Annotated[int, clip_option(min=1, help="multi: streams. server and offline: largest batch.")] = 8
+    rate: Annotated[float, clip_option(min=0.01, help="server: requests a second, at random times.")] = 30.0
+    linger_ms: Annotated[float, clip_option(min=0.0, help="server: longest wait for a fuller batch.")] = 0.0
     pools: Annotated[Literal["on", "off", "both"], clip_option(help="Keep buffers from batch to batch.")] = "on"
 
 
@@ -77,9 +77,9 @@ class NsightOptions:
 def check_options(
     cells: CellOptions, videos: SavOptions, clips: ClipOptions, nsight: NsightOptions, files: FileOptions
 ) -> None:
-    """Check that everything that was asked for is measured: no option is left out in silence.
+    """Check that every given option is measured: none is ignored.
 
-    Raises ConfigError: something would be left out, or there is no GPU.
+    Raises ConfigError: an option would be ignored, or there is no GPU.
     """
     from framekiln.lab.measure.timed import check_device
 
@@ -111,7 +111,7 @@ def check_options(
 
 
 def _check_clip(clips: ClipOptions) -> None:
-    """Reject what the scenarios do not read. Raises ConfigError: something is asked for that none reads."""
+    """Reject options that the chosen scenarios ignore. Raises ConfigError."""
     given, asked = set(list_given(vars(clips), vars(ClipOptions()))), set(clips.scenario.split(","))
     for options, readers in ((("--rate", "--linger-ms"), {"server"}), (("--streams",), {"multi", "server", "offline"})):
         if clips.clip and asked.isdisjoint(readers):
@@ -119,6 +119,6 @@ def _check_clip(clips: ClipOptions) -> None:
 
 
 def list_given(options: Mapping[str, Any], usual: Mapping[str, Any], known: Collection[str] = ()) -> list[str]:
-    """Return the options with another value than their default, but for some, as on the command line."""
+    """Return the options that differ from their defaults, as on the command line, except some."""
     given = [name for name, value in options.items() if name not in known and value != usual[name]]
     return [f"--{name.replace('_', '-')}" for name in given]

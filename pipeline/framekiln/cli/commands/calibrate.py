@@ -1,4 +1,4 @@
-"""`framekiln calibrate`: the memory and the speed of each step with a model, alone on this GPU."""
+"""`framekiln calibrate`: memory and speed of each step with a model, alone on this GPU."""
 
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 MOST_BATCH = 256
-ROWS = 16  # 576 MB of 12-megapixel photos; more of one size take the same time each, so they change no rate
+ROWS = 16  # 576 MB of 12-megapixel photos; more photos of one size would not change a rate
 
 
 def calibrate(
@@ -44,7 +44,7 @@ def calibrate(
         Option(
             metavar="FILE",
             help="Also write the figures without anything private, for manifests/calibrations/. [dim]Without --input, "
-            "those that this GPU's file has.[/dim]",
+            "the figures in this GPU's file.[/dim]",
         ),
     ] = None,
     quiet: Quiet = False,
@@ -66,7 +66,7 @@ def calibrate(
         refuse_idle({"--rows": rows != ROWS, "--most-batch": most_batch != MOST_BATCH}, "without --input")
     path = calibration_file.default_path(next(iter(gpu_names()), "gpu"), save)
     left = share_calibration(_measure(request, rows, most_batch, save, console) if request.inputs else path, share)
-    apart = f" Left out, as own steps or of random weights: {', '.join(left)}." if left else ""
+    apart = f" Left out, since they are your own steps or have random weights: {', '.join(left)}." if left else ""
     print_line(console, f"To share: {share}.{apart}")
 
 
@@ -74,7 +74,7 @@ def _check_share(request: "RunRequest", share: Path) -> None:
     check_file("--share", share)
     if request.options.device == "cpu" or not gpu_names():
         raise ConfigError(
-            "--share takes the figures of a GPU, and none is used here; leave it out, or calibrate on a GPU.",
+            "--share needs figures of a GPU, and no GPU was used; leave it out, or calibrate on a GPU.",
             code="FK-CALIBRATION-OF-CPU",
         )
 
@@ -98,7 +98,7 @@ def _measure(request: "RunRequest", rows: int, most_batch: int, save: Path, cons
     print_absent(console, plan)
     print_findings(load(load_of_others(steps[0].placement.device)))
     watch = partial(print_line, console), partial(_show, console, save)
-    with interruptible(f"Interrupted. Steps that were measured so far are kept in {save}."):
+    with interruptible(f"Interrupted. Steps measured so far are kept in {save}."):
         result = calibrate(plan, request.inputs, steps, Limits(most_batch=most_batch), rows, *watch)
     path = calibration_file.write_calibration(result, save)
     size = result.gpu_vram_gb
@@ -110,7 +110,7 @@ def _measure(request: "RunRequest", rows: int, most_batch: int, save: Path, cons
 def _show(
     console: Console, folder: Path, result: "StepMeasurement", so_far: calibration_file.Calibration | None
 ) -> None:
-    if so_far is not None:  # stored step by step, since the next step may take an hour
+    if so_far is not None:  # stored after each step, since the next one may take an hour
         calibration_file.write_calibration(so_far, folder)
     if result.figures is not None:
         trials = TextTable(title="Trials", columns=_TRIALS, items=result.figures.trials)
@@ -141,10 +141,10 @@ _TRIALS = (
 
 def _summarize(figures: StepFigures) -> list[str]:
     limit = "a larger one did not run" if figures.largest_is_limit else "the largest that was tried"
-    # weights that are not seen are in a runtime of their own
+    # weights that torch does not see belong to another runtime
     weights = f"weights {figures.weights_gb:.3f} GB" if figures.weights_gb else "weights not seen"
     weights += " (random)" if figures.dummy else ""
-    cost = f", {figures.flops_per_row / 1e9:,.2f} GFLOP a row" if figures.flops_per_row else ", FLOPs not seen"
+    cost = f", {figures.flops_per_row / 1e9:,.2f} GFLOP a row" if figures.flops_per_row else ", FLOPs not counted"
     lines = [
         f"Set-up {figures.set_up_s:.1f} s, {weights}{cost}.",
         f"Fastest batch {figures.fastest_batch}: the smallest within 3 % of the best rate. "

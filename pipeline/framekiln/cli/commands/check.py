@@ -1,4 +1,4 @@
-"""`framekiln check`: read an output through and name what is damaged."""
+"""`framekiln check`: read a whole output and name damaged files."""
 
 import json
 from collections.abc import Mapping
@@ -26,9 +26,9 @@ _FOUND = 1  # exit code
 
 
 def check(output: Out, json_: Json = False) -> None:
-    """Read an output through: damaged tables, lost images and results, and rows that are there twice.
+    """Read a whole output: find damaged tables, lost images and results, and duplicate rows.
 
-    Ends with exit code 1 if there are any. `framekiln run` with the same options computes the files again.
+    Exits with 1 if there are any. `framekiln run` with the same options computes the files again.
     """
     console, store, fingerprints, record = Console(stderr=json_), Store(output), dict[str, str](), list[DamagedFile]()
     try:
@@ -39,7 +39,7 @@ def check(output: Out, json_: Json = False) -> None:
         text = "damaged, and it names the columns of all tables: check again after a run"
         record = [DamagedFile(path=RUN_RECORD, text=text)]
     cut = None
-    with suppress(ConfigError):  # what a run has not computed yet is neither lost nor damaged
+    with suppress(ConfigError):  # missing work is neither lost nor damaged
         if (cut := unfinished(store, read_run_record(store))) is not None:
             print_line(console, f"Unfinished: {cut.sentence}")
     findings = [*record, *check_output(store, fingerprints, _find_expected(store, fingerprints))]
@@ -57,13 +57,13 @@ def check(output: Out, json_: Json = False) -> None:
 
 
 def _find_expected(store: Store, fingerprints: Mapping[str, str]) -> dict[str, pa.Schema]:
-    """Return the columns that tables have by the code of the last run's steps; empty where its record is damaged."""
+    """Return the columns of each table by the code of the last run's steps; empty if its record is damaged."""
     with suppress(ConfigError):
         steps = read_run_record(store)["steps"]
         stages = rebuild(steps)
         folders = {f"{name}-{fingerprints[name]}": stage for name, stage in stages.items() if name in fingerprints}
         expected = expected_parts(f"{DECODE}-{fingerprints.get(DECODE, '')}", folders)
-        if stages.keys() != steps.keys():  # of a script or notebook: only they know their columns
+        if stages.keys() != steps.keys():  # stages of a script or notebook: only it knows their columns
             expected[FRAMES] = expected[FRAMES].remove_metadata()
         return expected
     return {}

@@ -24,7 +24,7 @@ Baseline = Annotated[
 ]
 Prices = Annotated[
     list[str] | None,
-    Option("--price", metavar="SIDE=NUMBER", help="Price of an hour on the machines of a side, as in A=1.20."),
+    Option("--price", metavar="SIDE=NUMBER", help="Hourly price of a side's machines, as in A=1.20."),
 ]
 FailIf = Annotated[
     str | None,
@@ -39,12 +39,10 @@ Html = Annotated[
     Option(
         "--html",
         metavar="FILE",
-        help="File for the comparison as a page; empty for none. [dim]Default: compare-A-B.html beside output A.[/dim]",
+        help="Write the comparison to this page; empty: no page. [dim]Default: compare-A-B.html beside output A.[/dim]",
     ),
 ]
-DriftRows = Annotated[
-    int, Option("--drift-rows", min=0, help="About this many rows of each table are compared; 0 for none.")
-]
+DriftRows = Annotated[int, Option("--drift-rows", min=0, help="Compare about this many rows of each table; 0: none.")]
 
 
 def compare(
@@ -73,7 +71,7 @@ def compare(
     console = Console(quiet=quiet, stderr=json_)
     print_comparison(console, comparison.sides, every=all_)
     for pair in (pair for pair in comparison.pairs if fail_if is not None and pair.files.differ):
-        # speeds over other files cannot be compared
+        # speeds over different files cannot be compared
         print_line(ERRORS, f"The files of {pair.first.name} and {pair.second.name} differ: {pair.files.sentence}")
     for finding in comparison.findings:
         print_line(ERRORS if finding.failed or finding.unclear else console, f"{finding.outcome}: {finding.sentence}")
@@ -87,7 +85,7 @@ def compare(
 
 
 def _parse_prices(arguments: Sequence[str]) -> dict[str, float]:
-    """Parse prices like `A=1.20`, by side. Raises ConfigError if an argument has another form."""
+    """Parse prices like `A=1.20`, by side. Raises ConfigError: an argument has another form."""
     prices: dict[str, float] = {}
     for argument in arguments:
         name, _, text = argument.partition("=")

@@ -1,4 +1,4 @@
-"""`framekiln export`: hand chosen frames of an output to other tools."""
+"""`framekiln export`: write chosen frames of an output for other tools."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from framekiln.cli.console import interruptible
 from framekiln.cli.options import Json, Out
 from framekiln.reporting.terminal.console import print_line
 
-Destination = Annotated[str, Argument(help="An empty folder or URL, or one in which the same export was stopped.")]
+Destination = Annotated[str, Argument(help="An empty folder or URL, or that of the same, stopped export.")]
 To = Annotated[
     str,
     Option(
@@ -24,15 +24,15 @@ To = Annotated[
 ]
 
 _MANY = 1000
-"""Frames of an export that takes long enough for lines about its progress."""
+"""Frames from which an export shows its progress."""
 
 
 def export(output: Out, destination: Destination, to: To, options: ExportOptions, as_json: Json = False) -> None:
-    """Write frames and what was found on them in the format of another tool."""
+    """Write frames and their annotations in the format of another tool."""
     from framekiln.api.output import open_output
 
     console = Console()
-    stopped = "Stopped. The same command goes on."
+    stopped = "Stopped. The same command continues."
     with interruptible(stopped), _show_progress(console, quiet=as_json) as progress:
         summary = open_output(output).export(to, destination, progress=progress, **options)
     if as_json:
@@ -44,7 +44,7 @@ def export(output: Out, destination: Destination, to: To, options: ExportOptions
 
 @contextmanager
 def _show_progress(console: Console, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Yield a callback that shows the frames that are done: a bar, or without a terminal a line for each tenth."""
+    """Yield a callback that shows finished frames: a bar, or without a terminal a line for each tenth."""
     columns = (bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn())
     disable, tenths = quiet or not console.is_terminal, 0
     with bars.Progress(bars.TextColumn("Exported"), *columns, console=console, disable=disable) as progress:

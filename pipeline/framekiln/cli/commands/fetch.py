@@ -1,4 +1,4 @@
-"""`framekiln fetch`: download the weights that a run needs, list them, verify them, copy them for other machines."""
+"""`framekiln fetch`: download, list and verify the weights that a run needs, and copy them for other machines."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,10 +23,10 @@ from framekiln.reporting.terminal.console import print_line, print_table
 from framekiln.weights.lockfile import NotFetchedError, Url, WeightsEntry, Wheel, check_licences
 from framekiln.weights.resolver import cache_folder, find_weights, merged_lock
 
-if TYPE_CHECKING:  # it imports requests, which no other command needs
+if TYPE_CHECKING:  # imports requests, which no other command needs
     from framekiln.weights.download import ProgressCallback
 Users = Mapping[str, Sequence[str]]
-"""Steps by the name of the weights that they use."""
+"""The steps that use each entry, by its name."""
 
 
 def fetch(
@@ -42,13 +42,13 @@ def fetch(
         bool, Option("--list", help="List weights with their steps, their source, and whether they are here.")
     ] = False,
     verify: Annotated[bool, Option("--verify", help="Read the present files again and compare their hashes.")] = False,
-    to: Annotated[Path | None, Option(help="Copy them there too, for --weights-dir on other machines.")] = None,
+    to: Annotated[Path | None, Option(help="Also copy them here, for --weights-dir on other machines.")] = None,
     accept_license: Annotated[
-        bool, Option("--accept-license", help="Fetch also weights with a restricted licence.")
+        bool, Option("--accept-license", help="Also fetch weights with a restricted licence.")
     ] = False,
     weights_dir: WeightsDir = None,
 ) -> None:
-    """Download the weights that a run needs. A download that was cut short continues where it stopped."""
+    """Download the weights that a run needs. An interrupted download continues where it stopped."""
     console, brings = Console(), {"--to": to, "--accept-license": accept_license}
     refuse_idle({"--all": all_ and (wanted or stages)}, "beside names of weights or --stages")
     refuse_idle({"--verify": verify, **brings} if list_ else {}, "beside --list")
@@ -81,13 +81,13 @@ def _find_users(pipeline: str | None, profile: str, options: PlanOptions) -> Use
 def _bring(
     console: Console, entries: Sequence[WeightsEntry], weights_dir: Path | None, to: Path | None, *, accepted: bool
 ) -> None:
-    """Fetch each entry from the first source that has it; errors are raised after all were tried."""
+    """Fetch each entry from the first source that has it; raise errors after all were tried."""
     from framekiln.weights.fetch import copy_to, fetch
 
     check_licences(entries, accepted=accepted)
     errors: list[WeightsError] = []
     with (
-        interruptible("Interrupted. What was downloaded is kept; the same command continues from there."),
+        interruptible("Interrupted. Downloads so far are kept; the same command continues from there."),
         downloads(console) as on_progress,
     ):
 
@@ -129,7 +129,7 @@ def _collect_paths(
 
 
 def _raise_all(errors: Sequence[WeightsError]) -> None:
-    """Raise errors as one: a sentence on all that no source gave, and a line for each other error with its own code."""
+    """Raise errors as one: a sentence on entries that no source gave, and a line for each other error with its code."""
     missing = [error for error in errors if isinstance(error, NotFetchedError)]
     found = [error for error in errors if error not in missing]
     if missing:
@@ -176,7 +176,7 @@ def _write_size(entry: WeightsEntry) -> str:
     return f"{entry.bytes / 1e6:,.1f} MB"
 
 
-_LARGE = 50e6  # bytes; a download that may take minutes has a line for each quarter
+_LARGE = 50e6  # bytes; a longer download shows a line for each quarter
 
 
 @contextmanager

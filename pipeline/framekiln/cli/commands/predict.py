@@ -1,4 +1,4 @@
-"""`framekiln predict`: a run on other GPUs, from a run on any machine."""
+"""`framekiln predict`: estimate a run on other GPUs from a run on any machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from framekiln.cli.options import Json
 from framekiln.contract.user_files import check_file
 from framekiln.reporting.terminal.console import print_line
 
-Html = Annotated[str | None, Option("--html", metavar="FILE", help="Write all of it to a page.")]
+Html = Annotated[str | None, Option("--html", metavar="FILE", help="Write the whole estimate to a page.")]
 
 
 def predict(
@@ -26,7 +26,7 @@ def predict(
     html: Html = None,
     json_: Json = False,
 ) -> None:
-    """Estimate a run on other GPUs: whether it fits, the rate that no run can exceed, the expected rate, and costs.
+    """Estimate a run on other GPUs: whether it fits, its upper bound, its expected rate, and its costs.
 
     The host's part comes from the run. The GPU's part is counted; nothing is measured on that GPU.
     """

@@ -30,13 +30,13 @@ from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 from framekiln.runtime.run.progress import unfinished
 
 Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output; the run may be unfinished.")]
-Run = Annotated[str | None, typer.Option("--run", help="One of its runs. [dim]Default: the one that did most.[/dim]")]
+Run = Annotated[str | None, typer.Option("--run", help="Run to show. [dim]Default: the one with the most work.[/dim]")]
 Target = Annotated[
     str,
     typer.Option(
         "--target",
         metavar="LIMITS",
-        help="Instead of the profile's targets, as faces.call_p95_ms<200,categorize.rows_per_minute>600.",
+        help="Targets instead of the profile's, such as faces.call_p95_ms<200,categorize.rows_per_minute>600.",
     ),
 ]
 Workers = Annotated[bool, typer.Option("--workers", help="Add a line for each process.")]
@@ -63,9 +63,9 @@ _CALLS = (
 
 
 def profile(output: Out, run: Run = None, target: Target = "", workers: Workers = False, json_: Json = False) -> None:
-    """Show where the time of a run went: rates, calls, waiting, memory, and the bottleneck with what to try.
+    """Show where the time of a run went: rates, calls, waits, memory, the bottleneck and what to try.
 
-    Exits with 1 if a target is not met, or if a target of --target was not measured.
+    Exits with 1 if a target is missed, or if a target of --target was not measured.
     """
     if json_:
         refuse_idle({"--workers": workers}, "beside --json, which has each process")
@@ -88,14 +88,14 @@ def profile(output: Out, run: Run = None, target: Target = "", workers: Workers 
         others = {name: work.began for name, work in read_work(store).items() if name != run_profile.run}
         if others and run is None:
             latest = max(others, key=lambda name: others[name])
-            print_line(Console(), f"It did most of {len(others) + 1} runs; another one is shown by --run {latest}.")
+            print_line(Console(), f"It did the most work of {len(others) + 1} runs; --run {latest} shows another one.")
     failed = (NOT_MET, NOT_MEASURED) if target else (NOT_MET,)
     if any(one.verdict in failed for one in run_profile.targets):
         raise typer.Exit(1)
 
 
 def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
-    from framekiln.reporting.html.throughput import targets_table  # libraries that `--help` needs not
+    from framekiln.reporting.html.throughput import targets_table  # libraries that `--help` does not need
 
     shown = [one for step in run_profile.steps for one in _list_processes(step, workers=workers)]
     targets = targets_table([asdict(one) for one in run_profile.targets])
@@ -122,7 +122,7 @@ def _list_processes(step: StepStatistics, *, workers: bool) -> Iterator[dict[str
         yield {**asdict(process), "step": f"  {name}"}
 
 
-_LEVEL = 5  # of gzip: higher levels take longer than the events themselves
+_LEVEL = 5  # gzip's level: higher ones take longer than the events themselves
 
 
 def trace(
@@ -144,7 +144,7 @@ def trace(
             packed = gzip.GzipFile(fileobj=sink, mode="wb", filename="", mtime=0, compresslevel=_LEVEL)
             sink = stack.enter_context(packed)
         before = b'{"displayTimeUnit":"ms","traceEvents":[\n'
-        for event in events(store, name):  # one on each line
+        for event in events(store, name):  # one event a line
             sink.write(before + json.dumps(event, separators=(",", ":")).encode())
             before = b",\n"
         sink.write(b"\n]}\n")

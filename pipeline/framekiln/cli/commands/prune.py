@@ -1,4 +1,4 @@
-"""`framekiln prune`: delete from an output what its tables do not use."""
+"""`framekiln prune`: delete files of an output that its tables do not use."""
 
 from typing import Annotated
 
@@ -23,23 +23,23 @@ from framekiln.runtime.run.record import read_run_record
 def prune(
     output: Out,
     earlier_settings: Annotated[
-        bool, Option("--earlier-settings", help="Results of earlier settings and steps too.")
+        bool, Option("--earlier-settings", help="Also delete results of earlier settings and steps.")
     ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Print what would be deleted.")] = False,
 ) -> None:
-    """Delete results of files that are no longer in the tables, for room or for a person who asks to be forgotten.
+    """Delete results of files that are no longer in the tables, to free space or to forget a person.
 
-    Runs keep them, since a file that comes back then costs nothing. Run without the files first.
+    Runs keep such results, so that a file that comes back costs nothing. First run without the files.
     """
     store, console = Store(output).check_folder(), Console()
     if (cut := unfinished(store, read_run_record(store))) is not None:
-        message = f"{cut.sentence} Finish it first: what its tables will use is not known."
+        message = f"{cut.sentence} Finish it first: its tables are not known yet."
         raise OutputError(message, code="FK-PRUNE-UNFINISHED")
     run = read_run(output)
     folders = {f"{name}-{fingerprint}" for name, fingerprint in run.fingerprints.items()}
     steps = read_run_record(store)["steps"]
     stages = rebuild(steps)
-    known = stages.keys() == steps.keys()  # a script's or a notebook's own stages are known there alone
+    known = stages.keys() == steps.keys()  # only their script or notebook knows these stages
     written = {table for stage in stages.values() for table in stage.tables} if known else later_tables(store)
     with Lease(store, on_wait=lambda text: print_line(console, text)) as lease:
         store = store.of_run(lease.run)

@@ -1,4 +1,4 @@
-"""`framekiln run`, `plan` and `retry`: process a collection, print what that would do, or compute failures again."""
+"""`framekiln run`, `plan` and `retry`: process a collection, show a plan, or compute failures again."""
 
 import json
 import tempfile
@@ -38,17 +38,16 @@ EXAMPLES = """
 
     ray submit cluster.yaml pipeline/run.py --profile high-throughput --input s3://bucket/in --output s3://bucket/out
 """
-OUTPUT = "framekiln-out"  # where no output is named either
-_DOES_NOT_FIT = 3  # exit code: the plan is right, and was printed, but these machines cannot run it
-_LAST = "clips/lights-out.mp4"  # of the files that are made
+OUTPUT = "framekiln-out"  # the output if none is named either
+_DOES_NOT_FIT = 3  # exit code: the plan is valid and was printed, but these machines cannot run it
+_LAST = "clips/lights-out.mp4"  # the last file that is generated
 
 
 def with_samples(request: RunRequest, console: Console) -> RunRequest:
     """Return the request, with the sample collection if it has no input.
 
-    The collection is written beside the output, which all machines of a cluster reach. Steps without their weights are
-    left out, as the first run should show what is there. Raises OutputError: the folder beside the output cannot be
-    written.
+    The collection is written beside the output, which all machines of a cluster reach. Steps that lack weights are left
+    out: the first run should need no downloads. Raises OutputError: the folder beside the output cannot be written.
     """
     if request.inputs:
         return request
@@ -57,7 +56,7 @@ def with_samples(request: RunRequest, console: Console) -> RunRequest:
     store = Store(folder)
     if not store.exists(_LAST):
         _write(store)
-    print_line(console, f"No input was named, so the sample collection in {folder} is used. Yours: --input PATH.")
+    print_line(console, f"No input was given, so the sample collection in {folder} is used. Yours: --input PATH.")
     policy = "skip" if request.options.missing_weights == "fail" else request.options.missing_weights
     return replace(request, input=folder, output=output, options=replace(request.options, missing_weights=policy))
 
@@ -76,7 +75,7 @@ def _write(store: Store) -> None:
 
 Price = Annotated[
     float | None,
-    Option(min=0, metavar="MONEY", help="Price of these machines together, in any currency: estimates add the cost."),
+    Option(min=0, metavar="MONEY", help="Hourly price of all machines together, in any currency, for estimates."),
 ]
 
 
@@ -86,14 +85,14 @@ def plan(
     paths: Paths = None,
     like: Annotated[
         str | None,
-        Option(metavar="OUT", help="An output of other files, computed on this machine: estimate from its last run."),
+        Option(metavar="OUT", help="Estimate from the last run of this output (other files, same machine)."),
     ] = None,
     price_per_hour: Price = None,
     json_: Json = False,
 ) -> None:
     """Check a pipeline and a profile against the machines, and print what would run where.
 
-    With --input and --output it also prints the work that is left, why, and its cost.
+    With --input and --output it also prints the remaining work, the reasons, and its cost.
     """
     request = read_request(options, paths)
     if not (request.input and request.output):
@@ -125,7 +124,7 @@ def run(
     quiet: Quiet = False,
     json_: Json = False,
 ) -> None:
-    """Process a collection. Results of earlier runs into the same output are kept and not computed again.
+    """Process a collection. Results of earlier runs in the same output are kept.
 
     --preview computes only some files. It estimates the cost of all, and writes a page for choosing limits.
     """
@@ -141,18 +140,18 @@ def run(
     execute(request, console, quiet=quiet, as_json=json_, tensorboard=tensorboard)
     if request.preview is not None:
         page = quote(Store(str(request.output)).url(PREVIEW))
-        print_line(console, f"Look at frames by value and choose limits: {page}")
-        print_line(console, "\nWithout --preview the same command computes the rest, and nothing twice:")
+        print_line(console, f"To choose limits, look at frames sorted by value: {page}")
+        print_line(console, "\nWithout --preview the same command computes the rest:")
         make(replace(request, preview=None), on_wait=print_note).print_costs(console, price_per_hour)
 
 
 def retry(
     output: Annotated[str, Argument(help="Folder or URL of an earlier run's output.")],
-    stage: Annotated[str | None, Option(help="Only failures of this step; decode for unread files.")] = None,
+    stage: Annotated[str | None, Option(help="Only failures of this step; decode: unreadable files.")] = None,
     kind: Annotated[str | None, Option(help="Only failures of this kind, as in the errors table.")] = None,
     profile: Annotated[
         str | None,
-        Option("--profile", "-p", help="Another profile, e.g. with more memory. [dim]Default: as before.[/dim]"),
+        Option("--profile", "-p", help="Another profile, e.g. with more memory. [dim]Default: the run's.[/dim]"),
     ] = None,
     weights_dir: WeightsDir = None,
     address: Address = None,

@@ -11,7 +11,7 @@ from framekiln.cli.options import Json, Out
 from framekiln.reporting.terminal.console import print_line
 
 Save = Annotated[str | None, Option(metavar="NAME", help="Save it as selections/NAME.parquet in the output.")]
-Against = Annotated[str | None, Option(metavar="NAME", help="Say how it differs from a saved selection.")]
+Against = Annotated[str | None, Option(metavar="NAME", help="Show the difference from a saved selection.")]
 _SHOWN = 10
 
 

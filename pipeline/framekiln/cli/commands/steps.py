@@ -1,6 +1,6 @@
-"""`framekiln steps` and `columns`: what a pipeline computes, and how it can be set.
+"""`framekiln steps` and `columns`: what a pipeline computes, and its settings.
 
-Settings of a stage come from its Config, and descriptions from the comments in the source.
+Settings of a stage come from its Config, their descriptions from comments in the source.
 """
 
 import inspect
@@ -79,7 +79,7 @@ def columns(
 def describe_stage(use: str, stage: Stage) -> dict[str, Any]:
     """Return a stage's class, scope, first line of documentation, and settings by name."""
     meanings = setting_meanings(type(stage.config))
-    hints = get_type_hints(type(stage.config))  # without limits
+    hints = get_type_hints(type(stage.config))  # types without their limits
     settings = {}
     for item in fields(stage.config):
         value = getattr(stage.config, item.name)
@@ -96,7 +96,7 @@ def describe_stage(use: str, stage: Stage) -> dict[str, Any]:
 
 
 def setting_meanings(config: type) -> Mapping[str, str]:
-    """Return the comments above and behind each setting in the source of a Config; none without a source."""
+    """Return the comments above and behind each setting in a Config's source; empty without a source."""
     try:
         lines = inspect.getsource(config).splitlines()
     except (OSError, TypeError):

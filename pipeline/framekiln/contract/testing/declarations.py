@@ -51,7 +51,7 @@ def check_declarations(stage: Stage, _: StageSample) -> None:
 
 
 def check_descriptions(stage: Stage, _: StageSample) -> None:
-    """Check that each column that the stage writes has a description, as `columns.field` gives it."""
+    """Check that each written column has a description, as `columns.field` gives it."""
     for schema in (stage.outputs, *(table.schema for table in stage.tables.values())):
         for item in schema:
             require(bool((item.metadata or {}).get(b"description")), f"column {item.name!r} has no description")
@@ -75,9 +75,9 @@ def check_imports(stage: Stage, _: StageSample) -> None:
     require(not heavy, f"importing {module} imports {', '.join(heavy)}; import it in setup")
 
 
-@cache  # a second for each stage, however often it is checked
+@cache  # cached: the check takes a second for each stage
 def _import_alone(module: str, path: str) -> tuple[frozenset[str], str]:
-    """Return what a new process has imported after a module, and the end of its error."""
+    """Import a module in a new process. Return the modules loaded then, and the end of its error."""
     code = f"import sys, {module}; print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": path}
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
@@ -85,7 +85,7 @@ def _import_alone(module: str, path: str) -> tuple[frozenset[str], str]:
 
 
 def check_pickling(stage: Stage, _: StageSample) -> None:
-    """Check that a stage that was only constructed is the same after pickling."""
+    """Check that a newly constructed stage is the same after pickling."""
     fresh = constructed(stage)
     copy = pickle.loads(pickle.dumps(fresh))  # noqa: S301 - the stage itself
     for name in ("config", "inputs", "outputs", "tables", "input_tables", "keeps", "weights", "files"):
@@ -94,7 +94,7 @@ def check_pickling(stage: Stage, _: StageSample) -> None:
 
 @contextmanager
 def _opened_files() -> Iterator[list[Any]]:
-    """Collect what `open` is called with in this block."""
+    """Collect the paths that `open` is called with in this block."""
     opened: list[Any] = []
     original = builtins.open
 

@@ -1,7 +1,7 @@
 """Checks of what the calls of a stage return; they run after it is set up.
 
-Chance would rarely show that two threads disturb each other. So they go through the stage's own code line by line, in
-step: what one keeps on the stage, the other meets at its next line.
+Threads rarely disturb each other by chance. So two threads go through the stage's code line by line, in step. What one
+thread keeps on the stage, the other one meets at its next line.
 """
 
 import math
@@ -46,7 +46,7 @@ def check_inputs_unchanged(stage: Stage, sample: StageSample) -> None:
 
 
 def check_batch_independence(stage: Stage, sample: StageSample) -> None:
-    """Check that a ROW stage computes each row alone: no other row and no order of rows changes its result."""
+    """Check that a ROW stage computes each row alone: neither other rows nor their order change its result."""
     if stage.scope is not Scope.ROW:
         return
     whole = stage(sample.rows).to_pylist()
@@ -60,7 +60,7 @@ def check_batch_independence(stage: Stage, sample: StageSample) -> None:
 
 
 def check_cut_independence(stage: Stage, sample: StageSample) -> None:
-    """Check that a CLIP stage gives the same for a clip cut in two; not where it states `cut_dependence`."""
+    """Check that a CLIP stage gives the same results for a clip cut in two, unless it states `cut_dependence`."""
     if stage.scope is not Scope.CLIP or stage.cut_dependence:
         return
     whole = stage(sample.rows).to_pylist()
@@ -74,7 +74,7 @@ def check_cut_independence(stage: Stage, sample: StageSample) -> None:
 
 
 def check_phases(stage: Stage, sample: StageSample) -> None:
-    """Check that phases have one of the names in `PHASES`."""
+    """Check that the names of phases are in `PHASES`."""
     stage.clock.take()
     stage(sample.rows, *_more(stage, sample))
     unknown = sorted(set(stage.clock.take()) - set(PHASES))
@@ -135,17 +135,17 @@ def _same_schema(schema: pa.Schema, declared: pa.Schema, what: str) -> None:
 
 
 def _more(stage: Stage, sample: StageSample) -> tuple[Any, ...]:
-    """Return what a call takes after its rows."""
+    """Return the arguments of a call that follow its rows."""
     tables = ({name: sample.tables[name] for name in stage.input_tables},) if stage.input_tables else ()
     kept = ({name: stage.tables[name].schema.empty_table() for name in stage.keeps},) if stage.keeps else ()
     return (*tables, *kept, *((sample.media,) if stage.reads_media else ()))
 
 
-_STUCK_S = 5.0  # longest wait for the other thread's next line: it may be in a long call, or wait for this one
+_STUCK_S = 5.0  # longest wait for the other thread's next line: that thread may be in a long call, or wait for this one
 
 
 def check_thread_safety(stage: Stage, sample: StageSample) -> None:
-    """Check that a stage which says that it is `thread_safe` gives two threads the rows that each gets alone."""
+    """Check that a `thread_safe` stage gives two threads the same rows as each thread alone."""
     if not stage.thread_safe:
         return
     half = sample.rows.num_rows // 2
@@ -181,7 +181,7 @@ class _Steps:
             self._step(number, last=True)
 
     def _step(self, number: int, *, last: bool = False) -> None:
-        """Wait until the other thread has come as far; once it does not, both go on alone."""
+        """Wait until the other thread has come as far. If it does not, both go on alone."""
         with self._changed:
             self._lines[number] += 1
             self._in_step = self._in_step and not last
@@ -192,7 +192,7 @@ class _Steps:
 
 
 ROW_CHECKS: tuple[Check, ...] = (
-    check_inputs_unchanged,  # first: a changed sample would look the same afterwards
+    check_inputs_unchanged,  # runs first: a changed sample would look the same afterwards
     check_schema,
     check_repeatability,
     check_batch_independence,

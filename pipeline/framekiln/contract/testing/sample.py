@@ -25,10 +25,10 @@ from framekiln.contract.columns import (
 )
 from framekiln.contract.stage import Media, Stage
 
-HEIGHT, WIDTH = 360, 480  # of a sample frame at full size, in pixels
+HEIGHT, WIDTH = 360, 480  # px, height and width of a sample frame at full size
 FPS = 25.0
-_BLOCK = 40  # pixels of one colour, in height and width
-_SPEED = 4  # pixels that the scene moves to the left from frame to frame
+_BLOCK = 40  # px, height and width of a block of one colour
+_SPEED = 4  # px that the scene moves to the left from frame to frame
 _TONE = 440.0  # Hz
 
 
@@ -63,11 +63,11 @@ class SampleMedia:
 
 @dataclass(frozen=True, kw_only=True)
 class StageSample:
-    """The input of a stage's calls."""
+    """The inputs of a stage's calls."""
 
-    rows: pa.Table  # its input columns; of a CLIP stage one clip, of a MEDIA stage one file
+    rows: pa.Table  # its input columns; one clip for a CLIP stage, one file for a MEDIA stage
     tables: Mapping[str, pa.Table] = field(default_factory=dict)  # its input tables
-    media: Media = field(default_factory=SampleMedia)  # of a stage with `reads_media`
+    media: Media = field(default_factory=SampleMedia)  # for a stage with `reads_media`
 
 
 def _column(name: str, count: int) -> pa.Array:
@@ -115,7 +115,7 @@ def require(condition: bool, rule: str) -> None:
 
 
 def constructed(stage: Stage) -> Stage:
-    """Return a stage of the same settings that was only constructed."""
+    """Return a newly constructed stage of the same settings."""
     return type(stage)(stage.config)
 
 

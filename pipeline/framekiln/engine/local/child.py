@@ -1,4 +1,4 @@
-"""A worker process of the local engine: it does one piece of work after the other, and tells its engine.
+"""A worker process of the local engine: it does one piece of work at a time, and reports to its engine.
 
 `python -m framekiln.engine.local.child NUMBER` is the process. NUMBER is the descriptor of the socket to the engine.
 The messages are pickled; no other process has the socket.
@@ -25,9 +25,9 @@ from framekiln.profiling.step_work import Recorder
 from framekiln.runtime.recovery.attempt_log import Reporter
 from framekiln.runtime.recovery.captured_error import capture
 
-HOLD, DO = "hold", "do"  # messages to this process: a function to keep by a key, work for it
-EVENT, ASK, DONE = "event", "ask", "done"  # and from it
-LAST_LINES = "last_lines"  # a question that is not about the run's state
+HOLD, DO = "hold", "do"  # messages to this process: keep a function by a key, do work
+EVENT, ASK, DONE = "event", "ask", "done"  # messages from this process
+LAST_LINES = "last_lines"  # a question not about the run's state
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 
 
@@ -54,7 +54,7 @@ class LocalReporter(Reporter):
             return self.receive()
 
     def last_lines(self, worker: str) -> str:
-        """Return the last lines on standard error of a dead worker of this engine."""
+        """Return the last lines that a dead worker of this engine wrote to standard error."""
         return str(self._ask(LAST_LINES, worker))
 
 
@@ -69,8 +69,8 @@ def _serve(report: LocalReporter) -> None:
         try:
             if kind == HOLD:
                 function, threads, paths = content
-                sys.path[:] = dict.fromkeys([*paths, *sys.path])  # modules are found where the engine finds them
-                os.environ["OMP_NUM_THREADS"] = str(threads)  # torch reads it when a stage imports it
+                sys.path[:] = dict.fromkeys([*paths, *sys.path])  # so that modules are found as in the engine
+                os.environ["OMP_NUM_THREADS"] = str(threads)  # torch reads it when a stage imports torch
                 held[key] = cloudpickle.loads(function)
                 continue
             deque(held[key](content, report) or (), maxlen=0)  # no other process needs the packets
@@ -83,10 +83,10 @@ def _serve(report: LocalReporter) -> None:
 
 if __name__ == "__main__":
     faulthandler.enable()
-    importlib.import_module("framekiln.engine.group")  # its work needs it; it is started while the run is planned
+    importlib.import_module("framekiln.engine.group")  # needed by all work; imported while the run is planned
     with suppress(OSError, AttributeError):  # the kernel ends this process with the engine's; elsewhere its work does
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     with suppress(BrokenPipeError):
         _serve(LocalReporter(Connection(int(sys.argv[1]))))
     Recorder.end()
-    os._exit(0)  # libraries of models were seen to hang in their own shutdown
+    os._exit(0)  # libraries of models may hang in their own shutdown

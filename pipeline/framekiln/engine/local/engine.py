@@ -1,7 +1,7 @@
 """Both passes in a few worker processes of this machine.
 
-Each process decodes units and applies all steps to their packets, so that nothing travels between processes. One that
-dies is replaced, and its work is done again. All talk with them is in one thread, the caller's: so Ctrl-C ends it
+Each process decodes units and applies all steps to their packets, so that nothing travels between processes. A dead
+process is replaced, and its work is done again. Only the caller's thread talks with the processes. So Ctrl-C ends it
 wherever it waits, and nothing needs a lock.
 """
 
@@ -38,42 +38,41 @@ from framekiln.runtime.recovery.child_process import Child
 from framekiln.runtime.recovery.memory_pressure import Standstill, memory_full, more_memory
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
-_TICK_S = 0.5  # between two looks at the run as a whole: fast enough for a progress bar
-_MOST_DEATHS = 10  # in a row without any progress
-_LEAST_S = 20.0  # without progress: of processes that start at once, those that fit get time to end some work
-_END_S = 5.0  # for the own end of a process, once nobody talks to it any more
+_TICK_S = 0.5  # s between two checks of the run as a whole: fast enough for a progress bar
+_MOST_DEATHS = 10  # deaths in a row without any progress
+_LEAST_S = 20.0  # s without progress: of processes that start at once, those that fit in memory finish some work
+_END_S = 5.0  # s for a process to end by itself, once its connection is closed
 
 
 class WorkerProcess(Child):
     """A process that does one piece of work at a time."""
 
     def __init__(self) -> None:
-        """Start it, in a process group of its own: terminals and schedulers send their signals to a whole group."""
-        threads = {"OMP_NUM_THREADS": "1"}  # of NumPy; torch takes those of its work
+        """Start the process in a group of its own: terminals and schedulers send signals to a whole group."""
+        threads = {"OMP_NUM_THREADS": "1"}  # threads of NumPy; torch uses those of its work
         super().__init__("framekiln.engine.local.child", threads, process_group=0)
         self._held: set[str] = set()
         self.work: Any = None  # None while it is idle
 
     @property
     def name(self) -> str:
-        """Return its name in the attempt log, as `worker_name` gives it there."""
         return f"{socket.gethostname()}:{self._process.pid}"
 
     def start(self, key: str, function: object, work: Any) -> None:
-        """Let it do work by a function, which each process gets once, by its key."""
+        """Start work by a function; each process gets a function once, by its key."""
         self.work = work
-        with suppress(OSError):  # it has died; reading from it tells so
+        with suppress(OSError):  # it has died; the next read reports it
             if key not in self._held:
                 self.send((HOLD, key, function))
                 self._held.add(key)
             self.send((DO, key, work))
 
     def receive(self) -> Any:
-        """Return its next message; EOFError or OSError where it has died."""
+        """Return the next message. Raises EOFError or OSError if the process has died."""
         return cloudpickle.loads(self.connection.recv_bytes())
 
     def end(self) -> str:
-        """End it, and return the last lines of its output."""
+        """End the process, and return the last lines of its output."""
         self.connection.close()
         try:
             self._process.wait(timeout=0 if self.work is not None else _END_S)
@@ -88,11 +87,11 @@ class ProcessPool:
     """The worker processes of a run."""
 
     def __init__(self, state: RunState, tick: Callable[[], None], started: Sequence[WorkerProcess] = ()) -> None:
-        """Take over idle processes that were started before; `tick` is called twice a second while work goes on."""
+        """Take over idle processes that were started before; `tick` is called twice a second during work."""
         self._state, self._tick = state, tick
         self._processes = [*started]
         self._output: dict[str, str] = {}  # last lines of dead processes, by name
-        self._advances, self._since, self._deaths = 0, time.monotonic(), 0  # since the last progress
+        self._advances, self._since, self._deaths = 0, time.monotonic(), 0  # progress, its time, deaths since
         self._standstill, self._looked = Standstill(), 0.0
 
     def run(self, key: str, function: Callable[[Any, Reporter], object], work: Sequence[Any], size: int) -> None:
@@ -109,7 +108,7 @@ class ProcessPool:
         """
         waiting, size = deque(work), max(1, min(size, len(work)))
         paths = [path or str(Path.cwd()) for path in sys.path]
-        # Packed by itself: a process that was started before the function was known learns first where its modules are.
+        # Packed separately: a process started before the function was known first learns where its modules are.
         packed = cloudpickle.dumps(function), max(1, usable_cores() // size), paths
         while waiting or self._list_busy():
             while waiting and len(self._list_busy()) < size:
@@ -130,12 +129,12 @@ class ProcessPool:
         self._tick()
 
     def close(self) -> None:
-        """End all processes; those at work are killed."""
+        """End all processes; busy ones are killed."""
         while self._processes:
             self._processes.pop().end()
 
     def last_lines(self, worker: str) -> str:
-        """Return the last lines of a dead process's output; empty if it is not known."""
+        """Return the last lines of a dead process's output; empty if unknown."""
         return self._output.get(worker, "")
 
     def _list_busy(self) -> list[WorkerProcess]:
@@ -156,7 +155,7 @@ class ProcessPool:
                 self._state.fail(FramekilnError(f"A worker process stopped the run: {last}", code="FK-WORKER-STOPPED"))
 
     def _look(self) -> None:
-        """Look at the run as a whole, twice a second. Raises FramekilnError: the error that stops the run."""
+        """Check the run as a whole, twice a second. Raises FramekilnError: an error that stops the run."""
         if error := self._state.error():
             raise error
         now = time.monotonic()
@@ -169,7 +168,7 @@ class ProcessPool:
         if self._deaths >= _MOST_DEATHS and now - self._since >= _LEAST_S:
             last = next(reversed(self._output.values()), "") or f"Probably memory ran out: {more_memory()}"
             raise SetupError(
-                f"{self._deaths} processes died one after the other, and no work was finished in between. {last}",
+                f"{self._deaths} processes in a row died without finished work in between. {last}",
                 code="FK-PROCESSES-KILLED",
             )
         if self._standstill.lasts(progress=progress):
@@ -177,15 +176,15 @@ class ProcessPool:
 
 
 _PROCESS_BYTES = 500_000_000  # of a process with torch and without weights
-_WEIGHTS_FACTOR = 2.0  # memory for weights, by their files: as loaded, and while they are read
-_MEMORY_SHARE = 0.7  # of what is available that processes with models may take
+_WEIGHTS_FACTOR = 2.0  # memory of weights by the size of their files: when loaded, and while being read
+_MEMORY_SHARE = 0.7  # share of the available memory that processes with models may take
 
 
 class LocalEngine(Engine):
     """A plan on this machine, without Ray."""
 
     def __init__(self, context: RunContext, started: Sequence[WorkerProcess] = ()) -> None:
-        """Start the sampling of this machine; `started` are idle processes, which this engine takes over."""
+        """Start to sample this machine; `started`: idle processes, which this engine takes over."""
         super().__init__(context)
         self._state = RunState(Budgets(self._plan.budgets))
         self._pool = ProcessPool(self._state, lambda: self._on_events(self._state.take()), started)
@@ -207,7 +206,7 @@ class LocalEngine(Engine):
             self._pool.run(key, partial(decoded, group), decode_work(wave, units, ledger, size), size)
         finally:
             if group.keeps_model:
-                self._pool.close()  # frees their memory for what comes next
+                self._pool.close()  # frees their memory for the next step
 
     def second_pass(self, step: SecondPass, work: Sequence[Any]) -> None:
         size = max(1, int(usable_cores() / step.cpus))
@@ -218,7 +217,7 @@ class LocalEngine(Engine):
 
 
 def count_processes(wave: Wave, steps: Sequence[Step]) -> int:
-    """Return the number of processes for a wave: one a core, as far as the profile and the memory allow."""
+    """Return the number of processes for a wave: one a core, within the profile and the memory."""
     models = [step for step in steps if step.keeps_model]
     if any(step.placement.device != "cpu" for step in models):
         return 1  # they share a GPU

@@ -24,7 +24,7 @@ from framekiln.profiling.export.live_metrics import BOUNDS, METRICS, Metric, obs
 from framekiln.profiling.records import Event, Reading, StepEvent
 from framekiln.runtime.recovery.attempt_log import Reporter
 
-_STOP_SECONDS = 5.0  # for the last lines; then samplers are ended without them
+_STOP_SECONDS = 5.0  # s for the last lines; then samplers are killed
 
 
 def _make_recorder(metric: Metric) -> Any:
@@ -37,7 +37,7 @@ def _make_recorder(metric: Metric) -> Any:
 
 
 class NodeSampler(Sampler):
-    """The sampler of a machine of the cluster. The machine's raylet starts this process and the workers."""
+    """The sampler of a cluster machine. The machine's raylet starts this process and the workers."""
 
     def __init__(self, store: Store, send: Callable[[Reading], None]) -> None:
         here = ray.get_runtime_context().get_node_id()
@@ -47,7 +47,7 @@ class NodeSampler(Sampler):
 
 
 class Samplers:
-    """The samplers of a run, on every machine that is alive at the start but the coordinator's, which has its own."""
+    """The samplers of a run, on every machine alive at the start; the coordinator samples its own."""
 
     def __init__(self, store: Store, coordinator: Any) -> None:
         make: Any = ray.remote(num_cpus=0, max_restarts=-1)(NodeSampler)
@@ -71,7 +71,7 @@ class Samplers:
 
 
 class Coordinator(RunState):
-    """The run's state in an actor. It also samples its machine: another process would take a core two seconds."""
+    """The run's state in an actor. It also samples its machine: a separate process would take two CPU seconds."""
 
     def __init__(self, budgets: Budgets, store: Store | None = None) -> None:
         super().__init__(budgets)
@@ -82,26 +82,26 @@ class Coordinator(RunState):
                 self._sampler = NodeSampler(store, self.add_event)
 
     def add_event(self, event: Event) -> None:
-        """Keep an event for the driver, and export it through Ray's metrics agent, from which Prometheus fetches it."""
+        """Keep an event for the driver, and export it through Ray's metrics agent, which Prometheus reads."""
         super().add_event(event)
-        with suppress(Exception):  # without an agent, or for a metric that Ray refuses
+        with suppress(Exception):  # there is no agent, or Ray rejects a metric
             for metric, value, labels in observations(event, self._name):
                 self._record[metric.name](value, labels)
 
     def node(self) -> str:
-        """Return the id of the machine that it samples."""
+        """Return the id of its machine."""
         return str(ray.get_runtime_context().get_node_id())
 
     def stop(self) -> None:
-        """Write the last samples of its machine."""
+        """Stop sampling, and write the last samples."""
         if self._sampler is not None:
             self._sampler.stop()
 
 
 def start_coordinator(budgets: Budgets, store: Store | None = None) -> Any:
-    """Start the coordinator in a process of its own, which reserves no CPU, on the driver's node: others may be lost.
+    """Start the coordinator in a process on the driver's node, which reserves no CPU; other nodes may be lost.
 
-    If it dies, Ray restarts it empty: events since the last `take`, and attempts so far, are lost.
+    If it dies, Ray restarts it empty: events since the last `take` and the attempts are lost.
     """
     here = NodeAffinitySchedulingStrategy(node_id=ray.get_runtime_context().get_node_id(), soft=True)
     make = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)(Coordinator)
@@ -112,7 +112,7 @@ def start_coordinator(budgets: Budgets, store: Store | None = None) -> Any:
 class RayReporter(Reporter):
     """A worker's connection to the coordinator.
 
-    Ray wraps exceptions until their type is lost, so `fatal` sends them.
+    Ray wraps exceptions and loses their type, so `fatal` sends them.
     """
 
     coordinator: Any
@@ -123,7 +123,8 @@ class RayReporter(Reporter):
     def _ask(self, method: str, *arguments: object) -> Any:
         """Return the coordinator's answer.
 
-        While a task waits in `ray.get`, Ray starts another one on its CPU, and both go on. Futures have no such effect.
+        While a task waits in `ray.get`, Ray starts another one on its CPU, and both continue. Futures have no such
+        effect.
         """
         return getattr(self.coordinator, method).remote(*arguments).future().result()
 

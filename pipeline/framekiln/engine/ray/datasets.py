@@ -34,14 +34,14 @@ from framekiln.output.ledger import Ledger
 from framekiln.planning.error_budget import Budgets
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
-# Ray Data takes up to 0.2 s from a task's end to the submission of the next, so some tasks wait at Ray for a free CPU.
-_RUNNING = 8  # decode tasks for one that waits besides the first; more would lose the order, the long ones first
-_WAITING = 100  # tasks of a second pass, which are short, in any order
+# Ray Data takes up to 0.2 s from a task's end to the submission of the next. So some tasks wait in Ray for a free CPU.
+_RUNNING = 8  # running decode tasks for each waiting one after the first; more would lose the order (long ones first)
+_WAITING = 100  # waiting tasks of a second pass, which are short and in any order
 
-_FETCHED = 1  # packets that a process with a model has fetched, besides those in work
-_SAMPLED_SECONDS = 5.0  # of a run, before other machines are sampled, each by a process
-_STOP_SECONDS = 5.0  # for the coordinator's last lines
-_WATCH_SECONDS = 0.5  # fast enough for a progress bar
+_FETCHED = 1  # packets that a process with a model has fetched, in addition to those in work
+_SAMPLED_SECONDS = 5.0  # s of a run before other machines are sampled, each by a process
+_STOP_SECONDS = 5.0  # s for the coordinator's last lines
+_WATCH_SECONDS = 0.5  # s; fast enough for a progress bar
 
 
 class RayEngine(Engine):
@@ -50,7 +50,7 @@ class RayEngine(Engine):
     def __init__(self, context: RunContext, stop: Callable[[FramekilnError], None]) -> None:
         """Start the coordinator; `stop` ends the run with an error, from another thread."""
         super().__init__(context)
-        self._pools: list[str] = []  # names of those with models
+        self._pools: list[str] = []  # names of pools with models
         self._coordinator = start_coordinator(Budgets(self._plan.budgets), self._store)
         self._reporter = RayReporter(self._coordinator)
         self._began = time.monotonic()
@@ -58,7 +58,7 @@ class RayEngine(Engine):
         self._deaths = DeathWatch(stop, lambda: ray.get(self._coordinator.advances.remote(), timeout=_WATCH_SECONDS))
 
     def close(self) -> None:
-        """End the coordinator and the samplers: if several runs share one Ray, nothing else would."""
+        """End the coordinator and the samplers: runs may share one Ray, which would keep them."""
         self._deaths.close()
         if dead_services():
             return  # calls would wait for them
@@ -98,7 +98,7 @@ class RayEngine(Engine):
                 dataset = dataset.map_batches(task, compute=pool, **arguments)
             else:
                 self._pools.append(step.name)
-                place = replace(place, in_flight=1)  # a call holds a whole file's rows
+                place = replace(place, in_flight=1)  # a call holds all rows of a file
                 set_up = partial(partial, do_later, step, self._reporter)  # called with an occasion
                 model = _make_pool(step.name, set_up, place, min(place.workers, len(work)))
                 dataset = dataset.map_batches(**model, **arguments)
@@ -119,7 +119,7 @@ class RayEngine(Engine):
         self._pools.append(group.name)
         return dataset.map_batches(
             **_make_pool(group.name, partial(keep_models, group, self._reporter), placement, placement.workers),
-            label_selector={},  # keeps the tasks before it from being fused into the model's process
+            label_selector={},  # prevents fusing earlier tasks into the model's process
             **_make_arguments(placement.cpus),
             **self._profilers.ray_options(group.steps, self._store),
         )
@@ -141,9 +141,9 @@ class RayEngine(Engine):
 
     @contextmanager
     def _watch_events(self) -> Iterator[None]:
-        """Take events from the coordinator during the block: a packet may take minutes to reach the end."""
+        """Take events from the coordinator during the block: a packet may take minutes to arrive."""
         done = threading.Event()
-        requests: list[Any] = []  # unanswered ones, at most one
+        requests: list[Any] = []  # unanswered requests, at most one
 
         def watch() -> None:
             while not done.wait(_WATCH_SECONDS):
@@ -175,7 +175,7 @@ def _make_arguments(cpus: float) -> dict[str, Any]:
 
 
 def _make_pool(name: str, set_up: Any, place: Placement, most: int) -> dict[str, Any]:
-    """Return the arguments for a pool of processes of this name that keep a model; `set_up` as in `KeepsModel`."""
+    """Return the arguments for a named pool of processes that keep a model; `set_up` as in `KeepsModel`."""
     return {
         "fn": type(name, (KeepsModel,), {}),
         "fn_constructor_args": (set_up,),
@@ -189,13 +189,13 @@ def _make_pool(name: str, set_up: Any, place: Placement, most: int) -> dict[str,
 
 
 def _make_context(*, hold_back: bool) -> DataContext:
-    """Return Ray Data's settings. With `hold_back` it delays tasks whose CPUs or results would find no room now.
+    """Return Ray Data's settings. With `hold_back`, tasks are delayed until there is room for their CPUs or results.
 
-    Where only receipts are returned, tasks wait at Ray instead.
+    If only receipts are returned, tasks wait in Ray instead.
     """
     context = DataContext.get_current().copy()
     context.op_resource_reservation_enabled = hold_back
-    context.target_max_block_size = 1  # each packet is a block of its own, and leaves at once
-    context.max_errored_blocks = 0  # with more, packets would be dropped with a line in a log
+    context.target_max_block_size = 1  # each packet is a block of its own, sent at once
+    context.max_errored_blocks = 0  # with more errors allowed, packets would be dropped with a log line only
     context.enable_progress_bars = False
     return context

@@ -1,4 +1,4 @@
-"""The connection to Ray: a running cluster, or a local one, also on a machine with too much to do."""
+"""The connection to Ray: a running cluster, or a local Ray, even on a busy machine."""
 
 import fcntl
 import logging
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-import ray.data  # sets its loggers up, so before `session` silences them
+import ray.data  # sets up its loggers before `session` silences them
 from ray.exceptions import AuthenticationError, RayError
 
 from framekiln.contract.errors import FramekilnError, ResourceError, StartError
@@ -28,8 +28,8 @@ from framekiln.planning.stage_building import own_folders
 _TRIES = 3
 _WORD_S = 15.0
 _PREFIX = "framekiln-run-"
-_LONGEST = 18  # letters of the parent: a socket's path has 107 at most, we add 25, and Ray up to 64
-_REMOVALS, _PAUSE_S = 20, 0.1  # two seconds to remove it; then the next run does
+_LONGEST = 18  # letters of the parent: a socket's path has at most 107; we add 25, and Ray up to 64
+_REMOVALS, _PAUSE_S = 20, 0.1  # two seconds to remove it; otherwise the next run does
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 
 
@@ -42,9 +42,9 @@ def session(address: str | None, on_wait: Callable[[str], None] = lambda _: None
     Raises ResourceError: no cluster answers at the address, or it refuses our token; StartError: a local Ray does not
     start, three times.
     """
-    for name in ("ray", "ray.data"):  # we print the error that stops a run, once
+    for name in ("ray", "ray.data"):  # we print the error that stops a run once
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    if ray.is_initialized():  # inside another session: share it
+    if ray.is_initialized():  # shares the outer session
         yield _list_nodes()
         return
     private.prepare_settings(local=address is None)
@@ -57,7 +57,7 @@ def session(address: str | None, on_wait: Callable[[str], None] = lambda _: None
             _check_answers(address)
             try:
                 connect({"address": address})
-            except Exception as error:  # of many classes
+            except Exception as error:  # errors of many classes
                 raise _explain_no_cluster(address, error) from error
         try:
             yield _list_nodes()
@@ -67,17 +67,17 @@ def session(address: str | None, on_wait: Callable[[str], None] = lambda _: None
 
 
 def _start(connect: Callable[[Mapping[str, Any]], None], on_wait: Callable[[str], None]) -> ExitStack:
-    """Start a local Ray, and return the stack that keeps its folder."""
+    """Start a local Ray, and return the stack that holds its folder."""
     for attempt in range(1, _TRIES + 1):
         try:
             with ExitStack() as stack:
                 folder = stack.enter_context(private_folder())
                 with private.our_start(interrupts_held):
-                    connect(_make_arguments(f"{folder}/r"))  # inside ours: Ray opens its own to all users
+                    connect(_make_arguments(f"{folder}/r"))  # in a folder of ours: Ray's own is open to all users
                 return stack.pop_all()
-        except FramekilnError:  # there is no folder for it
+        except FramekilnError:  # no folder is writable
             raise
-        except Exception as error:  # of many classes, a bare one among them
+        except Exception as error:  # errors of many classes, a bare Exception among them
             cause = error
         if attempt < _TRIES:
             on_wait(f"Ray did not start ({_first_line(cause)}). Trying again, {attempt + 1} of {_TRIES}.")
@@ -126,7 +126,7 @@ def _report_waiting(say: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def _hide_stderr(on_wait: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
-    """Hide a line on the terminal: Ray's C++ core prints that its log level was set before the level holds.
+    """Hide a line on the terminal: Ray's C++ core prints it before its log level applies.
 
     Yields:
         `on_wait`, with stderr as it was.
@@ -150,7 +150,7 @@ def _hide_stderr(on_wait: Callable[[str], None]) -> Iterator[Callable[[str], Non
 
 
 def _check_answers(address: str) -> None:
-    """Check that the port is open and takes our token: Ray tries for minutes, or for ever."""
+    """Check that the port is open and accepts our token: Ray would try for minutes, or for ever."""
     host, colon, port = address.rpartition(":")
     if not (colon and port.isdecimal()):
         return
@@ -163,12 +163,12 @@ def _check_answers(address: str) -> None:
             private.ask_gcs(address)
         except AuthenticationError as error:
             raise ResourceError(
-                f"The Ray cluster at {address!r} refuses the token of this user, or its absence. Set "
+                f"The Ray cluster at {address!r} rejects this user's token, or its absence. Set "
                 "RAY_AUTH_MODE=token, and put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN.",
                 code="FK-RAY-TOKEN",
             ) from error
         except RayError:
-            pass  # it may be slow: Ray waits for it
+            pass  # it may be slow; Ray waits for it
 
 
 def _explain_no_cluster(address: str, error: Exception) -> ResourceError:
@@ -186,12 +186,12 @@ def _list_nodes() -> list[Node]:
 
 @contextmanager
 def private_folder() -> Iterator[str]:
-    """Yield a new folder that no other user can enter, as Ray's default, /tmp/ray, is open to all.
+    """Yield a new folder that no other user can enter; Ray's default, /tmp/ray, is open to all.
 
     It lies in `RAY_TMPDIR` or the system's folder for temporary files, and is removed after the block.
 
-    The folder is locked as long as this process lives. Folders that nobody has locked, left by killed runs, are
-    removed first: process ids would not do, since containers with other ids may share the parent.
+    The folder is locked as long as this process lives. Unlocked folders, left by killed runs, are removed first.
+    Process ids would not show this: containers with other ids may share the parent.
 
     Raises ResourceError: no such folder is writable, or its path is too long.
     """
@@ -225,7 +225,7 @@ def private_folder() -> Iterator[str]:
 
 
 def _lock_folder(parent: str) -> tuple[str, int]:
-    """Return a new folder and the descriptor that holds its lock; another run may remove it before it is locked."""
+    """Return a new folder and the descriptor with its lock. Another run may remove a folder before it is locked."""
     while True:
         folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
         with suppress(FileNotFoundError):
@@ -238,7 +238,7 @@ def _lock_folder(parent: str) -> tuple[str, int]:
 
 
 def _remove_unlocked(path: Path) -> None:
-    with suppress(OSError):  # another user's: it is not ours to remove
+    with suppress(OSError):  # another user's folder
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

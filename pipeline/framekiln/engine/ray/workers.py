@@ -21,7 +21,7 @@ from framekiln.runtime.worker import Worker
 
 
 def named(name: str, function: Callable[..., Any], *bound: object) -> Callable[[pa.Table], Any]:
-    """Return a function of a row, its last argument; the others are bound."""
+    """Return a function of one row: its last argument; the others are bound."""
 
     def run(row: pa.Table) -> Any:
         return function(*bound, row)
@@ -54,7 +54,7 @@ def do_later(step: SecondPass, report: Reporter, occasion: str, row: pa.Table) -
 
 
 def _hand_on(worker: Worker, packet: Packet, group: StepGroup) -> Iterator[pa.Table]:
-    """Yield one row; Ray continues when it has stored the row and has room for more."""
+    """Yield one row; Ray continues after storing it, and once it has room for more."""
     last = group.steps[-1].name if group.steps else DECODE
     with worker.recorder.handing_on(last, packet.unit, packet.start, packet.stop):
         if group.last:
@@ -66,8 +66,8 @@ def _hand_on(worker: Worker, packet: Packet, group: StepGroup) -> Iterator[pa.Ta
 class KeepsModel:
     """A process that keeps a model.
 
-    An error in its set-up is raised when it gets its first work: if the process did not start, Ray would print the
-    traceback on the terminal, and retry.
+    An error in its set-up is raised at its first work. If the process did not start, Ray would print the traceback on
+    the terminal, and retry.
     """
 
     def __init__(self, set_up: Callable[[str], Callable[[pa.Table], Any]]) -> None:

@@ -1,1 +1,1 @@
-"""The layout of models on a GPU: which are there together, and in what batches, by their memory and their speed."""
+"""The layout of models on a GPU: which run together, and in what batches, by memory and speed."""

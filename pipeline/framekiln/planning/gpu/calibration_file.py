@@ -1,8 +1,8 @@
 """Limits of a device: measured by `framekiln calibrate`, and learned by runs when memory ran out.
 
-Both are in one file for each device, `~/.cache/framekiln/fits/<device>.json`. Plans, predictions and workers read it.
-Each figure is stored with its source. It is valid for a step with the same stage, settings and precision on the same
-device. A file of the cache that is damaged is left out, with a warning: it costs some calls, never a result.
+Each device has one file for both, `~/.cache/framekiln/fits/<device>.json`. Plans, predictions and workers read it. Each
+figure is stored with its source. It is valid for a step with the same stage, settings and precision on the same device.
+A damaged file of the cache is left out, with a warning: this costs some calls, never a result.
 """
 
 import fcntl
@@ -27,9 +27,9 @@ from framekiln.planning.step import Step, fingerprint
 from framekiln.weights.checksums import atomic_file, cache_root
 
 _LOG = logging.getLogger("framekiln")
-_REQUIRED = frozenset({"device", "kind", "steps"})  # keys that every calibration has, and no other file all of
+_REQUIRED = frozenset({"device", "kind", "steps"})  # keys of every calibration; no other file has them all
 _FACTS = ("use", "version", "settings")  # facts of a step that decide its figures
-PATIENCE = 64  # calls before a larger one is tried: one that fails costs about two calls, so some 3 % of the time
+PATIENCE = 64  # calls before a larger one is tried: a failure costs about two calls, some 3 % of the time
 
 _Positive = Annotated[int, Field(ge=1)]
 
@@ -56,11 +56,11 @@ class StepFigures(Strict):
     compile: bool = False
     dummy: bool = False  # measured with random weights
     set_up_s: float = Field(ge=0)
-    weights_gb: float = Field(ge=0)  # parameters and buffers on the device, else memory after the set-up
+    weights_gb: float = Field(ge=0)  # parameters and buffers on the device, or else memory after the set-up
     trials: list[Sample] = Field(min_length=1)
     memory: Line | None = None  # None if the device does not report memory
     largest_batch: int = Field(ge=1)  # without an out-of-memory error
-    largest_is_limit: bool = False  # a larger one ran out of memory; otherwise none was tried
+    largest_is_limit: bool = False  # a larger one ran out of memory; false: none was tried
     fastest_batch: int = Field(ge=1)
     chunks: dict[str, _Positive] = Field(default_factory=dict)  # items at a time in these trials: prompts, faces, ...
     flops_per_row: float | None = Field(None, ge=0)  # by torch's FlopCounterMode; None if it sees no operator
@@ -68,12 +68,12 @@ class StepFigures(Strict):
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """Kinds of items, such as faces, that no row had: their cost is in none of these figures."""
+        """Kinds of items, such as faces, that no row had: the figures lack their cost."""
         kinds = {kind for trial in self.trials for kind in trial.items}
         return tuple(sorted(kind for kind in kinds if not any(trial.items.get(kind) for trial in self.trials)))
 
     def rate(self, batch: int) -> float:
-        """Return the rows a second at a batch, interpolated in seconds a call between the nearest two trials."""
+        """Return the rows a second at a batch, with seconds a call interpolated between the nearest trials."""
         best: dict[int, float] = {}
         for trial in self.trials:
             best[trial.batch] = max(best.get(trial.batch, 0.0), trial.rows_per_s)
@@ -86,13 +86,13 @@ class StepFigures(Strict):
 class BatchLimit:
     """The largest batch that fits, for images of about one size."""
 
-    rows: _Positive  # raised when a larger batch has worked
+    rows: _Positive  # raised after a larger batch has worked
     patience: _Positive = PATIENCE  # calls at the limit before a larger batch is tried
     calm: Annotated[int, Field(ge=0)] = 0  # calls at the limit since a batch failed or a larger one was tried
 
 
 class Learned(Strict):
-    """The sizes that a step's runs learned on one device, each time that memory ran out."""
+    """The sizes that a step's runs learned on one device, whenever memory ran out."""
 
     rows: dict[int, BatchLimit] = Field(default_factory=dict)  # by bucket of image sizes
     chunks: dict[str, _Positive] = Field(default_factory=dict)  # sizes that fit
@@ -100,24 +100,24 @@ class Learned(Strict):
 
 
 class Calibration(Strict):
-    """The figures of all steps that were measured on one device, and what their runs learned there."""
+    """The figures of all steps measured on one device, and what runs learned there."""
 
     format: Literal[1] = 1
-    device: str  # the name that its driver gives
+    device: str  # its name in the driver
     kind: Literal["cuda", "cpu"]
     gpu_vram_gb: float | None = Field(None, gt=0, alias="vram_gb")  # of the GPU
     context_gb: float = Field(0.0, ge=0)  # GPU memory of a process before it allocates anything
-    made: str = ""  # date, ISO 8601; empty where nothing was measured, as the next two
+    made: str = ""  # date, ISO 8601; empty if nothing was measured, as the next two
     framekiln: str = ""  # versions
     torch: str = ""
     decode_rows_per_s: float | None = Field(
         None, gt=0
-    )  # one decode worker, files to packets, with the steps that have no model
+    )  # one decode worker, files to packets, with the steps without a model
     steps: dict[str, StepFigures] = Field(default_factory=dict)
-    learned: dict[str, Learned] = Field(default_factory=dict)  # by step and fingerprint of what decides its memory
+    learned: dict[str, Learned] = Field(default_factory=dict)  # by step and fingerprint of its memory's causes
 
     def of(self, step: Step) -> StepFigures | None:
-        """Return the figures of a step as it is placed; None if it was not measured that way."""
+        """Return a step's figures in its placement; None if it was not measured so."""
         figures, place = self.steps.get(step.name), step.placement
         if figures is None or figures.settings != settings_of(step.facts):
             return None
@@ -140,19 +140,19 @@ def fits_folder() -> Path:
 
 
 def default_path(device: str, folder: Path | None = None) -> Path:
-    """Return the path of a device's file, in a folder or in that of this machine."""
+    """Return the path of a device's file, in a folder or in this machine's."""
     return (folder or fits_folder()) / f"{slug(device)}.json"
 
 
 def find_calibration(path: Path | None) -> Calibration | None:
-    """Return the calibration at a path, else the one of this machine's GPU; None if there is none.
+    """Return the calibration at a path, else that of this machine's GPU; None if there is none.
 
     Raises ConfigError: see `read_gpu_calibration`.
     """
     if path is not None:
         return read_gpu_calibration(path)
     names = set(gpu_names())
-    if len(names) != 1:  # with several models of GPUs a process may get any of them
+    if len(names) != 1:  # with several models of GPU, a process may get any of them
         return None
     known = read_known(default_path(names.pop()))
     return known if known is not None and known.steps else None
@@ -161,21 +161,21 @@ def find_calibration(path: Path | None) -> Calibration | None:
 def read_gpu_calibration(path: Path) -> Calibration:
     """Read the calibration of a GPU at a path.
 
-    Raises ConfigError: the file is missing, is no calibration, or is one of a CPU.
+    Raises ConfigError: the file is missing, no calibration, or a CPU's.
     """
     calibration = read_calibration(path)
     if calibration.kind != "cuda":
         raise ConfigError(
-            f"'{path}' was measured on a CPU ({calibration.device}); give --calibration the file of a GPU.",
+            f"'{path}' was measured on a CPU ({calibration.device}); give --calibration a GPU's file.",
             code="FK-CALIBRATION-OF-CPU",
         )
-    if not calibration.steps:  # runs have learned something, and nothing was measured
+    if not calibration.steps:  # runs have learned limits, but nothing was measured
         raise _explain_missing(path)
     return calibration
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Read the calibration at a path. Raises ConfigError if the file is missing, or is no calibration."""
+    """Read the calibration at a path. Raises ConfigError: the file is missing, or is no calibration."""
     try:
         data = json.loads(read_small(path))
         if not isinstance(data, dict) or not data.keys() >= _REQUIRED:
@@ -199,13 +199,13 @@ def _explain_missing(path: Path) -> ConfigError:
 
 
 def read_known(path: Path) -> Calibration | None:
-    """Return what a device's file holds; None without one, and where it is damaged, of which a warning tells."""
-    if not path.is_file():  # a named pipe would be waited for
+    """Return the content of a device's file; None if it is missing, or damaged, which logs a warning."""
+    if not path.is_file():  # opening a named pipe would wait
         return None
     try:
         return read_calibration(path)
     except ConfigError as error:
-        _LOG.warning("What is known of this device is left out: %s", error)
+        _LOG.warning("The stored limits of this device are ignored: %s", error)
         return None
 
 
@@ -215,7 +215,7 @@ def update(path: Path, change: Callable[[Calibration | None], Calibration]) -> N
     Raises OSError: the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # opened to read and to write, a named pipe in its place waits for nobody
+    # opened for reading and writing, a named pipe does not wait
     with os.fdopen(os.open(path.with_name(".lock"), os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644), "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         text = change(read_known(path)).model_dump_json(indent=1, by_alias=True)
@@ -224,10 +224,10 @@ def update(path: Path, change: Callable[[Calibration | None], Calibration]) -> N
 
 
 def write_calibration(calibration: Calibration, folder: Path | None = None) -> Path:
-    """Write a calibration into a folder, under its device's name, and return the file's path.
+    """Write a calibration into a folder, named after its device, and return the file's path.
 
-    Steps of an earlier file of the same device that are not measured again are kept. So are the figures of all steps
-    together: the larger context, and the slower decoding, which had more steps beside it. What runs learned is kept.
+    Steps of an earlier file of this device stay if they are not measured again. Shared figures stay if they are worse:
+    the larger context, and the slower decoding, which had more steps beside it. Learned limits stay.
     """
     path = default_path(calibration.device, folder)
     update(path, lambda before: _merge(before, calibration))

@@ -1,9 +1,9 @@
-"""Steps on a GPU at the same time: what each needs, their processes and batches, and the resulting memory and speed.
+"""Steps on a GPU at the same time: their needs, processes and batches, and the resulting memory and speed.
 
-The needs of a step at one batch or another come from a calibration, or from its profile.
+The needs of a step at each batch come from a calibration, or from its profile.
 
-The GPU serves one process after the other, so GPU seconds add up. Work of a process on its own cores overlaps with
-that. A wave is as slow as the slowest of three: the GPU, one process, decoding.
+The GPU serves one process after the other, so GPU seconds add up. A process's work on its own cores overlaps with this.
+A wave is as slow as the slowest of three: the GPU, one process, decoding.
 """
 
 import math
@@ -15,8 +15,8 @@ from framekiln.contract.stage import Scope
 from framekiln.planning.gpu.calibration_file import StepFigures
 from framekiln.planning.step import Step
 
-FRAGMENTS = 1.15  # memory held by torch's allocator for each byte allocated, as a rule
-IN_FLIGHT_GB = 0.4  # of each further packet in work: 128 MB of pixels, and four times 64 MB of them as float32
+FRAGMENTS = 1.15  # memory held by torch's allocator for each allocated byte, as a rule
+IN_FLIGHT_GB = 0.4  # for each further packet in work: 128 MB of pixels, and four times 64 MB as float32
 _ON_GPU = ("upload", "infer", "download")
 
 
@@ -27,20 +27,20 @@ class BatchOption:
     batch: int
     gb: float  # peak GPU memory, without the process's context
     gpu_s: float | None = None  # GPU seconds a row; None: not measured
-    own_s: float | None = None  # process seconds a row, those of the GPU included
+    own_s: float | None = None  # process seconds a row, GPU seconds included
 
 
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
-    """A step with its Pareto-optimal batches: none takes more memory than another and is slower. One is in use."""
+    """A step with its Pareto-optimal batches: none needs more memory than a faster one. One is in use."""
 
     step: Step
-    options: tuple[BatchOption, ...]  # the fastest first
+    options: tuple[BatchOption, ...]  # fastest first
     workers: int  # processes on one GPU, by the profile
-    fixed_workers: bool = False  # set for this run by --set
+    fixed_workers: bool = False  # set by --set for this run
     set_up_s: float = 0.0
-    held_gb: float = 0.0  # part of `gb` that it keeps between calls: its weights
-    used: int = 0  # number of the option in use
+    held_gb: float = 0.0  # part of `gb` kept between calls: its weights
+    used: int = 0  # index of the option in use
 
     @property
     def name(self) -> str:
@@ -56,31 +56,31 @@ class Requirement:
 
     @property
     def kept_gb(self) -> float:
-        """Memory that it keeps between calls."""
+        """Memory kept between calls."""
         return min(self.held_gb, self.option.gb)
 
     @property
     def call_gb(self) -> float:
-        """Memory that its calls take beside that."""
+        """Further memory of calls."""
         return self.option.gb - self.kept_gb
 
     @property
     def process_s(self) -> float:
-        """A process's seconds a row: with several packets in work, its own work overlaps with the GPU's."""
+        """A process's seconds a row; with several packets in work, its own work overlaps with the GPU's."""
         return max(self.option.gpu_s or 0.0, (self.option.own_s or 0.0) / self.step.placement.in_flight)
 
 
 def stated(step: Step, workers: int, gb: float) -> Requirement:
-    """Return the requirement as the profile states it: one batch with an unknown rate."""
+    """Return the requirement stated by the profile: one batch with an unknown rate."""
     option = BatchOption(batch=step.placement.batch, gb=gb)
     return Requirement(step=step, options=(option,), workers=workers, held_gb=gb)
 
 
 def measured(step: Step, figures: StepFigures, workers: int, pinned: Collection[str]) -> Requirement:
-    """Return the requirement by a calibration.
+    """Return the requirement from a calibration.
 
-    If the calibration's rows had none of the step's items, the profile's memory is the least. `pinned` has the keys of
-    the placement that --set gives for this run.
+    If the calibration's rows had none of the step's items, the profile's memory is the minimum. `pinned`: keys of the
+    placement set by --set for this run.
     """
     sizes = sorted({trial.batch for trial in figures.trials if trial.batch <= figures.largest_batch})
     if step.stage.scope is not Scope.ROW or "batch" in pinned:
@@ -113,9 +113,9 @@ def _make_option(figures: StepFigures, batch: int) -> BatchOption:
 
 
 def _estimate_gb(figures: StepFigures, batch: int) -> float:
-    """Return the memory that torch holds at a batch: the fitted line at the largest images and its error."""
+    """Return the memory that torch holds at a batch: the fitted line at the largest images, plus its error."""
     ratios = [each.reserved_gb / each.peak_gb for each in figures.trials if each.peak_gb and each.reserved_gb]
-    held = max(1.0, min(max(ratios, default=1.0), FRAGMENTS * FRAGMENTS))  # they stay with the allocator
+    held = max(1.0, min(max(ratios, default=1.0), FRAGMENTS * FRAGMENTS))  # weights stay in the allocator
     if figures.memory is None:
         return figures.weights_gb * held
     largest = max(trial.megapixels for trial in figures.trials)
@@ -123,17 +123,17 @@ def _estimate_gb(figures: StepFigures, batch: int) -> float:
 
 
 Processes = tuple[tuple[Requirement, ...], ...]
-"""Steps by the process that they share."""
+"""Steps grouped by process."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuCapacity:
-    """The resources for one wave."""
+    """The resources of one wave."""
 
     limit_gb: float  # of one GPU, for all workers together
-    context_gb: float  # taken by each process before it allocates anything
-    decode_s: float | None = None  # seconds a row by all decode workers together; None: not measured
-    rows: int = 10_000  # over which set-up times are spread
+    context_gb: float  # memory of each process before it allocates anything
+    decode_s: float | None = None  # seconds a row, all decode workers together; None: not measured
+    rows: int = 10_000  # rows that share the set-up times
     cpus: float = 0.0  # free cores for further workers
 
     def holds(self, gb: float) -> bool:
@@ -146,7 +146,7 @@ class WaveLayout:
 
     processes: Processes
     gb: float  # contexts included
-    departs: bool = False  # its processes are others than the profile's
+    departs: bool = False  # its processes differ from the profile's
 
     @property
     def members(self) -> tuple[Requirement, ...]:
@@ -166,7 +166,7 @@ class WaveLayout:
         return total([member.option.gpu_s for member in self.members])
 
     def budgets(self) -> dict[str, float]:
-        """Return the memory limit of each step in GB; the sum over a process is its limit without the context."""
+        """Return each step's memory limit in GB; their sum over a process is its limit without the context."""
         limits: dict[str, float] = {}
         for sharing in self.processes:
             share = max(member.call_gb for member in sharing) / len(sharing)
@@ -174,7 +174,7 @@ class WaveLayout:
         return limits
 
     def limits(self, capacity: GpuCapacity) -> dict[str, float] | None:
-        """Return seconds a row of each possible bottleneck; None if a step was not measured."""
+        """Return the seconds a row of each possible bottleneck; None if a step was not measured."""
         if (gpu_s := self.gpu_s) is None:
             return None
         limits = {"the GPU": gpu_s}
@@ -193,8 +193,8 @@ class WaveLayout:
 def lay_out(processes: Processes, capacity: GpuCapacity) -> WaveLayout | None:
     """Lay processes out in one wave, as fast as the GPU's memory allows; None if they do not fit.
 
-    It starts from the fastest batches. The batch that frees most memory for the least time is made smaller until all
-    fit. Then the slowest process gets workers, as long as it is the bottleneck and cores and memory allow.
+    It starts from the fastest batches. Then it reduces the batch that frees most memory for the least time, until all
+    fit. Then the slowest process gets workers while it is the bottleneck, and cores and memory allow.
     """
     while not capacity.holds(gb := _sum_gb(processes, capacity)):
         larger = [each for each in chain.from_iterable(processes) if each.used + 1 < len(each.options)]
@@ -221,7 +221,7 @@ def _exchange(processes: Processes, old: Requirement, new: Requirement) -> Proce
 
 
 def _sum_gb(processes: Processes, capacity: GpuCapacity) -> float:
-    """Return the memory of all processes: steps of one process hold all weights and take turns with the rest."""
+    """Return the memory of all processes: a process holds all its weights, and its steps take turns with the rest."""
     gb = 0.0
     for sharing in processes:
         held, call = sum(member.kept_gb for member in sharing), max(member.call_gb for member in sharing)
@@ -234,22 +234,22 @@ def _price(before: BatchOption, after: BatchOption) -> float:
 
 
 def total(values: Sequence[float | None]) -> float | None:
-    """Return the sum of values; None if one is not known."""
+    """Return the sum of values; None if one is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryNeeds:
-    """GB that the models of a wave need by arithmetic, by cause: what `plan` sets beside a profile's limits.
+    """The GB that a wave's models need by arithmetic, by cause; `plan` shows them beside a profile's limits.
 
     Each stage counts its model's weights and its largest call (`Stage.gpu_memory`), checked against torch's own counts.
-    Packets in work and contexts are the same for all models. Memory that torch holds between calls is not in it.
+    Packets in work and contexts are the same for all models. Memory that torch holds between calls is excluded.
     """
 
     weights_gb: float
     call_gb: float  # the largest call of each process
-    largest: str  # the step that makes the largest of these
+    largest: str  # the step with the largest of these
     packets_gb: float
     contexts_gb: float
 
@@ -259,7 +259,7 @@ class MemoryNeeds:
 
     @classmethod
     def of(cls, wave: WaveLayout, capacity: GpuCapacity) -> "MemoryNeeds | None":
-        """Return what a wave needs; None where nobody counted one of its models in its precision."""
+        """Return a wave's needs; None if a model was not counted in its precision."""
         counted = {each.name: each.step.stage.gpu_memory(each.step.placement) for each in wave.members}
         known = {name: memory for name, memory in counted.items() if memory is not None}
         if len(known) < len(counted) or not all(each.step.placement.is_16_bit for each in wave.members):
@@ -267,7 +267,7 @@ class MemoryNeeds:
         weights = calls = packets = contexts = 0.0
         for sharing in wave.processes:
             workers = max(each.workers for each in sharing)
-            copies = {}  # steps with the same weights and precision share one
+            copies = {}  # steps with the same weights and precision share one copy
             for each in sharing:
                 place = each.step.placement
                 copies[each.step.stage.weights, place.precision, place.compile] = known[each.name].weights_gb

@@ -1,7 +1,7 @@
-"""The judgement of this machine before a run: whether torch can use its GPUs, and what the plan asks of them.
+"""The check of this machine before a run: whether torch can use its GPUs, and whether the plan fits them.
 
-Each problem is one sentence with the command that mends it. Those with a code stop a run; with the others it goes on,
-slower or with smaller batches. Machines of a cluster are judged by their own workers.
+Each problem is one sentence with the command that fixes it. Problems with a code stop a run. With the others it
+continues, slower or with smaller batches. Machines of a cluster are checked by their own workers.
 """
 
 import sys
@@ -17,21 +17,21 @@ from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.placement import check_capacity
 from framekiln.planning.processes.resources import Node
 
-_DRIVERS = {12: 525, 13: 580}  # the first of each CUDA: NVIDIA's "CUDA compatibility", minor versions
+_DRIVERS = {12: 525, 13: 580}  # first driver of each CUDA version: NVIDIA's "CUDA compatibility", minor versions
 _NEWEST = max(_DRIVERS.values())
 _LEGACY, _LEGACY_CUDA = "cu126", 12  # torch for GPUs from Maxwell to Hopper, drivers from 525 (pytorch#190355)
 _LEGACY_CAPABILITIES = (5, 0), (9, 0)
-USABLE = 0.9  # of a GPU's memory, as `GpuSettings` has it; the display and fragmentation take the rest
-_LEAST_GB = 3.0  # with less, no shipped profile's models find room: weights 1.9 GB, context 0.4 GB, one packet 0.4 GB
+USABLE = 0.9  # share of a GPU's memory, as in `GpuSettings`; the display and fragmentation take the rest
+_LEAST_GB = 3.0  # with less, no shipped profile's models fit: weights 1.9 GB, context 0.4 GB, one packet 0.4 GB
 
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
     """The demands of a plan on each GPU."""
 
-    gb: float  # that its processes may take at one time
-    compiled: tuple[str, ...] = ()  # steps that torch compiles
-    bf16: tuple[str, ...] = ()  # steps that ask for it by name
+    gb: float  # of its processes at one time
+    compiled: tuple[str, ...] = ()  # steps compiled by torch
+    bf16: tuple[str, ...] = ()  # steps that request it by name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +39,15 @@ class Problem:
     """A problem of the machine, in a sentence."""
 
     text: str
-    code: str = ""  # of the error; empty where a run goes on
+    code: str = ""  # of the error; empty if a run continues
 
 
 def examine(
     plan: Plan, options: PlanOptions, nodes: Sequence[Node], *, here: bool
 ) -> tuple[ResourceError | None, Sequence[str]]:
-    """Judge the machines of a plan: this one's GPUs where it runs `here`, and whether all workers find a place.
+    """Check the machines of a plan: this one's GPUs if it runs `here`, and whether all workers fit.
 
-    Return why a run is refused, if it is, and notes for one that goes on.
+    Return the error of a refused run, if any, and notes for a run that continues.
     """
     findings = _find_problems(plan, options) if here else []
     refusals = [ResourceError(one.text, code=one.code) for one in findings if one.code]
@@ -73,7 +73,7 @@ def _find_problems(plan: Plan, options: PlanOptions) -> list[Problem]:
 
 
 def needs_of(plan: Plan) -> Needs | None:
-    """Return what a plan asks of each GPU; None if no step runs on one."""
+    """Return a plan's demands on each GPU; None if no step runs on a GPU."""
     steps = [step for step in plan.steps if step.placement.device != "cpu"]
     if not steps:
         return None
@@ -87,9 +87,9 @@ def needs_of(plan: Plan) -> Needs | None:
 
 
 def judge(machine: MachineFacts, torch: TorchBuild | None, missing: Sequence[str], needs: Needs) -> list[Problem]:
-    """Return the problems of a machine for a plan with steps on a GPU, the first to mend first.
+    """Return a machine's problems for a plan with steps on a GPU, the first one to fix first.
 
-    `missing` are the tools that Triton lacks; `torch` is None where no GPU is seen.
+    `missing`: tools that Triton lacks. `torch`: None if no GPU is seen.
     """
     if machine.silence:
         return [Problem(text=_explain_silence(machine.silence), code="FK-GPU-DRIVER")]
@@ -108,7 +108,7 @@ def judge(machine: MachineFacts, torch: TorchBuild | None, missing: Sequence[str
 
 
 def judge_unused(machine: MachineFacts, steps: set[str]) -> list[Problem]:
-    """Return a line on a GPU that no step uses, and the shipped profile for it; none where no step could."""
+    """Return a line on an unused GPU with its shipped profile; empty if no step could use it."""
     if machine.silence:
         return [Problem(text=f"{_explain_silence(machine.silence)[:-1]}; until then nothing uses it.")]
     gpus = [gpu for gpu in machine.seen if gpu.total_gb >= _LEAST_GB]
@@ -118,13 +118,13 @@ def judge_unused(machine: MachineFacts, steps: set[str]) -> list[Problem]:
     profile = read_profile(fitting_profile(smallest.total_gb)[0])
     if not any(profile.steps.get(step, {}).get("device") == "cuda" for step in steps):
         return []
-    return [Problem(text=f"{_name(smallest)} is here and unused: {_profile_words(smallest)} is for it.")]
+    return [Problem(text=f"{_name(smallest)} is unused: {_profile_words(smallest)} is for it.")]
 
 
 def fitting_profile(gigabytes: float) -> tuple[str, float | None]:
-    """Return the largest shipped profile whose limit fits nine tenths of a GPU's memory, as its driver counts it.
+    """Return the largest shipped profile with a limit within nine tenths of the driver's GPU memory.
 
-    Where none does it is the smallest one, with the `--vram-cap` that it needs.
+    If none fits, return the smallest one with the `--vram-cap` that it needs.
     """
     limits = sorted((limit, name) for name in profile_names() if (limit := read_profile(name).gpu_vram_gb))
     fitting = [name for limit, name in limits if limit <= USABLE * gigabytes]
@@ -132,7 +132,7 @@ def fitting_profile(gigabytes: float) -> tuple[str, float | None]:
 
 
 def _judge_torch(machine: MachineFacts, torch: TorchBuild) -> Problem | None:
-    """Return why torch cannot use the GPUs: the first reason, which explains all that follows."""
+    """Return why torch cannot use the GPUs: the first reason, which explains the others."""
     if torch.cuda is None:
         problem = f"torch {torch.version} is a build without CUDA, so nothing can use {machine.seen[0].name}"
         return Problem(text=f"{problem}: `{_install(torch)}`.", code="FK-GPU-TORCH")
@@ -142,7 +142,7 @@ def _judge_torch(machine: MachineFacts, torch: TorchBuild) -> Problem | None:
         if gpu.capability and torch.architectures and not _has_code(gpu.capability, torch.architectures):
             mend = _install(torch, legacy=True) if _fits_legacy(gpu) else _install(torch).partition("==")[0]
             problem = f"torch {torch.version} has no code for {gpu.name} (capability {_dotted(gpu.capability)})"
-            return Problem(text=f"{problem}: install one that has, by `{mend}`.", code="FK-GPU-TORCH")
+            return Problem(text=f"{problem}: install a build that has, by `{mend}`.", code="FK-GPU-TORCH")
     if torch.error:
         problem = f"torch cannot use {machine.seen[0].name} ({torch.error.rstrip('.')})"
         return Problem(text=f"{problem}: restart the machine if `nvidia-smi` fails too.", code="FK-GPU-UNUSABLE")
@@ -161,17 +161,17 @@ def _explain_old_driver(machine: MachineFacts, torch: TorchBuild, newest: tuple[
 
 
 def _install(torch: TorchBuild, *, legacy: bool = False) -> str:
-    """Return the command for another build of a version, which pip would take for installed."""
+    """Return the command for another build of the same version, which pip would consider installed."""
     command = f"python -m pip uninstall -y torch && python -m pip install torch=={torch.version.partition('+')[0]}"
     return f"{command} --index-url https://download.pytorch.org/whl/{_LEGACY}" if legacy else command
 
 
 def _judge_parts(gpu: Gpu) -> Problem | None:
-    """Return what MIG does to a GPU: without parts it cannot be used, and of several a process gets the first."""
+    """Return MIG's effect on a GPU: without parts it is unusable; of several, a process gets the first."""
     if gpu.parts is None:
         return None
     if not gpu.parts:
-        text = f"MIG is on for {gpu.name} and has made no part of it: turn it off by `sudo nvidia-smi -mig 0`."
+        text = f"MIG is on for {gpu.name} but it has no parts: turn MIG off by `sudo nvidia-smi -mig 0`."
         return Problem(text=text, code="FK-GPU-MIG")
     part = gpu.parts[0]
     problem = f"MIG divides {gpu.name}, and a process gets one part, of {part.total_gb:.1f} GB"
@@ -179,7 +179,7 @@ def _judge_parts(gpu: Gpu) -> Problem | None:
 
 
 def _judge_memory(gpus: Sequence[Gpu], needs: Needs) -> Problem | None:
-    """Return which GPU has less memory than the plan takes, because it is small or others hold some."""
+    """Return which GPU has less memory than the plan needs: it is small, or others hold some."""
     gpu = min((part for gpu in gpus for part in (gpu.parts or (gpu,))[:1]), key=lambda gpu: gpu.free_gb)
     if gpu.free_gb >= needs.gb:
         return None
@@ -195,7 +195,7 @@ def _judge_bf16(gpus: Sequence[Gpu], steps: Sequence[str]) -> Problem | None:
     old = next((gpu for gpu in gpus if (gpu.capability or BF16_CAPABILITY) < BF16_CAPABILITY), None)
     if old is None or not steps:
         return None
-    problem = f"{old.name} only emulates bf16, the `precision` of {', '.join(steps)}"
+    problem = f"{old.name} only emulates bf16, which is the `precision` of {', '.join(steps)}"
     return Problem(text=f"{problem}: `{' '.join(f'--set {name}.precision=fp16' for name in steps)}`.")
 
 
@@ -223,11 +223,11 @@ def _judge_build_tools(missing: Sequence[str], steps: Sequence[str]) -> Problem 
     mend = [f"sudo apt-get install {' '.join(wanted)}"] if wanted else []
     mend += ["python -m pip install triton"] if "triton" in missing else []
     lacks = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
-    return Problem(text=f"{', '.join(steps)} will run uncompiled, thus slower, as {lacks}: `{' && '.join(mend)}`.")
+    return Problem(text=f"{', '.join(steps)} will run uncompiled and slower, since {lacks}: `{' && '.join(mend)}`.")
 
 
 def _has_code(capability: tuple[int, int], architectures: Sequence[str]) -> bool:
-    """Return whether a build runs on a capability: by code of its major version, or by PTX of an older one.
+    """Return whether a build supports a capability: by code of its major version, or by PTX of an older one.
 
     >>> _has_code((8, 9), ["sm_80", "sm_120"]), _has_code((7, 0), ["sm_75"]), _has_code((12, 1), ["compute_120"])
     (True, False, True)

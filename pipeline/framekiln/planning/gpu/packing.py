@@ -1,10 +1,10 @@
-"""Layouts of steps in waves within a GPU's memory, and the reasons for the best, in sentences for `framekiln plan`.
+"""Layouts of steps in waves within a GPU's memory, and the reasons for the best one, for `framekiln plan`.
 
 All layouts are tried while there are few steps.
 
-If the rates of all steps are known, the layout that is fastest by the estimate is best. Otherwise, and among equally
-fast ones, it is the layout with the fewest waves, since each wave decodes everything again. The next criterion is the
-likeness to the profile.
+If all steps' rates are known, the layout with the fastest estimate is best. Otherwise, and among equally fast ones, the
+layout with the fewest waves is best, since each wave decodes everything again. The next criterion is the similarity to
+the profile.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,19 +24,19 @@ from framekiln.planning.lineage import ordered
 from framekiln.planning.processes.waves import process_name
 from framekiln.planning.step import Step
 
-_EQUAL = 1.03  # ratio of estimates below which their difference means nothing
+_EQUAL = 1.03  # ratio of estimates below which they count as equal
 _MOST_TRIED = 7  # steps: their 877 partitions take 0.1 s; more steps are laid out one after the other
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Waves in their order."""
+    """Waves in order."""
 
     waves: tuple[WaveLayout, ...]
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The number of waves, and of those that depart from the profile: of equally fast layouts the least is best."""
+        """The number of waves, and of those unlike the profile: among equally fast layouts the least wins."""
         return len(self.waves), sum(wave.departs for wave in self.waves)
 
     def seconds(self, capacity: GpuCapacity) -> float | None:
@@ -49,10 +49,10 @@ class Layout:
 
 
 def layouts(requirements: Sequence[Requirement], steps: Sequence[Step], capacity: GpuCapacity) -> list[Layout]:
-    """Return all layouts that fit, the best first.
+    """Return all layouts that fit, best first.
 
-    The steps with requirements are on the GPU, producers before readers. Others of the first pass run on the CPU, and
-    may have to run between them.
+    Steps with requirements run on the GPU, producers before readers. Other first-pass steps run on the CPU, perhaps
+    between them.
     """
     if len(requirements) > _MOST_TRIED:
         ways = [_fill_in_order(requirements, capacity)]
@@ -96,7 +96,7 @@ def _group_as_stated(block: Sequence[Requirement]) -> Processes:
 
 
 def _can_share(members: set[str], steps: Sequence[Step]) -> bool:
-    """Return whether the named steps can share a process: no other step must run between them."""
+    """Return whether steps can share a process: no other step must run between them."""
     between = {step.name for step in steps if step.name not in members and step.depends & members}
     return not any(step.depends & between for step in steps if step.name in members)
 
@@ -121,7 +121,7 @@ def _order(blocks: list[list[Requirement]]) -> list[list[Requirement]] | None:
 
 
 def _fill_in_order(requirements: Sequence[Requirement], capacity: GpuCapacity) -> list[list[Requirement]]:
-    """Return blocks filled in order: a step joins the last one if that fits, else it starts another."""
+    """Return blocks filled in order: a step joins the last one if it fits, or starts another."""
     blocks: list[list[Requirement]] = []
     for each in requirements:
         if blocks and lay_out(_group_as_stated([*blocks[-1], each]), capacity) is not None:
@@ -135,10 +135,10 @@ _TIMES = {1: "once", 2: "twice"}
 
 
 def too_large(requirements: Sequence[Requirement], capacity: GpuCapacity) -> list[str]:
-    """Return a sentence for each step that needs more memory than there is."""
+    """Return a sentence for each step that needs more memory than available."""
     most = max(0.0, capacity.limit_gb - capacity.context_gb)
     return [
-        f"{each.name} needs {each.options[-1].gb:.3g} GB, but a process can have {most:.3g} of {capacity.limit_gb:.3g} "
+        f"{each.name} needs {each.options[-1].gb:.3g} GB, but a process can get {most:.3g} of {capacity.limit_gb:.3g} "
         "GB at most: calls that do not fit are made smaller, and a row that does not fit alone becomes an error."
         for each in requirements
         if each.options[-1].gb > most + 1e-9
@@ -148,7 +148,7 @@ def too_large(requirements: Sequence[Requirement], capacity: GpuCapacity) -> lis
 def reasons(best: Layout, capacity: GpuCapacity, calibration: Calibration | None, steps: Sequence[Step]) -> list[str]:
     """Return the reasons for a layout."""
     departure = (
-        "The profile's processes would not fit, so the models are in other ones; each process has its own context."
+        "The profile's processes do not fit, so models are grouped differently; each process has its own context."
     )
     return [
         *_tell_source(calibration, steps),
@@ -168,13 +168,13 @@ def _tell_source(calibration: Calibration | None, steps: Sequence[Step]) -> list
     ]
     found = [(step, calibration.of(step)) for step in steps]
     if missing := [step.name for step, figures in found if figures is None]:
-        sentences.append(f"It has no figures of {', '.join(missing)} with these settings, so rates are not compared.")
+        sentences.append(f"It lacks figures of {', '.join(missing)} with these settings, so rates are not compared.")
     for step, figures in found:
         if figures is not None and figures.unseen:
             kinds, gb = " and ".join(figures.unseen), step.placement.vram_gb
-            got = f"it gets the profile's {gb:.3g} GB" if gb else "it gets the memory it took then"
+            got = f"it gets the profile's {gb:.3g} GB" if gb else "it gets its measured memory"
             sentences.append(
-                f"{step.name} was calibrated without {kinds}: {got}, and its rate is that of rows without them."
+                f"{step.name} was calibrated without {kinds}: {got}, and its rate is for rows without them."
             )
     return sentences
 
@@ -190,7 +190,7 @@ def _tell_layout(best: Layout, capacity: GpuCapacity) -> str:
 
 
 def _count_memory(best: Layout, capacity: GpuCapacity) -> list[str]:
-    """Return a sentence for each wave on what its models need by arithmetic, beside the limits that are kept to."""
+    """Return a sentence for each wave on its models' needs by arithmetic, beside the limits in use."""
     sentences = []
     for wave in best.waves:
         needs = MemoryNeeds.of(wave, capacity)

@@ -1,4 +1,4 @@
-"""The best layout of a plan's steps on a GPU, as placements, with the reasons for it."""
+"""The best layout of a plan's steps on a GPU, as placements, with the reasons."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import wave_numbers
 from framekiln.planning.step import DecodeStep, Step
 
-CONTEXT_GB = 0.4  # CUDA context of a process without a calibration: some 0.3 to 0.5 on GPUs of 2026
-_GROUP = "card"  # of steps that the layout puts into one process; profiles use the same name
-_USABLE = 0.9  # of a GPU's memory by its calibration: the rest is for the display and for fragmentation
+CONTEXT_GB = 0.4  # GB, CUDA context of a process without a calibration: some 0.3 to 0.5 on GPUs of 2026
+_GROUP = "card"  # name of the steps that the layout puts into one process; profiles use the same name
+_USABLE = 0.9  # share of a calibrated GPU's memory: the display and fragmentation take the rest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +23,14 @@ class GpuSettings:
     """Settings for the GPU from the profile and the command line."""
 
     gpu_vram_gb: float | None = None  # for all workers on one GPU together; None: not set
-    cap_gb: float | None = None  # --vram-cap: as if the GPU had no more
+    cap_gb: float | None = None  # --vram-cap: as if the GPU had only this
     waves: Sequence[Sequence[str]] | None = None  # None: chosen here
-    pinned: Mapping[str, frozenset[str]]  # keys of a step's placement that --set gives for this run
+    pinned: Mapping[str, frozenset[str]]  # keys of a step's placement set by --set for this run
     calibration: Calibration | None = None
 
     @property
     def limit_gb(self) -> float | None:
-        """Memory for all workers on one GPU; None if nothing limits it."""
+        """Memory for all workers on one GPU; None: no limit."""
         size = self.calibration.gpu_vram_gb if self.calibration else None
         limit = self.gpu_vram_gb if self.gpu_vram_gb is not None or size is None else _USABLE * size
         return min((gb for gb in (limit, self.cap_gb) if gb is not None), default=None)
@@ -38,7 +38,7 @@ class GpuSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """First-pass steps as they are placed, and the wave of each."""
+    """First-pass steps with their placements and waves."""
 
     steps: tuple[Step, ...]
     numbers: Mapping[str, int]
@@ -46,11 +46,11 @@ class Schedule:
 
 
 def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], settings: GpuSettings) -> Schedule:
-    """Lay first-pass steps out on GPUs: producers before readers, placed as the profile says.
+    """Lay first-pass steps out on GPUs: producers before readers, in the profile's placement.
 
     Workers are spread evenly over the GPUs of all nodes.
 
-    Raises ResourceError: a wave that the profile names does not fit, or the GPU has no room for any process;
+    Raises ResourceError: a wave in the profile does not fit, or the GPU has no room for any process. Raises
     ConfigError: waves are wrong; see `framekiln.planning.processes.waves`.
     """
     waves, limit = settings.waves or (), settings.limit_gb
@@ -84,7 +84,7 @@ def _measure_capacity(
     calibration = settings.calibration
     busy = sum(step.placement.cpus * step.placement.workers for step in steps if step.keeps_model)
     free = sum(node.cpus for node in nodes) - busy
-    decoders = max(1, min(decode.workers, int(free / decode.cpus)))  # no more run, whatever the profile says
+    decoders = max(1, min(decode.workers, int(free / decode.cpus)))  # more would not run, whatever the profile says
     rate = calibration.decode_rows_per_s if calibration else None
     return GpuCapacity(
         limit_gb=limit,
@@ -101,13 +101,13 @@ def _make_requirement(step: Step, gpus: int, capacity: GpuCapacity, settings: Gp
     if figures is not None and "vram_gb" not in pinned:
         return measured(step, figures, workers, pinned)
     gb = step.placement.vram_gb
-    if not gb and settings.cap_gb is not None:  # unknown: it must not take more than there is
+    if not gb and settings.cap_gb is not None:  # unknown need: limited to the available memory
         gb = capacity.limit_gb - capacity.context_gb
     return stated(step, workers, gb)
 
 
 def _limit(requirement: Requirement, capacity: GpuCapacity) -> Requirement:
-    """Return the options that fit; a step that does not fit alone in one process gets all memory."""
+    """Return the options that fit; a step that does not fit alone in a process gets all memory."""
     fitting = tuple(each for each in requirement.options if each.gb + capacity.context_gb <= capacity.limit_gb)
     if fitting and requirement.workers * (fitting[-1].gb + capacity.context_gb) <= capacity.limit_gb:
         return replace(requirement, options=fitting)
@@ -119,9 +119,9 @@ def _limit(requirement: Requirement, capacity: GpuCapacity) -> Requirement:
 
 
 def _raise(wave: WaveLayout, capacity: GpuCapacity, settings: GpuSettings) -> WaveLayout:
-    """Return a wave with its profile's limits raised to what its models need by arithmetic, as far as the GPU has it.
+    """Return a wave with limits raised to its models' needs by arithmetic, as far as the GPU allows.
 
-    A profile's limits are for all its steps in one process. One of them alone would have its own part, and too little
+    A profile's limits are for all its steps in one process. A step alone would have only its own part, and too little
     for its packets in work.
     """
     needs = MemoryNeeds.of(wave, capacity)

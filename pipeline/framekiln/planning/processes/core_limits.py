@@ -1,7 +1,7 @@
-"""Numbers of processes lowered until a machine with fewer cores has room for them.
+"""Numbers of processes lowered to fit a machine with fewer cores.
 
-A profile may be made for more cores, and Ray waits without end for cores that do not exist. So numbers of workers are
-lowered, then models share processes, then each process books fewer cores. A GPU that is missing stays an error.
+A profile may be made for more cores, and Ray waits for ever for cores that do not exist. So first numbers of workers
+are lowered, then models share processes, then each process books fewer cores. A missing GPU stays an error.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +16,12 @@ from framekiln.planning.processes.waves import Wave, order_by_process, process_n
 from framekiln.planning.step import Step
 
 SHARED = "shared-"
-"""Start of the group, before the device's name, of models that share a process for want of cores."""
-LEAST_CPUS = 0.5  # of a process: two that share a core are slower, but a cloud machine with a GPU may have two cores
+"""Prefix, before the device's name, of groups of models that share a process because cores are few."""
+LEAST_CPUS = 0.5  # of a process: sharing a core is slower, but a cloud machine with a GPU may have only two
 
 
 def fit_wave(wave: Wave, nodes: Sequence[Node]) -> Wave:
-    """Return a wave with numbers that fit the nodes; unchanged if none do, or if they all fit."""
+    """Return a wave with numbers that fit the nodes; unchanged if none do, or if they fit already."""
     fewer = [_take_workers(candidate, nodes) for candidate in (wave, _share_processes(wave))]
     for least in (None, 1.0, LEAST_CPUS):
         for candidate in fewer:
@@ -46,9 +46,9 @@ def fit_later(step: Step, nodes: Sequence[Node]) -> Step:
 
 
 def describe_limits(asked: Mapping[str, Placement], steps: Iterable[Step], cores: float) -> str:
-    """Return a sentence with the numbers that were lowered for want of cores; empty if there are none.
+    """Return a sentence with the numbers lowered for lack of cores; empty if none were.
 
-    `asked` has the placements by step, as the profile and the command line have them.
+    `asked`: placements by step, from the profile and the command line.
     """
     lowered, sharing = [], []
     for step in steps:
@@ -68,7 +68,7 @@ def _fits(wave: Wave, nodes: Sequence[Node]) -> bool:
 
 
 def _take_workers(wave: Wave, nodes: Sequence[Node]) -> Wave:
-    """Take workers from a wave's models, most workers first, until it fits or each has one; return the wave."""
+    """Return the wave with workers taken from its models, most workers first, until it fits or each has one."""
     while not _fits(wave, nodes):
         models = [step for step in wave.steps if step.keeps_model]
         most = max(models, key=lambda step: step.placement.workers, default=None)
@@ -81,7 +81,7 @@ def _take_workers(wave: Wave, nodes: Sequence[Node]) -> Wave:
 
 
 def _halve_cpus(wave: Wave, nodes: Sequence[Node], least: float) -> Wave:
-    """Halve the cores of a wave's largest processes until it fits, or until all have the least; return the wave."""
+    """Return the wave with halved cores of its largest processes, until it fits or all have the minimum."""
     while not _fits(wave, nodes):
         largest = max([wave.decode.cpus, *(step.placement.cpus for step in wave.own)])
         if largest <= least:

@@ -1,4 +1,4 @@
-"""Placements of steps: merged from the stage, the profile and the command line, and what processes they ask for."""
+"""Placements of steps, merged from stage, profile and command line, and the resources of their processes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +13,8 @@ from framekiln.planning.processes.waves import Wave, combined_placement, process
 from framekiln.planning.settings import Overrides, validated
 from framekiln.planning.step import DecodeStep, Step
 
-AUTO = 0  # number of workers until `assign_workers`: as many as the cores allow
-_LEAST_SHARE = 0.01  # of a GPU, for a step that --device puts there: without a share Ray assigns it no GPU
+AUTO = 0  # workers as many as the cores allow, until `assign_workers`
+_LEAST_SHARE = 0.01  # of a GPU, for a step put there by --device: without a share Ray assigns it no GPU
 
 
 def merge_placement(
@@ -22,14 +22,13 @@ def merge_placement(
 ) -> Placement:
     """Return the placement of a step.
 
-    The sources are the stage, the whole profile, its entry for the step, --device and --set; the later override the
-    earlier.
+    Sources are the stage, the whole profile, its entry for the step, --device and --set; later ones win.
 
     Raises ConfigError: a value is invalid, or the stage cannot run on the device.
     """
     settings: dict[str, Any] = {"precision": profile.precision, "pin_memory": profile.pin_memory}
     settings |= profile.defaults | profile.steps.get(name, {})
-    if device == "cpu" and settings.get("device", stage.placement.device) != device:  # else set for the CPU
+    if device == "cpu" and settings.get("device", stage.placement.device) != device:  # otherwise set for the CPU
         settings |= {"compile": False, "in_flight": 1}
     settings |= {"device": device} if device in stage.devices else {}
     settings |= {key: value for key, value in overrides.items() if key in PLACEMENT_KEYS}
@@ -53,9 +52,9 @@ def merge_placement(
 def check_numbers(
     profile: ProfileFile, overrides: Overrides, stages: Mapping[str, Stage], device: str | None = None
 ) -> None:
-    """Check that each number that a profile or --set states for a step has an effect: no run keeps another promise.
+    """Check that each number of a profile or --set for a step has an effect: a run must keep what it is told.
 
-    `defaults` of a profile are not checked: they are for the steps that use them. `device` is the command line's, for
+    `defaults` of a profile are not checked: they apply to the steps that use them. `device` is the command line's, for
     all steps that support it.
 
     Raises ConfigError: a number has no effect; the message says why.
@@ -71,7 +70,7 @@ def check_numbers(
                     raise ConfigError(
                         f"{source}.{key}={value} has no effect: {reason}; remove it.", code="FK-NO-EFFECT"
                     )
-                if key == "chunks" and isinstance(value, Mapping):  # else refused as a placement
+                if key == "chunks" and isinstance(value, Mapping):  # otherwise rejected as a placement
                     _check_chunks(f"{source}.chunks", stage, value)
     entries = [profile.defaults, *profile.steps.values(), *overrides.values()]
     on_gpu = any(entry.get("device") == "cuda" for entry in entries) or device == "cuda"
@@ -90,7 +89,7 @@ def _check_chunks(where: str, stage: Stage, chunks: Mapping[str, int]) -> None:
 
 
 def _explain_idle(key: str, value: Any, stage: Stage, device: str, group: str | None) -> str:
-    """Return why a value of a placement has no effect on a device; empty if it has one."""
+    """Return why a value of a placement has no effect on a device; empty if it has."""
     scope = stage.scope
     match key:
         case "batch" if scope is not Scope.ROW:
@@ -102,15 +101,14 @@ def _explain_idle(key: str, value: Any, stage: Stage, device: str, group: str | 
         case "timeout_s" | "in_flight" | "linger_ms" if not scope.first_pass:
             return "it is for steps of the first pass"
         case "in_flight" if device == "cpu" and not (stage.weights or group):
-            return "only processes that keep a model work on several packets at a time"
+            return "only processes with a model work on several packets at a time"
     return ""
 
 
 def assign_workers(steps: Sequence[Step], cores: float) -> list[Step]:
     """Return steps with their numbers of workers.
 
-    Models with `workers: auto` share half the cores. The other half is for decoding and for steps without a
-    model.
+    Models with `workers: auto` share half the cores. The other half is for decoding and for steps without a model.
     """
     sharing = {process_name(step) for step in steps if step.placement.workers == AUTO and step.keeps_model}
     result = []
@@ -124,10 +122,10 @@ def assign_workers(steps: Sequence[Step], cores: float) -> list[Step]:
 
 
 def limit_to_cores(wave: Wave, cores: float) -> Wave:
-    """Return a wave with at most as many concurrent tasks as fit the cores that processes with models leave.
+    """Return a wave with at most as many concurrent tasks as fit the cores left by processes with models.
 
-    Tasks are decoding and the steps without a model. Across several machines the rest may be in pieces too small for a
-    task, so the number is an upper limit.
+    Tasks are decoding and steps without a model. Across several machines, the remaining cores may be too scattered for
+    a task, so the number is an upper limit.
     """
     *models, _ = process_demands(wave.decode, wave.own)
     free = cores - sum(demand.cpus * demand.copies for demand in models)
@@ -155,7 +153,7 @@ def check_capacity(waves: Sequence[Wave], second: Sequence[Step], nodes: Sequenc
 
 
 def later_demand(step: Step) -> list[Demand]:
-    """Return the demand of a second-pass step's processes; none if it runs as tasks, which take turns."""
+    """Return the demand of a second-pass step's processes; none for tasks, which take turns."""
     needs = step.placement
     if not step.keeps_model_later:
         return []
@@ -167,11 +165,11 @@ class Room:
     """The processes of a step in a plan."""
 
     processes: int
-    is_full: bool  # no core is left for one more
+    is_full: bool  # no core is left for another one
 
 
 def rooms(waves: Sequence[Wave], second: Sequence[Step], cores: float) -> dict[str, Room]:
-    """Return the room of each step, decoding included; of a step in several waves, that of the last."""
+    """Return the room of each step, decoding included; for a step in several waves, that of the last."""
     found: dict[str, Room] = {}
     for wave in waves:
         *models, task = process_demands(wave.decode, wave.own)
@@ -188,13 +186,13 @@ def rooms(waves: Sequence[Wave], second: Sequence[Step], cores: float) -> dict[s
 
 
 def asked_processes(wave: Wave) -> int:
-    """Return the number of processes that a profile asks for where each decodes and has all steps."""
+    """Return the number of processes that a profile requests if each decodes and has all steps."""
     places = [combined_placement(group) for group in wave.groups() if any(step.keeps_model for step in group)]
     return wave.decode.workers + sum(place.workers * place.in_flight for place in places)
 
 
 def process_demands(decode: DecodeStep, steps: Sequence[Step]) -> list[Demand]:
-    """Return the demand of each model's processes, which stay, and of the largest task, since tasks take turns."""
+    """Return the demands of each model's processes, which stay, and of the largest task, since tasks take turns."""
     models = []
     for members in processes(step for step in steps if step.keeps_model).values():
         needs, name = combined_placement(members), "+".join(step.name for step in members)

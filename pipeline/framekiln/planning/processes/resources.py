@@ -24,7 +24,7 @@ class Node:
 
 
 ROOMY = Node(name="any machine", cpus=1e6, gpus=1e6)
-"""A machine that everything fits: for plans that are read and not run."""
+"""A machine that fits everything: for plans that are only read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +38,9 @@ class Demand:
 
 
 def this_machine() -> Node:
-    """Return the machine this process runs on, with nothing started.
+    """Return this machine's resources; nothing is started.
 
-    It counts at least two CPUs, since a model's process and a decode worker must be able to run at the same time.
+    It counts at least two CPUs: a model's process and a decode worker must run at the same time.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = gpu_names() if visible is None else [part for part in visible.split(",") if part.strip() not in ("", "-1")]
@@ -68,7 +68,7 @@ def fits(demands: Sequence[Demand], nodes: Sequence[Node]) -> bool:
 def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:
     """Check that all processes fit the nodes: first fit, GPU processes first.
 
-    Raises ResourceError: a process does not fit. The message names its step, what it needs and what was free.
+    Raises ResourceError: a process does not fit. The message names its step, its need and the free resources.
     """
     free = [replace(node) for node in nodes]
     placed: list[Demand] = []
@@ -88,9 +88,9 @@ def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:
 def _explain_refusal(
     demand: Demand, copies: int, free: Sequence[Node], placed: Sequence[Demand], nodes: Sequence[Node]
 ) -> ResourceError:
-    """Return the error of a demand: this number of `copies` fits after the `placed` demands, and no more.
+    """Return the error of a demand: after the `placed` demands only this number of `copies` fits.
 
-    Fewer workers are no fix: their numbers were lowered as far as that helps (`placement`).
+    Fewer workers are no fix: their numbers were already lowered as far as this helps (`placement`).
     """
     need = f"{demand.cpus:g} CPU" + (f" and {demand.gpus:g} GPU" if demand.gpus else "")
     have = "; ".join(f"{node.name} has {node.cpus:g} CPU, {node.gpus:g} GPU" for node in nodes[:4])

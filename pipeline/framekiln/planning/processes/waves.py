@@ -1,14 +1,14 @@
-"""Waves of the first pass, and the processes of each: which steps run in one process, one after the other.
+"""Waves of the first pass, and their processes: which steps run in one process, one after the other.
 
-Where a GPU does not hold all models at once, the first pass reads the media several times.
+If a GPU does not hold all models at once, the first pass reads the media several times.
 
 Each wave decodes again and runs some of the steps. Results of steps in earlier waves are read from their parts. Packets
-are cut by the pixels that all steps ask for, so that they are the same in every wave. Columns that no step of a wave
-reads are counted for the cut and not produced.
+are cut by the pixels that all steps request, so that they are the same in every wave. Columns that no step of a wave
+reads count for the cut, but are not produced.
 
-Steps without a model share one process if they ask for the same numbers, and the decoder's if it asks for them too, so
-that pixels are not copied between them. Steps with the same `group` in the profile share one process, so that several
-models share one GPU context. Each context less saves some 0.4 GB of an 8 GB GPU.
+Steps without a model share one process if they request the same numbers; so does decoding. Then pixels are not copied
+between them. Steps with the same `group` in the profile share one process, so that several models share a GPU context.
+Each context saved frees some 0.4 GB of an 8 GB GPU.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ from framekiln.planning.condition import Condition
 from framekiln.planning.lineage import ordered, with_drops
 from framekiln.planning.step import DecodeStep, Step
 
-_SAME = ("device", "workers", "in_flight")  # a process has one of each
+_SAME = ("device", "workers", "in_flight")  # a process has one value of each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Wave:
         return (self.decode.folder, *(step.folder for step in self.steps))
 
     def groups(self) -> list[tuple[Step, ...]]:
-        """Return its steps by the process they share; the first process decodes, and may do nothing else."""
+        """Return its steps by process; the first process decodes, and may do nothing else."""
         groups: list[list[Step]] = [[]]
         last: object = (self.decode.cpus, self.decode.workers)
         for step in self.steps:
@@ -56,7 +56,7 @@ class Wave:
 
 
 def split_into_waves(decode: DecodeStep, steps: Sequence[Step], numbers: Mapping[str, int]) -> tuple[Wave, ...]:
-    """Return first-pass steps, producers before readers, as waves; they are numbered from 0, without gaps."""
+    """Return first-pass steps, producers before readers, as waves numbered from 0 without gaps."""
     waves = []
     for number in range(max(numbers.values(), default=0) + 1):
         own = [step for step in steps if numbers[step.name] == number]
@@ -82,28 +82,28 @@ def _make_wave(decode: DecodeStep, before: Sequence[Step], own: Sequence[Step]) 
     inputs = {name for step in own for name in step.stage.received}
     kept = [name for name in decode.columns if name in inputs]
     drops = tuple(name for name in decode.columns if name not in inputs)
-    steps = with_drops(order_by_process([*recalled, *own]), kept)  # where decoding reads the parts of those before
+    steps = with_drops(order_by_process([*recalled, *own]), kept)  # decoding reads the parts of those before
     adopters = steps if any(step.others for step in own) else ()
     decode = replace(decode, drops=drops, narrowed=_find_narrowed(own), adopters=adopters)
     return Wave(decode=decode, steps=steps)
 
 
 def _find_narrowed(steps: Sequence[Step]) -> dict[str, tuple[tuple[Condition, ...], ...]]:
-    """Return the pixel columns that are not made of every frame, with the conditions of each reader."""
+    """Return the pixel columns that only some frames need, with the conditions of each reader."""
     found: dict[str, list[tuple[Condition, ...]]] = {}
     for step in steps:
         early = tuple(each for each in step.narrowing if each.rule is not None or each.sets)  # before pixels are made
         if step.stage.halo:
-            early = ()  # it also looks at frames that follow the chosen ones
+            early = ()  # it also looks at frames after the chosen ones
         for name in filter(is_pixel_column, step.stage.inputs):
             found.setdefault(name, []).append(early)
     return {name: tuple(readers) for name, readers in found.items() if all(readers)}
 
 
 def wave_numbers(steps: Sequence[Step], waves: Sequence[Sequence[str]]) -> dict[str, int]:
-    """Return the number of each step's wave; a step that no wave names runs as early as its producers allow.
+    """Return each step's wave; a step outside all waves runs as early as its producers allow.
 
-    Raises ConfigError: the waves name a step twice, or before one that it reads.
+    Raises ConfigError: the waves name a step twice, or before a step that it reads.
     """
     named: dict[str, int] = {}
     for number, names in enumerate(waves):
@@ -129,12 +129,12 @@ def wave_numbers(steps: Sequence[Step], waves: Sequence[Sequence[str]]) -> dict[
 
 
 def process_name(step: Step) -> str:
-    """Return the name of the process of a step that keeps a model: its group, else its own name."""
+    """Return the process name of a step with a model: its group, else its own name."""
     return f"group {step.placement.group}" if step.placement.group else step.name
 
 
 def processes(steps: Iterable[Step]) -> dict[str, list[Step]]:
-    """Return steps by the name of their process, in their order."""
+    """Return steps by process name, in order."""
     members: dict[str, list[Step]] = {}
     for step in steps:
         members.setdefault(process_name(step), []).append(step)
@@ -142,7 +142,7 @@ def processes(steps: Iterable[Step]) -> dict[str, list[Step]]:
 
 
 def combined_placement(steps: Sequence[Step]) -> Placement:
-    """Return the needs of one process for these steps: they take turns on its cores and are in memory together."""
+    """Return the needs of one process for these steps: they take turns on its cores, and share its memory."""
     placements = [step.placement for step in steps]
     return replace(
         placements[0],
@@ -154,7 +154,7 @@ def combined_placement(steps: Sequence[Step]) -> Placement:
 
 
 def order_by_process(steps: Sequence[Step]) -> list[Step]:
-    """Return first-pass steps with the members of each group side by side, else those without a model first.
+    """Return first-pass steps with each group's members side by side, otherwise those without a model first.
 
     Raises ConfigError: a step outside a group must run between its members, or its members differ in `_SAME`.
     """

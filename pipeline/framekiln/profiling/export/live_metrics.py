@@ -22,7 +22,7 @@ from framekiln.profiling.stats.speed import phase_seconds
 GB = 1e9
 
 Labels = Mapping[str, str]
-POINT_SECONDS = 5.0  # half of the window of live figures
+POINT_SECONDS = 5.0  # s; half of the window of live figures
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,21 @@ FAILURES = Metric("framekiln_failures", "counter", "rows that a step failed on",
 BUSY = Metric("framekiln_busy_seconds", "counter", "seconds in a step", _STEP)
 WAIT = Metric("framekiln_wait_seconds", "counter", "seconds of waiting for input", _STEP)
 PHASE = Metric(
-    "framekiln_phase_seconds", "counter", "seconds of a step by phase; other is what no phase tells", (*_NODE, "phase")
+    "framekiln_phase_seconds", "counter", "seconds of a step by phase; other: outside of all phases", (*_NODE, "phase")
 )
 CALL = Metric("framekiln_call_seconds", "histogram", "seconds of a call of a stage", _NODE)
-RETRIES = Metric("framekiln_oom_retries", "counter", "calls made again as memory had run out", _STEP)
+RETRIES = Metric("framekiln_oom_retries", "counter", "calls repeated after memory ran out", _STEP)
 
 _TORCH_MEMORY = (
     Metric("framekiln_vram_allocated_bytes", "gauge", "allocated by torch after a packet", _STEP),
     Metric("framekiln_vram_reserved_bytes", "gauge", "held by torch after a packet", _STEP),
     Metric("framekiln_vram_peak_bytes", "gauge", "allocated by torch at most in a packet", _STEP),
 )
-_GPU_METRICS = {  # each with its factor, by the keys of a GPU's sample
+_GPU_METRICS = {  # metrics, each with its factor, by the keys of a GPU's sample
     "use_percent": (Metric("framekiln_gpu_use_ratio", "gauge", "share of time a kernel ran, by NVML", _GPU), 0.01),
-    "memory_gb": (Metric("framekiln_gpu_memory_bytes", "gauge", "in use on a GPU by all", _GPU), GB),
+    "memory_gb": (Metric("framekiln_gpu_memory_bytes", "gauge", "memory in use on a GPU by all processes", _GPU), GB),
     "total_gb": (Metric("framekiln_gpu_memory_size_bytes", "gauge", "of a GPU", _GPU), GB),
-    "power_w": (Metric("framekiln_gpu_power_watts", "gauge", "drawn by a GPU", _GPU), 1.0),
+    "power_w": (Metric("framekiln_gpu_power_watts", "gauge", "power drawn by a GPU", _GPU), 1.0),
     "temperature_c": (Metric("framekiln_gpu_temperature_celsius", "gauge", "temperature of a GPU", _GPU), 1.0),
 }
 
@@ -78,7 +78,7 @@ Observation = tuple[Metric, float, Labels]
 
 
 def observations(event: Event, run: str) -> Iterator[Observation]:
-    """Yield metric, value and labels of a event: a counter's increase, a gauge's value, a histogram's observation.
+    """Yield metric, value and labels of an event: a counter's increase, a gauge's value, a histogram's observation.
 
     A counter's increase is never zero.
     """
@@ -134,7 +134,7 @@ def check(folder: str) -> None:
 
 
 class Scalars:
-    """A view of a run (see `progress`) that writes scalars; their axis is in seconds since the view was made."""
+    """A view of a run (see `progress`) that writes scalars against seconds since it was made."""
 
     def __init__(self, folder: str, run: str, steps: Sequence[str]) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -173,7 +173,7 @@ class Scalars:
 
 
 def points(totals: RunTotals, steps: Sequence[str], now: float) -> Iterator[tuple[str, float]]:
-    """Yield the name and value of each known scalar at a moment of the epoch: those of steps, then those of GPUs."""
+    """Yield the name and value of each known scalar at a moment of the epoch: first of steps, then of GPUs."""
     for name in steps:
         if totals.steps[name].rows:
             yield f"rows/{name}", totals.steps[name].rows

@@ -25,7 +25,7 @@ Depths = tuple[int, NDArray[np.float64], list[int]]
 
 
 _PIPELINE = 1  # the process row of events that belong to no node
-_TOUCHING_US = 5.0  # a smaller overlap counts as none: records are rounded to 1 us, and a call has two clocks
+_TOUCHING_US = 5.0  # us; a smaller overlap is ignored: records are rounded to 1 us, and a call has two clocks
 _ORDER = [("started", "ascending"), ("seconds", "descending"), ("kind", "descending")]  # a packet before its calls
 _GREY = {"cname": "grey"}
 _NODE_COUNTERS = {"cpu_percent": "CPU %", "memory_gb": "memory GB", "store_gb": "object store GB"}
@@ -34,23 +34,23 @@ _VRAM = {"allocated": "vram_allocated_gb", "reserved": "vram_reserved_gb", "peak
 
 
 class _PacketFlows:
-    """Every packet's way through its steps. Steps, workers and units are numbers; times are in any one unit.
+    """All packets' ways through their steps. Steps, workers and units are numbers; times have any one unit.
 
     A packet's next step is known only from a later record. So all flows of a run are in memory at once.
     """
 
     def __init__(self) -> None:
         self._units: dict[str, int] = defaultdict(count().__next__)
-        self._passages = array("d")  # of each: unit, start, step, worker, began, ended
+        self._passages = array("d")  # of each passage: unit, start, step, worker, began, ended
 
     def add(self, unit: str, *passage: float) -> None:
         """Add a packet's passage through a step: start, step, worker, began, ended."""
         self._passages.extend((self._units[unit], *passage))
 
     def hops(self) -> Iterator[tuple[str, str, int, float]]:
-        """Yield each packet's arrivals at its steps in order of time; packets of a single step have none.
+        """Yield each packet's arrivals at its steps in order of time; none for packets of a single step.
 
-        An arrival is `unit:start`, the phase (s at its first step, f at its last one, t in between), worker and moment.
+        An arrival is `unit:start`, the phase (s: first step, f: last one, t: in between), worker and moment.
         """
         rows, same = self._sort(list(self._units))
         names = list(self._units)
@@ -60,11 +60,11 @@ class _PacketFlows:
                 yield f"{names[int(row[0])]}:{int(row[1])}", phase, int(row[3]), float(row[4])
 
     def queues(self, following: Mapping[int, int]) -> Iterator[Depths]:
-        """Yield each step that packets waited for, with moments and the queue length from each moment on.
+        """Yield each step with a queue, with moments and the queue length from each moment on.
 
-        A packet waits from the end of its previous step. Files of the second pass do not count. While a run goes on, a
-        packet in no later step waits for the one `following` names. Empty once the run has ended: an earlier one may
-        have finished it.
+        A packet waits from the end of its previous step. Files of the second pass are left out. While a run goes on, a
+        packet in no later step waits for its `following` step. `following` is empty after the run: an earlier run may
+        have finished the packet.
         """
         rows, same = self._sort([name for name in self._units if not name.endswith(".parquet")])
         now, after = rows[:-1], rows[1:]
@@ -123,7 +123,7 @@ class _Timeline:
         self._first = first
         self._workers: dict[str, _Worker] = {}
         self._nodes: dict[str, int] = defaultdict(count(_PIPELINE + 1).__next__)
-        self._steps: dict[str, tuple[float, bool]] = {}  # its first start, and True in the second pass
+        self._steps: dict[str, tuple[float, bool]] = {}  # each step's first start, and True in the second pass
         self._numbers: dict[str, int] = defaultdict(count().__next__)  # of steps
         self._flows = _PacketFlows()
 
@@ -148,7 +148,7 @@ class _Timeline:
         worker.free = max(worker.free, end)
 
     def _draw_arrival(self, worker: _Worker, record: Mapping[str, Any], start: float) -> Iterator[Event]:
-        """Yield a process's time before a packet: waiting for it, then opening it."""
+        """Yield a process's time before a packet: the wait for it, then opening it."""
         opened = max(worker.free, start - 1e6 * record["fetch"])
         waited = max(worker.free, opened - 1e6 * record["wait"])
         if record["wait"] and waited < opened:
@@ -173,10 +173,10 @@ class _Timeline:
             yield _draw_phase(worker, "write", written, end, record["write"])
 
     def _draw_call(self, worker: _Worker, record: Mapping[str, Any], start: float) -> Iterator[Event]:
-        """Yield a call and its phases end to end; all are shortened where they sum to more, by a GPU's clock."""
+        """Yield a call and its phases end to end; phases are shortened if a GPU's clock gives a longer sum."""
         end = start + 1e6 * record["seconds"]
         begin, until = worker.packet
-        if begin - _TOUCHING_US < start < until:  # its packet has been read already
+        if begin - _TOUCHING_US < start < until:  # its packet was read before
             start, end = max(start, begin), min(end, until) if end - until < _TOUCHING_US else end
         if 0 < worker.called - start < _TOUCHING_US:
             start = worker.called
@@ -237,7 +237,7 @@ class _Timeline:
 
 
 def _draw_slice(worker: _Worker, name: str, category: str, start: float, end: float, args: Mapping[str, Any]) -> Event:
-    begin = round(start, 3)  # both ends in whole nanoseconds: Perfetto drops slices that overlap by one
+    begin = round(start, 3)  # whole nanoseconds at both ends: Perfetto drops slices that overlap by one
     times = {"ts": begin, "dur": round(max(0.0, round(end, 3) - begin), 3)}
     return {"name": name, "cat": category, "ph": "X", "pid": worker.pid, "tid": worker.tid, "args": args} | times
 

@@ -1,4 +1,4 @@
-"""A run's last seconds: the statistics of each step, and the load of the GPUs and cores.
+"""The last seconds of a run: statistics of each step, and load of GPUs and cores.
 
 docs/measuring/profiling.md defines each figure. Callers pass the current time, so that tests can choose it.
 """
@@ -16,10 +16,10 @@ from framekiln.profiling.records import GpuSample, Reading, StepEvent
 from framekiln.profiling.stats import speed
 from framekiln.profiling.stats.steps import ProcessStatistics, StepStatistics, weighted
 
-WINDOW_SECONDS = 10.0  # short enough to follow changes, long enough for several packets
-_LONGEST_PACKETS = 3  # the window spans this many of the longest packets, since a running packet sends no event yet
-_RECENT = 32  # packets that the longest is taken from; the first packets of a run are slower than later ones
-_BOUNDED: Any = partial(deque, maxlen=2048)  # events kept of a step, and readings of a node
+WINDOW_SECONDS = 10.0  # s; short enough to follow changes, long enough for several packets
+_LONGEST_PACKETS = 3  # the window covers this many of the longest packets, since a running packet has sent no event yet
+_RECENT = 32  # last packets among which the longest is sought; a run's first packets are slower
+_BOUNDED: Any = partial(deque, maxlen=2048)  # events kept for a step, and readings for a node
 _AVERAGED = ("use_percent", "power_w")
 
 
@@ -27,13 +27,13 @@ class LiveWindow:
     """Samples and readings of the last seconds."""
 
     def __init__(self) -> None:
-        self._by_step: dict[str, deque[tuple[StepEvent, float]]] = defaultdict(_BOUNDED)  # with the wait before each
+        self._by_step: dict[str, deque[tuple[StepEvent, float]]] = defaultdict(_BOUNDED)  # each with the wait before it
         self._by_worker: dict[str, deque[tuple[StepEvent, float]]] = defaultdict(_BOUNDED)
         self._readings: dict[str, deque[Reading]] = defaultdict(_BOUNDED)
         self._first: dict[str, float] = {}  # start of each step's first packet
 
     def add(self, event: StepEvent) -> None:
-        # Before its first packet a process waits for other processes to start, not for input.
+        # Before its first packet a process waits for other processes' start, not for input.
         around = event.around if event.worker in self._by_worker else {}
         wait = around.get("wait", 0.0) + around.get("fetch", 0.0)
         self._by_worker[event.worker].append((event, wait))
@@ -44,9 +44,9 @@ class LiveWindow:
         self._readings[reading.node].append(reading)
 
     def step(self, name: str, now: float) -> StepStatistics | None:
-        """Return a step's last seconds; None before its first packet and when no packet ended recently.
+        """Return a step's last seconds; None before its first packet, or if no packet ended recently.
 
-        It begins with the step's first packet and ends now; rates are of the window alone.
+        The window begins with the step's first packet at the earliest, and ends now; rates are of the window alone.
         """
         events = self._by_step.get(name)
         if not events:
@@ -89,9 +89,9 @@ class LiveWindow:
         return step if use is None else replace(step, gpu_use=use / 100)
 
     def _process(self, name: str, worker: str, since: float) -> ProcessStatistics:
-        """Return a process in a step; its time begins with the wait before its first packet in the window.
+        """Return a process in a step; its time starts with the wait before its first packet in the window.
 
-        It ends with the last packet of any of its steps.
+        Its time ends with the last packet of any of its steps.
         """
         events = _ended_after(self._by_worker[worker], since)
         begin, end = min(event.started - wait for event, wait in events), max(event.ended for event, _ in events)
@@ -110,7 +110,7 @@ class LiveWindow:
         )
 
     def gpu(self, step: StepStatistics, now: float) -> GpuSample | None:
-        """Return the busiest GPU of a step's nodes; None on the CPU and without NVML."""
+        """Return the busiest GPU among a step's nodes; None on the CPU and without NVML."""
         nodes = {worker.rpartition(":")[0] for worker in step.workers} if step.device != "cpu" else ()
         gpus = (gpu for node in nodes for gpu in self._node_gpus(node, now))
         return max(gpus, key=lambda gpu: gpu.get("use_percent") or 0.0, default=None)
@@ -145,7 +145,7 @@ def averaged(readings: Sequence[Sequence[GpuSample]]) -> list[GpuSample]:
 
 
 def _ended_after(events: deque[tuple[StepEvent, float]], since: float) -> list[tuple[StepEvent, float]]:
-    """Return events that ended after a moment, last one first; events arrive nearly in the order of their ends."""
+    """Return events that ended after a moment, last first; events arrive nearly in the order of their ends."""
     return list(takewhile(lambda pair: pair[0].ended > since, reversed(events)))
 
 

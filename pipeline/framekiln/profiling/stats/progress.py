@@ -1,7 +1,7 @@
-"""The totals of a run, its progress over its files, and the time that is left: that of the slowest step.
+"""A run's totals, its progress over its files, and the remaining time: that of the slowest step.
 
-Decoding says how many bytes of the files are done. A step is as far as the last packet that passed it: packets that an
-earlier run finished pass without an event, so a step's own rows would tell too little.
+Decoding reports the finished bytes of the files. A step's progress is that of the last packet that passed it. Packets
+that an earlier run finished pass without an event, so a step's own rows would show too little.
 """
 
 from collections import defaultdict
@@ -20,30 +20,30 @@ _WHOLE = 1 - 1e-6  # shares of a unit are floats that add up to 1
 
 @dataclass
 class _Place:
-    wave: int = 1  # that it runs in, from 1
-    rows: int = 0  # that it computed
-    passed: int = 0  # decoded rows of its wave up to the last packet that passed it
-    begun: tuple[float, float] | None = None  # end of its first packet, and its share then
-    reached: float = 0.0  # the largest share that was shown
+    wave: int = 1  # wave of the step, from 1
+    rows: int = 0  # rows that it computed
+    passed: int = 0  # decoded rows of its wave, up to the last packet that passed it
+    begun: tuple[float, float] | None = None  # end of its first packet, and its share at that time
+    reached: float = 0.0  # the largest share shown so far
 
 
 class Progress:
     """The progress of each step of the first pass."""
 
     def __init__(self, units: Iterable[Unit] = (), waves: int = 1) -> None:
-        """Start at zero, for a run that decodes these units so many times."""
+        """Start at zero, for a run that decodes each of these units this many times."""
         self._waves, units = waves, list(units)
         self._bytes = {unit.name: sum(media.size for media in unit.media) or 1 for unit in units}
         self._files = {unit.name: len(unit.media) for unit in units}
         self._all_bytes = sum(self._bytes.values())
         self._done_files = 0.0
-        self._wave_bytes = [0.0] * (waves + 1)  # decoded to their end, by wave from 1
+        self._wave_bytes = [0.0] * (waves + 1)  # decoded completely, by wave from 1
         self._wave_rows = [0] * (waves + 1)
-        self._decoded: dict[int, tuple[int, int]] = {}  # by hash of a packet, its last wave, and its rows up to its end
+        self._decoded: dict[int, tuple[int, int]] = {}  # by hash of a packet: its last wave, and its rows up to its end
         self._steps: dict[str, _Place] = defaultdict(_Place)
 
     def add(self, event: StepEvent) -> StepEvent:
-        """Count a packet; return its event, with the time only where it was decoded before in this wave."""
+        """Count a packet. Return its event, with only the time if it was decoded before in this wave."""
         key = hash((event.unit, event.start))
         event = self._decode(event, key) if event.step == DECODE else self._follow(event, key)
         place = self._steps[event.step]
@@ -52,7 +52,7 @@ class Progress:
         return event
 
     def _decode(self, event: StepEvent, key: int) -> StepEvent:
-        """Count a decoded packet once in each wave: a process that died decodes it again."""
+        """Count a decoded packet once in each wave: after a death it is decoded again."""
         wave = self._decoded.get(key, (0, 0))[0] + 1
         if wave > self._waves:
             return replace(event, rows=0, failures=0, share=0.0)
@@ -63,7 +63,7 @@ class Progress:
         return event
 
     def _follow(self, event: StepEvent, key: int) -> StepEvent:
-        """Note that a packet passed a step, and the packets before it too."""
+        """Note that a packet, and all before it, passed a step."""
         place, (wave, rows) = self._steps[event.step], self._decoded.get(key, (1, 0))
         if wave > place.wave:
             place.wave, place.passed = wave, 0
@@ -72,15 +72,15 @@ class Progress:
         return event
 
     def files(self, steps: Sequence[str]) -> tuple[int, int]:
-        """Count the files that all steps are done with, and all files of the run; with several waves, see `done`."""
+        """Count the files that all steps have finished, and all files of the run; with several waves, see `done`."""
         decoded = self._share(DECODE, 1, 0)
         share = self.done(steps) / decoded if decoded else 0.0
         return int(share * self._done_files / self._waves + 1e-6), sum(self._files.values())
 
     def shares(self, steps: Sequence[str]) -> dict[str, float]:
-        """Return the share of the files' bytes that each step is done with, 0 to 1; none ever falls.
+        """Return the share of the files' bytes that each step has finished, 0 to 1; no share ever falls.
 
-        `steps` are in the order of the plan, decoding first: an earlier step is at least as far as a later one.
+        `steps` are in the plan's order, decoding first: an earlier step is at least as far as a later one.
         """
         wave, far = self._waves, 0
         for step in reversed(steps):
@@ -92,7 +92,7 @@ class Progress:
         return {step: self._steps[step].reached for step in steps}
 
     def _share(self, step: str, wave: int, passed: int) -> float:
-        if not self._all_bytes:  # only tables are left to write
+        if not self._all_bytes:  # only tables remain to be written
             return 1.0
         if step == DECODE:
             share = sum(self._wave_bytes) / (self._all_bytes * self._waves)
@@ -101,14 +101,14 @@ class Progress:
         return 1.0 if share > _WHOLE else share
 
     def done(self, steps: Sequence[str]) -> float:
-        """Return the share of the files' bytes that all steps are done with; with several waves, decoding alone."""
+        """Return the share of the files' bytes that all steps have finished; with several waves, that of decoding."""
         shares = self.shares(steps)
         return min(shares.values(), default=0.0) if self._waves == 1 else shares[DECODE]
 
     def left(self, steps: Sequence[str], now: float) -> dict[str, float]:
-        """Return the seconds that each step still takes at its own pace; steps without a pace so far are left out.
+        """Return each step's remaining seconds at its own pace; steps without a pace yet are left out.
 
-        `now` is a moment of the epoch. The first packet does not count for the pace, as it is slower than the others.
+        `now` is a moment of the epoch. The first packet does not count for the pace: it is slower than others.
         """
         seconds: dict[str, float] = {}
         for step, share in self.shares(steps).items():
@@ -120,10 +120,10 @@ class Progress:
         return seconds
 
     def slowest(self, steps: Sequence[str], now: float) -> tuple[str, float] | None:
-        """Return the step that takes longest from now on, and its seconds; None until each step has a pace.
+        """Return the step with the most remaining time, and its seconds; None until each step has a pace.
 
-        A step without events of its own is none to wait for where a later one has some: its results are there. Steps of
-        later waves have no events yet, so with several waves those with a pace decide; decoding's is that of all waves.
+        A step without events is skipped if a later step has events: its results exist already. With several waves,
+        steps of later waves have no events yet. Then steps with a pace decide, and decoding's pace covers all waves.
         """
         left = self.left(steps, now)
         begun = [self._steps[step].begun is not None for step in steps]
@@ -138,16 +138,16 @@ class RunTotals:
     """Totals of all steps, and the progress of the run."""
 
     def __init__(self, units: Iterable[Unit] = (), waves: int = 1) -> None:
-        """Start at zero, for a run that processes these units so many times."""
+        """Start at zero, for a run that processes each of these units this many times."""
         self.steps: dict[str, StepTotals] = defaultdict(StepTotals)
         self.live = LiveWindow()
         self.progress = Progress(units, waves)
-        self.engine = ""  # owner of the processes; empty where nothing was computed
-        self.dead: set[str] = set()  # worker processes; others did their work again
-        self.notes: dict[str, str] = {}  # by step, why its model ran uncompiled in one of its processes
+        self.engine = ""  # owner of the processes; empty if nothing was computed
+        self.dead: set[str] = set()  # worker processes that died; others repeated their work
+        self.notes: dict[str, str] = {}  # by step, why its model ran uncompiled in some process
 
     def begin(self, units: Iterable[Unit], waves: int) -> None:
-        """Start the progress at zero for a further pass; the totals of earlier ones stay."""
+        """Reset the progress for a further pass; totals of earlier passes stay."""
         self.progress = Progress(units, waves)
 
     def add(self, events: Iterable[Event]) -> None:

@@ -1,6 +1,6 @@
-"""The speed of a step: its sums and timed calls, formulas of rates, percentiles and shares, and the use of its nodes.
+"""The speed of a step: sums, timed calls, formulas of rates, percentiles and shares, and the use of its nodes.
 
-Totals, the live view, statistics of records, metrics, comparisons and predictions all use them.
+Totals, live view, statistics of records, metrics, comparisons and predictions all use these formulas.
 docs/measuring/profiling.md defines each figure. Times are in seconds unless a name ends in `ms`.
 """
 
@@ -20,17 +20,17 @@ from framekiln.profiling.records import CALL, OUTSIDE, StepEvent
 
 QUANTILES: Mapping[str, float] = {name: PERCENTILES[name] for name in ("p50", "p95", "p99")}
 
-STEADY = (0.2, 0.8)  # shares of finished rows; the start and the end of a run lie outside
-MIN_STEADY_PACKETS = 5  # with fewer, the rate would rest on one or two packets
+STEADY = (0.2, 0.8)  # shares of finished rows between which a run is steady
+MIN_STEADY_PACKETS = 5  # packets; with fewer, the rate would rest on one or two
 
 Floats = NDArray[np.float64]
 Percentiles = tuple[float, float | None, float | None]
 NO_PERCENTILES: Percentiles = (0.0, None, None)
-_MIN_CPU_SAMPLES = 4  # one second of samples; the first sample of a run has no value
+_MIN_CPU_SAMPLES = 4  # samples, one second; the first sample of a run has no value
 
 
 def rows_per_s(rows: float, seconds: float) -> float:
-    """Return rows a second; 0 where no time has passed."""
+    """Return rows a second; 0 if no time has passed."""
     return rows / seconds if seconds > 0 else 0.0
 
 
@@ -40,9 +40,9 @@ def ms_per_row(seconds: float, rows: float) -> float | None:
 
 
 def steady_rows_per_s(ends: Floats, rows: Floats) -> float | None:
-    """Return rows a second between the moments when 20 % and 80 % of the rows of n packets were finished.
+    """Return rows a second between the moments at which 20 % and 80 % of the rows of n packets were finished.
 
-    None with fewer than five packets, or where all packets in between ended at one moment.
+    None with fewer than five packets, or if all packets in between ended at one moment.
     """
     if len(ends) < MIN_STEADY_PACKETS:
         return None
@@ -54,7 +54,7 @@ def steady_rows_per_s(ends: Floats, rows: Floats) -> float | None:
 
 
 def percentiles_ms(seconds: Floats | Sequence[float]) -> Percentiles:
-    """Return p50, p95 and p99 in milliseconds as a bench does: p95 is None of fewer than 100 values, p99 of 500."""
+    """Return p50, p95 and p99 in milliseconds, as benches do: p95 is None below 100 values, p99 below 500."""
     if not len(seconds):
         return NO_PERCENTILES
     found = Statistics.of(seconds, keep=False)  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def percentiles_ms(seconds: Floats | Sequence[float]) -> Percentiles:
 
 
 def covered_s(started: Floats, seconds: Floats) -> float:
-    """Return the seconds that at least one of n intervals covers: a process may work on several packets at a time."""
+    """Return the seconds that n intervals cover together: a process may work on several packets at a time."""
     order = np.argsort(started, kind="stable")
     begin, end = started[order], started[order] + seconds[order]
     reached = np.maximum.accumulate(np.concatenate([[-np.inf], end[:-1]])) if len(end) else end
@@ -70,18 +70,18 @@ def covered_s(started: Floats, seconds: Floats) -> float:
 
 
 def share_of_time(part: float, whole: float) -> float:
-    """Return a share of process time, such as busy or waiting; 1 at most, as clocks of processes overlap a little."""
+    """Return a share of process time, such as busy or waiting; at most 1, since processes' clocks overlap a little."""
     return min(1.0, part / max(whole, 1e-9))
 
 
 def phase_seconds(durations: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """Return the seconds of each phase inside a step, without those of `OUTSIDE`; `other` is the rest."""
+    """Return the seconds of each phase inside a step, without those in `OUTSIDE`; `other` is the rest."""
     phases = {name: value for name, value in durations.items() if value and name not in OUTSIDE}
     return phases | {"other": max(0.0, seconds - sum(phases.values()))}
 
 
 def phase_shares(durations: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """Return the phases as shares of a step's seconds; all of it is `other` where no time has passed."""
+    """Return the phases as shares of a step's seconds; `other` is 1 if no time has passed."""
     if not seconds:
         return {"other": 1.0}
     return {name: value / seconds for name, value in phase_seconds(durations, seconds).items()}
@@ -89,11 +89,11 @@ def phase_shares(durations: Mapping[str, float], seconds: float) -> dict[str, fl
 
 @dataclass(kw_only=True)
 class StepTotals:
-    """One step's sums over all workers: of events while a run is at work, or of its records."""
+    """The sums of one step over all workers, from a run's events or from its records."""
 
     rows: int = 0
-    failures: int = 0  # in no record
-    busy: float = 0.0  # seconds inside packets, without the wait for others in the model
+    failures: int = 0  # not in records
+    busy: float = 0.0  # seconds inside packets, without waits for other packets in the model
     first: float = 0.0  # start of the first packet, seconds since the epoch
     last: float = 0.0  # end of the last packet, seconds since the epoch
     set_up: float = 0.0  # seconds of the slowest worker's set-up
@@ -132,7 +132,7 @@ class StepTotals:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TimedCalls:
-    """One step's n calls with rows, sorted by worker and time, as a comparison takes them."""
+    """One step's n calls with rows, sorted by worker and time."""
 
     worker: NDArray[np.int64]  # n, numbers from 0
     started: Floats  # n, seconds since the epoch
@@ -141,7 +141,7 @@ class TimedCalls:
 
     @classmethod
     def of(cls, worker: Any, started: Any, seconds: Any, rows: Any) -> TimedCalls:
-        """Sort calls; those without rows are left out. `worker` are names or numbers."""
+        """Sort calls, leaving out those without rows. `worker`: names or numbers."""
         numbers = np.unique(np.asarray(worker), return_inverse=True)[1]
         amounts = np.asarray(rows, np.int64)
         order = np.lexsort((np.asarray(started), numbers))
@@ -151,16 +151,16 @@ class TimedCalls:
 
     @property
     def cycles(self) -> Floats:
-        """Seconds from each call's start to its worker's next call; for a worker's last call, its own seconds."""
+        """Return the seconds from each call's start to its worker's next call; for the last call, its own seconds."""
         following = np.append(self.started[1:], np.inf)
         last = np.append(self.worker[1:] != self.worker[:-1], True)
         return np.where(last, self.seconds, np.maximum(following - self.started, self.seconds))
 
 
 def gpu_use(records: pa.Table, nodes: pa.Table | None) -> float | None:
-    """Return the mean utilisation of GPUs, 0 to 1, over samples taken during a call on the same node.
+    """Return the mean utilisation of GPUs, 0 to 1, in samples taken during a call on the same node.
 
-    On a node with several GPUs the busiest one of each sample counts, since records do not tell the GPU of a call.
+    On a node with several GPUs the busiest in each sample counts, since records do not name a call's GPU.
     None without calls on a GPU or without samples.
     """
     calls = records.filter(pc.and_(pc.equal(records["device"], "cuda"), pc.equal(records["kind"], CALL)))
@@ -173,27 +173,27 @@ def gpu_use(records: pa.Table, nodes: pa.Table | None) -> float | None:
 
 
 def cpu_use(packets: pa.Table, nodes: pa.Table | None) -> float | None:
-    """Return the mean use of all cores, 0 to 1, while packets ran on the node; None with fewer than four samples."""
+    """Return the mean use of all cores, 0 to 1, while packets ran on the node; None below four samples."""
     samples = _during(packets, nodes, "cpu_percent") if nodes else ()
     shares = [percent / 100 for percent in samples if percent is not None]
     return float(np.mean(shares)) if len(shares) >= _MIN_CPU_SAMPLES else None
 
 
 def others_use(records: pa.Table, nodes: pa.Table | None) -> float | None:
-    """Return the mean use of all cores by programs that are not the run's, 0 to 1, while any record ran.
+    """Return the mean use of all cores by other programs, 0 to 1, while any record ran.
 
-    None with fewer than four samples, as `cpu_use`.
+    None with fewer than four samples, as in `cpu_use`.
     """
     if nodes is None:
         return None
     whole, own = (list(_during(records, nodes, name)) for name in ("cpu_percent", "own_cpu_percent"))
     shares = [(one - mine) / 100 for one, mine in zip(whole, own, strict=True) if None not in (one, mine)]
-    # A new process is found up to two seconds late, with all it used so far: the mean is right, a sample may not be.
+    # New processes are found up to two seconds late, with all their use so far. The mean is right; a sample may not be.
     return max(0.0, float(np.mean(shares))) if len(shares) >= _MIN_CPU_SAMPLES else None
 
 
 def _during(records: pa.Table, nodes: pa.Table, name: str) -> Iterator[Any]:
-    """Yield a column's values from samples that were taken while a record of the same node ran."""
+    """Yield a column's values in samples taken while a record of the same node ran."""
     for node in pc.unique(records["node"]).to_pylist():
         mine = records.filter(pc.equal(records["node"], node)).sort_by("started")
         starts, reach = floats(mine, "started"), np.maximum.accumulate(ends(mine))

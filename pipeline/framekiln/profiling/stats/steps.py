@@ -1,6 +1,6 @@
-"""Statistics of each step: its speed, and its processes' use of time.
+"""Statistics of each step: its speed, and how its processes spend their time.
 
-They are computed here from a run's records, and by `LiveWindow` from the events of its last seconds.
+This module computes them from a run's records, and `LiveWindow` from the events of the last seconds.
 docs/measuring/profiling.md defines each figure. Packets without rows come from files that cannot be read and from the
 ends of files. They count as time, since a process worked on them, but not as packets.
 """
@@ -23,10 +23,10 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "model": ("infer",),
     "finish": ("download", "postprocess", "write"),
 }
-"""Phases before, in and after a process's model; with several packets in work, all three go on at the same time."""
+"""Phases before, in and after a process's model; with several packets in work, all three overlap."""
 
-MODEL_LIMITS = 0.9  # share of its time from which a model can hardly do more; first setting
-WAIT_LIMITS = 0.3  # share of its time from which a process's neighbours hold it up, as in `profiling.advice`
+MODEL_LIMITS = 0.9  # share of time from which a model is full; first setting
+WAIT_LIMITS = 0.3  # share of time from which neighbours hold a process up, as in `profiling.advice`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,16 +35,16 @@ class ProcessStatistics:
 
     rows: int
     rows_per_s: float
-    steady_rows_per_s: float | None = None  # None with too few packets, and of a run's last seconds
+    steady_rows_per_s: float | None = None  # None with too few packets, and in live statistics
     seconds: float  # inside the step
-    begin: float  # of its first packet in the step, seconds since the epoch
-    end: float  # of its last one
-    busy: float  # in this step
-    process_busy: float  # in any step
+    begin: float  # start of its first packet in the step, seconds since the epoch
+    end: float  # end of its last one
+    busy: float  # busy in this step
+    process_busy: float  # busy in any step
     starved: float  # waiting for input
-    held: float = 0.0  # handing packets on, which events do not tell
+    held: float = 0.0  # handing packets on; not in events
     parts: Mapping[str, float] = field(default_factory=dict)
-    """By `PARTS`: seconds in it, by the process's time; above 1 where several packets are. Events do not tell them."""
+    """By part: its seconds as a share of the process's time, above 1 if packets overlap. Not in events."""
 
     @property
     def lasted(self) -> float:
@@ -53,28 +53,28 @@ class ProcessStatistics:
 
 @dataclass(frozen=True, kw_only=True)
 class StepStatistics(ProcessStatistics):
-    """One step, over all its processes. `to_dict` stores the fields in run.json by their names."""
+    """One step, over all its processes. `to_dict` gives the fields of run.json."""
 
     step: str
     device: str
-    later: bool = False  # in the second pass
+    later: bool = False  # runs in the second pass
     beside_decode: bool = False  # its processes decode too
     workers: Mapping[str, ProcessStatistics]
     packets: int
     calls: int
-    call_ms: speed.Percentiles  # p50, p95, p99; in decoding each packet counts as a call
-    row_ms: speed.Percentiles = speed.NO_PERCENTILES  # a call's time by its rows, which events do not tell
+    call_ms: speed.Percentiles  # p50, p95, p99; in decoding, each packet counts as a call
+    row_ms: speed.Percentiles = speed.NO_PERCENTILES  # a call's time by its rows; not in events
     phases: Mapping[str, float]  # share of the step's seconds
-    set_up_s: float = 0.0  # of the slowest process
+    set_up_s: float = 0.0  # set-up of the slowest process
     retries: int
     vram_peak_gb: float | None
     gpu_use: float | None  # mean utilisation of its nodes' GPUs during its calls, 0 to 1
     cpu_use: float | None = None  # mean use of its nodes' cores during its packets, by all programs, 0 to 1
-    timed: speed.TimedCalls = NO_CALLS  # of records
+    timed: speed.TimedCalls = NO_CALLS  # from records, not from events
 
     @property
     def totals(self) -> speed.StepTotals:
-        """Return its sums, as run.json and the end of a run show them; errors are in no record."""
+        """Return the step's sums for run.json and the end of a run; without errors, which records lack."""
         phases = {name: share * self.seconds for name, share in self.phases.items() if name != "other"}
         busy, workers = self.seconds - phases.get("queue", 0.0), set(self.workers)
         first, last, set_up = self.begin, self.end, self.set_up_s
@@ -84,12 +84,12 @@ class StepStatistics(ProcessStatistics):
 
     @property
     def working(self) -> float:
-        """Return `busy` without the wait for other packets and steps of the process in the model, 0 to 1."""
+        """Return `busy` without waits for the process's other packets and steps in the model, 0 to 1."""
         return self.busy * (1 - self.phases.get("queue", 0.0))
 
     @property
     def limit(self) -> str:
-        """Return what its processes' speed depends on: model, input, output, prepare, finish, or nothing of these."""
+        """Return the limit of its processes' speed: model, input, output, prepare, finish, or none of these."""
         if self.parts["model"] >= MODEL_LIMITS:
             return "model"
         around = {"input": self.starved, "output": self.held}
@@ -105,7 +105,7 @@ class StepStatistics(ProcessStatistics):
 
 
 def step_statistics(calls: pa.Table, nodes: pa.Table | None = None) -> list[StepStatistics]:
-    """Return statistics of each step that produced a row, in the order in which the steps began."""
+    """Return statistics of each step with at least one row, in the order of their start."""
     packets = calls.filter(pc.equal(calls["kind"], PACKET)).sort_by("started")
     productive = set(_with_rows(packets)["step"].to_pylist())
     names = [name for name in pc.unique(packets["step"]).to_pylist() if name in productive]
@@ -147,7 +147,7 @@ def _step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.Table | Non
 
 
 def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
-    """Return a process's statistics in a step, from its packets of that step and all of its records."""
+    """Return a process's statistics in a step, from its packets there and all of its records."""
     begin, end = _span(packets)
     started, kinds = speed.floats(records, "started"), np.array(records["kind"].to_pylist())
     inside = (started >= begin) & (started < max(end, np.nextafter(begin, np.inf)))
@@ -160,7 +160,7 @@ def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
         covered = speed.covered_s(speed.floats(work, "started"), speed.floats(work, "seconds"))
         return speed.share_of_time(covered, length)
 
-    # On the CPU each packet has a core of its own, so that its parts are shares of the time of all of them.
+    # On the CPU each packet has a core of its own, so its parts are shares of the time of all these cores.
     lanes = len(pc.unique(packets["lane"])) if packets["device"][0].as_py() == "cpu" else 1
     return ProcessStatistics(
         **_amounts(packets, length),
@@ -178,7 +178,7 @@ def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
 
 
 def weighted(workers: Mapping[str, ProcessStatistics]) -> dict[str, Any]:
-    """Return a step's processes, and their shares weighted by the seconds that each took part."""
+    """Return a step's processes, and their shares weighted by the seconds of each."""
     lengths = np.maximum([one.lasted for one in workers.values()], 1e-9)
 
     def mean(values: Iterable[float]) -> float:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 TORCH, MEMORY, NSIGHT, PY_SPY = (f"{PROFILE}/{name}" for name in ("torch", "memory", "nsight", "py-spy"))
 _FOLDERS = {"--torch-profiler": TORCH, "--memory-timeline": MEMORY, "--nsight": NSIGHT, "--py-spy": PY_SPY}
-CALLS = 5  # recorded calls: enough to see what repeats, few enough to read
+CALLS = 5  # recorded calls: enough to show a pattern, few enough to read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,16 +74,16 @@ class ProfilerOptions:
     py_spy: str = ""
 
     def check(self, plan: Plan, store: Store, *, here: bool) -> str:
-        """Check before a run that all profilers can record, and return a sentence about each that may record nothing.
+        """Check before a run that all profilers can record. Return a sentence for each that may record nothing.
 
-        `here` is True if its processes will be on this machine. Raises ConfigError: a step is unknown, or a tool is
+        `here`: its processes will run on this machine. Raises ConfigError: a step is unknown, or a tool is
         missing or not permitted.
         """
         steps = {step.name: step for step in plan.first}
         for option, name in self._list_named():
             if name not in steps:
                 later = name in (step.name for step in plan.second)
-                why = " of the first pass: the second cannot be looked into." if later else "."
+                why = " of the first pass; the second cannot be profiled." if later else "."
                 raise ConfigError(
                     f"{option} {name}: there is no such step{why}{did_you_mean(name, steps)}", code="FK-PROFILER-STEP"
                 )
@@ -139,7 +139,7 @@ class ProfilerOptions:
             if len(names) > len(failed):
                 yield f"{option}: {len(names) - len(failed)} files in {store.url(folder)}"
             elif not names:
-                yield f"{option}: nothing was recorded: the step was called too seldom, or on another machine."
+                yield f"{option}: nothing was recorded: the step had too few calls, or ran on another machine."
 
     def _find_doubts(self, steps: Mapping[str, Step]) -> Iterator[str]:
         """Yield a sentence for each profiler that may record nothing.
@@ -150,17 +150,17 @@ class ProfilerOptions:
             yield "--nvtx marks nothing: no step of the first pass runs on a GPU."
         step = self.memory_timeline.step if self.memory_timeline is not None else ""
         if step and "cuda" not in steps[step].stage.devices:
-            yield f"--memory-timeline {step} shows nothing unless the step computes by torch; it has none for a GPU."
+            yield f"--memory-timeline {step} shows nothing unless the step uses torch; it cannot run on a GPU."
 
     def _check_together(self) -> None:
-        """Refuse two profilers of one call: two of torch's, one inside the other, killed the process."""
+        """Reject two profilers of torch for one call: one inside the other killed the process."""
         users: dict[str, str] = {}
         for option, name in self._list_named():
             if option == "--py-spy":
                 continue
             if name in users:
                 raise ConfigError(
-                    f"{users[name]} and {option} cannot look at one step ({name}) together; use them in two runs.",
+                    f"{users[name]} and {option} cannot record one step ({name}) together; use them in two runs.",
                     code="FK-PROFILERS-TOGETHER",
                 )
             users[name] = option
@@ -188,7 +188,7 @@ def _check_nsight(steps: list[Step], *, here: bool) -> None:
             )
     if here:
         program = require_tool(NSYS, "--nsight")[0]
-        if shutil.which(Path(program).name) != shutil.which(program):  # Ray looks for it on the PATH alone
+        if shutil.which(Path(program).name) != shutil.which(program):  # Ray searches the PATH only
             os.environ["PATH"] = os.pathsep.join((str(Path(program).parent), os.environ.get("PATH", "")))
 
 
@@ -198,8 +198,8 @@ class NsightTool:
 
     name: str
     title: str
-    variable: str  # of the environment; a path, or a command with arguments such as "sudo -E nsys"
-    places: Sequence[str]  # patterns below the root
+    variable: str  # environment variable: a path, or a command with arguments such as "sudo -E nsys"
+    places: Sequence[str]  # glob patterns below the root
     code: str
     package: str
 
@@ -234,7 +234,7 @@ NCU = NsightTool(
 
 
 def named_command(tool: NsightTool) -> list[str]:
-    """Return the words of the command in the environment, which may be another machine's; empty without one."""
+    """Return the words of the command in the environment, which may belong to another machine; empty without one."""
     return shlex.split(os.environ.get(tool.variable, ""))
 
 
@@ -256,12 +256,12 @@ def find_tool(tool: NsightTool, root: Path = Path("/")) -> list[str] | None:
         found = [place for place in root.glob(pattern) if os.access(place, os.X_OK) and place.is_file()]
         if found:
             numbers = {place: [[*map(int, re.findall(r"\d+", part))] for part in place.parts] for place in found}
-            return [str(max(found, key=lambda place: numbers[place]))]  # so 2025.10 is above 2025.9
+            return [str(max(found, key=lambda place: numbers[place]))]  # so that 2025.10 is above 2025.9
     return None
 
 
 def require_tool(tool: NsightTool, option: str, root: Path = Path("/")) -> list[str]:
-    """Return the words of the command that starts a tool, which an option needs. Raises ConfigError: it is missing."""
+    """Return the words of the command that starts a needed tool. Raises ConfigError: it is missing."""
     command = find_tool(tool, root)
     if command is None:
         raise ConfigError(missing(tool, option), code=tool.code)
@@ -271,6 +271,6 @@ def require_tool(tool: NsightTool, option: str, root: Path = Path("/")) -> list[
 def missing(tool: NsightTool, option: str) -> str:
     """Return the sentence about a missing tool."""
     return (
-        f"{option} needs {tool.title}, and there is no {tool.name} on the PATH or in the folders of CUDA and JetPack; "
+        f"{option} needs {tool.title}, but found no {tool.name} on the PATH or in the folders of CUDA and JetPack; "
         f"install {tool.package} from developer.nvidia.com, or set {tool.variable} to its path."
     )

@@ -1,7 +1,7 @@
 """py-spy beside a step's process: a flame graph of its Python code.
 
-The process starts py-spy at its first call, detached: Ray ends a worker together with its children, and py-spy would
-not write its graph. It writes when the process ends, when the run ends, or after `SECONDS`.
+The process starts py-spy, detached, at its first call. Otherwise Ray would end py-spy with the worker, before it writes
+its graph. It writes when the process ends, when the run ends, or after `SECONDS`.
 """
 
 import ctypes
@@ -22,13 +22,13 @@ from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
 from framekiln.profiling.tools.torch_profiler import FAILED, Call
 
-SECONDS = 120  # 12,000 samples, more than a flame graph needs
+SECONDS = 120  # s; 12,000 samples, more than a flame graph needs
 _RATE = 100  # samples a second, py-spy's own default
 _ANY_TRACER = (0x59616D61, -1)  # prctl's PR_SET_PTRACER and PR_SET_PTRACER_ANY, from linux/prctl.h
-_WRITE_S = 10.0  # timeout for writing a graph
-_STUCK_S = 30  # after its duration py-spy is killed: it was seen to wait for a crashed process
-_NO_SAMPLE = "Samples: 0 "  # in its last line: the process waited, or each sample failed
-_TRIAL_S = 20.0  # timeout of the check
+_WRITE_S = 10.0  # s to write a graph
+_STUCK_S = 30  # s after its duration py-spy is killed: it may wait for a crashed process
+_NO_SAMPLE = "Samples: 0 "  # in its last line if the process waited, or each sample failed
+_TRIAL_S = 20.0  # s for the check
 
 _ASLEEP = "import ctypes, time; ctypes.CDLL(None).prctl(0x59616D61, -1, 0, 0, 0); print(1, flush=True); time.sleep(60)"
 
@@ -61,7 +61,7 @@ def _find_refusal(command: list[str]) -> str:
 
 
 class PySpy:
-    """Profiler that starts py-spy at the first call."""
+    """A profiler that starts py-spy at the first call."""
 
     def __init__(self, store: Store, name: str) -> None:
         self._path, self._attached = Path(store.root.removeprefix("file://")) / name, False
@@ -75,13 +75,13 @@ class PySpy:
 
 
 def attach(path: Path) -> None:
-    """Start py-spy on this process; `path` is that of its graph without the ending."""
+    """Start py-spy on this process; `path`: the graph's path without its ending."""
     tool = _find_tool()
     path.parent.mkdir(parents=True, exist_ok=True)
     if tool is None:
         Path(f"{path}{FAILED}").write_text(f"py-spy is not installed on {socket.gethostname()}: pip install py-spy")
         return
-    with suppress(Exception):  # only Linux has this rule
+    with suppress(Exception):  # only Linux has this restriction
         ctypes.CDLL(None).prctl(*_ANY_TRACER, 0, 0, 0)
     target = ["--pid", str(os.getpid()), "--output", f"{path}.svg"]
     command = [tool, "record", *target, "--rate", str(_RATE), "--duration", str(SECONDS)]
@@ -109,7 +109,7 @@ def finish(store: Store, folder: str) -> None:
         graph = log.with_suffix(".svg")
         lines = [line for line in log.read_text().splitlines() if line.strip()] or ["-"]
         if _NO_SAMPLE in lines[-1]:
-            graph.unlink(missing_ok=True)  # it shows an error in place of functions
+            graph.unlink(missing_ok=True)  # such graphs show an error in place of functions
         if not graph.exists():
             Path(f"{log.with_suffix('')}{FAILED}").write_text(f"py-spy wrote nothing ({lines[-1].rstrip('.')}).")
         log.unlink(missing_ok=True)

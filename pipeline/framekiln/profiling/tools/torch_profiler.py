@@ -1,7 +1,7 @@
 """Profilers around single calls of a stage: torch's own, its memory history, and NVTX ranges for Nsight Systems.
 
-A recorder writes each call when it has returned, since a worker may be ended at any moment. A recorder that fails
-writes the reason into a file beside its recordings, and the call is made all the same.
+A recorder writes each call on its return, since a worker may be ended at any moment. A failing recorder writes the
+reason into a file beside its recordings; the call is made all the same.
 """
 
 import gzip
@@ -24,23 +24,23 @@ Call = Callable[[], Any]
 CallProfiler = Callable[[Stage, Call], Any]
 """Makes a call of a stage, observes it and returns its result; its exceptions pass through."""
 
-FIRST = 1  # calls that are not recorded: they load kernels and choose algorithms
+FIRST = 1  # first calls, not recorded: they load kernels and choose algorithms
 FAILED = ".failed.txt"
 """Ending of a file with the reason why a profiler recorded nothing."""
-_ROWS = 25  # of a table of operators
-_COUNTER = {"ph": "C", "name": "tensors"}  # of a trace
-_EVENTS = 200_000  # of the GPU's allocator that are kept, each with its stack
+_ROWS = 25  # rows in a table of operators
+_COUNTER = {"ph": "C", "name": "tensors"}  # a counter in a trace
+_EVENTS = 200_000  # events of the GPU's allocator that are kept, each with its stack
 
 
 class ProfiledStage:
-    """A stage that is called through profilers, the first of them innermost."""
+    """A stage called through profilers, the first of them innermost."""
 
     def __init__(self, profilers: Sequence[CallProfiler]) -> None:
         self._profilers = profilers
 
     @property
     def is_recording(self) -> bool:
-        """True if the next call is recorded, so that it must have none beside it."""
+        """True if the next call is recorded, and so must run alone."""
         return any(getattr(profiler, "records_next", False) for profiler in self._profilers)
 
     def __call__(self, stage: Stage, batch: pa.Table) -> Any:
@@ -51,18 +51,18 @@ class ProfiledStage:
 
 
 class CallRecorder:
-    """A profiler that records some calls, after the first."""
+    """A profiler that records some calls after the first ones."""
 
     def __init__(self, record: "Recording", step: str, device: str, calls: int, store: Store, name: str) -> None:
         """Bind; `name` is the files' path without their endings."""
         self.step, self.device = step, device
-        self.events: Any = None  # of all recorded calls
+        self.events: Any = None  # events of all recorded calls
         self._record, self._calls, self._store, self._name = record, calls, store, name
         self._seen = 0
 
     @property
     def records_next(self) -> bool:
-        """True until the last call to be recorded has been made."""
+        """True until all calls have been recorded."""
         return self._seen < FIRST + self._calls
 
     def __call__(self, stage: Stage, call: Call) -> Any:
@@ -88,7 +88,7 @@ class CallRecorder:
         self._store.write(f"{self._name}{ending}", data)
 
     def fail(self, error: object) -> None:
-        """Write the reason why there is no recording, and record no more."""
+        """Write the reason for the missing recording, and stop recording."""
         self._calls = 0
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         with suppress(Exception):
@@ -96,11 +96,11 @@ class CallRecorder:
 
 
 Recording = Callable[[CallRecorder, Stage, int], AbstractContextManager[None]]
-"""Surrounds a call, which has a number from 1, and writes what it recorded."""
+"""Surrounds a call (numbered from 1), and writes its recording."""
 
 
 class NvtxRanges:
-    """NVTX ranges: one for each call, named by its step, and in it one for each phase."""
+    """NVTX ranges: one for each call, named after its step, and inside it one for each phase."""
 
     records_next = True
 
@@ -119,7 +119,7 @@ class NvtxRanges:
 
 @contextmanager
 def record_trace(recorder: CallRecorder, stage: Stage, number: int) -> Iterator[None]:
-    """Record a Chrome trace of a call, and tables of the operators of all calls by time and by memory."""
+    """Record a Chrome trace of a call, and tables of all calls' operators by time and by memory."""
     stage.annotate = torch.profiler.record_function
     with profiler_of(recorder.device) as profile, torch.profiler.record_function(recorder.step):
         yield
@@ -128,14 +128,14 @@ def record_trace(recorder: CallRecorder, stage: Stage, number: int) -> Iterator[
         recorder.events = profile.events()
     else:
         recorder.events.extend(profile.events())
-    about = f"Step {recorder.step}: {number} calls, after {FIRST} that was not recorded.\n\n"
+    about = f"Step {recorder.step}: {number} calls; the first {FIRST} not recorded.\n\n"
     tables = operator_tables(recorder.events.key_averages(), recorder.device)
     recorder.save("-operators.txt", (about + tables).encode())
 
 
 @contextmanager
 def record_memory(recorder: CallRecorder, _: Stage, number: int) -> Iterator[None]:
-    """Record tensor memory: on a GPU the allocator's history, on the CPU a counter beside the operators."""
+    """Record tensor memory: on a GPU the allocator's history, on the CPU the operators' counts."""
     if recorder.device != "cpu":
         torch.cuda.memory._record_memory_history(max_entries=_EVENTS, stacks="python")
         yield
@@ -153,7 +153,7 @@ def record_memory(recorder: CallRecorder, _: Stage, number: int) -> Iterator[Non
         if one.get("name") == "[memory]" and one["args"].get("Device Type") == 0
     ]
     if not counters:
-        recorder.fail("its call made no torch tensors, and on the CPU only their memory is recorded")
+        recorder.fail("its call made no torch tensors; on the CPU only their memory is recorded")
         return
     trace["traceEvents"] += counters
     recorder.save(f"-{number}.json.gz", gzip.compress(json.dumps(trace, separators=(",", ":")).encode()))
@@ -168,7 +168,7 @@ def profiler_of(device: str) -> Any:
 
 
 def operator_tables(averages: Any, device: str) -> str:
-    """Return the operators by their own time and by their own memory on a device, most first."""
+    """Return the operators by their own time, and by their own memory on a device, most first."""
     where = "cpu" if device == "cpu" else "device"
     keys = {"time": f"self_{where}_time_total", "memory": f"self_{where}_memory_usage"}
     table = partial(averages.table, row_limit=_ROWS, max_name_column_width=60)

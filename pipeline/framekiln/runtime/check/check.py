@@ -1,7 +1,7 @@
-"""An output read through: which of its files are damaged, lost, double, or left over.
+"""A whole output checked: which of its files are damaged, lost, duplicate or left over.
 
-A run reads only what it needs, so damage can lie in a table for years. The paths that are found are stored in the
-output, and the next run computes these files again.
+A run reads only what it needs, so damage can lie in a table for years. The paths found are stored in the output, and
+the next run computes these files again.
 """
 
 import json
@@ -32,14 +32,14 @@ _BY_FOLDER = {UNITS: UNITS_TABLE, DIGESTS: DIGEST_SCHEMA, ERRORS: ERRORS_SCHEMA}
 _BY_SUFFIX = {ERRORS_SUFFIX: FAILURES, RETRY_SUFFIX: MARKS}
 _NO_TABLES = frozenset({COLUMNS, FACTS, IMAGES, PROFILE})
 _ENDS = {b"\x89PNG": b"IEND\xaeB`\x82", b"\xff\xd8": b"\xff\xd9"}  # PNG, JPEG
-_DOTS = 2  # in the name of a part; names of failures and marks have a word more
+_DOTS = 2  # dots in the name of a part; names of failures and marks have a word more
 
 
 def parts_without_images(store: Store, folders: Iterable[str], *, read: bool = False) -> Iterator[tuple[str, int]]:
-    """Yield the paths of parts that name missing or empty images, with the number of these.
+    """Yield the paths of parts that name missing or empty images, and the number of these images.
 
-    It costs one reading of the columns of paths, and one listing of their images. With `read` all images are read, and
-    an image that is unreadable or cut counts as missing.
+    This costs one reading of the path columns, and one listing of their images. With `read` all images are read, and an
+    unreadable or truncated image counts as missing.
 
     Raises OutputError: the disk or the bucket refuses.
     """
@@ -59,7 +59,7 @@ def parts_without_images(store: Store, folders: Iterable[str], *, read: bool = F
 
 
 def _is_cut(store: Store, path: str) -> bool:
-    """Return whether an image cannot be read, or ends before its format says so."""
+    """Return whether an image is unreadable or truncated."""
     try:
         data = store.read(path)
     except (DamagedError, FileNotFoundError):
@@ -81,16 +81,16 @@ def list_images(store: Store, part: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class DamagedFile:
-    """A file of an output with something wrong about it."""
+    """A damaged file of an output, and its damage."""
 
     path: str  # below the output
     text: str
 
 
 def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mapping[str, pa.Schema]) -> list[DamagedFile]:
-    """Return what is wrong with an output, and store the paths of files to be replaced for the next run.
+    """Return the damage of an output, and store the paths of files to replace for the next run.
 
-    The fingerprints are of the steps of the last run that ended, decoding first. `expected` columns are by folder.
+    The fingerprints belong to the steps of the last finished run, decoding first. `expected` columns are by folder.
     Either is empty if unknown.
 
     Raises OutputError: the disk or the bucket refuses.
@@ -98,7 +98,7 @@ def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mappin
     parts = [f"{COLUMNS}/{name}" for name in store.folders(COLUMNS)]
     tables = [name for name in store.folders() if name not in _NO_TABLES]
     damaged = damaged_tables(store, [*tables, *parts], expected)
-    findings = [DamagedFile(path=path, text="damaged: its bytes are not what was written") for path in damaged]
+    findings = [DamagedFile(path=path, text="damaged: its bytes differ from those written") for path in damaged]
     skip = set(damaged)
     findings += [
         DamagedFile(path=path, text=f"names {count} images that are missing or damaged")
@@ -107,7 +107,7 @@ def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mappin
     ]
     folders = [f"{name}-{fingerprint}" for name, fingerprint in fingerprints.items()]
     findings += _find_double_rows(store, skip)
-    if not skip & {f"{UNITS}/{name}" for name in store.names(UNITS)}:  # the next run makes them anew
+    if not skip & {f"{UNITS}/{name}" for name in store.names(UNITS)}:  # the next run writes them again
         units = _read_wanted(store, folders, skip)
         findings += _find_lost_errors(store, units, skip)
         findings += _find_lost_files(store, units, folders[0], skip) if folders else ()
@@ -115,11 +115,11 @@ def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mappin
         store.write(DAMAGED, json.dumps([finding.path for finding in findings]).encode())
     else:
         store.remove(DAMAGED)
-    return [*findings, *_find_lost_parts(store, folders)]  # a run finds lost parts by itself
+    return [*findings, *_find_lost_parts(store, folders)]  # a run finds lost parts itself
 
 
 def listed_damage(store: Store) -> list[str]:
-    """Return the paths that an earlier check stored; none if there was no check, or its list is damaged itself."""
+    """Return the paths that an earlier check stored; none without a check, or if its list is damaged."""
     with suppress(DamagedError, FileNotFoundError):
         paths = store.read_json(DAMAGED)
         return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
@@ -127,10 +127,10 @@ def listed_damage(store: Store) -> list[str]:
 
 
 def _read_wanted(store: Store, folders: Sequence[str], skip: set[str]) -> list[Unit]:
-    """Return the units with rows in `frames/`, with the files that the last run wanted of each.
+    """Return the units with rows in `frames/`, and each one's files that the last run used.
 
-    A limit or a preview may want a few of a unit's files. The name of the unit's table is a hash of these; where it is
-    one of the files in the tables, they are whole.
+    A limit or a preview may use only some of a unit's files. The name of the unit's table is a hash of them. If the
+    tables hold such a file, the unit is complete.
     """
     names, first = {unit_of(name): name for name in store.names(FRAMES)}, set(store.folders(COLUMNS))
     folders = [folder for folder in folders if folder in first]
@@ -153,7 +153,7 @@ def _list_media(store: Store, paths: Iterable[str]) -> set[str]:
 def _find_lost_errors(store: Store, units: Sequence[Unit], skip: set[str]) -> Iterator[DamagedFile]:
     """Yield files of `frames/` from units with failures that have no file in `errors/`.
 
-    Failures of a file that a later unit read again, as `retry` does, are that unit's.
+    Failures of a file that a later unit read again, as `retry` does, belong to that unit.
     """
     frames, present = store.names(FRAMES), set(store.names(ERRORS))
     failed: dict[str | None, list[str]] = defaultdict(list)  # paths by unit
@@ -161,7 +161,7 @@ def _find_lost_errors(store: Store, units: Sequence[Unit], skip: set[str]) -> It
         for name in store.names(f"{COLUMNS}/{step}"):
             if name.endswith(ERRORS_SUFFIX):
                 failed[name.partition(".")[0]].append(f"{COLUMNS}/{step}/{name}")
-    holder: dict[str, str] = {}  # of each file: the assembled unit with the latest attempt
+    holder: dict[str, str] = {}  # for each file: the assembled unit with the latest attempt
     for unit in sorted(units, key=lambda unit: unit.attempt):
         holder |= dict.fromkeys((media.media_id for media in unit.media), unit.name)
     for name in (name for name in frames if name not in present):
@@ -171,10 +171,10 @@ def _find_lost_errors(store: Store, units: Sequence[Unit], skip: set[str]) -> It
 
 
 def _find_lost_files(store: Store, units: Sequence[Unit], decode: str, skip: set[str]) -> Iterator[DamagedFile]:
-    """Yield decode parts and files of `frames/` from units with a file that has neither a row nor an error."""
+    """Yield decode parts and files of `frames/` of units with a file that has neither a row nor an error."""
     tables = {f"{folder}/{name}" for folder in (FRAMES, ERRORS) for name in store.names(folder)}
     if skip & tables:
-        return  # the next run makes them anew
+        return  # the next run writes them again
     present, lacking = _list_media(store, tables), {}
     for unit in units:
         if lost := sum(media.media_id not in present for media in unit.media):
@@ -199,9 +199,7 @@ def _find_double_rows(store: Store, skip: set[str]) -> Iterator[DamagedFile]:
     counts = rows.group_by(list(KEYS)).aggregate([([], "count_all")])
     double = rows.join(counts.filter(pc.greater(counts["count_all"], 1)), list(KEYS), join_type="inner")
     for entry in pc.value_counts(double["file"]).to_pylist():
-        yield DamagedFile(
-            path=paths[entry["values"]], text=f"has {entry['counts']} rows that the table holds more than once"
-        )
+        yield DamagedFile(path=paths[entry["values"]], text=f"has {entry['counts']} duplicate rows")
 
 
 def _find_lost_parts(store: Store, folders: Sequence[str]) -> Iterator[DamagedFile]:
@@ -217,7 +215,7 @@ def _find_lost_parts(store: Store, folders: Sequence[str]) -> Iterator[DamagedFi
 def damaged_tables(store: Store, folders: Iterable[str], expected: Mapping[str, pa.Schema]) -> list[str]:
     """Read all tables in some folders, and return the paths of damaged ones.
 
-    `expected` has the columns that the tables of each folder must have, among others.
+    `expected`: columns that each folder's tables must have, among others.
     Raises OutputError: the disk or the bucket refuses.
     """
     paths = [f"{folder}/{name}" for folder in folders for name in store.names(folder) if name.endswith(".parquet")]

@@ -1,6 +1,6 @@
-"""Leftovers of an output, which its tables do not use: results of files that are gone, and of earlier settings.
+"""Leftovers of an output that its tables do not use: results of removed files, and of earlier settings.
 
-Runs keep these, since a file or a setting may come back. Delete them where a person asks to be forgotten, or for room.
+Runs keep them, since a file or a setting may come back. Delete them to free space, or to forget a person.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,13 +23,13 @@ _SELECTED = pa.schema([(MEDIA_ID.name, pa.string())])
 
 @dataclass(frozen=True, kw_only=True)
 class Leftovers:
-    """Files of an output to delete, and tables to write again without some rows."""
+    """Files of an output to delete, and tables to rewrite without some rows."""
 
     files: Mapping[str, int]  # bytes, by path below the output
-    tables: Mapping[str, pa.Table]  # the rows that stay, by path
+    tables: Mapping[str, pa.Table]  # remaining rows, by path
 
     def delete(self, store: Store) -> None:
-        """Delete all of it. Raises OutputError: the disk or the bucket refuses."""
+        """Delete all leftovers. Raises OutputError: the disk or the bucket refuses."""
         for path, table in self.tables.items():
             store.write_table(path, table)
         for path in self.files:
@@ -37,12 +37,12 @@ class Leftovers:
 
 
 def find_leftovers(store: Store, folders: Collection[str] | None, written: Collection[str]) -> Leftovers:
-    """Find what the tables of the last run do not use.
+    """Find everything that the tables of the last run do not use.
 
     Args:
         store: the output.
-        written: the tables of its steps. Of others those go that name files without rows.
-        folders: of the steps of the last run, so that those of earlier settings are left over; None keeps all.
+        written: the tables of its steps. Other tables go if they name files without rows.
+        folders: of the last run's steps; those of earlier settings are left over. None keeps all.
     """
     used = {unit_of(name) for folder in (FRAMES, ERRORS) for name in store.names(folder)}
     parts = store.sizes(COLUMNS)
@@ -69,7 +69,7 @@ def find_leftovers(store: Store, folders: Collection[str] | None, written: Colle
 
 
 def _names(store: Store, path: str, files: pa.Array) -> bool:
-    """Return whether a table names some files; one that a step continues from run to run stays for its numbers."""
+    """Return whether a table names files; a table continued from run to run stays for its numbers."""
     table = store.read_table(path)
     texts = (column for column in table.columns if column.type == pa.string())
     return GENERATION not in (table.schema.metadata or {}) and any(pc.any(pc.is_in(c, files)).as_py() for c in texts)
@@ -86,7 +86,7 @@ def _get_unit(path: str) -> str:
 def _find_rows(
     store: Store, folder: str, schema: pa.Schema, column: str, values: Sequence[object], tables: dict[str, pa.Table]
 ) -> pa.Table:
-    """Return the rows of a folder with one of the values; add each file that has others too, without them."""
+    """Return the rows of a folder with one of the values; record files with other rows too, without those."""
     wanted, found = pa.array(values, schema.field(column).type), [schema.empty_table()]
     for path in (f"{folder}/{name}" for name in store.names(folder) if name.endswith(".parquet")):
         whole = store.read_table(path, expected=schema)

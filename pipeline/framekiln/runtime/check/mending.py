@@ -1,4 +1,4 @@
-"""Damaged files of an output are removed before a run, so that it computes them again."""
+"""Removal of an output's damaged files before a run, so that the run computes them again."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,7 +15,7 @@ from framekiln.planning.step import is_file_column, parts_schema
 from framekiln.runtime.check.check import damaged_tables, listed_damage, parts_without_images
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
-_NAMED = 3  # files in a message at most
+_NAMED = 3  # most files in a message
 
 
 class Mending:
@@ -24,13 +24,13 @@ class Mending:
     def __init__(
         self, store: Store, plan: Plan, owners: Sequence[SecondPass], on_message: Callable[[str], None]
     ) -> None:
-        """Keep what it needs; `on_message` is called with a sentence that names removed files."""
+        """Keep the arguments; `on_message` gets a sentence that names removed files."""
         self._store, self._plan, self._owners, self._on_message = store, plan, owners, on_message
 
     def remove_known(self) -> None:
-        """Remove the files that `framekiln check` found to be damaged, and parts with missing or empty images.
+        """Remove files that `framekiln check` found damaged, and parts with missing or empty images.
 
-        No other step would notice the loss of an image.
+        No other step would notice a lost image.
         """
         folders = self._list_folders()
         self._remove([path for path in listed_damage(self._store) if path.rpartition("/")[0] in folders])
@@ -80,12 +80,12 @@ def expected_parts(decode: str, stages: Mapping[str, Stage]) -> dict[str, pa.Sch
 
 
 def expected_tables(stages: Mapping[str, Stage]) -> dict[str, pa.Schema]:
-    """Return the columns of the tables that users read, by folder; the stages by any names."""
+    """Return the columns of the tables that users read, by folder; keys of `stages` are any names."""
     frames, expected = [*SOURCE, *PLACES], {}
     for stage in stages.values():
         if stage.scope.first_pass:
             frames += parts_schema(stage)
             continue
-        for name, table in stage.tables.items():  # an earlier version may have written a kept one, with fewer columns
+        for name, table in stage.tables.items():  # an earlier version may have written a kept table with fewer columns
             expected[name] = exact(optional(table.schema, table.keys) if name in stage.keeps else table.schema)
     return {FRAMES: exact(pa.schema(frames)), **expected}

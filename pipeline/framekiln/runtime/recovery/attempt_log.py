@@ -1,14 +1,13 @@
-"""Attempts at all work, logged outside of the process, to find a row that kills every process it meets.
+"""Attempts at all work, logged outside the process, to find a row that kills every process.
 
-Ray restarts a process that died and gives it the same work, without end. So each process logs what it begins and what
-it has ended. Work that is already begun has lost a process before, perhaps to a cause outside of it. It is then done
-more carefully:
+Ray restarts a dead process with the same work, without end. So each process logs the start and end of work. Work that
+has begun before has lost a process, perhaps to an outside cause. It is then done more carefully:
 
     one death     each call is logged before it is made
-    two deaths    the call that was logged is made by a child process; only rows that kill that one too are set aside,
-                  so two kills from outside never lose a good row
+    two deaths    a child process makes the logged call; only rows that kill the child too are set aside, so two kills
+                   from outside never lose a good row
 
-The log is held by the coordinator, not on a disk: several machines need not share one.
+The coordinator holds the log, not a disk: several machines need not share one.
 """
 
 from abc import ABC, abstractmethod
@@ -22,20 +21,20 @@ from framekiln.profiling.records import StepEvent
 from framekiln.runtime.recovery.memory_pressure import more_memory
 
 PAUSED = "-"
-"""Logged by a process that does other work for a while: a death during it does not count against this work."""
+"""Logged by a process during other work: a death meanwhile does not count against this work."""
 
 SET_UP = "set-up of "
-"""Opens the name of the work of a set-up."""
+"""Prefix of the name of a set-up's work."""
 
-_LAST_DEATHS = 4  # two before the suspicion, and two since, each with the suspect alone
+_LAST_DEATHS = 4  # two before the suspicion, and two after it, each with the suspect alone
 _MOST_ENDED = 100_000  # 8 MB, and far more than processes repeat after a death
-_MOST_DEATHS = 6  # of work without a suspect: it is killed from outside, or dies between calls
+_MOST_DEATHS = 6  # deaths without a suspect: outside kills, or deaths between calls
 
 
 class Reporter(ABC):
-    """A worker's connection to its run's state, the log of attempts among it; pickled with the worker's steps.
+    """A worker's connection to its run's state, including the log of attempts; pickled with the worker's steps.
 
-    It sends events without waiting, and waits for answers: an entry of the log is known outside of the process.
+    It sends events without waiting, but waits for answers: an entry of the log is then known outside the process.
     """
 
     @abstractmethod
@@ -44,19 +43,19 @@ class Reporter(ABC):
 
     @abstractmethod
     def _ask(self, method: str, *arguments: object) -> Any:
-        """Return the answer of a method of the run's state; events that were sent before have arrived."""
+        """Return the answer of a method of the run's state; earlier events have arrived by then."""
 
     @abstractmethod
     def last_lines(self, worker: str) -> str:
-        """Return the last lines on standard error of a dead worker; empty if there are none."""
+        """Return the last lines that a dead worker wrote to standard error; empty if there are none."""
 
     def begin(self, work: str, worker: str) -> "Attempt":
-        """Log that work begins, and return the attempt with what is known of earlier ones."""
+        """Log the start of work, and return the attempt with the facts of earlier ones."""
         attempt: Attempt = self._ask("begin", work, worker)
         return replace(attempt, log=self, work=work)
 
     def note(self, work: str, call: str) -> None:
-        """Log a call that is about to be made; empty when it has returned."""
+        """Log a call before it is made; empty: it has returned."""
         self._ask("note", work, call)
 
     def end(self, work: str) -> None:
@@ -86,7 +85,7 @@ class _OpenWork:
 
 
 class AttemptTable:
-    """The memory of a log: all work that has begun and not ended."""
+    """The content of a log: all work that has begun and not ended."""
 
     def __init__(self) -> None:
         self._open: dict[str, _OpenWork] = {}
@@ -100,7 +99,7 @@ class AttemptTable:
             return Attempt()
         if entry.call not in ("", PAUSED):
             self._explained.add(entry.worker)
-        # It may have died in a logged call for another packet that it had in work.
+        # It may have died in a logged call for another of its packets.
         calls = {other.call for other in self._open.values() if other.worker == entry.worker} - {"", PAUSED}
         is_other = not entry.call and (entry.worker in self._explained or bool(calls))
         if entry.call != PAUSED and not is_other:
@@ -111,7 +110,7 @@ class AttemptTable:
         return Attempt(tuple(entry.dead), frozenset(entry.suspects))
 
     def worker_of(self, work: str) -> str | None:
-        """Return the process that has begun the work; None if it has not begun, or ended."""
+        """Return the process that has begun the work; None if the work has not begun, or has ended."""
         return entry.worker if (entry := self._open.get(work)) else None
 
     def note(self, work: str, call: str) -> None:
@@ -127,19 +126,19 @@ class AttemptTable:
             self._ended.add(hash(work))
 
     def advances(self) -> int:
-        """Return how much work has ended or found a suspect: a run in which this stands still gets nowhere.
+        """Return how much work has ended or found a suspect: while this stands still, a run makes no progress.
 
-        A process that replaces another one sets up again, and ends again what its task had ended: neither counts.
+        A replacing process repeats its set-up and work that its task had ended; neither counts.
         """
         return self._advances
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """The current attempt at some work, and what is known of earlier ones."""
+    """The current attempt at some work, and the facts of earlier ones."""
 
-    workers: tuple[str, ...] = ()  # host:pid of processes that died at it
-    suspects: frozenset[str] = frozenset()  # calls that were being made when they died
+    workers: tuple[str, ...] = ()  # host:pid of processes that died during it
+    suspects: frozenset[str] = frozenset()  # calls in progress when they died
     log: Reporter | None = None  # None: a first attempt
     work: str = ""  # its name in the log
 
@@ -149,12 +148,12 @@ class Attempt:
 
     @property
     def is_logged(self) -> bool:
-        """Return whether this process is restarted after a death, with more care."""
+        """Return whether this process is restarted with more care after a death."""
         return self.log is not None
 
     @property
     def is_careful(self) -> bool:
-        """Return whether a process died at this work before, so that each call is logged."""
+        """Return whether a process died during this work before, so that each call is logged."""
         return bool(self.workers)
 
     @property
@@ -163,7 +162,7 @@ class Attempt:
         return self.deaths >= _LAST_DEATHS
 
     def note(self, call: str) -> None:
-        """Log a call that is about to be made; empty when it has returned."""
+        """Log a call before it is made; empty: it has returned."""
         if self.is_careful and self.log is not None:
             self.log.note(self.work, call)
 
@@ -173,16 +172,16 @@ class Attempt:
 
 
 def begin_attempt(log: Reporter | None, work: str, worker: str) -> Attempt:
-    """Log that work begins, and return how carefully it is done; without a log it is a first attempt.
+    """Log the start of work, and return how carefully to do it; without a log it is a first attempt.
 
-    Raises FramekilnError: processes keep dying at it, without a suspect that explains it.
+    Raises FramekilnError: processes keep dying during it, and no suspect explains this.
     """
     if log is None:
         return Attempt()
     attempt = log.begin(work, worker)
     if attempt.deaths >= _MOST_DEATHS + 2 * len(attempt.suspects):
         raise FramekilnError(
-            f"{attempt.deaths} processes died one after the other at {work}, and no single call explains it. "
+            f"{attempt.deaths} processes in a row died at {work}, and no single call explains it. "
             f"Probably memory ran out: {more_memory()}",
             code="FK-PROCESSES-KEEP-DYING",
         )

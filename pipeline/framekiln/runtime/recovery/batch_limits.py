@@ -1,8 +1,8 @@
-"""Limits of a step's batch and chunks, learned when memory runs out and kept for the next run.
+"""Limits of a step's batch and chunks, learned when memory runs out and kept for later runs.
 
-What fits depends on the model, the GPU and the size of the images, so each size of images has a limit of its own. A
-limit is not final: another program may have filled the GPU when it was learned. So a larger batch is tried from time
-to time, more rarely after each failure. They are kept beside the device's calibration.
+The limit depends on the model, the GPU and the image size, so each size of images has its own. A limit is not final:
+another program may have filled the GPU then. So a larger batch is tried from time to time, more rarely after each
+failure. Limits are stored with the device's calibration.
 """
 
 from collections.abc import Mapping
@@ -22,22 +22,22 @@ from framekiln.planning.gpu.calibration_file import (
 )
 from framekiln.planning.step import Step, fingerprint
 
-_RUNS = 8  # one run in so many tries whole chunks again
+_RUNS = 8  # every so many runs, whole chunks are tried again
 
 
 @dataclass
 class BatchLimits:
-    """A step's limits by size of images, and the sizes of its chunks that fit."""
+    """A step's limits by image size, and its chunk sizes that fit."""
 
-    step: Step | None = None  # None: kept in this process only
-    path: Path = Path()  # of its device's file
+    step: Step | None = None  # None: limits stay in this process
+    path: Path = Path()  # of the device's file
     rows: dict[int, BatchLimit] = field(default_factory=dict)  # by bucket; see `bucket_of`
     chunks: dict[str, int] = field(default_factory=dict)
-    runs: int = 0  # processes that read the file
+    runs: int = 0  # processes that have read the file
 
     @classmethod
     def load(cls, step: Step, folder: Path | None) -> "BatchLimits":
-        """Return the limits that earlier runs learned for this step on this device; empty without any."""
+        """Return the limits that earlier runs learned for this step on this device; empty if none did."""
         if folder is None:
             return cls()
         limits = cls(step, default_path(device_name(step.placement.device), folder))
@@ -57,7 +57,7 @@ class BatchLimits:
         return max(1, min(batch, factor * limit.rows))
 
     def lower(self, bucket: int, rows: int) -> None:
-        """Halve the limit, after a call of so many rows did not fit."""
+        """Halve the limit after a call of this many rows did not fit."""
         limit = self.rows.get(bucket, BatchLimit(rows))
         was_trial = rows > limit.rows
         patience = 2 * limit.patience if was_trial else PATIENCE
@@ -75,9 +75,9 @@ class BatchLimits:
             self._save()
 
     def halve_chunks(self, bucket: int, chunks: Mapping[str, int]) -> dict[str, int]:
-        """Return chunks of half the size, as a single row did not fit.
+        """Return half-size chunks, since a single row did not fit.
 
-        The limit of the batch is dropped: the chunks were too large, not the batch.
+        The batch limit is dropped: the chunks were too large, not the batch.
         """
         self.rows.pop(bucket, None)
         self.chunks = {kind: max(1, size // 2) for kind, size in chunks.items()}
@@ -85,7 +85,7 @@ class BatchLimits:
         return dict(self.chunks)
 
     def _save(self) -> None:
-        """Change the file, which other processes use; without write access nothing is kept."""
+        """Update the file, which other processes use; without write access nothing is stored."""
         if (step := self.step) is None:
             return
         # another packet's thread may add to the rows

@@ -1,7 +1,7 @@
 """An exception reduced to text, so that its memory can be freed.
 
-A traceback holds every frame that the exception came through, and the frames hold the tensors that filled the memory.
-A retry in smaller batches must not find them there.
+A traceback holds every frame of the exception's way, and frames hold the tensors that filled the memory. A retry in
+smaller batches must not find them there.
 """
 
 import traceback
@@ -12,12 +12,12 @@ from framekiln.device import is_broken_gpu, is_out_of_memory, message_of
 from framekiln.planning.step import Step
 
 BROKEN_GPU = 71
-"""Exit code of a process that lost its GPU, so that another process takes over its work; EX_OSERR of sysexits.h."""
+"""Exit code after the loss of the GPU: another process takes over the work; EX_OSERR of sysexits.h."""
 
-_ESCAPED = "backslashreplace"  # of what UTF-8 cannot encode, such as a path with undecodable bytes
+_ESCAPED = "backslashreplace"  # for characters that UTF-8 cannot encode, such as in a path with undecodable bytes
 _TRACEBACK_ENTRIES = 12  # enough to reach our frame from a library's
 _LONGEST = 10_000
-"""Characters of a message or a traceback: each row that fails has both, and a message may hold a whole array."""
+"""Most characters of a message or a traceback: each failed row has both, and a message may hold a whole array."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class CapturedError:
     broken_gpu: bool = False  # nothing in this process can use the GPU any more
 
     def explained(self, step: Step) -> "CapturedError":
-        """Return the error as the errors table shows it: out-of-memory becomes one sentence with its fix."""
+        """Return the error for the errors table: out-of-memory becomes one sentence with its fix."""
         if not self.out_of_memory:
             return self
         on_gpu = step.placement.device == "cuda"
@@ -54,7 +54,7 @@ class CapturedError:
 
 
 def capture(error: BaseException) -> CapturedError:
-    """Return an exception's text, and clear the local variables of all frames that it came through."""
+    """Return an exception's text, and clear the local variables of all its frames."""
     entries = traceback.format_exception(error)[-_TRACEBACK_ENTRIES:]
     captured = CapturedError(
         kind=type(error).__name__,
@@ -76,5 +76,5 @@ def capture(error: BaseException) -> CapturedError:
 
 
 def _shorten(text: str) -> str:
-    """Return a text's beginning and end; all of it, unless it is longer than the limit."""
+    """Return the beginning and end of a long text; a short one unchanged."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"

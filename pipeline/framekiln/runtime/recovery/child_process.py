@@ -1,8 +1,8 @@
-"""A child process that holds one object and calls its methods; the parent survives whatever kills it.
+"""A child process that holds one object and calls its methods; the parent survives whatever kills the child.
 
 `python -m framekiln.runtime.recovery.child_process NUMBER` is the child. NUMBER is the descriptor of the socket between
-the two processes. Messages on it are pickled; no other process has the socket. What the child holds may be of a class
-that only a notebook or a script has, so it is pickled by value.
+the two processes. Messages are pickled; no other process has the socket. The object's class may exist only in a
+notebook or a script, so the object is pickled by value.
 """
 
 import faulthandler
@@ -27,8 +27,8 @@ from framekiln.runtime.recovery.captured_error import BROKEN_GPU, CapturedError,
 
 HUNG = "it hung"
 """`ChildDied.how` after the timeout of a call."""
-_LINES = 12  # of the child's output, kept when it dies
-_GRACE_S = 10.0  # and once more the timeout: for a child that its own watchdog did not end
+_LINES = 12  # lines of the child's output kept at its death
+_GRACE_S = 10.0  # s after the timeout, for a child that its own watchdog did not end
 _NOT_READY = 70  # exit code of a child that could not load its object; EX_SOFTWARE of sysexits.h
 
 
@@ -50,7 +50,7 @@ class Child:
     """A process `python -m MODULE NUMBER`; NUMBER is the descriptor of its end of a socket for pickled messages."""
 
     def __init__(self, module: str, environment: Mapping[str, str], **options: Any) -> None:
-        """Start it; variables are added to this process's environment, `options` are of `Popen`."""
+        """Start the process; variables are added to this process's environment, `options` go to `Popen`."""
         self.connection, child_end = Pipe()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed where the process is ended
         paths = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
@@ -66,7 +66,7 @@ class Child:
             )
 
     def send(self, message: Any) -> None:
-        """Send a message. Raises OSError: it has died."""
+        """Send a message. Raises OSError: the process has died."""
         self.connection.send_bytes(cloudpickle.dumps(message))
 
     def _read_output(self) -> str:
@@ -80,21 +80,21 @@ class ChildProcess(Child):
     def __init__(
         self, held: object, environment: Mapping[str, str] | None = None, *, with_descendants: bool = False
     ) -> None:
-        """Start it with a pickled object; variables are added to this process's environment.
+        """Start the child with a pickled object; variables are added to this process's environment.
 
-        `with_descendants` ends the processes that it started with it.
+        `with_descendants`: processes that it started end with it.
         """
-        own = "framekiln.runtime.recovery.child_process"  # `__name__` is another where it runs as a script
+        own = "framekiln.runtime.recovery.child_process"  # `__name__` differs when run as a script
         super().__init__(own, environment or {}, start_new_session=with_descendants)
         self._with_descendants = with_descendants
-        with suppress(OSError):  # it has died already: the first call finds that out
+        with suppress(OSError):  # it has died already: the first call notices
             self.send(held)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it, if it has not ended."""
+        """End the child, if it has not ended."""
         if self._with_descendants:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -106,7 +106,7 @@ class ChildProcess(Child):
     def call(self, method: str, *arguments: object, timeout_s: float = 0.0) -> Any:
         """Return a method's result, `CapturedError` if it raised, or `ChildDied` if it killed the process.
 
-        The process is killed after the timeout; 0 for no limit.
+        The process is killed after the timeout; 0: no timeout.
         """
         try:
             self.send((method, arguments, timeout_s))
@@ -118,7 +118,7 @@ class ChildProcess(Child):
             return self._explain_death()
 
     def kill(self) -> None:
-        """End it from another thread, also in a call, which returns `ChildDied`."""
+        """End the child from another thread, even during a call, which then returns `ChildDied`."""
         self._process.kill()
 
     def _explain_death(self) -> ChildDied:

@@ -1,4 +1,4 @@
-"""Calls of a stage made one by one in child processes, to find the calls that kill a process."""
+"""Single calls of a stage in child processes, to find the calls that kill a process."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
 from framekiln.runtime.stage_setup import set_up, share_gpu
 
-_SET_UP_S = 1800.0  # imports, weights, and a model that is compiled, on a busy machine
+_SET_UP_S = 1800.0  # s for imports, weights, and a compiled model, on a busy machine
 
 
 class ChildCalls(Protocol):
@@ -34,10 +34,10 @@ class NotTried:
 
 
 def call_in_children(calls: ChildCalls, count: int) -> list[Any]:
-    """Return the result of each call, from number 0 on: its own, `CapturedError`, `ChildDied` or `NotTried`.
+    """Return the result of each call, from number 0 on: its value, `CapturedError`, `ChildDied` or `NotTried`.
 
-    A child that dies is followed by another one for the remaining calls. If a child cannot be set up, as beside a
-    model that fills the GPU, no call is blamed for it.
+    After a death another child makes the remaining calls. If no child can be set up, for example beside a model that
+    fills the GPU, no call is blamed for it.
     """
     results: list[Any] = []
     while len(results) < count:
@@ -48,7 +48,7 @@ def call_in_children(calls: ChildCalls, count: int) -> list[Any]:
                 return [*results, *(NotTried(output) for _ in range(count - len(results)))]
             for number in range(len(results), count):
                 result = child.call("call", number, timeout_s=calls.timeout_s)
-                if isinstance(result, CapturedError) and result.broken_gpu:  # the process is as good as dead
+                if isinstance(result, CapturedError) and result.broken_gpu:  # the process can compute no more
                     result = ChildDied("it lost the GPU", result.traceback)
                 results.append(result)
                 if isinstance(result, ChildDied):
@@ -60,21 +60,21 @@ def call_in_children(calls: ChildCalls, count: int) -> list[Any]:
 class StageCalls:
     """Calls of a stage."""
 
-    step: Step  # with a stage that has not been set up
-    batches: Sequence[pa.Table]  # in buffers of their own: pickled slices would bring the whole packet with them
+    step: Step  # its stage has not been set up
+    batches: Sequence[pa.Table]  # in buffers of their own: pickled slices would bring the whole packet along
     extra: tuple[Any, ...]  # further arguments of each call: tables of other steps, the file's reader
     timeout_s: float
 
     @classmethod
     def of(cls, step: Step, batches: Sequence[pa.Table], extra: Sequence[Any] = ()) -> "StageCalls":
-        """Return the calls of a step's stage, which may be set up in this process already."""
+        """Return calls of a step's stage, which may already be set up in this process."""
         timeout_s = step.placement.timeout_s if step.first_pass else 0.0
-        step = step.placed(compile=False)  # for a few calls it would not pay
+        step = step.placed(compile=False)  # does not pay for a few calls
         own = [batch.take(pa.array(range(batch.num_rows), pa.int64())) for batch in batches]
         return cls(not_set_up(step), own, tuple(extra), timeout_s)
 
     def set_up(self) -> None:
-        """Load the stage's model once more."""
+        """Load the stage's model again."""
         share_gpu([self.step])
         set_up(self.step)
 
@@ -83,5 +83,5 @@ class StageCalls:
 
 
 def not_set_up(step: Step) -> Step:
-    """Return the step with a stage that was not set up: models need not be picklable."""
+    """Return the step with a stage not set up: models need not be picklable."""
     return replace(step, stage=type(step.stage)(step.stage.config))

@@ -1,7 +1,7 @@
-"""Decoding under watch: a file that kills its process is isolated as a row is (see `attempt_log`).
+"""Decoding under watch: a file that kills its process is isolated like a row (see `attempt_log`).
 
-A file that was being decoded when a process died for the second time is first decoded by a child process, which counts
-its frames. If the child dies too, the file is read up to the last counted frame.
+If a process dies a second time while decoding a file, a child process first decodes the file and counts its frames. If
+the child dies too, the file is read up to the last counted frame.
 """
 
 import os
@@ -20,14 +20,14 @@ from framekiln.runtime.recovery.child_tasks import call_in_children
 
 
 class DecodeGuard(Guard):
-    """The watch over a task that decodes; see `framekiln.media.source_reader`."""
+    """The watch over a decoding task; see `framekiln.media.source_reader`."""
 
     def __init__(self, step: DecodeStep, attempt: Attempt) -> None:
         self._step, self._attempt, self._file = step, attempt, ""
         self._watchdog = Watchdog(step.timeout_s if attempt.is_logged else 0.0)
 
     def start_file(self, media: MediaFile, wanted: Segments) -> ReadLimit | None:
-        """Note the file, and return how far it can be read if it is a suspect."""
+        """Note the file, and return the readable number of frames if it is a suspect."""
         self._file = f"decode: {wanted} of {media.media_id}"
         limit = None
         if self._file in self._attempt.suspects:
@@ -41,18 +41,17 @@ class DecodeGuard(Guard):
         self._watchdog.restart()
 
     def resume(self) -> None:
-        """Note that decoding continues."""
         self._attempt.note(self._file or PAUSED)
         self._watchdog.restart()
 
     def pause(self) -> None:
-        """Note that nothing is decoded for a while: a death now has another cause."""
+        """Note that decoding pauses: a death meanwhile has another cause."""
         self._watchdog.stop()
         self._attempt.note(PAUSED)
 
 
 def find_limit(step: DecodeStep, media: MediaFile, wanted: Segments) -> ReadLimit | None:
-    """Decode a file in a child process, and return how far it can be read; None if the child survives."""
+    """Decode a file in a child process, and return the readable number of frames; None if the child survives."""
     with tempfile.TemporaryDirectory(prefix="framekiln-") as folder:
         count = Path(folder) / "count"
         (result,) = call_in_children(_Decoding(step, media, wanted, str(count)), 1)
@@ -70,7 +69,7 @@ class _Decoding:
     media: MediaFile
     wanted: Segments
     count: str  # path of the file for the count
-    timeout_s: float = 0.0  # of the whole file; each frame has a timeout
+    timeout_s: float = 0.0  # of the whole file; each frame has a timeout of its own
 
     def set_up(self) -> None:
         """Do nothing."""

@@ -1,8 +1,8 @@
-"""Results of files that stayed, where other files of their unit changed or went.
+"""Results of unchanged files whose unit lost or changed other files.
 
-The rows of a unit have one order for ever, so a part belongs to the unit's files as they were. The files that stayed
-become a unit of their own, which gets the old unit's results for them: nothing of it is decoded or computed. The old
-unit keeps its parts, since its files may come back.
+A unit's rows never change their order, so a part belongs to the unit's original files. Unchanged files become a unit of
+their own, which takes over the old unit's results; nothing is decoded or computed for it. The old unit keeps its parts,
+since its files may come back.
 """
 
 from collections import defaultdict
@@ -29,9 +29,9 @@ from framekiln.runtime.parts import Parts, read_unchosen
 
 
 def carry_over(store: Store, units: Sequence[Unit], on_wait: Callable[[str], None]) -> bool:
-    """Make a unit of the files that stayed for each unit with stale ones, with their results; return if there was any.
+    """Make a unit, with results, of the unchanged files of each unit with stale ones; return whether there was any.
 
-    The units are written last: where this is interrupted, the next run does it again.
+    The units are written last: after an interruption the next run does it again.
     """
     stale = [unit for unit in units if unit.stale]
     if not stale:
@@ -41,14 +41,14 @@ def carry_over(store: Store, units: Sequence[Unit], on_wait: Callable[[str], Non
     ledger = Ledger(store)
     folders = _group_by_decoding(store)
     for folder in (name for names in folders.values() for name in names):
-        ledger.spans(folder)  # listed once, before threads ask
+        ledger.spans(folder)  # listed once, before threads need it
     with ThreadPoolExecutor() as pool:  # a bucket takes 50 ms for each part
         write_units(store, list(pool.map(partial(_carry, store, ledger, folders), stale)))
     return True
 
 
 def _group_by_decoding(store: Store) -> Mapping[str, list[str]]:
-    """Return the folders of steps by the decoder's folder whose rows they have; it is the last of its list."""
+    """Return the steps' folders grouped by the decoder's folder of their rows, which is last in its group."""
     there = store.folders(COLUMNS)
     reads: dict[str, dict[str, str]] = {}
     for folder in there:
@@ -81,14 +81,14 @@ def _carry(store: Store, ledger: Ledger, folders: Mapping[str, Sequence[str]], u
 
 
 class _Heritage:
-    """The rows of a unit that another unit takes over, under new numbers."""
+    """The rows of a unit that another unit takes over, with new numbers."""
 
     def __init__(self, store: Store, heir: str, names: pa.Array, decode: str, tiles: Sequence[Part]) -> None:
-        """Read which rows are of the files with these names. `tiles` are the parts of decoding, in order."""
+        """Find the rows of the files with these names. `tiles` are decoding's parts, in order."""
         self._store, self._heir, self._names = store, heir, names
         self._kept = np.zeros(tiles[-1].stop if tiles else 0, bool)
         self._lossy: set[Part] = set()  # parts with fewer rows than numbers: frames were lost
-        self._late: list[pa.Table] = []  # failures of files without a row, for the part that ends the unit
+        self._late: list[pa.Table] = []  # failures of files without rows, for the part that ends the unit
         for tile in tiles:
             column = store.read_table(f"{COLUMNS}/{decode}/{tile.name}", [MEDIA_ID.name])[MEDIA_ID.name]
             own, stop = pc.is_in(column, names).to_numpy(), tile.start + len(column)
@@ -99,7 +99,7 @@ class _Heritage:
         self._places = np.concatenate([[0], np.cumsum(self._kept)])  # new number of each row, and of the end
 
     def copy(self, folder: str, part: Part) -> None:
-        """Write what a part says of the rows; a damaged one is left out, so that it is computed again."""
+        """Write a part's content for these rows; a damaged part is left out and computed again."""
         heir = Part(self._heir, int(self._places[part.start]), int(self._places[part.stop]))
         with suppress(DamagedError, FileNotFoundError):
             table = self._store.read_table(f"{COLUMNS}/{folder}/{part.name}")

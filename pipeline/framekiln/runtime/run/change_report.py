@@ -1,8 +1,8 @@
 """A report of what a run will compute again, and why.
 
 A fingerprint shows that something changed, but not what. So the facts behind each fingerprint are stored in the output
-before anything is computed by them. The report compares a step's current facts with the stored ones. By them a wider
-condition finds the values that runs with other conditions left, and computes the new rows alone.
+before their first use. The report compares a step's current facts with the stored ones. Through them a wider condition
+finds the values of runs with other conditions, and computes only the new rows.
 """
 
 import json
@@ -29,7 +29,7 @@ from framekiln.runtime.second_pass.table_steps import Tables
 
 UNKNOWN = "computed by an unknown earlier setting"
 Facts = Mapping[str, Any]
-_DIGESTS = ("among", "rows")  # of sets of rows, in the facts of a condition
+_DIGESTS = ("among", "rows")  # keys of sets of rows, in a condition's facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,21 +41,21 @@ class Changes:
     removed: tuple[str, ...] = ()  # media_ids with rows in the tables
 
     def reason(self) -> str:
-        """Return why files are decoded that no earlier run has decoded; empty if there are none."""
+        """Return why files are decoded for the first time; empty if there are none."""
         kinds = [(self.new, "new file"), (self.changed, "changed file")]
         return ", ".join(counted(number, noun) for number, noun in kinds if number)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """The work that a step has to do."""
+    """The remaining work of a step."""
 
     step: str
     done: int  # files
     todo: int
-    why: str  # empty if there is nothing to do
-    left: frozenset[str] = frozenset()  # media ids of the files to do
-    rows: int | None = None  # of these files that it computes; None where it finds them as it goes
+    why: str  # empty if nothing is left
+    left: frozenset[str] = frozenset()  # media ids of the remaining files
+    rows: int | None = None  # their rows to compute; None: only known during the run
 
 
 def facts_path(step: Step | DecodeStep) -> str:
@@ -64,7 +64,7 @@ def facts_path(step: Step | DecodeStep) -> str:
 
 
 def remember(store: Store, plan: Plan) -> None:
-    """Store the facts behind every fingerprint of a plan, before anything is computed by them."""
+    """Store the facts behind every fingerprint of a plan before their first use."""
     stored = set(store.names(FACTS))
     steps: tuple[Step | DecodeStep, ...] = (plan.decode, *plan.steps)
     for step in steps:
@@ -73,9 +73,9 @@ def remember(store: Store, plan: Plan) -> None:
 
 
 def refuse_changed(store: Store, plan: Plan) -> None:
-    """Check that no step would give other results than before. Raises ConfigError: one would."""
+    """Check that each step would give the same results as before. Raises ConfigError: one would not."""
     known = {name.removesuffix(".json") for name in store.names(FACTS)}
-    begun = {name.rpartition("-")[0] for name in known}  # others had no turn, as the run was interrupted before
+    begun = {name.rpartition("-")[0] for name in known}  # others were not reached before an interruption
     if changed := [step.name for step in plan.steps if step.name in begun and step.folder not in known]:
         raise ConfigError(
             f"{', '.join(changed)} would give other results than before, since settings, weights or versions have "
@@ -85,7 +85,7 @@ def refuse_changed(store: Store, plan: Plan) -> None:
 
 
 def find_changes(store: Store, listing: Sequence[MediaFile], fresh: Sequence[Unit]) -> Changes:
-    """Return the differences between the listing and the files of earlier runs; `fresh` are its new units."""
+    """Return the differences between the listing and earlier runs' files; `fresh`: its new units."""
     tabulated = tabulated_units(store)
     units = read_units(store)
     known = {media.media_id for unit in units for media in unit.media}
@@ -100,7 +100,7 @@ def find_changes(store: Store, listing: Sequence[MediaFile], fresh: Sequence[Uni
 
 
 def outlooks(plan: Plan, store: Store, units: RunUnits, changes: Changes) -> list[Outlook]:
-    """Return the work of decoding and of every step: the number of files, and why. The output need not exist."""
+    """Return the work of decoding and of every step: files, and the reason. The output need not exist."""
     ledger, earlier = Ledger(store), _Earlier(store)
     new = {unit.name for unit in units.fresh}
     files = {unit.name: [m.media_id for m in unit.media if m.media_id not in unit.stale] for unit in units.all}
@@ -138,7 +138,7 @@ class _Earlier:
         return step.folder in self._known
 
     def why(self, step: Step | DecodeStep, *, replaced: bool) -> str:
-        """Return why a step's earlier results cannot be used; `replaced`: those of another condition are there."""
+        """Return why a step's earlier results cannot be used; `replaced`: results of another condition exist."""
         if self.knows(step):
             if not isinstance(step, Step) or step.first_pass:
                 return "not finished by an earlier run"
@@ -151,14 +151,14 @@ class _Earlier:
             now = json.loads(json.dumps(step.facts, default=str))
             earlier = [facts for name in others if (facts := stored_facts(self._store, name)) is not None]
             phrases = min((differences(facts, now, word) for facts in earlier), key=len, default=[])
-            return ", ".join(phrases) or UNKNOWN  # against the nearest of earlier settings
+            return ", ".join(phrases) or UNKNOWN  # compared with the nearest earlier settings
         tables = step.stage.tables if isinstance(step, Step) else ()
         has_results = any(folder.rpartition("-")[0] == step.name for folder in self._folders)
         return UNKNOWN if has_results or any(map(self._store.names, tables)) else "the step is new"
 
 
 def stored_facts(store: Store, folder: str) -> Facts | None:
-    """Return the facts of a step's fingerprint by the name of its folder; None if they are absent or damaged."""
+    """Return the facts of a fingerprint by its folder's name; None if they are absent or damaged."""
     with suppress(DamagedError, FileNotFoundError):
         facts = store.read_json(f"{FACTS}/{folder}.json")
         return facts if isinstance(facts, dict) else None
@@ -166,7 +166,7 @@ def stored_facts(store: Store, folder: str) -> Facts | None:
 
 
 def differences(before: Facts, now: Facts, word: str) -> list[str]:
-    """Return a phrase for each difference between the facts behind two fingerprints; `word` stands for a setting."""
+    """Return a phrase for each difference between the facts of two fingerprints; `word` names a setting."""
     pairs = ((key, before.get(key), now.get(key)) for key in ("use", "version"))
     phrases = [f"{key} {old} -> {new}" for key, old, new in pairs if old != new]
     phrases += _compare_settings(word, before.get("settings", {}), now.get("settings", {}))
@@ -185,7 +185,7 @@ def differences(before: Facts, now: Facts, word: str) -> list[str]:
     if before.get("files") != now.get("files"):
         phrases.append("files that a setting names have changed")
     reads, are = before.get("reads", {}), now.get("reads", {})
-    for name in sorted(reads.keys() & are.keys()):  # others are those of a condition that is new or gone
+    for name in sorted(reads.keys() & are.keys()):  # others belong to a condition that was added or removed
         if reads[name] != are[name]:
             phrases.append("decode rule changed" if name == "decode" else f"input step {name!r} changed")
     return phrases
@@ -209,7 +209,7 @@ def _shorten(value: object) -> str:
 
 
 def with_others(plan: Plan, store: Store) -> Plan:
-    """Return a plan with, for each step, the folders that hold the same values of other rows."""
+    """Return a plan in which each step has the folders with the same values of other rows."""
     there = set(store.folders(COLUMNS))
     known = [path.removesuffix(".json") for path in store.names(FACTS)]
     others = {
@@ -228,7 +228,7 @@ def with_others(plan: Plan, store: Store) -> Plan:
 
 
 def _find(step: Step, known: Sequence[str], store: Store) -> tuple[str, ...]:
-    """Return the folders of parts with the same values of rows or clips; the folder of all rows comes first."""
+    """Return the folders with equal values of rows or clips; the folder of all rows comes first."""
     names = [name for name in known if name.rpartition("-")[0] == step.name and name != step.folder]
     alike = {name: (stored_facts(store, name) or {}).get("alike", name.rpartition("-")[2]) for name in names}
     same = [name for name in names if alike[name] == step.alike]
@@ -236,7 +236,7 @@ def _find(step: Step, known: Sequence[str], store: Store) -> tuple[str, ...]:
 
 
 def _may_reuse(step: Step) -> bool:
-    """Return whether values by another condition serve: files of clips lie in folders of their condition."""
+    """Return whether another condition's values can be used: clips' files lie in folders of their condition."""
     if not step.first_pass:
         names = (table.schema.names for table in step.stage.tables.values())
         return step.stage.scope is Scope.MEDIA and all("media_id" in each for each in names)

@@ -1,4 +1,4 @@
-"""The machine and the software of the driver, as run.json stores them beside a run's figures."""
+"""The driver's machine and software, as run.json stores them with a run's figures."""
 
 import platform
 from contextlib import suppress
@@ -15,7 +15,7 @@ _PACKAGES = ("framekiln", "ray", "pyarrow", "numpy", "torch", "opencv-contrib-py
 
 
 def environment() -> dict[str, Any]:
-    """Return the keys of run.json that describe this machine and its software."""
+    """Return the keys of run.json about this machine and its software."""
     return {
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -26,7 +26,7 @@ def environment() -> dict[str, Any]:
     }
 
 
-@cache  # a run asks four times for nine, 2 ms each
+@cache  # a run asks four times for nine packages, 2 ms each
 def package_version(name: str) -> str | None:
     """Return the installed version of a package; None if it is not installed."""
     with suppress(PackageNotFoundError):

@@ -1,7 +1,7 @@
-"""The progress of a run, as run.json tells it from the start of the computing on.
+"""The progress of a run in run.json, from the start of the computing on.
 
-A run writes its state again and again, and the last time when it is finished or stopped. One that was killed says
-"running" for ever: only its lease shows that it has ended.
+A run rewrites its state again and again, for the last time when it is finished or stopped. A killed run says "running"
+for ever: only its lease shows that it has ended.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from framekiln.output.object_store import Store
 
 FINISHED = "finished"
 INTERRUPTED = "interrupted"
-"""Reason of a run that Ctrl-C or a signal has stopped; others are codes of errors."""
+"""Reason of a run stopped by Ctrl-C or a signal; other reasons are error codes."""
 
 LATER = "unfinished"
-"""Key of run.json for a later run with other steps: the rest of the record tells of the run that wrote the tables."""
+"""Key of run.json for a later run with other steps; the other keys describe the run that wrote the tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +25,8 @@ class RunProgress:
     """The state of a run and of its tables."""
 
     state: Literal["running", "stopped", "finished"]
-    run: str  # its name, as in its lease and records
-    files_done: int  # files with rows or errors in the tables, or that could be there: see `LATER`
+    run: str  # its name in its lease and records
+    files_done: int  # files with rows or errors in the tables, or ready for them: see `LATER`
     reason: str = ""  # why it was stopped
 
     def to_record(self) -> dict[str, Any]:
@@ -36,15 +36,15 @@ class RunProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class Unfinished:
-    """A run that has not come to its end."""
+    """A run that has not finished."""
 
     record: Mapping[str, Any]  # of this run
-    runs: bool  # it may be at work still
-    later: bool  # the tables are those of an earlier run, with other steps or settings
+    runs: bool  # it may still be running
+    later: bool  # the tables belong to an earlier run, with other steps or settings
 
     @property
     def files_done(self) -> int:
-        """The files with rows or errors in the tables, or that could be there."""
+        """The files with rows or errors in the tables, or ready for them."""
         return int(self.record.get("files_done") or 0)
 
     @property
@@ -67,7 +67,7 @@ class Unfinished:
 
 
 def unfinished(store: Store, record: Mapping[str, Any]) -> Unfinished | None:
-    """Return the run into an output that has not come to its end, by the output's run.json; None if all have."""
+    """Return the unfinished run of an output, by its run.json; None if all have finished."""
     later = record.get(LATER)
     own: Mapping[str, Any] = record if later is None else later
     if own.get("state", FINISHED) == FINISHED:

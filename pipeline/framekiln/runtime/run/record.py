@@ -1,4 +1,4 @@
-"""`run.json`: all that is needed to run again, how far the run is, and the machine and versions behind the figures."""
+"""`run.json`: everything needed to repeat the run, its progress, and the machine and versions behind its figures."""
 
 import hashlib
 import json
@@ -25,17 +25,16 @@ _DIGEST = "sha256"
 
 
 def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bool:
-    """Write the run.json of a run that is finished; return whether it changed.
+    """Write the run.json of a finished run; return whether it changed.
 
-    A run with nothing to do keeps the record of the run that did the work, except for the steps that it left out, and
-    says that this one is finished. A damaged record is replaced. Nothing about finished work depends on this file,
-    since the parts show it.
+    A run with nothing to do keeps the record of the run that did the work. It only updates the skipped steps, and that
+    it is finished. A damaged record is replaced. No finished work depends on this file, since the parts show it.
     """
     before = read_earlier(store)
     state = RunProgress(state="finished", run=store.run, files_done=len(result.work.media))
     record = _make_record(request, result, state, before)
     if before is not None and not result.work.changed:
-        latest = before.get(LATER, before)  # it may have been cut short, and is shown to be finished now
+        latest = before.get(LATER, before)  # perhaps interrupted, and now known to be finished
         is_same = all(latest.get(key) == record[key] for key in ("input", "limit", "preview", "shard"))
         ends = is_same and latest.get("state", FINISHED) != FINISHED
         kept = (*_LEFT_OUT, *(_ENDED if ends else ()))
@@ -47,9 +46,9 @@ def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bo
 
 
 def write_progress(store: Store, request: RunRequest, result: RunResult, state: RunProgress, *, later: bool) -> None:
-    """Write the run.json of a run that is not finished.
+    """Write the run.json of an unfinished run.
 
-    Where an earlier run wrote the tables (`later`), its record stays and holds this one.
+    If an earlier run wrote the tables (`later`), its record stays and holds this one.
     """
     before = read_earlier(store)
     record = _make_record(request, result, state, before)
@@ -57,7 +56,7 @@ def write_progress(store: Store, request: RunRequest, result: RunResult, state: 
 
 
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record as JSON has it, with the digest of its other keys: readers need not doubt each value."""
+    """Return a record in JSON's form with a digest of its keys, so that readers need not check each value."""
     values: dict[str, Any] = json.loads(json.dumps(record, default=str))
     values.pop(_DIGEST, None)
     return values | {_DIGEST: hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()}
@@ -68,11 +67,11 @@ def _write(store: Store, record: Mapping[str, Any]) -> None:
 
 
 def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the record of the run that wrote the tables, as it was written; it has all of `needs`.
+    """Return the unchanged record of the run that wrote the tables; it has all of `needs`.
 
     The run may be unfinished: see `framekiln.runtime.run.progress`.
 
-    Raises ConfigError: there is none, or it is damaged, another program's, or another version's without such keys.
+    Raises ConfigError: there is none, it is damaged or another program's, or another version's and lacks such keys.
     """
     try:
         record: Any = store.read_json(RUN_RECORD)
@@ -97,7 +96,7 @@ def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def stored_request(store: Store) -> RunRequest:
-    """Return the request of an output's last run, finished or not, as far as it decides results.
+    """Return the request of an output's last run, finished or not, without options that change no results.
 
     Raises ConfigError: there is no run.json, it is damaged, or another version of Framekiln wrote it.
     """
@@ -109,7 +108,7 @@ def stored_request(store: Store) -> RunRequest:
 
 
 def read_earlier(store: Store) -> dict[str, Any] | None:
-    """Return the record in the output; None if there is none, or it cannot be read."""
+    """Return the record in the output; None if it is missing or unreadable."""
     with suppress(ConfigError):
         return read_run_record(store)
     return None
@@ -134,7 +133,7 @@ def _explain_version(store: Store, details: str = "") -> ConfigError:
 def _make_record(
     request: RunRequest, result: RunResult, state: RunProgress, before: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return the record of a run; a retry keeps the command of the run before, which is the one to repeat."""
+    """Return the record of a run; a retry keeps the command of the run before, which is to be repeated."""
     latest = (before or {}).get(LATER, before or {})
     rooms = {step: vars(room) for step, room in result.work.rooms.items()}
     unmeasured = {} if state.state == FINISHED else {"run": state.run, "rooms": rooms}

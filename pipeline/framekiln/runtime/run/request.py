@@ -22,30 +22,30 @@ from framekiln.planning.plan_options import PlanOptions
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.run.retry import FailureFilter
 
-_STORED = ("limit", "preview", "shard", "by_content", "profile_name")  # as they are
+_STORED = ("limit", "preview", "shard", "by_content", "profile_name")  # stored unchanged
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """All that a run is given. The same request again continues where the last run stopped."""
+    """Everything that a run is given. The same request again continues where the last run stopped."""
 
-    input: str = ""  # folder, glob, file list or URL; empty: given nowhere, so that only a plan can be made
-    more_inputs: tuple[str, ...] = ()  # further ones; their files are named after them (`discovery.inputs`)
+    input: str = ""  # folder, glob, file list or URL; empty: not given, so that only a plan can be made
+    more_inputs: tuple[str, ...] = ()  # further inputs; their files are named after them (`discovery.inputs`)
     output: str = ""  # folder or URL; empty as for `input`
     pipeline: PipelineFile
     profile: ProfileFile
     profile_name: str
     options: PlanOptions = field(default_factory=PlanOptions)
     engine: Literal["auto", "local", "ray"] = "auto"  # owner of the processes; not stored, since it changes no result
-    address: str | None = None  # of a running Ray cluster; None: none
+    address: str | None = None  # address of a running Ray cluster; None: no cluster
     limit: int | None = None  # files
-    preview: int | None = None  # files, spread over those of the limit
+    preview: int | None = None  # files, spread over those within the limit
     shard: tuple[int, int] | None = None  # number from 0, and the number of shards
-    by_content: bool = False  # detect changed files by their content instead of size and time
+    by_content: bool = False  # detect changed files by content instead of size and time
     retry: FailureFilter | None = None  # failures of earlier runs to retry; not stored
     profilers: ProfilerOptions = NO_PROFILERS  # not stored
-    arguments: tuple[str, ...] = ()  # of the command that gave this request; empty for one from Python
-    call: str = ""  # of Python that gave this request; empty for one from a command
+    arguments: tuple[str, ...] = ()  # of the command; empty for Python
+    call: str = ""  # the call in Python; empty for a command
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -54,20 +54,20 @@ class RunRequest:
     def require(self, *names: str) -> None:
         """Check that the named paths are set.
 
-        Raises ConfigError: one is given neither on the command line nor in the profile or the pipeline file.
+        Raises ConfigError: a path is given neither on the command line nor in the profile or the pipeline file.
         """
         for name in names:
             if not getattr(self, name):
                 raise ConfigError(
-                    f"No {name} was given: name it as in `framekiln run INPUT OUTPUT`, by --{name} PATH, or by "
+                    f"No {name} was given: give it as in `framekiln run INPUT OUTPUT`, by --{name} PATH, or by "
                     f"`{name}: PATH` in the profile or the pipeline file.",
                     code={"input": "FK-NO-INPUT", "output": "FK-NO-OUTPUT"}[name],
                 )
 
     def to_record(self) -> dict[str, Any]:
-        """Return the keys of run.json that this request decides.
+        """Return the keys of run.json that come from this request.
 
-        What is only shown has no password in its URLs; the input has it, since `retry` reads it again.
+        Shown URLs have no passwords; the input keeps them, since `retry` reads it again.
         """
         return {
             "input": self.input,
@@ -83,10 +83,10 @@ class RunRequest:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], output: str) -> "RunRequest":
-        """Return the request of the run that wrote a run.json, as far as it decides results.
+        """Return the request of the run that wrote a run.json, without options that change no results.
 
-        Relative paths are resolved against the folder that the run was started in. `output` is where the output lies
-        now.
+        Relative paths are resolved against the folder that the run was started in. `output` is the output's present
+        place.
 
         Raises KeyError, TypeError, ValueError: another version of Framekiln wrote it.
         """
@@ -107,7 +107,7 @@ class RunRequest:
 
 
 def recorded_inputs(record: Mapping[str, Any]) -> list[Any]:
-    """Return all inputs in a run.json. Raises KeyError if another version of Framekiln wrote it."""
+    """Return all inputs in a run.json. Raises KeyError: another version of Framekiln wrote it."""
     return [record["input"], *(record.get("more_inputs") or ())]
 
 
@@ -126,14 +126,14 @@ class RunUnits:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFiles:
-    """The input as it was listed, and the part of it that a request selects."""
+    """The listed input, and the part of it that a request selects."""
 
     request: RunRequest
     listing: Sequence[MediaFile]
 
     @property
     def chosen(self) -> Sequence[MediaFile]:
-        """The files up to the request's limit, in all shards. For a preview, files spread over these."""
+        """The files within the request's limit, in all shards. For a preview, files spread over them."""
         files, preview = self.listing[: self.request.limit], self.request.preview
         return files if preview is None else spread_over(files, preview)
 
@@ -144,7 +144,7 @@ class RunFiles:
         return self.chosen if share is None else shard(self.chosen, *share)
 
     def _check_preview(self, store: Store) -> None:
-        """Refuse a preview of an output that holds other files: their tables would go, and whole units be computed."""
+        """Reject a preview of an output with other files: it would remove their tables and compute whole units."""
         if self.request.preview is None:
             return
         others = {media.media_id for media in self.listing} - {media.media_id for media in self.chosen}
@@ -160,7 +160,7 @@ class RunFiles:
 
         With `keep` the digests are written into the output.
 
-        Raises ConfigError: a preview is asked of an output that holds other files.
+        Raises ConfigError: the preview's output holds other files.
         """
         self._check_preview(store)
         if not self.request.by_content:
@@ -173,11 +173,11 @@ class RunFiles:
         """Return the selected files as units; `slots` units are decoded at the same time."""
         chosen = list(self.chosen)
         known, fresh = divide_into_units(store, list(self.listing), chosen, slots, self.request.shard)
-        wanted = frozenset(file.media_id for file in chosen)  # a unit of this shard may hold files of others
+        wanted = frozenset(file.media_id for file in chosen)  # a unit of this shard may hold other shards' files
         return RunUnits(known=known, fresh=fresh, wanted=wanted)
 
     def deletable(self, store: Store) -> frozenset[str] | None:
-        """Return the names of the units with files that this run may delete; None for all."""
+        """Return the names of units with files that this run may delete; None: all."""
         share = self.request.shard
         if share is None:
             return None

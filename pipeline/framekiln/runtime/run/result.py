@@ -19,7 +19,7 @@ from framekiln.runtime.run.change_report import Changes, Outlook
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """The files and steps of a run, and the part of them that is not finished."""
+    """The files and steps of a run, and their unfinished part."""
 
     plan: Plan
     nodes: Sequence[Node]
@@ -30,9 +30,9 @@ class Workload:
     left: bool  # any work at all
     changed: bool  # the run changes tables
     files: Changes = field(default_factory=Changes)
-    waves: Sequence[Wave]  # of the plan, without the steps that are finished
-    outlook: Sequence[Outlook] = ()  # the work of each step, and the reason for it
-    leaving: Sequence[str] = ()  # first-pass steps of the run before that this one is without
+    waves: Sequence[Wave]  # of the plan, without finished steps
+    outlook: Sequence[Outlook] = ()  # the remaining work of each step, and the reason for it
+    leaving: Sequence[str] = ()  # first-pass steps of the run before that this run lacks
     has_local_engine: bool = False  # as many processes as cores, each with all first-pass steps
 
     @property
@@ -54,8 +54,8 @@ class RunResult:
     frames: int
     errors: Counter[str]  # by kind
     passed_over: int = 0  # files that are no media
-    chosen: Mapping[str, Sequence[int]] = field(default_factory=dict)  # rows of narrowed steps, of all
-    absent_rows: int = 0  # of `--rows` that are no frames of the run
+    chosen: Mapping[str, Sequence[int]] = field(default_factory=dict)  # rows computed by conditional steps, of all rows
+    absent_rows: int = 0  # rows of `--rows` that are no frames of the run
     started: float  # seconds since the epoch
     seconds: float
     figures: RunTotals = field(default_factory=RunTotals)

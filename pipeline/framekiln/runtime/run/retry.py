@@ -1,7 +1,7 @@
-"""Retries of failed rows, and of no others: after a cause is mended, other rows keep their results.
+"""Retries of failed rows only: after a cause is corrected, other rows keep their results.
 
-A mark beside a part names its rows to be retried. Until that is done the part counts as missing, and a run keeps its
-other rows. Files that could not be decoded get a new unit, which replaces them in theirs. If marking stops half-way
+A mark beside a part names its rows to retry. Until they are done, the part counts as missing, and a run keeps its other
+rows. Files that could not be decoded get a new unit, which replaces them in their old one. If marking is interrupted,
 nothing is lost: the marks stay, and any run continues from there.
 """
 
@@ -28,7 +28,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class FailureFilter:
-    """The failures to be retried, by step and kind; None for any. Files that are no media match by their kind alone."""
+    """The failures to retry, by step and kind; None: any. Files that are no media match by their kind only."""
 
     step: str | None = None
     kind: str | None = None
@@ -39,15 +39,15 @@ class FailureFilter:
 
 
 class Retry:
-    """The failures in finished units that match a filter, and all that depends on their rows."""
+    """The failures in finished units that match a filter, and everything that depends on their rows."""
 
     def __init__(self, store: Store, plan: Plan, units: Sequence[UnitRows], failures: FailureFilter) -> None:
-        """Find them; nothing is marked yet."""
+        """Find the failures; mark nothing yet."""
         self._store, self._plan, self._units, self._failures = store, plan, units, failures
         self._rows: Counter[tuple[str, str]] = Counter()  # by step and kind; for decoding, files
         self._others: set[str] = set()  # kinds of failures that do not match
         self._parts: dict[tuple[str, Part], set[Key]] = defaultdict(set)  # rows by step folder and part
-        self._files: dict[str, set[str]] = {}  # files that were not decoded completely, by unit
+        self._files: dict[str, set[str]] = {}  # incompletely decoded files, by unit
         self._steps: dict[str, set[str]] = defaultdict(set)  # steps with new results, by unit
         self._errors = store.names(ERRORS)
         for unit in units:
@@ -56,7 +56,7 @@ class Retry:
     def summary(self) -> str:
         if not self._rows:
             others = f" Failures here are of the kinds: {', '.join(sorted(self._others))}." if self._others else ""
-            return f"No failure matches: nothing is retried.{others}"
+            return f"No failure matches, so nothing is retried.{others}"
         phrases = []
         for step, rows in groupby(sorted(self._rows.items()), key=lambda item: item[0][0]):
             kinds = {kind: count for (_, kind), count in rows}
@@ -66,9 +66,9 @@ class Retry:
         return f"Retried: {'; '.join(phrases)}."
 
     def mark(self, formed: Sequence[Unit], owners: Sequence[SecondPass]) -> None:
-        """Mark the rows for the next run. Tables computed from them are deleted first, so that none is out of date.
+        """Mark the rows for the next run. First delete tables computed from them, so that none is out of date.
 
-        `formed` are all units of the output; tables that `owners` keep from run to run stay.
+        `formed`: all units of the output. Tables that `owners` keep from run to run stay.
         """
         for unit in self._units:
             everything, changed = unit.unit in self._files, self._steps.get(unit.unit, set())
@@ -109,7 +109,7 @@ class Retry:
                     self._steps[unit.unit] |= {step.name} if rows else set()
 
     def _read(self, path: str, step: str) -> list[dict[str, Any]]:
-        """Return the failures of a step in a table of them that match; none where there is no such table."""
+        """Return a step's matching failures in one of its tables; none without such a table."""
         if not self._store.exists(path):
             return []
         return self._match(step, self._store.read_table(path, expected=FAILURES))

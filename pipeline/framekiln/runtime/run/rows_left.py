@@ -1,7 +1,7 @@
-"""The rows that a run would compute: what conditions choose, less the values that earlier runs left.
+"""The rows that a run would compute: rows that conditions choose, less the values of earlier runs.
 
-A run finds them as it goes; a plan looks at the parts beforehand, and writes none. It sees the units that an earlier
-run has decoded, where what decides is stored.
+A run finds them as it goes. A plan checks the parts beforehand, and writes none. It sees units that an earlier run has
+decoded, if the deciding columns are stored.
 """
 
 from collections import Counter
@@ -29,13 +29,13 @@ from framekiln.runtime.second_pass.table_steps import Tables
 from framekiln.runtime.spared_frames import find_left_out, open_part
 from framekiln.runtime.step_results import Outcome, advance, nulls
 
-MOST_PARTS = 400  # of some 10 ms each on a disk, 0.1 s in a bucket; a plan of more tells whole files
+MOST_PARTS = 400  # parts, of some 10 ms each on a disk, 0.1 s in a bucket; a longer plan counts whole files
 Rows = dict[str, Counter[str]]
-"""By step, the rows to compute of each file; a step is missing where that is not known."""
+"""By step, each file's rows to compute; unknown steps are missing."""
 
 
 def count_rows(outlook: Sequence[Outlook], plan: Plan, store: Store, units: RunUnits) -> list[Outlook]:
-    """Return the outlook by rows in place of whole files, wherever parts of earlier runs tell."""
+    """Return the outlook with rows in place of whole files, wherever parts of earlier runs show them."""
     ledger, left = Ledger(store), frozenset[str]().union(*(one.left for one in outlook))
     seen = [unit for unit in units.all if any(media.media_id in left for media in unit.media)]
     known = {unit.name: ledger.parts(plan.decode.folder, plan.decode.folder, unit.name) or [] for unit in seen}
@@ -61,14 +61,14 @@ def _narrow(outlook: Outlook, found: Sequence[tuple[Unit, Rows]]) -> Outlook:
 
 @dataclass(frozen=True)
 class _Looker:
-    """One plan's steps, asked of the units of an output."""
+    """The steps of a plan, applied to the units of an output."""
 
     plan: Plan
     store: Store
     ledger: Ledger
 
     def look(self, unit: Unit, known: Sequence[Part], wanted: frozenset[str]) -> Rows:
-        """Return the rows of a unit that are to be computed; `known` are decoding's parts of it."""
+        """Return a unit's rows to compute; `known`: decoding's parts of it."""
         parts, chooser = Parts(self.store), RowChooser(self.store)
         looks = [self._look_at(parts, chooser, part) for part in known]
         found = {step.name: Counter[str]() for step in self.plan.first if all(step.name in each for each in looks)}
@@ -83,7 +83,7 @@ class _Looker:
         return found
 
     def _look_at(self, parts: Parts, chooser: RowChooser, part: Part) -> Rows:
-        """Return the rows of a packet to compute, by the columns that are stored."""
+        """Return a packet's rows to compute, by the stored columns."""
         packet, found, unknown = open_part(parts, self.plan.decode, part), Rows(), set[str]()
         for step in (replace(each, drops=()) for each in self.plan.first):
             test = step.condition.test

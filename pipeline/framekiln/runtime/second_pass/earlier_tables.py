@@ -1,8 +1,8 @@
-"""Tables of files that an earlier run left, taken over where a file's inputs are the same.
+"""Tables of files from earlier runs, reused for a file with the same inputs.
 
-A wider condition of a step that follows objects through films computes the films of which it gets other rows, and no
-others. A film is not computed again where another file of its unit changed or went. Each file of a table says in its
-metadata what the rows of each media file were made from.
+If a condition becomes wider, a step that follows objects through videos computes only the videos with other rows. A
+video is not computed again if another file of its unit changed or went. Each table file stores in its metadata a digest
+of each media file's inputs.
 """
 
 import hashlib
@@ -22,11 +22,11 @@ from framekiln.runtime.second_pass.second_pass import UnitRows
 from framekiln.runtime.stage_caller import CallData
 
 INPUTS = b"framekiln.inputs"
-"""Key in a Parquet file's metadata for digests, by media_id, of what the rows of each file were made from."""
+"""Metadata key of a Parquet file for the digests of each media file's inputs, by media_id."""
 
 
 def list_earlier(step: Step, *units: UnitRows) -> list[str]:
-    """Return the names of the files of one unit that runs with other conditions or other files may have left."""
+    """Return the names of a unit's table files that runs with other conditions or other files may have left."""
     names = [units[0].tag(folder.rpartition("-")[2]) for folder in step.others]
     if step.stage.scope is Scope.MEDIA:
         names += [replace(units[0], unit=name, media=None).tag(step.fingerprint) for name in units[0].origins]
@@ -36,7 +36,7 @@ def list_earlier(step: Step, *units: UnitRows) -> list[str]:
 def read_earlier(
     store: Store, step: Step, units: tuple[UnitRows, ...]
 ) -> dict[tuple[str, str], Mapping[str, pa.Table]]:
-    """Return the tables of each media file in these, by its media_id and the digest of its inputs."""
+    """Return each media file's tables in these files, by media_id and the digest of its inputs."""
     found: dict[tuple[str, str], Mapping[str, pa.Table]] = {}
     for name in list_earlier(step, *units):
         with suppress(DamagedError, FileNotFoundError):
@@ -52,7 +52,7 @@ def read_earlier(
 
 
 def digest_call(step: Step, data: CallData) -> str:
-    """Return a digest of all that decides what a call returns: the step, its rows, and rows of tables."""
+    """Return a digest of everything that decides a call's result: the step, its rows, and rows of tables."""
     found = hashlib.sha256(step.alike.encode())
     tables = [each for extra in data.extra if isinstance(extra, Mapping) for _, each in sorted(extra.items())]
     for table in (data.rows, *tables):
@@ -64,5 +64,5 @@ def digest_call(step: Step, data: CallData) -> str:
 
 
 def with_digests(table: pa.Table, digests: Mapping[str, str]) -> pa.Table:
-    """Return a table to be written, with the digests of the inputs of its media files."""
+    """Return a table to write, with the digests of its media files' inputs."""
     return table.replace_schema_metadata({**(table.schema.metadata or {}), INPUTS: json.dumps(digests)})

@@ -1,8 +1,8 @@
-"""The second pass: from the parts of the first pass to tables of whole videos and whole runs, and to final tables.
+"""The second pass: from parts of the first pass to tables of whole videos and runs, and to final tables.
 
 It reads derived columns and tables, so it takes seconds where the first pass takes hours. Each table has one file for
-each unit in the output, named by unit and fingerprint. A file that exists is done; files that no longer belong are
-swept at the end.
+each unit in the output, named by unit and fingerprint. An existing file is done; files that no longer belong are
+removed at the end.
 """
 
 import re
@@ -36,7 +36,7 @@ from framekiln.runtime.step_results import nulls
 _OF_A_RUN = re.compile(r"(?:.*-)?(?:all|[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 
 ASSEMBLE = "assemble"
-_PLACE = 1  # of `PLACES`, after media_id
+_PLACE = 1  # index of `PLACES`, after media_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +45,15 @@ class UnitRows:
 
     unit: str
     parts: Mapping[str, tuple[Part, ...]]  # by step folder
-    media: frozenset[str] | None = None  # the requested files; None: all of the unit
-    files: tuple[MediaFile, ...] = ()  # all of the unit
+    media: frozenset[str] | None = None  # the requested files; None: all files of the unit
+    files: tuple[MediaFile, ...] = ()  # all files of the unit
     origins: tuple[str, ...] = ()  # units that had its files before; see `Unit`
 
     def read(self, store: Store, columns: Mapping[str, pa.Schema], narrowed: Collection[str] = ()) -> pa.Table:
         """Read columns, given by step folder, into one table in the unit's order.
 
         `columns` includes the decoder's folder with media_id. The table has no columns if no file gave a frame. Rows
-        that a step with one of the `narrowed` folders passed over are left out.
+        that a step in one of the `narrowed` folders skipped are left out.
         """
         tables, unchosen = [], []
         for folder, schema in columns.items():
@@ -70,7 +70,7 @@ class UnitRows:
         return self._select_requested(table.filter(~np.any(unchosen, axis=0)) if unchosen else table)
 
     def unchosen(self, store: Store, folder: str) -> NDArray[np.bool_] | None:
-        """Return which rows (n) the step with this folder passed over; None where it has no condition."""
+        """Return which rows (n) the step with this folder skipped; None without a condition."""
         masks = []
         for part in self.parts[folder]:
             with store.parquet(f"{COLUMNS}/{folder}/{part.name}") as file:
@@ -81,7 +81,7 @@ class UnitRows:
         return np.concatenate(masks) if masks else None
 
     def failures(self, store: Store, folder: str, empty_too: bool = False) -> pa.Table:
-        """Return the failures that a step wrote; with `empty_too`, also those of the part that ends the unit."""
+        """Return a step's failures; with `empty_too`, also those of the part that ends the unit."""
         parts = set(self.parts[folder])
         if empty_too:
             total = max((part.stop for part in parts), default=0)
@@ -101,7 +101,7 @@ class UnitRows:
         return {media.media_id: escape(shown_path(media.path)) for media in self.files}
 
     def tag(self, *facts: object) -> str:
-        """Return the name of the file that is computed from these rows by a rule with the given facts."""
+        """Return the name of the file computed from these rows by a rule with these facts."""
         media = None if self.media is None else sorted(self.media)
         return f"{self.unit}-{fingerprint({'facts': facts, 'media': media})}.parquet"
 
@@ -118,7 +118,7 @@ def unit_rows(plan: Plan, ledger: Ledger, units: Sequence[Unit], wanted: frozens
 
 
 def expected_rows(unit: Unit, wanted: frozenset[str]) -> UnitRows:
-    """Return a unit as the second pass will name it, before its parts are there."""
+    """Return a unit with the name that the second pass will give it, before its parts exist."""
     names = frozenset(media.media_id for media in unit.media)
     own = (names & wanted) - unit.superseded - unit.stale
     media = None if own == names else own
@@ -126,16 +126,16 @@ def expected_rows(unit: Unit, wanted: frozenset[str]) -> UnitRows:
 
 
 class SecondPass(ABC):
-    """Work of the second pass, called in any process with one unit, or with all."""
+    """Work of the second pass, called in any process with one unit or all."""
 
     name: str
     cpus: float = 1.0
     over_all: bool = False  # one call covers all units
-    kept: frozenset[str] = frozenset()  # tables that are replaced, but never only deleted
-    processes: Placement | None = None  # of the processes that keep its model; None: it has no model, and runs in tasks
+    kept: frozenset[str] = frozenset()  # tables that are replaced, never only deleted
+    processes: Placement | None = None  # of the processes that keep its model; None: no model, it runs in tasks
 
     def set_up(self) -> None:  # noqa: B027 - without a model there is nothing to load
-        """Load what all calls in this process share; once it is there, do nothing."""
+        """Load what all calls in this process share; later calls do nothing."""
 
     @abstractmethod
     def missing(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
@@ -169,7 +169,7 @@ class Assembly(SecondPass):
     name = ASSEMBLE
 
     def __init__(self, plan: Plan, store: Store) -> None:
-        """Keep the plan's names and schemas, without its stages: a process without their code can assemble too."""
+        """Keep the plan's names and schemas without its stages, so that a process without their code can assemble."""
         self._store, self._decode = store, plan.decode.folder
         self._columns = columns_of(plan, [*SOURCE.names, *(c for step in plan.first for c in step.stage.outputs.names)])
         self._facts, self._schema = plan.first_folders, frames_schema(plan)
@@ -213,20 +213,20 @@ class Assembly(SecondPass):
 
 
 def name_rows(unit: UnitRows, folders: Sequence[str]) -> str:
-    """Return the name of a unit's files in `frames/` and `errors/`, by the folders of all steps of the first pass.
+    """Return the name of a unit's files in `frames/` and `errors/`, by the folders of all first-pass steps.
 
-    Files that were moved with their times get new ones.
+    Moved files with unchanged times get new names.
     """
     return unit.tag(*folders, [uri_of(media.path) for media in unit.files])
 
 
 def fingerprints(plan: Plan) -> dict[str, str]:
-    """Return what decides the rows of `frames/`: the fingerprints of decoding and of the first pass, by step."""
+    """Return the facts that decide the rows of `frames/`: fingerprints of decoding and first-pass steps."""
     return {plan.decode.name: plan.decode.fingerprint, **{step.name: step.fingerprint for step in plan.first}}
 
 
 def frames_schema(plan: Plan) -> pa.Schema:
-    """Return the columns of `frames/` with descriptions and units, marked if some came from random weights."""
+    """Return the columns of `frames/` with descriptions and units, marked if they came from random weights."""
     columns = [*SOURCE, *(item for step in plan.first for item in step.table_schema)]
     schema = pa.schema([*columns[:_PLACE], *PLACES, *columns[_PLACE:]])
     return marked(schema, {dummy for step in plan.first for dummy in step.dummies})
@@ -235,9 +235,9 @@ def frames_schema(plan: Plan) -> pa.Schema:
 def sweep(
     store: Store, owners: Sequence[SecondPass], units: Sequence[UnitRows], share: Collection[str] | None = None
 ) -> int:
-    """Delete files of tables that no longer belong, and return their number.
+    """Delete table files that no longer belong, and return their number.
 
-    A shard may delete the files of a `share` of the units; None for all.
+    A shard may delete the files of a `share` of the units; None: all.
     """
     live: dict[str, set[str]] = {}
     for owner in owners:
@@ -251,9 +251,9 @@ def sweep(
 
 
 def refuse_foreign(store: Store, owners: Sequence[SecondPass]) -> None:
-    """Check that every file in the tables' folders was written by a run: a folder of photos may be called frames, too.
+    """Check that a run wrote every file in the tables' folders: a folder of photos may be called frames, too.
 
-    Raises OutputError: a file was not.
+    Raises OutputError: a file comes from elsewhere.
     """
     for folder in sorted({folder for owner in owners for folder in owner.live([])}):
         names = [name for name in store.names(folder) if not name.startswith(".")]  # file managers write hidden ones

@@ -1,4 +1,4 @@
-"""The tables of second-pass steps: one call of the stage a file (MEDIA), or one for the whole run (DATASET)."""
+"""Tables of second-pass steps: one call of the stage for each file (MEDIA), or for the whole run (DATASET)."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,13 +29,13 @@ from framekiln.runtime.stage_caller import Batch, CallData, StageCaller
 from framekiln.runtime.stage_setup import set_up, share_gpu
 
 GENERATION = b"framekiln.generation"
-"""Key in a Parquet file's metadata for the number of tables before it."""
+"""Metadata key of a Parquet file for the number of tables before it."""
 
 
 def kept_tables(store: Store, stage: Stage) -> dict[str, pa.Table]:
-    """Return the tables of the last run that a stage keeps, without rows where there are none.
+    """Return the tables of the last run that a stage keeps, empty if there are none.
 
-    Columns that an earlier version did not write are null, and columns that a later one wrote are left out.
+    Columns that an earlier version did not write are null; columns of a later one are left out.
 
     Raises OutputError: the disk or the bucket refuses.
     """
@@ -43,13 +43,13 @@ def kept_tables(store: Store, stage: Stage) -> dict[str, pa.Table]:
 
 
 def last_files(store: Store, table: str, replacements: Collection[str]) -> set[str]:
-    """Return the name of the file with the last content of a table, unless one of `replacements` exists."""
+    """Return the name of the file with a table's last content, unless one of `replacements` exists."""
     generations = _read_generations(store, table)
     return set() if generations.keys() & set(replacements) else set(_find_last(generations))
 
 
 def numbered(store: Store, content: pa.Table, table: str) -> pa.Table:
-    """Return the content of a table, to be written as its last."""
+    """Return a table's content, marked as its last."""
     number = 1 + max(_read_generations(store, table).values(), default=0)
     return content.replace_schema_metadata({**(content.schema.metadata or {}), GENERATION: str(number)})
 
@@ -57,7 +57,7 @@ def numbered(store: Store, content: pa.Table, table: str) -> pa.Table:
 def _read(store: Store, name: str, table: Table) -> pa.Table:
     schema, empty = table.schema, table.schema.empty_table()
     for file in _find_last(_read_generations(store, name)):
-        with suppress(DamagedError):  # a foreign file: its columns have other types or names
+        with suppress(DamagedError):  # another program's file: its columns have other types or names
             content = store.read_table(f"{name}/{file}", expected=exact(optional(schema, table.keys)))
             present = [item for item in schema if item.name in content.column_names]
             content = content.select([item.name for item in present]).cast(pa.schema(present))
@@ -70,13 +70,13 @@ def _find_last(generations: dict[str, int]) -> list[str]:
 
 
 def _read_generations(store: Store, table: str) -> dict[str, int]:
-    """Return the number of each readable file of a table; 0 if it was written before tables were kept."""
+    """Return the number of each readable file of a table; 0 if it predates kept tables."""
     found = {}
     for name in store.names(table):
         try:
             with store.parquet(f"{table}/{name}") as file:
                 for _ in file.iter_batches():
-                    pass  # a damaged page is found where it is read
+                    pass  # a damaged page is found on reading
                 found[name] = int((file.schema_arrow.metadata or {}).get(GENERATION, b"0"))
         except (DamagedError, ValueError):  # the latter: of the number
             continue
@@ -89,8 +89,8 @@ class _Made:
 
     results: dict[str, list[pa.Table]]  # by table
     failures: list[Failure] = field(default_factory=list)
-    digests: dict[str, str] = field(default_factory=dict)  # of the inputs of files, by media_id
-    rows: list[int] = field(default_factory=lambda: [0])  # that each call was given
+    digests: dict[str, str] = field(default_factory=dict)  # digests of files' inputs, by media_id
+    rows: list[int] = field(default_factory=lambda: [0])  # number of rows of each call
 
 
 class Tables(SecondPass):
@@ -170,7 +170,7 @@ class Tables(SecondPass):
         return rows
 
     def count_changed(self, unit: UnitRows) -> dict[str, int]:
-        """Return the files of a unit with other rows than runs with other conditions saw, and their rows."""
+        """Return a unit's files with other rows than earlier runs with other conditions had, and their rows."""
         if not self.missing([unit]):
             return {}
         earlier, calls = (
@@ -181,7 +181,7 @@ class Tables(SecondPass):
         return {name: rows for name, (digest, rows) in found.items() if (name, digest) not in earlier}
 
     def _call_all(self, units: tuple[UnitRows, ...], rows: pa.Table, around: Mapping[str, Any]) -> _Made:
-        """Return the tables of all files, or of the run. What an earlier run made of the same rows is taken over."""
+        """Return the tables of all files, or of the run. Results of an earlier run on the same rows are reused."""
         kept, earlier = kept_tables(self._store, self._step.stage), read_earlier(self._store, self._step, units)
         made = _Made(results={name: [] for name in self._step.stage.tables})
         for media_id, data in self._list_stage_calls(units, rows, kept):
@@ -207,7 +207,7 @@ class Tables(SecondPass):
             errors = traced(to_table(made.failures), inputs, {self.name: self._step.fingerprint})
             self._store.write_table(f"{ERRORS}/{self.name}-{file}", self._step.mark(errors))
         for path in (f"{table}/{name}" for name in list_earlier(self._step, *units) for table in made.results):
-            self._store.remove(path)  # so that no table has rows of a file twice
+            self._store.remove(path)  # no table may have a file's rows twice
         for name, table in self._step.stage.tables.items():
             whole = self._step.mark(pa.concat_tables([*made.results[name], table.schema.empty_table()]))
             whole = numbered(self._store, whole, name) if name in self.kept else with_digests(whole, made.digests)
@@ -216,7 +216,7 @@ class Tables(SecondPass):
     def _list_stage_calls(
         self, units: tuple[UnitRows, ...], rows: pa.Table, kept: Mapping[str, pa.Table]
     ) -> Iterator[tuple[str, CallData]]:
-        """Yield the media_id and the data of each call; the media_id is empty for the call of a whole run."""
+        """Yield the media_id and data of each call; an empty media_id for a call of the whole run."""
         tables = {name: _read_table(self._store, step, name, units) for name, step in self._writers.items()}
         for media_id, own in self._split_by_media(rows):
             extra: list[object] = []
@@ -244,7 +244,7 @@ class Tables(SecondPass):
         return [(name, rows.filter(pc.equal(rows["media_id"], name)).select(inputs)) for name in names]
 
     def read(self, name: str, units: tuple[UnitRows, ...]) -> pa.Table:
-        """Return the rows of one of its tables that are about these units, which it has finished."""
+        """Return the rows of one of its tables about these units, which it has finished."""
         return _read_table(self._store, self._step, name, units)
 
 
