@@ -8,11 +8,10 @@ wrong by more than 0.1 was not found again within 0.1 (10 of 10, on 12 images).
 Shapes: p people of one image; `Body` p 33 5 and `World` p 33 3 as in `framekiln_stages.nets.mediapipe_tasks`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Image
@@ -173,37 +172,3 @@ def is_seen_in_light(net: Net, image: Image, body: Body) -> bool:
         if (distances(body, net(copy)[0], height, width) < SAME_BODY).any():
             return True
     return False
-
-
-# Around a face, in heights of its box: a person is about nine of them tall, and the detector needs head and hips.
-REACH = 6.0
-# Around the mask of a person, in longer sides of its box: as in a second look.
-MARGIN = 1.4
-PEOPLE = "people"  # the category of `Categorize` that counts
-
-
-def squares(batch: pa.Table, columns: Sequence[str], images: Sequence[Image]) -> list[list[Square]]:
-    """Return, for each row, the squares around its faces and its masks of people.
-
-    `batch`: rows with these columns. `columns`: `faces`, `instances`, or both. `images`: the rows' pixels.
-    """
-    rows = batch.select(list(columns)).to_pylist() if columns else [{} for _ in images]
-    return [_find_in_row(row, *image.shape[:2]) for row, image in zip(rows, images, strict=True)]
-
-
-def _find_in_row(row: Mapping[str, Any], height: int, width: int) -> list[Square]:
-    result = []
-    for face in row.get("faces") or ():
-        x0, y0, x1, y1 = _scale_box(face["box"], height, width)
-        side = (y1 - y0) * REACH
-        result.append(Square(int((x0 + x1 - side) / 2), int(y0 - (y1 - y0)), int(side)))
-    for instance in row.get("instances") or ():
-        if instance["category"] == PEOPLE:
-            x0, y0, x1, y1 = _scale_box(instance["box"], height, width)
-            side = max(x1 - x0, y1 - y0) * MARGIN
-            result.append(Square(int((x0 + x1 - side) / 2), int((y0 + y1 - side) / 2), int(side)))
-    return result
-
-
-def _scale_box(box: Mapping[str, float], height: int, width: int) -> tuple[float, float, float, float]:
-    return box["x0"] * width, box["y0"] * height, box["x1"] * width, box["y1"] * height

@@ -9,7 +9,7 @@ right foot index; left and right are the person's own). A `Body` is float32 p 33
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,6 @@ from framekiln_stages.pose.looks import (
     look,
     scores,
     second_look,
-    squares,
     tiles,
 )
 from framekiln_stages.shared.masks import BOX, landmark_boxes
@@ -90,10 +89,10 @@ class Pose(LandmarkStage):
     """People and their landmarks.
 
     BlazePose's detector sees the whole image in 224 px. There it misses people smaller than about a third of the
-    image's height, whoever stands close to somebody else, and most of a group. So it looks at tiles of the image too,
-    and at squares around faces or masks where `around` names them. A mirrored second look must find each pose again. In
-    a film it does so now and then, and follows people in between (`pose.films`). It still misses people from behind,
-    people cut by the image's edge, and crowds (docs/measuring/accuracy.md).
+    image's height, whoever stands close to somebody else, and most of a group. So it looks at tiles of the image too. A
+    mirrored second look must find each pose again. In a film it does so now and then, and follows people in between
+    (`pose.films`). It still misses people from behind, people cut by the image's edge, and crowds
+    (docs/measuring/accuracy.md).
     """
 
     finds = (("poses", "pose", "poses"),)
@@ -124,23 +123,19 @@ class Pose(LandmarkStage):
         # each frame. In 9 films of 75 to 128 frames that finds 527 people; 0.5 s finds 516 of them and 6 more, in 17 %
         # of the time.
         look_s: NonNegative = 0.5
-        # Look around each item of these columns too, for people too small for tiles: `faces`, and `instances` for masks
-        # of the category people. Each square costs 10 to 30 ms.
-        around: tuple[Literal["faces", "instances"], ...] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Pixels, times of films' frames, and the columns of `around`."""
-        return (self.pixels, "time_s", *self.config.around)
+        """Pixels, and times of films' frames."""
+        return (self.pixels, "time_s")
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Find the people of a clip's frames."""
         images, times = views(batch[self.pixels]), batch["time_s"].to_pylist()
-        places = squares(batch, self.config.around, images)
         with self.phase("preprocess"):
             keys = key_frames(images, times, self.config.look_s)
         with self.phase("infer"):
-            seen = [*follow(self._net, images, keys, lambda i: self._look_everywhere(images[i], places[i]))]
+            seen = [*follow(self._net, images, keys, lambda i: self._look_everywhere(images[i]))]
         with self.phase("postprocess"):
             results = [collected(one, image, self.config.max_people) for one, image in zip(seen, images, strict=True)]
             offsets = pa.array(np.cumsum([0, *(len(result.body) for result in results)]), pa.int32())
@@ -149,23 +144,20 @@ class Pose(LandmarkStage):
             unknown = pa.array([result.unknown for result in results], pa.list_(UNKNOWN))
             return pa.table([poses, counts, unknown], schema=self.outputs)
 
-    def find(self, image: Image, around: Sequence[Square] = ()) -> People:
-        """Return the people of one RGB image (h w 3 uint8), each once.
-
-        `image`: the pixels. `around`: squares to look at besides the whole image and its tiles.
-        """
+    def find(self, image: Image) -> People:
+        """Return the people of one RGB image (h w 3 uint8), each once."""
         with self.phase("infer"):
-            seen = self._look_everywhere(image, around)
+            seen = self._look_everywhere(image)
         with self.phase("postprocess"):
             return collected(seen, image, self.config.max_people)
 
-    def _look_everywhere(self, image: Image, around: Sequence[Square]) -> Seen:
+    def _look_everywhere(self, image: Image) -> Seen:
         height, width = image.shape[:2]
         body, world = self._net(image)
         looks = {i: second_look(self._net, image, body[i], SAME_BODY).distance for i in distinct(body, height, width)}
         found = [Look(body[i], world[i], distance) for i, distance in looks.items() if distance < SAME_BODY]
         doubtful = [(body[i], distance) for i, distance in looks.items() if distance >= SAME_BODY]
-        parts = [*tiles(height, width, self.config.tile), *around]
+        parts = tiles(height, width, self.config.tile)
         found += self._find_in_parts(image, parts, [one.body for one in found])
         if image.mean() < DARK:
             lit = [is_seen_in_light(self._net, image, one.body) for one in found]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import cv2
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framekiln.contract.placement import Placement
-from framekiln_stages.pose.looks import Square, distances, look, second_look, squares, tiles
+from framekiln_stages.pose.looks import distances, look, second_look, tiles
 from framekiln_stages.pose.stage import Pose
 from tests.support.media.photos import photo
 from tests.support.stages.pose_factory import clip, model_file
@@ -102,29 +101,3 @@ def test_tiles_cover_the_image_and_overlap(height, width, share):
         starts = sorted({part[axis] for part in parts})
         assert (starts[0], starts[-1]) == (0, length - side)
         assert max(np.diff(starts), default=0) <= side * 2 / 3 + 1
-
-
-def test_squares_lie_around_faces_and_around_masks_of_people():
-    box = {"x0": 0.4, "y0": 0.2, "x1": 0.5, "y1": 0.3}
-    rows = pa.table(
-        {
-            "faces": [[{"box": box}], None],
-            "instances": [[{"category": "people", "box": box}, {"category": "animals", "box": box}], []],
-        }
-    )
-    images = [np.zeros((200, 400, 3), np.uint8)] * 2
-    assert squares(rows, ("faces", "instances"), images) == [[Square(120, 20, 120), Square(152, 22, 56)], []]
-    assert squares(rows, (), images) == [[], []]
-
-
-def test_a_face_shows_where_a_person_is_whom_no_tile_looks_for():
-    scene, middles = small_people()
-    height, width = scene.shape[:2]
-    x, y = middles[0]
-    box = {"x0": x / width, "y0": (y - 60) / height, "x1": (x + 25) / width, "y1": (y - 35) / height}
-    faces = pa.array([[{"box": box}]])
-    stage = made(tile=0.0, around=("faces",))
-    assert stage.inputs == ("frame_512", "time_s", "faces")
-    without = made(tile=0.0)(clip(stage, [scene]))["people"].to_pylist()
-    found = stage(clip(stage, [scene]).append_column("faces", faces))["people"].to_pylist()
-    assert found[0] == without[0] + 1
