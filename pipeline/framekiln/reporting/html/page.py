@@ -75,7 +75,6 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "requested": run is not None,
         "output": store.root,
         **_draw_images(store, record, groups, stages),
-        "bottleneck": throughput.bottleneck(timed["figures"], profile),
         "phases": throughput.phase_shares(profile),
         "recorded": timeline.recorded_run(store, timed["name"]),
         "error_groups": groups[:MOST_GROUPS],
