@@ -148,7 +148,6 @@ def test_what_to_try_and_targets_stand_at_the_top(store):
     content = text(html).partition("Where the time went")[0]
     verdict = json.loads(store.read("run.json"))["throughput"]["verdict"]
     assert verdict["reason"] in content and verdict["change"][1:] in content.replace("&#39;", "'")
-    assert "1 of 2 targets of the profile is met; 1 not measured." in content
     assert re.search(r"faces.rows_per_minute at least 10 [\d.]+ ✓ met", content)
     assert "gpu_use_percent 80 to 95 – ? not measured" in content
 

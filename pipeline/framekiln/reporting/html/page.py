@@ -86,7 +86,6 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "errors_url": store.url(ERRORS),
         "run_url": store.url(RUN_RECORD),
         "command": summary.command(record),
-        "one_liners": summary.one_liners(store),
         "steps": summary.steps_table(record),
         "script": script(),
         "policy": policy(),

@@ -7,9 +7,8 @@ from markupsafe import Markup
 
 from framekiln.planning.sample import PERCENTILE_RULE
 from framekiln.profiling.records import INSIDE
-from framekiln.profiling.targets import NOT_MEASURED, NOT_MET
 from framekiln.reporting.html.recorded.activity import OTHER
-from framekiln.reporting.kit.texts import Column, TextTable, cell, count, duration, numbers, share, words
+from framekiln.reporting.kit.texts import Column, TextTable, cell, duration, numbers, share, words
 
 _SPENT = ("busy", "starved", "held")  # shares of the time of a step's processes
 
@@ -35,16 +34,6 @@ def recommendation(profile: Mapping[str, Any]) -> tuple[str, str]:
         return "", ""
     change = str(advice["change"])
     return f"{advice['others']}{advice['reason']}.", f"{change[:1].upper()}{change[1:]}." if change else ""
-
-
-def targets_met(targets: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many targets of a run.json are met, and which are not."""
-    missed = [target["figure"] for target in targets if target["verdict"] == NOT_MET]
-    unknown = sum(target["verdict"] == NOT_MEASURED for target in targets)
-    met = len(targets) - len(missed) - unknown
-    text = f"{met} of {count(len(targets), 'target')} of the profile {'is' if met == 1 else 'are'} met"
-    text += f"; not met: {', '.join(missed)}" if missed else ""
-    return f"{text}; {unknown} not measured" if unknown else text
 
 
 def targets_table(targets: Sequence[Mapping[str, Any]]) -> TextTable:
