@@ -13,8 +13,7 @@
     name: svg.getAttribute("aria-label"),
     box: box(svg),
     axis: box(svg.querySelector(".axis")),
-    bars: all(svg, "rect").map((bar) => ({ ...box(bar), title: title(bar), beyond: bar.classList.contains("beyond") })),
-    median: svg.querySelector(".median") && box(svg.querySelector(".median")),
+    bars: all(svg, "rect").map((bar) => ({ ...box(bar), title: title(bar) })),
     texts: all(svg, "text").map((text) => ({ ...box(text), text: text.textContent })),
   });
 

@@ -6,8 +6,6 @@ import base64
 import hashlib
 import re
 import shlex
-import subprocess
-import sys
 from html import unescape
 
 from framekiln.contract.row_errors import Failure
@@ -84,16 +82,6 @@ def test_keys_of_a_bucket_are_not_shown(folder, tmp_path):
 
 
 # To paste
-
-
-def test_the_one_liners_run(folder, tmp_path):
-    store = output(folder, tmp_path / "it's out & <about>")
-    lines = re.findall(r"<pre>(import .*?)</pre>", page(store))
-    assert len(lines) == 3
-    for line in lines:
-        done = subprocess.run([sys.executable, "-c", unescape(line)], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert "photo" in done.stdout or "frame_index" in done.stdout
 
 
 def test_the_command_can_be_pasted(store, folder, tmp_path):

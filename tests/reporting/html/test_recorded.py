@@ -25,7 +25,6 @@ from framekiln.reporting.html.recorded.activity import (
     read_activity,
 )
 from framekiln.reporting.html.recorded.timeline import MOST_LANES, MOST_MACHINES, machine_charts, timeline
-from framekiln.reporting.html.throughput import rates_table
 from framekiln.reporting.kit.lines import POINTS, round_up
 from tests.support.media.collections_factory import photo
 from tests.support.runs.report_factory import RUN, call_records, figures, node_samples, output, recorded
@@ -62,11 +61,6 @@ def test_the_activity_of_a_process_adds_up_its_records(tmp_path):
     assert sum(known.values()) == pytest.approx(activity.seconds) == pytest.approx(2 + 6 * (1 + 2 + 2 + 0.5))
     assert known[IDLE] == pytest.approx(activity.seconds - 23.0)
     assert seconds(decoding)["decode"] == pytest.approx(6 * 1.8)
-
-
-def test_waits_for_other_packets_are_a_share_of_all_seconds():
-    table = rates_table({"faces": figures(10, 6.0, infer=4.5, queue=9.0, write=1.5)}, {})
-    assert table.rows[0][-1] == "queue 60%, infer 30%, write 10%"
 
 
 def test_a_wait_that_reaches_back_over_work_counts_once(tmp_path):
@@ -154,7 +148,6 @@ def test_what_to_try_and_targets_stand_at_the_top(store):
     content = text(html).partition("Where the time went")[0]
     verdict = json.loads(store.read("run.json"))["throughput"]["verdict"]
     assert verdict["reason"] in content and verdict["change"][1:] in content.replace("&#39;", "'")
-    assert "1 of 2 targets of the profile is met; 1 not measured." in content
     assert re.search(r"faces.rows_per_minute at least 10 [\d.]+ ✓ met", content)
     assert "gpu_use_percent 80 to 95 – ? not measured" in content
 
@@ -217,8 +210,7 @@ def test_a_run_with_failed_files_only_has_its_own_timeline_and_no_advice(tmp_pat
     lines = [line | {"rows": 0} for line in call_records({"box:1": ["decode"]})]
     store.write_table(f"profile/calls-{RUN}.parquet", records.to_table(lines))
     content = text(page(store))
-    assert "No row came out of any step: there is no bottleneck." in content
-    assert "What to try" not in content and "The bottleneck is" not in content and "this is run" not in content
+    assert "What to try" not in content
     assert "Longest stalls" in content or "Timeline" in content
 
 
@@ -232,7 +224,9 @@ def test_a_run_that_only_removed_rows_shows_the_records_of_the_one_before(tmp_pa
 
 
 @pytest.mark.parametrize("torn", [b"", b"PAR1 torn", b"\x00" * 100])
-def test_damaged_records_prevent_the_timeline_only(store, torn):
+def test_damaged_records_prevent_the_timeline_only(tmp_path, torn):
+    photo(tmp_path / "in" / "a.png", 1)
+    store = output(tmp_path / "in", tmp_path / "out", run=RUN)
     store.write(f"profile/calls-{RUN}.parquet", torn)
     assert "No timeline: profile/calls-" in text(page(store))
 

@@ -50,7 +50,7 @@ def test_every_number_is_in_one_bar(values, kind):
     assert about.nulls == array.null_count
     if about.histogram:
         bars = about.histogram
-        assert sum(bar.rows for bar in bars.bars) + bars.below + bars.above == len(finite)
+        assert sum(bar.rows for bar in bars.bars) + bars.beyond == len(finite)
         assert bars.low <= bars.high
     else:
         assert not finite or max(finite) == min(finite) or max(finite) - min(finite) >= 1e300
@@ -63,7 +63,7 @@ def test_every_whole_number_is_in_one_bar(values):
         assert about.histogram is None and about.facts == {"always": number(float(values[0]))}
         return
     bars = about.histogram
-    assert sum(bar.rows for bar in bars.bars) + bars.below + bars.above == len(values)
+    assert sum(bar.rows for bar in bars.bars) + bars.beyond == len(values)
     if max(values) - min(values) < 24:
         assert {bar.label: bar.rows for bar in bars.bars if bar.rows} == {
             number(float(v)): values.count(v) for v in set(values)
@@ -73,7 +73,7 @@ def test_every_whole_number_is_in_one_bar(values):
 def test_a_long_tail_does_not_squeeze_the_rest():
     about = described([*(i / 1000 for i in range(1000)), 1e6], pa.float64())
     assert about.histogram.high < 2
-    assert about.histogram.above >= 1
+    assert about.histogram.beyond >= 1
     assert about.facts["max"] == "1,000,000"
     assert any("beyond the axis" in note for note in about.notes)
 

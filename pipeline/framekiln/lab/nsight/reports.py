@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 
 from framekiln.lab.output.results import BenchFinding
 
@@ -116,7 +115,6 @@ class SystemsFigures:
     longest_gap_ms: float
     launches: int = 0  # calls of CUDA's interface that started kernels
     launch_ms: float = 0.0  # time of the host in them
-    queue_us: float | None = None  # median time from a launch's end to its kernel's start; None without launches
     copies: Mapping[str, Copies] = field(default_factory=dict)  # by direction
     slowest: Mapping[str, float] = field(default_factory=dict)  # ms of the five kernels that took longest in all
 
@@ -149,7 +147,7 @@ _KERNELS = """SELECT COUNT(*) AS kernels, TOTAL(end - start) / 1e6 AS kernel_ms,
 _SLOWEST = """SELECT CAST(COALESCE(value, shortName) AS TEXT), SUM(end - start) / 1e6 AS ms
     FROM CUPTI_ACTIVITY_KIND_KERNEL LEFT JOIN StringIds ON id = shortName WHERE deviceId = ?
     GROUP BY shortName ORDER BY ms DESC LIMIT 5"""
-_LAUNCHES = """SELECT (call.end - call.start) / 1e6, (MAX(kernel.start) - call.end) / 1e3
+_LAUNCHES = """SELECT (call.end - call.start) / 1e6
     FROM CUPTI_ACTIVITY_KIND_RUNTIME AS call JOIN CUPTI_ACTIVITY_KIND_KERNEL AS kernel USING (correlationId)
     WHERE kernel.deviceId = ? GROUP BY call.rowid"""
 _COPIED = """SELECT copyKind, COUNT(*), SUM(end - start) / 1e6, SUM(bytes) / 1e6 FROM CUPTI_ACTIVITY_KIND_MEMCPY
@@ -176,8 +174,7 @@ def read_systems(path: Path) -> SystemsFigures | None:
         return SystemsFigures(
             **figures,
             launches=len(launches),
-            launch_ms=sum(ms for ms, _ in launches),
-            queue_us=median(us for _, us in launches) if launches else None,
+            launch_ms=sum(ms for (ms,) in launches),
             copies={_COPIES.get(kind, "other"): Copies(count=n, ms=ms, megabytes=mb) for kind, n, ms, mb in copies},
             slowest=dict(map(tuple, database.execute(_SLOWEST, (device,)))),
         )

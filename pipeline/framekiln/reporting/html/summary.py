@@ -116,18 +116,6 @@ def fetching_command(record: Mapping[str, Any]) -> tuple[str, str]:
     return f"{fetching(record.get('fetch_mb') or 0.0)}:", f"{record['fetch']} && {command(record)}"
 
 
-def one_liners(store: Store) -> dict[str, str]:
-    """Return Python that reads the frames, by library; paths are quoted for pasting."""
-    every = store.url(f"{FRAMES}/*.parquet")
-    quoted = every.replace("'", "''")
-    sql = f"SELECT media_type, count(*) AS frames FROM '{quoted}' GROUP BY ALL"  # noqa: S608 - shown, not run
-    return {
-        "DuckDB": f"import duckdb; print(duckdb.sql({sql!r}))",
-        "Polars": f"import polars as pl; print(pl.scan_parquet({every!r}).group_by('media_type').len().collect())",
-        "pandas": f"import pandas as pd; print(pd.read_parquet({store.url(FRAMES)!r}).describe())",
-    }
-
-
 def steps_table(record: Mapping[str, Any]) -> TextTable:
     """Return the class, settings and place of each step, and its weights with their licences."""
     licences = _read_licences(record)

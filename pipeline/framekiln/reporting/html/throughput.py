@@ -1,4 +1,4 @@
-"""The report's first lines, by run.json: the bottleneck, the change to try, targets, and the phases of each step."""
+"""The report's first lines, by run.json: the change to try, targets, the rates and the phases of each step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,23 +7,10 @@ from markupsafe import Markup
 
 from framekiln.planning.sample import PERCENTILE_RULE
 from framekiln.profiling.records import INSIDE
-from framekiln.profiling.targets import NOT_MEASURED, NOT_MET
 from framekiln.reporting.html.recorded.activity import OTHER
-from framekiln.reporting.kit.texts import Column, TextTable, cell, count, duration, numbers, share, shares, words
+from framekiln.reporting.kit.texts import Column, TextTable, cell, duration, numbers, share, words
 
 _SPENT = ("busy", "starved", "held")  # shares of the time of a step's processes
-
-
-def bottleneck(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> str:
-    """Return which step held a run up, by `figures` and `throughput` of its run.json; `recommendation` has the rest."""
-    if profile:
-        step = profile["verdict"]["step"]
-        return f"The bottleneck is {step}: why, and what to try, is above." if step else ""
-    if not any(step["busy_s"] for step in figures.values()):
-        return "No step had anything to do."
-    if not any(step["rows"] for step in figures.values()):  # time on unreadable files does not show what is slow
-        return "No row came out of any step: there is no bottleneck."
-    return "This run has no records, so its bottleneck is unknown."
 
 
 def phase_shares(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -47,16 +34,6 @@ def recommendation(profile: Mapping[str, Any]) -> tuple[str, str]:
         return "", ""
     change = str(advice["change"])
     return f"{advice['others']}{advice['reason']}.", f"{change[:1].upper()}{change[1:]}." if change else ""
-
-
-def targets_met(targets: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many targets of a run.json are met, and which are not."""
-    missed = [target["figure"] for target in targets if target["verdict"] == NOT_MET]
-    unknown = sum(target["verdict"] == NOT_MEASURED for target in targets)
-    met = len(targets) - len(missed) - unknown
-    text = f"{met} of {count(len(targets), 'target')} of the profile {'is' if met == 1 else 'are'} met"
-    text += f"; not met: {', '.join(missed)}" if missed else ""
-    return f"{text}; {unknown} not measured" if unknown else text
 
 
 def targets_table(targets: Sequence[Mapping[str, Any]]) -> TextTable:
@@ -86,7 +63,6 @@ def rates_table(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> TextT
         Column("Busy / waits / hands on", "own", show=lambda own: " / ".join(map(share, map(own.get, _SPENT)))),
         words("Share of busy time", lambda one: str(one["part"]), "meter"),
         Column("", "part", show=share),
-        *([] if steps else [words("Phases", _name_phases, "roomy")]),  # else charts below show them
     )
     return TextTable(title="Throughput of each step", columns=columns, items=items)
 
@@ -123,9 +99,3 @@ def calls_table(profile: Mapping[str, Any]) -> TextTable:
 
 def _write_ms(value: float) -> str:
     return duration(value / 1000)
-
-
-def _name_phases(step: Mapping[str, Any]) -> str:
-    phases = step.get("phases_s") or {}
-    whole = step["busy_s"] + phases.get("queue", 0.0)  # waits for other packets are a phase, and no work
-    return shares({name: taken / whole for name, taken in phases.items()} if whole else {})

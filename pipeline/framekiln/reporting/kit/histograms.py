@@ -37,15 +37,13 @@ class Histogram:
 
     low: float
     high: float
-    median: float
     bars: tuple[Bar, ...]
     discrete: bool  # bars stand for one value each, at the bar's middle
-    below: int = 0  # rows under the axis
-    above: int = 0  # rows over it
+    beyond: int = 0  # rows under and over the axis
 
     @property
     def tallest(self) -> int:
-        return max(self.below, self.above, *(bar.rows for bar in self.bars))
+        return max(bar.rows for bar in self.bars)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +112,8 @@ def _count_numbers(column: pa.ChunkedArray) -> dict[str, Any]:
     if finite[0] == finite[-1]:
         return {"facts": {"always": number(float(finite[0]))}, "notes": notes}
     histogram = _draw_histogram(finite, whole)
-    if histogram and histogram.below + histogram.above:
-        notes = (*notes, f"grey: {count(histogram.below + histogram.above, 'row')} beyond the axis")
+    if histogram and histogram.beyond:
+        notes = (*notes, f"{count(histogram.beyond, 'row')} beyond the axis")
     texts = {name: number(float(value)) for name, value in facts.items()}
     return {"histogram": histogram, "facts": texts, "notes": notes}
 
@@ -128,62 +126,42 @@ def _draw_histogram(ordered: NDArray[np.float64], whole: bool) -> Histogram | No
     if not high - low < WIDEST:
         return None
     first, stop = int(np.searchsorted(ordered, low, "left")), int(np.searchsorted(ordered, high, "right"))
-    inside, median = ordered[first:stop], float(np.median(ordered))
-    beyond = {"below": first, "above": len(ordered) - stop}
+    inside, beyond = ordered[first:stop], len(ordered) - (stop - first)
     single = high - low <= NARROWEST * max(abs(low), abs(high), TINY)
     if single or (whole and high - low < BARS):
         start = low if single else math.ceil(low)
         places = np.zeros(len(inside), np.int64) if single else (inside - start).astype(np.int64)
         bars = [Bar(label=number(float(start + i)), rows=rows) for i, rows in enumerate(np.bincount(places).tolist())]
         ends = start - 0.5, start + len(bars) - 0.5
-        return Histogram(low=ends[0], high=ends[1], median=median, bars=tuple(bars), discrete=True, **beyond)
+        return Histogram(low=ends[0], high=ends[1], bars=tuple(bars), discrete=True, beyond=beyond)
     counts, edges = np.histogram(inside, bins=BARS, range=(low, high))
     labels = [f"{axis_value(a, high - low)} to {axis_value(b, high - low)}" for a, b in pairwise(edges.tolist())]
     bars = [Bar(label=label, rows=rows) for label, rows in zip(labels, counts.tolist(), strict=True)]
-    return Histogram(low=low, high=high, median=median, bars=tuple(bars), discrete=False, **beyond)
+    return Histogram(low=low, high=high, bars=tuple(bars), discrete=False, beyond=beyond)
 
 
 WIDTH, HEIGHT = 280, 124  # in units of the drawing, which is scaled to the width of its card
 LEFT, RIGHT, TOP, BOTTOM = 2.0, 278.0, 18.0, 104.0
-_ASIDE = 16.0  # at an end of the axis, for a bar of the values beyond it
 _LETTER = 7.0  # width of a digit, rounded up
 
 
-def _find_ends(data: Histogram) -> tuple[float, float]:
-    return LEFT + _ASIDE * bool(data.below), RIGHT - _ASIDE * bool(data.above)
-
-
-def rectangles(data: Histogram) -> Iterator[tuple[str, Bar, float, float, float]]:
-    """Yield the CSS class of each bar, its label and rows, its left edge, width and height."""
-    left, right = _find_ends(data)
-    step, aside = (right - left) / len(data.bars), _ASIDE - 6
+def rectangles(data: Histogram) -> Iterator[tuple[Bar, float, float, float]]:
+    """Yield each bar, its left edge, width and height."""
+    step = (RIGHT - LEFT) / len(data.bars)
     width = min(step - min(1.0, step / 5), 40.0)
-    places = [("bar", bar, left + (i + 0.5) * step, width) for i, bar in enumerate(data.bars)]
-    if data.below:
-        places.append(("beyond", Bar(label=f"under {number(data.low)}", rows=data.below), LEFT + aside / 2, aside))
-    if data.above:
-        places.append(("beyond", Bar(label=f"over {number(data.high)}", rows=data.above), RIGHT - aside / 2, aside))
-    for css_class, bar, middle, wide in places:
+    for i, bar in enumerate(data.bars):
         height = (BOTTOM - TOP) * bar.rows / data.tallest
         # a single row among thousands stays visible
-        yield css_class, bar, middle - wide / 2, wide, max(height, 1.5) if bar.rows else height
-
-
-def median_x(data: Histogram) -> float | None:
-    """Return the place of the median; None outside of the axis, and for a single bar."""
-    if not data.low <= data.median <= data.high or len(data.bars) == 1:
-        return None
-    left, right = _find_ends(data)
-    return left + (right - left) * (data.median - data.low) / (data.high - data.low)
+        yield bar, LEFT + (i + 0.5) * step - width / 2, width, max(height, 1.5) if bar.rows else height
 
 
 def ticks(data: Histogram) -> list[tuple[float, str, str]]:
     """Return the place, the anchor and the text of each label under the axis."""
-    bars, width, (left, right) = data.bars, data.high - data.low, _find_ends(data)
+    bars, width = data.bars, data.high - data.low
     if data.discrete:
-        step = (right - left) / len(bars)
+        step = (RIGHT - LEFT) / len(bars)
         every = max(1, math.ceil(_LETTER * (1 + max(len(bar.label) for bar in bars)) / step))
-        return [(left + (i + 0.5) * step, "middle", bars[i].label) for i in range(0, len(bars), every)]
-    middle = (left + right) / 2, "middle", (data.low + data.high) / 2
-    places = (left, "start", data.low), middle, (right, "end", data.high)
+        return [(LEFT + (i + 0.5) * step, "middle", bars[i].label) for i in range(0, len(bars), every)]
+    middle = (LEFT + RIGHT) / 2, "middle", (data.low + data.high) / 2
+    places = (LEFT, "start", data.low), middle, (RIGHT, "end", data.high)
     return [(x, anchor, axis_value(value, width)) for x, anchor, value in places]

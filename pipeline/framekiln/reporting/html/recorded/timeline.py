@@ -10,7 +10,6 @@ import numpy as np
 from framekiln.contract.errors import DamagedError, OutputError
 from framekiln.output.object_store import Store
 from framekiln.profiling.record_log import CALLS, NODES, batches
-from framekiln.profiling.run_profile import choose_run
 from framekiln.reporting.html.recorded import activity as grid
 from framekiln.reporting.kit.lines import POINTS, Chart, Curve, draw_chart
 from framekiln.reporting.kit.texts import TextTable, duration, elapsed, plain_table, share, shorten
@@ -194,17 +193,17 @@ def _draw_charts(curves: Mapping[_Key, Curve], every: int) -> tuple[list[Chart],
 
 
 def recorded_run(store: Store, own: str | None) -> dict[str, Any]:
-    """Return the drawings of a run, or of the last one with records if run.json's own kept none; else why not."""
+    """Return the drawings of a run, or why there are none."""
     drawings: dict[str, Any] = {"timeline": None, "charts": [], "left_out": "", "note": ""}
     missing = drawings | {"note": "There are no records of the processes, so there is no timeline."}
+    if own is None:
+        return missing
     try:
-        run = own or choose_run(store, None)
-        activity = grid.read_activity(store, run)
+        activity = grid.read_activity(store, own)
         if activity is None:
             return missing
-        note = "" if own else f"The last run kept no records; this is run {run}."
-        charts, left_out = machine_charts(store, run, activity)
-        return {"timeline": timeline(activity), "charts": charts, "left_out": left_out, "note": note}
+        charts, left_out = machine_charts(store, own, activity)
+        return {"timeline": timeline(activity), "charts": charts, "left_out": left_out, "note": ""}
     except DamagedError as error:
         return drawings | {"note": f"No timeline: {error}"}
     except (OutputError, OSError, ValueError, KeyError):  # gone, or of another version
