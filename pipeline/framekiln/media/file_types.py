@@ -60,7 +60,10 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     (_photo("JPEG2000"), rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51"),
     (_photo("PPM"), rb"P[1-6]\s+(#[^\n]*\n\s*)*\d+\s+\d+\s"),
     ("a Photoshop file", rb"8BPS"),
-    ("an image of games, films or science (DDS, EXR, HDR, PFM, PAM)", rb"DDS |v/1\x01|#\?RADIANCE|#\?RGBE|P[7Ff]\s"),
+    (
+        "an image of games, films or science (DDS, EXR, HDR, PFM, PAM, QOI, JPEG XR)",
+        rb"DDS |v/1\x01|#\?RADIANCE|#\?RGBE|P[7Ff]\s|qoif|II\xbc\x01",
+    ),
     ("an icon (ICO)", rb"\x00\x00\x01\x00"),
     ("a cursor (CUR)", rb"\x00\x00\x02\x00(?!\x00\x00)"),
     ("an SGI image", rb"\x01\xda"),
@@ -85,7 +88,7 @@ _HEIF = (b"heic", b"heix", b"heim", b"heis", b"mif1")  # sequences (msf1, hevc) 
 _SIDECAR = re.compile(r"aae|csv|ini|jsonl?|log|md|nfo|parquet|srt|tsv|txt|vtt|xml|xmp|ya?ml")  # endings of names
 # Endings of photos and films, read or not, of ImageMagick's, libraw's and ffmpeg's lists; and of archives of them.
 _OF_MEDIA = re.compile(
-    r"jpe?g|jpe|jfif|a?png|gif|webp|avifs?|hei[cf]s?|hif|tiff?|bmp|dib|jp2|j2k|jpx|jpf|jxl|tga|p[abgnpf]m|exr|hdr|dds"
+    r"jpe?g|jpe|jfif|a?png|gif|webp|avifs?|hei[cf]s?|hif|tiff?|bmp|dib|jp2|j2k|jpx|jpf|jxl|tga|p[abgnpf]m|exr|hdr|dds|qoi|jxr|jls"
     r"|psd|psb|svg|ico|cur|sgi|dng|nef|nrw|arw|sr2|cr2|cr3|crw|raf|orf|rw2|pef|srw|x3f|3fr|raw"
     r"|mp4|m4v|mov|qt|mkv|webm|avi|mpe?g|mp[12]v|m2[vtp]s?|mts|ts|vob|flv|f4v|og[vm]|wmv|asf|3g[p2]|mxf|rmv?b?|dv"
     r"|mjpe?g|h?26[45]|hevc|y4m|yuv|ivf|nut|gxf|wtv|drc|tar|zip"

@@ -143,3 +143,29 @@ def test_the_transparent_level_of_a_png(tmp_path: Path, bits: int, kind: int, ke
     assert shown.tolist() == [
         255 if value == key else (value >> 8 if bits == 16 else value * 255 // white) for value in own
     ]
+
+
+@pytest.mark.parametrize(("place", "value"), [(0, 0xF7), (0, 0xC5), (3, 12)], ids=["LS", "hierarchical", "12 bits"])
+def test_a_rare_jpeg_is_not_called_damaged(tmp_path: Path, place: int, value: int) -> None:
+    data = bytearray(encoded(Pil.fromarray(scene(64, 96)), "JPEG"))
+    data[data.index(b"\xff\xc0") + 1 + place] = value
+    assert single_failure(save(tmp_path, bytes(data)))[0] == "unsupported"
+
+
+def test_an_avif_shows_its_clean_aperture(tmp_path: Path) -> None:
+    data = encoded(Pil.fromarray(scene(64, 96)), "AVIF", quality=100, subsampling="4:4:4")
+    links = data.index(b"ipma") - 4
+    count = links + 18  # of the first item's properties; one byte each follows
+    body = struct.pack(">I4s8i", 40, b"clap", 40, 1, 48, 1, 20, 1, -4, 1)
+    listed = data[data.index(b"ipco") + 4 : links]
+    number = 0x81 + sum(name in listed for name in (b"ispe", b"pixi", b"av1C", b"colr"))
+    end = count + 1 + data[count]
+    made = bytearray(data[:count] + bytes([data[count] + 1]) + data[count + 1 : end] + bytes([number]) + data[end:])
+    made[links:links] = body
+    for name, more in ((b"ipma", 1), (b"ipco", 40), (b"iprp", 41), (b"meta", 41)):
+        at = made.index(name) - 4
+        made[at : at + 4] = (int.from_bytes(made[at : at + 4], "big") + more).to_bytes(4, "big")
+    place = made.index(b"iloc") + 18
+    made[place : place + 4] = (int.from_bytes(made[place : place + 4], "big") + 41).to_bytes(4, "big")
+    shown = single_row(save(tmp_path, bytes(made)))["frame"]
+    assert shown.shape == (48, 40, 3) and np.abs(shown.astype(int) - scene(64, 96)[4:52, 48:88]).mean() < 2

@@ -71,7 +71,7 @@ def test_white_may_be_zero(tmp_path: Path, kind: str, order: str) -> None:
     check(tmp_path, tiff(values, photometric=0, order=order, deflate=True), LEVELS)
 
 
-@pytest.mark.parametrize("kind", ["u1", "u2"])
+@pytest.mark.parametrize("kind", ["u1", "u2", "f4"])
 def test_colours_that_are_multiplied_with_alpha(tmp_path: Path, kind: str) -> None:
     for values in (LEVELS[..., None], COLOURS):
         stored = np.concatenate([values / 2, np.full((*LEVELS.shape, 1), 0.5)], axis=2)

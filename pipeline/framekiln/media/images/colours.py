@@ -113,15 +113,29 @@ def _find_code_points(data: bytes, kind: Kind, chunks: dict[bytes, bytes]) -> tu
         return points[0], points[1]
     if kind.name in ("AVIF", "HEIF"):
         with suppress(KeyError, IndexError, struct.error):
-            return _find_nclx(dict(_open_boxes(data))[b"meta"][4:])
+            found = [body for body in _find_properties(data, b"colr") if body.startswith(b"nclx")]
+            return struct.unpack_from(">HH", found[0], 4)
     return 0, 0
 
 
-def _find_nclx(meta: bytes) -> tuple[int, int]:
-    """Return the code points of the photo itself; gain maps and other images of the file have their own.
+def crop_avif(data: bytes, image: Pil.Image) -> Pil.Image:
+    """Return the part of a stored AVIF that its clean aperture shows (ISO/IEC 14496-12, 12.1.4): Pillow gives all."""
+    with suppress(KeyError, IndexError, struct.error, ZeroDivisionError):
+        values = struct.unpack_from(">IIIIiIiI", _find_properties(data, b"clap")[0])
+        width, height, right, down = (values[at] / values[at + 1] for at in range(0, 8, 2))
+        left, top = round((image.width - width) / 2 + right), round((image.height - height) / 2 + down)
+        box = left, top, left + round(width), top + round(height)
+        if 0 <= left < box[2] <= image.width and 0 <= top < box[3] <= image.height:
+            return image.crop(box)
+    return image
+
+
+def _find_properties(data: bytes, kind: bytes) -> list[bytes]:
+    """Return the properties of a kind of the photo itself; gain maps and other images of the file have their own.
 
     ISO/IEC 23008-12, 9.3, and 14496-12, 8.11. Raises KeyError, IndexError, struct.error: there are none.
     """
+    meta = dict(_open_boxes(data))[b"meta"][4:]
     parts = dict(_open_boxes(meta))
     properties = dict(_open_boxes(parts[b"iprp"]))
     listed, links = list(_open_boxes(properties[b"ipco"])), properties[b"ipma"]
@@ -130,11 +144,11 @@ def _find_nclx(meta: bytes) -> tuple[int, int]:
     for _ in range(int.from_bytes(links[4:8], "big")):
         item, count = int.from_bytes(links[at : at + width], "big"), links[at + width]
         numbers = struct.unpack_from(f">{count}{'H' if is_wide else 'B'}", links, at + width + 1)
-        found = [listed[(number & (0x7FFF if is_wide else 0x7F)) - 1] for number in numbers if item == photo]
-        if points := [body for name, body in found if name == b"colr" and body.startswith(b"nclx")]:
-            return struct.unpack_from(">HH", points[0], 4)
+        if item == photo:
+            found = [listed[(number & (0x7FFF if is_wide else 0x7F)) - 1] for number in numbers]
+            return [body for name, body in found if name == kind]
         at += width + 1 + count * (1 + is_wide)
-    return 0, 0
+    return []
 
 
 def _open_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:

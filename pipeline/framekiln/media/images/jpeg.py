@@ -9,6 +9,8 @@ Decoders on one core, 1152 x 896 pixels at quality 90, images a second at full, 
 Pillow takes longer to read a header than simplejpeg to decode 64 x 64 pixels, so most headers are read here.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import simplejpeg
 
@@ -25,7 +27,8 @@ _TRUNCATED = "premature end of jpeg"
 _DAMAGED = ("premature end of data segment", "bad huffman code", "bad arithmetic code", "instead of rst")
 
 # Markers: ITU-T T.81, table B.1. Frames are baseline, extended or progressive, by Huffman codes.
-_FRAMES, _SCAN = (0xC0, 0xC1, 0xC2), 0xDA
+_FRAMES, _SCAN, _DEPTH = (0xC0, 0xC1, 0xC2), 0xDA, 8
+_UNREAD = (0xC5, 0xC6, 0xC7, 0xCB, 0xCD, 0xCE, 0xCF, 0xF7)  # frames that no decoder here reads; the last is JPEG-LS
 # Tables, comments, JFIF, and what editors keep for themselves. Not EXIF and XMP (0xE1: orientation), ICC profiles and
 # further images (0xE2).
 _SKIPPED = frozenset({0xC4, 0xDB, 0xDD, 0xE0, *range(0xE3, 0xF0), 0xFE})
@@ -36,17 +39,30 @@ def plain_size(data: bytes) -> tuple[int, int] | None:
 
     None where the header says more, or is damaged: Pillow reads such.
     """
-    at, size = 2, None
-    while data[at : at + 1] == b"\xff" and len(data) > at + 9:
-        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+    size = None
+    for marker, at in _read_markers(data):
         if marker == _SCAN:
             return size
-        if marker in _FRAMES and data[at + 4] == 8 and data[at + 9] in (1, 3) and size is None:
+        if marker in _FRAMES and data[at + 4] == _DEPTH and data[at + 9] in (1, 3) and size is None:
             size = int.from_bytes(data[at + 5 : at + 7], "big"), int.from_bytes(data[at + 7 : at + 9], "big")
         elif marker not in _SKIPPED:
             return None
-        at += 2 + length
     return None
+
+
+def is_rare(data: bytes) -> bool:
+    """Return whether a header states more than 8 bits, or a kind of frame that is not read: no damage explains it."""
+    frames = (*_FRAMES, 0xC3, 0xC9, 0xCA)
+    return any(marker in _UNREAD or (marker in frames and data[at + 4] != _DEPTH) for marker, at in _read_markers(data))
+
+
+def _read_markers(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the markers of a header and their places, up to the first scan."""
+    at, marker = 2, 0
+    while marker != _SCAN and data[at : at + 1] == b"\xff" and len(data) > at + 9:
+        marker = data[at + 1]
+        yield marker, at
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
 
 
 def decode_frame(

@@ -35,7 +35,7 @@ from framekiln.media.frames import (
     too_many_frames,
 )
 from framekiln.media.images import jpeg, pillow
-from framekiln.media.images.colours import find_conversion
+from framekiln.media.images.colours import crop_avif, find_conversion
 from framekiln.media.images.tiff import find_photo
 from framekiln.media.images.wide_tiff import WideTiff
 from framekiln.media.tags import CREDENTIALS_WITHIN, Tags, find_credentials, read_photo_tags
@@ -58,6 +58,9 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
     try:
         return replace(_decode(data, kind, spec), tags=_read_tags(data, kind, spec))
     except MediaError as exc:
+        if exc.reason is Reason.CORRUPT and kind.name == "JPEG" and jpeg.is_rare(data):
+            message = "a JPEG of more than 8 bits, JPEG-LS or a hierarchical one; convert it to PNG"
+            raise MediaError(Reason.UNSUPPORTED, message) from exc
         part = _read_part(data, kind, spec) if exc.reason is Reason.TRUNCATED else None
         if part is None:
             raise
@@ -158,6 +161,7 @@ def _show(data: bytes, kind: Kind, image: Pil.Image) -> tuple[Image, str | None]
     """Return an opened photo in sRGB (h w 3), and the name of the colours it was converted from."""
     if kind.name == "TGA" and image.mode == "RGBA" and not data[17] & 0x0F:  # no bits of its fourth byte are alpha
         image = image.convert("RGB")
+    image = crop_avif(data, image) if kind.name == "AVIF" else image
     conversion = find_conversion(data, kind, image)
     return pillow.to_rgb(image, conversion), conversion.name if conversion else None
 

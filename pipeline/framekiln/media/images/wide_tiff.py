@@ -3,8 +3,8 @@
 They have wide, signed or floating-point channels, channels in planes, odd numbers of bits, further channels, or are
 big-endian BigTIFF. Pillow unpacks each strip and tile, as a small grey TIFF of bytes.
 
-White is the most that unsigned numbers have, and 1 for floating-point colours between 0 and 1. Else no white is
-defined, nor for grey of more than 16 bits: the least and greatest finite values become 0 and 255.
+White is the most that unsigned numbers have. It is 1 for floating-point colours, and grey with alpha, between 0 and 1.
+Else no white is defined, nor for grey of more than 16 bits: the least and greatest finite values become 0 and 255.
 """
 
 import io
@@ -210,7 +210,7 @@ class WideTiff:
             low, high = 0.0, float((1 << bits) - 1)
         else:
             low, high = _find_range(values)
-            if kind == "f" and (is_alpha or (self._colours > 1 and 0 <= low <= high <= 1)):
+            if kind == "f" and (is_alpha or (self._shown > 1 and 0 <= low <= high <= 1)):
                 low, high = 0.0, 1.0
         for top in range(0, len(values), _BAND):
             part = values[top : top + _BAND]
