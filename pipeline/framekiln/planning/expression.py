@@ -65,12 +65,12 @@ def explain(
         option: where the user wrote the expression.
         place: what lacks a missing column.
         columns: that it has.
-        find_fix: returns the end of the sentence on a missing column; if empty, the nearest name is proposed.
+        find_fix: returns a sentence on a missing column; if empty, the nearest name is proposed.
     """
     text = str(error).partition("\n")[0].strip()
     if missing := _MISSING.search(text):
-        end = find_fix(missing[1]) or f".{did_you_mean(missing[1], columns)}"
-        return ConfigError(f"{option}: {place} has no column {missing[1]!r}{end}", code="FK-SELECTION-COLUMN")
+        fix = find_fix(missing[1]) or did_you_mean(missing[1], columns)
+        return ConfigError(f"{option}: {place} has no column {missing[1]!r}.{fix}", code="FK-SELECTION-COLUMN")
     return ConfigError(f"{option}: {text}.", code="FK-SELECTION-SQL")
 
 
@@ -102,7 +102,13 @@ class Expression:
         beside = (table for name, table in BESIDE.items() if name in names)
         return cls(text=text, names=frozenset(names), tables=frozenset([*tables, *beside]))
 
-    def check(self, schema: pa.Schema, tables: Iterable[tuple[str, pa.Schema]], option: str) -> None:
+    def check(
+        self,
+        schema: pa.Schema,
+        tables: Iterable[tuple[str, pa.Schema]],
+        option: str,
+        find_fix: Callable[[str], str] = lambda _: "",
+    ) -> None:
         """Check names and types. `schema`: all columns that it may read; `tables`: their schemas by name.
 
         Raises ConfigError: a column or table is missing, or a type is wrong.
@@ -118,7 +124,7 @@ class Expression:
             kind = relation.types[0]
             relation.fetchall()  # values in it that are none, as in sharpness > 'high', show here
         except duckdb.Error as error:
-            raise explain(error, option, "the rest of the pipeline", schema.names) from error
+            raise explain(error, option, "the rest of the pipeline", schema.names, find_fix) from error
         if str(kind) != "BOOLEAN":
             message = f"{option}: {self.text!r} is of type {kind}; a condition is true or false, as in sharpness > 20."
             raise ConfigError(message, code="FK-SELECTION-SQL")
