@@ -71,7 +71,7 @@ def explain(
     if missing := _MISSING.search(text):
         fix = find_fix(missing[1]) or did_you_mean(missing[1], columns)
         return ConfigError(f"{option}: {place} has no column {missing[1]!r}.{fix}", code="FK-SELECTION-COLUMN")
-    return ConfigError(f"{option}: {text}.", code="FK-SELECTION-SQL")
+    return ConfigError(f"{option}: {text.rstrip('.!')}.", code="FK-SELECTION-SQL")
 
 
 @dataclass(frozen=True, kw_only=True)
