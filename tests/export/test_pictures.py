@@ -148,6 +148,6 @@ def test_faces_are_cut_into_a_folder_for_each_person(tmp_path):
     crops = {
         path.relative_to(tmp_path / "to").parts[0]: Pil.open(path).size for path in (tmp_path / "to").rglob("*.jpg")
     }
-    assert crops == {"5": (13, 20), "6": (13, 20)}
+    assert crops == {"Ada": (13, 20), "6": (13, 20)}
     with fails("FK-EXPORT-KIND"):
         framekiln.open(store.root).export("folder", tmp_path / "no", include="faces")

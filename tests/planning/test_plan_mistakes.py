@@ -14,6 +14,13 @@ MISTAKES = {
     "two producers": ({**CRC, "b": toy("Picky")}, "FK-COLUMN-TWICE", "'crc'"),
     "no producer": ({"a": toy("Double")}, "FK-UNKNOWN-COLUMN", "'crc'"),
     "no pixels of that name": ({"a": toy("Checksum", column="frme")}, "FK-UNKNOWN-COLUMN", "Did you mean 'frame'"),
+    "a column of a shipped step": ({"a": {"use": "shots"}}, "FK-UNKNOWN-COLUMN", "'features'"),
+    "a table of a shipped step": ({"a": {**toy("Checksum"), "on": {"shots": "middle"}}}, "FK-UNKNOWN-TABLE", "'shots'"),
+    "one of several": (
+        {"a": {**toy("Checksum"), "where": "identity = 0"}},
+        "FK-SELECTION-COLUMN",
+        "list_contains(identities, 0)",
+    ),
     "unknown setting": ({"a": toy("Checksum", colum="frame")}, "FK-UNKNOWN-SETTING", "Did you mean 'column'"),
     "wrong type": ({"a": toy("Picky", refuse="x")}, "FK-INVALID-SETTING", "'refuse'"),
     "no steps": ({}, "FK-NO-STEPS", ""),

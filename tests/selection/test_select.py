@@ -139,12 +139,14 @@ def test_balance_takes_values_in_turns(out):
     assert counts(out.select(balance="category", limit=2)) == {"cat": 1, "dog": 1}
     notes = [out.select(balance="category", limit=limit).notes for limit in (None, 2, 16)]
     assert notes[:2] == [[], []] and "4 of 'car', 6 of" in notes[2][0]
+    assert len(out.select(balance="people", limit=16)) == 16  # lists are values too
 
 
 def test_diverse_goes_to_the_farthest(out):
     """Hashes have 5 more set bits in each row, so the ends are farthest apart and the middle comes third."""
     rows = keys(out.select())
     chosen = [rows.index(key) for key in keys(out.select(diverse=3))]
+    assert len(out.select(where="false", diverse=3)) == 0
     assert len(out.select(diverse=3).notes) == 1  # hashes, as there are no embeddings
     assert chosen[:2] in ([0, 26], [0, 27], [0, 25]) and abs(chosen[2] - 13) <= 1
 

@@ -18,7 +18,7 @@ FramekilnError
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -131,13 +131,15 @@ OWN_CODE: tuple[type[BaseException], ...] = (Exception, SystemExit)
 """Exceptions that a stage's own code may raise. `sys.exit` is one of them: it ends neither the run nor the process."""
 
 
-def check_known(name: str, known: Collection[str], problem: str, *, code: str) -> None:
-    """Check that a name is known; the message is the problem, followed by the nearest known name.
+def check_known(
+    name: str, known: Collection[str], problem: str, *, code: str, find_fix: Callable[[str], str] = lambda _: ""
+) -> None:
+    """Check that a name is known; the message is the problem, and a fix that is found or the nearest known name.
 
     Raises ConfigError: it is not known.
     """
     if name not in known:
-        raise ConfigError(f"{problem}{did_you_mean(name, known)}", code=code)
+        raise ConfigError(f"{problem}{find_fix(name) or did_you_mean(name, known)}", code=code)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

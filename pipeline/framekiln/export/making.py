@@ -95,7 +95,7 @@ class Maker:
             item: the value.
             size: width and height of the frame.
             beside: the value of another column about the same thing, which may name its category.
-            ids: its `track` (table and number) and `identity`, as far as they are known.
+            ids: its `track` (table and number), `identity` and `person` (a name), as far as they are known.
         """
         mask = item.get("segmentation")
         points = self._make_points(item, size)
@@ -103,6 +103,7 @@ class Maker:
         if box is None:
             return
         source = self._source
+        own = {"person": ids.get("person")} | item
         name = beside.get("category") or item.get(source.named_by) or source.category
         yield Annotation(
             kind=source.kind,
@@ -114,7 +115,7 @@ class Maker:
             keypoints=points,
             track=ids.get("track"),
             identity=ids.get("identity"),
-            attributes={name: item[name] for name in self._plain if item.get(name) is not None},
+            attributes={key: own[key] for key in (*self._plain, "person") if own.get(key) is not None},
             embedding=item.get(self._vector),
         )
 

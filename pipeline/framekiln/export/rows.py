@@ -93,7 +93,8 @@ class Annotations:
                 for row in things[link.table]:
                     if row[link.index] is not None:
                         value = row[link.value]
-                        ids[row[link.index]][link.role] = (link.table, value) if link.role == "track" else value
+                        named = {"identity": value, "person": row.get("name")}
+                        ids[row[link.index]] |= {"track": (link.table, value)} if link.role == "track" else named
             others = (own[self._beside[source.name].name] if source.name in self._beside else None) or []
             for number, item in enumerate(own[source.name] or []):
                 beside = (others[number] if number < len(others) else None) or {}

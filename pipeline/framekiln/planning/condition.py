@@ -3,7 +3,7 @@
 A row that a step skips has nulls in its columns and is no error. Steps that read these columns skip it too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -139,7 +139,9 @@ def read_condition(name: str, on: Any, where: str | None) -> Condition:
     return Condition(on=rule, where=None if where is None else Expression.read(str(where), where_said))
 
 
-def find_reads(name: str, condition: Condition, own: Stage, stages: Sequence[Stage]) -> tuple[str, ...]:
+def find_reads(
+    name: str, condition: Condition, own: Stage, stages: Sequence[Stage], find_fix: Callable[[str], str]
+) -> tuple[str, ...]:
     """Return the columns and `tables/` of other steps that a condition reads; check names and types.
 
     Args:
@@ -147,6 +149,7 @@ def find_reads(name: str, condition: Condition, own: Stage, stages: Sequence[Sta
         condition: its condition.
         own: its stage.
         stages: of the other steps.
+        find_fix: returns a sentence on a missing column or `table/`, or nothing.
 
     Raises:
         ConfigError: a name is unknown, or a type is wrong.
@@ -157,10 +160,10 @@ def find_reads(name: str, condition: Condition, own: Stage, stages: Sequence[Sta
     tables = {table: content.schema for stage in stages for table, content in stage.tables.items()}
     for table in sorted(condition.tables - {FRAMES}):
         problem = f"The condition of step {name!r} reads a table {table!r} that no step writes."
-        check_known(table, tables, problem, code="FK-UNKNOWN-TABLE")
-    if (rule := condition.on) is not None and (missing := rule.names - columns.keys()):
-        problem = f"Step {name!r} has on: {{shots: {rule.shots}}}, which reads a column {min(missing)!r}."
-        check_known(min(missing), columns, problem, code="FK-UNKNOWN-COLUMN")
+        check_known(table, tables, problem, code="FK-UNKNOWN-TABLE", find_fix=lambda key: find_fix(f"{key}/"))
+    if (rule := condition.on) is not None and (missing := min(rule.names - columns.keys(), default="")):
+        problem = f"Step {name!r} has on: {{shots: {rule.shots}}}, which reads a column {missing!r}."
+        check_known(missing, columns, problem, code="FK-UNKNOWN-COLUMN", find_fix=find_fix)
     if condition.where is not None:
         if mine := condition.names & set(own.outputs.names) - columns.keys():
             raise ConfigError(
@@ -172,5 +175,5 @@ def find_reads(name: str, condition: Condition, own: Stage, stages: Sequence[Sta
         made = {"duplicate": pa.bool_(), "identities": pa.list_(pa.int64())}
         beside = [pa.field(key, made[key]) if key in made else table.field(key) for key, table in there]
         schema = pa.schema([*SOURCE, *columns.values(), *beside])
-        condition.where.check(schema, tables.items(), f"step {name!r}, where")
+        condition.where.check(schema, tables.items(), f"step {name!r}, where", find_fix)
     return (*sorted(condition.names & columns.keys()), *(f"{table}/" for table in sorted(condition.tables - {FRAMES})))

@@ -65,13 +65,13 @@ def explain(
         option: where the user wrote the expression.
         place: the table or output without the missing column.
         columns: its columns.
-        find_fix: returns the sentence's end for a missing column; if empty, the nearest name is proposed.
+        find_fix: returns a sentence on a missing column; if empty, the nearest name is proposed.
     """
     text = str(error).partition("\n")[0].strip()
     if missing := _MISSING.search(text):
-        end = find_fix(missing[1]) or f".{did_you_mean(missing[1], columns)}"
-        return ConfigError(f"{option}: {place} has no column {missing[1]!r}{end}", code="FK-SELECTION-COLUMN")
-    return ConfigError(f"{option}: {text}.", code="FK-SELECTION-SQL")
+        fix = find_fix(missing[1]) or did_you_mean(missing[1], columns)
+        return ConfigError(f"{option}: {place} has no column {missing[1]!r}.{fix}", code="FK-SELECTION-COLUMN")
+    return ConfigError(f"{option}: {text.rstrip('.!')}.", code="FK-SELECTION-SQL")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,13 @@ class Expression:
         beside = (table for name, table in BESIDE.items() if name in names)
         return cls(text=text, names=frozenset(names), tables=frozenset([*tables, *beside]))
 
-    def check(self, schema: pa.Schema, tables: Iterable[tuple[str, pa.Schema]], option: str) -> None:
+    def check(
+        self,
+        schema: pa.Schema,
+        tables: Iterable[tuple[str, pa.Schema]],
+        option: str,
+        find_fix: Callable[[str], str] = lambda _: "",
+    ) -> None:
         """Check names and types. `schema`: all readable columns; `tables`: readable tables' schemas by name.
 
         Raises ConfigError: a column or table is missing, or a type is wrong.
@@ -118,7 +124,7 @@ class Expression:
             kind = relation.types[0]
             relation.fetchall()  # shows invalid values, as in sharpness > 'high'
         except duckdb.Error as error:
-            raise explain(error, option, "the rest of the pipeline", schema.names) from error
+            raise explain(error, option, "the rest of the pipeline", schema.names, find_fix) from error
         if str(kind) != "BOOLEAN":
             message = (
                 f"{option}: {self.text!r} is of type {kind}; write a condition (true or false), as in sharpness > 20."

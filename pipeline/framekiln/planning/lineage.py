@@ -14,6 +14,7 @@ from framekiln.contract.errors import ConfigError, WeightsError, check_known
 from framekiln.contract.stage import Scope, Stage
 from framekiln.planning.condition import Condition
 from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.shipped import find_fix
 from framekiln.planning.step import Step
 from framekiln.weights.lockfile import WeightsEntry, check_licences, explain_missing, fetch_command
 from framekiln.weights.resolver import find_weights, with_stand_ins
@@ -117,7 +118,8 @@ def _make_key(table: str) -> str:
 
 def _check_table(name: str, table: str, stages: Stages, producers: Producers) -> None:
     tables = {key[:-1]: producer for key, producer in producers.items() if key.endswith("/")}
-    check_known(table, tables, f"Step {name!r} reads a table {table!r} that no step writes.", code="FK-UNKNOWN-TABLE")
+    problem = f"Step {name!r} reads a table {table!r} that no step writes."
+    check_known(table, tables, problem, code="FK-UNKNOWN-TABLE", find_fix=lambda key: find_fix(_make_key(key)))
     if stages[name].scope.first_pass:
         raise ConfigError(
             f"Step {name!r} reads the table {table!r}, but tables are written after the first pass; give its stage the "
@@ -138,7 +140,7 @@ def _check_column(name: str, stage: Stage, column: str, producers: Producers) ->
     if not is_decoded(column):
         problem = f"Step {name!r} reads a column {column!r} that neither decoding nor a step adds."
         decoded = [*SOURCE.names, pixel_column(0), pixel_column(224), *ON_REQUEST]
-        check_known(column, [*decoded, *producers], problem, code="FK-UNKNOWN-COLUMN")
+        check_known(column, [*decoded, *producers], problem, code="FK-UNKNOWN-COLUMN", find_fix=find_fix)
     elif not stage.scope.first_pass:
         raise ConfigError(
             f"Step {name!r} reads {column!r}, but a second-pass step is given no pixels and no sound; read a column "

@@ -28,6 +28,7 @@ from framekiln.planning.processes.placement import (
 from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import Wave, split_into_waves
 from framekiln.planning.settings import read_overrides, validated
+from framekiln.planning.shipped import find_fix
 from framekiln.planning.stage_building import build_all
 from framekiln.planning.step import DecodeStep, Step, contents, identify
 from framekiln.weights.resolver import merged_lock
@@ -178,7 +179,7 @@ class _Planner:
         entry, changes = self._pipeline.steps[name], self.overrides.get(name, {})
         condition = read_condition(name, changes.get("on", entry.on), changes.get("where", entry.where))
         others = [stage for other, stage in self.stages.items() if other != name]
-        self.stages[name].reads_besides = find_reads(name, condition, self.stages[name], others)
+        self.stages[name].reads_besides = find_reads(name, condition, self.stages[name], others, find_fix)
         return replace(condition, every_nth=self._rule.every_nth)
 
     def _make_decode_step(self, order: Sequence[str]) -> DecodeStep:

@@ -7,7 +7,6 @@ their file) and `identities` (the people on it, as a list), where a request asks
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any, TypeVar
 
 import duckdb
@@ -17,9 +16,7 @@ from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import FRAMES
 from framekiln.output.object_store import Store
 from framekiln.planning.expression import BESIDE, Expression, connect, explain, widen, without_halves
-from framekiln.planning.lineage import find_producers
-from framekiln.planning.manifest import ProfileFile, read_pipeline
-from framekiln.planning.stage_building import build_all
+from framekiln.planning.shipped import find_fix
 
 T = TypeVar("T")
 
@@ -65,8 +62,8 @@ class Rows:
         Raises ConfigError: the output has no such table.
         """
         if for_name and self._tables is None and table not in self._store.folders():
-            message = f"{for_name!r} comes from the table {table!r}, which {self._store.root!r} lacks"
-            raise ConfigError(f"{message}{_name_step(f'{table}/') or '.'}", code="FK-SELECTION-TABLE")
+            message = f"{for_name!r} comes from the table {table!r}, which {self._store.root!r} lacks."
+            raise ConfigError(f"{message}{find_fix(f'{table}/')}", code="FK-SELECTION-TABLE")
         data = (
             self._store.dataset(table, pa.schema([]), without_halves)
             if self._tables is None
@@ -82,7 +79,7 @@ class Rows:
     def register_all(self, expression: Expression) -> None:
         """Let subqueries of an expression read their tables. Raises ConfigError: the output lacks one."""
         for table in sorted(expression.tables - set(self.tables)):
-            if self._tables is not None or table in self._store.folders() or _name_step(f"{table}/"):
+            if self._tables is not None or table in self._store.folders() or find_fix(f"{table}/"):
                 self.register(table, for_name=table)  # else DuckDB says that there is none
 
     def join(self, expressions: Sequence[str]) -> Any:
@@ -121,14 +118,4 @@ class Rows:
             return ask()
         except duckdb.Error as error:
             known = [*self.columns, *BESIDE]
-            raise explain(error, option, repr(self._store.root), known, _name_step) from error
-
-
-@cache
-def _name_step(key: str) -> str:
-    """Return the end of a message: the shipped step that adds a column, or writes a table (`name/`); else nothing."""
-    if key == "identity":
-        return ", since a frame may show several people: use list_contains(identities, 0)."
-    stages = build_all(read_pipeline(None), ProfileFile(), {})
-    step = find_producers(stages).get(key)
-    return "" if step is None else f"; run the step {step!r}, which {'writes' if key.endswith('/') else 'adds'} it."
+            raise explain(error, option, repr(self._store.root), known, find_fix) from error

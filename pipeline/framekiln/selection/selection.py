@@ -4,12 +4,14 @@ Rows that meet the conditions are chosen among: so many of each group, balanced,
 in their order, the best first; d numbers of a vector.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import KEYS
@@ -120,13 +122,11 @@ def select(store: Store, request: SelectionRequest) -> Selection:
 
 def _list_unequal(name: str, values: pa.ChunkedArray) -> list[str]:
     """Return a sentence on groups that are of unequal size, since the limit takes all of small ones."""
-    groups = sorted(
-        ((one["counts"], one["values"]) for one in values.value_counts().to_pylist()), key=lambda one: one[0]
-    )
-    if not groups or groups[-1][0] - groups[0][0] <= 1:
+    groups = Counter(map(repr, values.to_pylist())).most_common()
+    if not groups or groups[0][1] - groups[-1][1] <= 1:
         return []
-    (least, small), (most, large) = groups[0], groups[-1]
-    found = f"{name} is not balanced: {least:,} of {small!r}, {most:,} of {large!r}"
+    (large, most), (small, least) = groups[0], groups[-1]
+    found = f"{name} is not balanced: {least:,} of {small}, {most:,} of {large}"
     return [f"{found}. The limit allows more than rare values have; without it each has as many as the rarest."]
 
 
@@ -199,16 +199,14 @@ def _choose_vector(columns: Sequence[str]) -> str:
 
 def _read_vectors(table: pa.Table) -> np.ndarray:
     """Return vectors (n d): embeddings, or hashes as 1 and -1; zeros for null."""
-    values = table["vector"].to_pylist()
-    known = next((value for value in values if value is not None), b"")
-    if isinstance(known, bytes):
-        bits = np.frombuffer(b"".join(value or bytes(len(known)) for value in values), np.uint8).reshape(
-            len(values), -1
-        )
-        vectors = np.unpackbits(bits, axis=1).astype(np.float32) * 2 - 1
+    column = table["vector"]
+    known = column.drop_null()
+    if pa.types.is_binary(column.type):
+        values = np.unpackbits(np.frombuffer(b"".join(known.to_pylist()), np.uint8)).astype(np.float32) * 2 - 1
     else:
-        vectors = np.array([value if value is not None else [0.0] * len(known) for value in values], np.float32)
-    vectors[[value is None for value in values]] = 0
+        values = pc.list_flatten(known).to_numpy()
+    vectors = np.zeros((len(column), len(values) // max(1, len(known))), np.float32)
+    vectors[column.is_valid().to_numpy()] = values.reshape(len(known), vectors.shape[1])
     return vectors
 
 

@@ -110,6 +110,8 @@ def test_pictures_are_of_the_frames_that_their_names_tell(html):
     }
     labels = re.findall(r'aria-label="(\d+)&lt;b&gt;&amp;.png, frame (\d+): [^"]*"><use href="#(p\d+)"', html)
     assert len(labels) > 25
+    middles = re.findall(r'<div class="shot"><svg [^>]*aria-label="The middle [^>]*><use href="#(p\d+)"', html)
+    assert len(middles) == 20 and all(images[name].shape == (16, 16, 3) for name in middles)
     for number, index, name in labels:
         assert abs(images[name].mean() - 5 * int(number) - int(index)) <= 1
 

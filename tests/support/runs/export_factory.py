@@ -119,6 +119,7 @@ def tables() -> dict[str, pa.Table]:
             "frame_index": 0,
             "face_index": i,
             "identity": 5 + i,
+            "name": ("Ada", None)[i],
             "clustered": True,
             "assigned": False,
         }

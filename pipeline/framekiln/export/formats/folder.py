@@ -1,8 +1,8 @@
 """Folders of images: SPLIT/VALUE/NAME, as torchvision's ImageFolder and Hugging Face's imagefolder read them.
 
-The value is that of a column, `category` unless another is named; of faces that are cut out, the number of the person
-where that is exported. SPLIT/metadata.parquet has a row for each image: of a text file Hugging Face guesses the types
-of columns, and refuses splits in which it guesses others.
+The value is that of a column, `category` unless another is named; of faces that are cut out, the name or number of the
+person where that is exported. SPLIT/metadata.parquet has a row for each image: of a text file Hugging Face guesses the
+types of columns, and refuses splits in which it guesses others.
 """
 
 import shutil
@@ -66,7 +66,7 @@ class Writer(Format):
 
     def _list_value(self, image: ExportedImage) -> list[str]:
         if self._column in self._people:
-            value = image.annotations[0].identity
+            value = image.annotations[0].attributes.get("person", image.annotations[0].identity)
         else:
             value = getattr(image, self._column) if self._column in _OF_FILE else image.values.get(self._column)
         name = _NO_VALUE if value is None else escape(str(value)).replace("/", "%2F").replace(".", "%2E")

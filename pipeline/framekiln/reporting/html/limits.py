@@ -38,9 +38,12 @@ def write_limits(store: Store, plan: Plan) -> str:
     sheets = [_make_sheet(item, rows, limits.get(item.name, {})) for item in columns] if len(rows) else []
     sheets = [sheet for sheet in sheets if sheet["limits"] or sheet["spread"]]
     sheets.sort(key=lambda sheet: not sheet["limits"])  # what was asked for comes first
-    sides = (side for sheet in sheets for limit in sheet["limits"] for side in limit["sides"].values())
-    keys = {frame["key"] for frames in (*(sheet["spread"] for sheet in sheets), *sides) for frame in frames}
+    sides = [side for sheet in sheets for limit in sheet["limits"] for side in limit["sides"].values()]
+    near = {frame["key"] for frames in sides for frame in frames}
+    keys = near | {frame["key"] for sheet in sheets for frame in sheet["spread"]}
     images = thumbnails(store, sorted(keys), plan.decode.config)
+    middles = thumbnails(store, sorted(near), plan.decode.config, middle=True)
+    images |= {(f"{name}/", index): image for (name, index), image in middles.items()}  # ids that no file has
     values = {"sheets": sheets, "rows": len(rows), "is_sample": each > 1, "first_s": FIRST_S}
     store.write(PREVIEW, render_page("limits.html", values | image_store(images)).encode("utf-8", "replace"))
     return store.url(PREVIEW)

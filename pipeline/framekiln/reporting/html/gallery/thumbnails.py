@@ -33,6 +33,7 @@ LONGEST = 420  # px, long side of panoramas
 QUALITIES = (80, 60, 40, 20)  # of JPEG, the first that is small enough: about 15 kB each by the first
 LARGEST = 30_000  # bytes: with a hundred of them a page can still be mailed
 PIXELS = "frame_256"  # the nearest decoded size above SIDE
+MIDDLE = (180, 240)  # height and width, px: a tile of a page shows them one to one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,16 +49,22 @@ class Thumbnail:
         return image_uri(self.jpeg)
 
 
-def thumbnails(store: Store, keys: Collection[FrameKey], config: DecodeConfig) -> dict[FrameKey, Thumbnail]:
-    """Decode frames again, by the rules of the run; they are near the starts of their files."""
+def thumbnails(
+    store: Store, keys: Collection[FrameKey], config: DecodeConfig, *, middle: bool = False
+) -> dict[FrameKey, Thumbnail]:
+    """Decode frames again, by the rules of the run; they are near the starts of their files.
+
+    With `middle` each is the middle of its frame at full size, in which noise, blocks and fine detail are seen.
+    """
+    pixels, make = ("frame", _cut_middle) if middle else (PIXELS, _shrink)
     indices: dict[str, set[int]] = defaultdict(set)
     for name, index in keys:
         indices[name].add(index)
     files, images = tabulated_files(store), dict[FrameKey, Thumbnail]()
     for name in sorted(indices.keys() & files.keys()):
         with suppress(Exception):  # of any class: the file was moved, changed, or cannot be decoded any more
-            for frame in decode_frames(check_unchanged(files[name]), (PIXELS,), config, wanted=indices[name]):
-                images[name, frame.index] = _shrink(frame.images[PIXELS])
+            for frame in decode_frames(check_unchanged(files[name]), (pixels,), config, wanted=indices[name]):
+                images[name, frame.index] = make(frame.images[pixels])
     return images
 
 
@@ -72,6 +79,13 @@ def _shrink(image: Image) -> Thumbnail:
     size = max(1, round(width * scale)), max(1, round(height * scale))
     small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     return Thumbnail(jpeg=as_jpeg(cv2.cvtColor(small, cv2.COLOR_RGB2BGR)), width=size[0], height=size[1])
+
+
+def _cut_middle(image: Image) -> Thumbnail:
+    top, left = (max(0, (side - part) // 2) for side, part in zip(image.shape[:2], MIDDLE, strict=True))
+    part = cv2.cvtColor(image[top : top + MIDDLE[0], left : left + MIDDLE[1]], cv2.COLOR_RGB2BGR)
+    data = cv2.imencode(".jpg", part, [cv2.IMWRITE_JPEG_QUALITY, 95])[1].tobytes()  # less would add blocks
+    return Thumbnail(jpeg=data, width=part.shape[1], height=part.shape[0])
 
 
 def as_jpeg(image: NDArray[np.uint8]) -> bytes:
