@@ -1,4 +1,4 @@
-"""BMP photos that Pillow does not read: odd bit fields, 2 bits a pixel, and a whole JPEG or PNG in a BMP."""
+"""BMP photos that Pillow does not read: odd bit fields, 2 bits a pixel, and a whole JPEG or PNG inside."""
 
 import struct
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.file_types import Kind, detect_kind
 
-_FILE_HEADER, _INFO_HEADER = 14, 40  # bytes; the header before BITMAPINFOHEADER knows no such photos
+_FILE_HEADER, _INFO_HEADER = 14, 40  # bytes; headers older than BITMAPINFOHEADER have no such photos
 _BIT_FIELDS = 3  # BI_BITFIELDS
 _ENCLOSED = {4: "JPEG", 5: "PNG"}  # BI_JPEG and BI_PNG
 
@@ -23,11 +23,11 @@ class Bmp:
     start: int  # of the pixels, in bytes
     info_size: int  # of the second header, in bytes
     width: int  # px
-    signed_height: int  # px; negative where the top row comes first
+    signed_height: int  # px; negative if the top row comes first
     bits: int  # of a pixel
     compression: int
-    size: int  # of the pixels, in bytes; 0 where it is not stated
-    colours: int  # in the palette; 0 for as many as the bits allow
+    size: int  # of the pixels, in bytes; 0: not stated
+    colours: int  # in the palette; 0: as many as the bits allow
     orientation: int = 1  # BMP states none
 
     @classmethod
@@ -57,7 +57,7 @@ class Bmp:
         return self.info_size >= _INFO_HEADER and self.bits == 2 and not self.compression
 
     def has_bit_fields(self, data: bytes) -> bool:
-        """Return whether each channel has bits of its own in a pixel of 16 or 32."""
+        """Return whether each channel has its own bits in a pixel of 16 or 32."""
         stated = self.info_size >= _INFO_HEADER and self.compression == _BIT_FIELDS and self.bits in (16, 32)
         return stated and len(data) >= 66 and all(_read_masks(data))
 
@@ -68,7 +68,7 @@ class Bmp:
         return Pil.fromarray(image if self.signed_height < 0 else np.ascontiguousarray(image[::-1]))
 
     def _read_palette(self, rows: NDArray[np.uint8], data: bytes) -> Image:
-        """Return the colours of four pixels a byte; black where the file has fewer colours."""
+        """Return the colours of four pixels a byte; black for missing colours."""
         first = _FILE_HEADER + self.info_size
         stored = np.frombuffer(data[first : first + 4 * min(self.colours or 4, 4)], np.uint8)
         palette = np.zeros((4, 4), np.uint8)  # colours; B G R and an unused byte
@@ -93,7 +93,7 @@ def _read_masks(data: bytes) -> tuple[int, ...]:
 def enclosed_photo(data: bytes, kind: Kind) -> tuple[bytes, Kind]:
     """Return the photo inside a BMP, and its kind; the file itself if it encloses none.
 
-    Raises MediaError: CORRUPT if there are other bytes in the place of the photo.
+    Raises MediaError: CORRUPT if other bytes are in the photo's place.
     """
     header = Bmp.of(data) if kind.name == "BMP" else None
     if header is None or header.compression not in _ENCLOSED:

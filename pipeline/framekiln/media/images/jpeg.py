@@ -26,15 +26,15 @@ _DAMAGED = ("premature end of data segment", "bad huffman code", "bad arithmetic
 
 # Markers: ITU-T T.81, table B.1. Frames are baseline, extended or progressive, by Huffman codes.
 _FRAMES, _SCAN = (0xC0, 0xC1, 0xC2), 0xDA
-# Tables, comments, JFIF, and what editors keep for themselves. Not EXIF and XMP (0xE1: orientation), ICC profiles and
-# further images (0xE2).
+# Tables, comments, JFIF, and editors' own data. Not EXIF and XMP (0xE1: orientation), ICC profiles and further images
+# (0xE2).
 _SKIPPED = frozenset({0xC4, 0xDB, 0xDD, 0xE0, *range(0xE3, 0xF0), 0xFE})
 
 
 def plain_size(data: bytes) -> tuple[int, int] | None:
-    """Return height and width of a grey or colour photo of 8 bits, upright and in sRGB by its header.
+    """Return height and width of an upright grey or colour photo of 8 bits in sRGB, by its header.
 
-    None where the header says more, or is damaged: Pillow reads such.
+    None if the header says more, or is damaged: then Pillow reads it.
     """
     at, size = 2, None
     while data[at : at + 1] == b"\xff" and len(data) > at + 9:
@@ -57,7 +57,7 @@ def decode_frame(
     orientation: int = 1,
     conversion: Conversion | None = None,
 ) -> Frame:
-    """Decode a photo of this stored height and width, and convert its colours once it is small.
+    """Decode a photo with this stored height and width, and convert its colours at the small size.
 
     Raises MediaError: TOO_LARGE, TRUNCATED or CORRUPT.
     """
