@@ -151,7 +151,7 @@ def test_rows_of_films_have_an_interval_though_one_was_measured():
     seen = MeasuredFiles(files={"a.mp4": (1000, 50)})
     rows, (note,) = estimate_rows([MediaFile(media_id="b.mp4", path="", size=2000, mtime_ns=0)], seen)
     low, high = np.quantile(rows[".mp4"][1:], (0.05, 0.95))
-    assert rows[".mp4"][0] == 100 and low < 50 and high > 200 and "1 film," in note
+    assert rows[".mp4"][0] == 100 and low < 50 and high > 200 and "1 video," in note
 
 
 def test_a_preview_never_touches_an_output_of_other_files(media, previewed):

@@ -51,7 +51,7 @@ Sound = NDArray[np.int16]  # mono samples at columns.SOUND_RATE
 Reduced = Callable[[int], Image]
 """Returns the image with sides of 1/factor, for a factor from `reduction`."""
 IsNeeded = Callable[[int, float | None, float | None, float | None], bool]
-"""Returns whether some step needs a frame, from its number, its time and that of the frame before in s, and frames a second."""
+"""Returns whether some step needs a frame. Takes its number, its time and the time before (s), and frames a second."""
 NO_PIXELS: Image = np.zeros((0, 0, 3), np.uint8)
 """Placeholder for pixels that no step needs."""
 FAST_SHORT_SIDE = 360  # px: a face of an eighth of the height still has the 45 px that detectors need

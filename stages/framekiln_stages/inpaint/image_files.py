@@ -17,8 +17,8 @@ from PIL import Image as Pillow
 from framekiln.contract import Image
 
 PNG_START = b"\x89PNG\r\n\x1a\n"
-SUB = 1  # the filter: a pixel's difference from the one to its left (PNG, 9.2)
-LEVEL = 1  # of igzip, 0 to 3: 0 is a tenth faster and a fifth larger, 2 and 3 gain 2 %
+SUB = 1  # the filter: a pixel's difference from its left neighbour (PNG, 9.2)
+LEVEL = 1  # igzip's level, 0 to 3: 0 is a tenth faster and a fifth larger, 2 and 3 gain 2 %
 JPEG_QUALITY = 95
 WEBP_SIDE = 16383  # px, the format's longest side
 
@@ -26,7 +26,7 @@ WEBP_SIDE = 16383  # px, the format's longest side
 def png(image: Image) -> bytes:
     """Return an RGB image (h w 3) as a PNG file."""
     height, width = image.shape[:2]
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # eight bits of a sample, RGB
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # eight bits a sample, RGB
     levels = np.ascontiguousarray(image).reshape(height, -1)
     rows = np.empty((height, 1 + levels.shape[1]), np.uint8)
     rows[:, 0], rows[:, 1:4] = SUB, levels[:, :3]
@@ -61,7 +61,7 @@ def jpeg(image: Image) -> bytes:
 
 
 ENCODERS: dict[str, Callable[[Image], bytes]] = {"png": png, "webp": webp, "jpeg": jpeg}
-"""By the name of a format in the settings."""
+"""Writers by the name of a format in the settings."""
 
 
 def _make_chunk(kind: bytes, data: bytes) -> bytes:

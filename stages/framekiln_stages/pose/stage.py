@@ -1,6 +1,6 @@
 """People's poses: 33 landmarks each, in the image and in metres, by MediaPipe's BlazePose.
 
-The Tasks API runs in IMAGE mode, where a result depends on its frame alone. VIDEO mode tracks: a result would depend
+The Tasks API runs in IMAGE mode, in which a result depends on its frame alone. VIDEO mode tracks: a result would depend
 on earlier frames in the same process.
 
 Shapes: p people of one image, 33 landmarks in the order of MediaPipe's PoseLandmark (0 nose, 11 left shoulder, ... 32
@@ -50,11 +50,11 @@ from framekiln_stages.shared.skeleton import (
 )
 from framekiln_stages.shared.tables import BODY, BOXES, struct_array, struct_lists
 
-DRAWN = 0.5  # least visibility of a landmark that is drawn; the threshold of MediaPipe's own drawing_utils
+DRAWN = 0.5  # least visibility of a drawn landmark, as in MediaPipe's own drawing_utils
 # Least score of a pose in a part of the image, to save second looks; no other value was tried.
 PART_SCORE = 0.4
-# Least agreement of two looks at a pose in a part: on 14 photos and 6 collages, people there agree to 0.03, an arm that
-# is taken for a person to 0.099.
+# Least agreement of two looks at a pose in a part. On 14 photos and 6 collages, people there agree to 0.03; an arm
+# taken for a person has 0.099.
 PART_AGREES = 0.05
 
 UNKNOWN = pa.struct([("score", pa.float32()), ("box", BOX), ("reason", pa.string())])
@@ -65,7 +65,7 @@ _POSES = (
     "image: 0, 90, 180 or 270 degrees"
 )
 _UNKNOWN = (
-    f"people whose pose is not known, as on blur: score and box of the first look ({BOXES}), and the reason: "
+    f"people with an unknown pose, as on blur: score and box of the first look ({BOXES}), and the reason: "
     "not_seen_again, or looks_disagree where a second look found other landmarks"
 )
 OUTPUTS = pa.schema(
@@ -89,17 +89,17 @@ class People(NamedTuple):
 class Pose(LandmarkStage):
     """People and their landmarks.
 
-    BlazePose's detector sees the whole image in 224 px. There it misses people smaller than about a third of the
-    image's height, whoever stands close to somebody else, and most of a group. So it looks at tiles of the image too,
-    and at squares around faces or masks where `around` names them. A mirrored second look must find each pose again. In
-    a film it does so now and then, and follows people in between (`pose.films`). It still misses people from behind,
-    people cut by the image's edge, and crowds (docs/measuring/accuracy.md).
+    BlazePose's detector sees the whole image in 224 px. There it misses people below about a third of the image's
+    height, people close to somebody else, and most of a group. So tiles of the image are searched too, and squares
+    around faces or masks given by `around`. A mirrored second look must find each pose again. In a video this is done
+    now and then, and people are followed in between (`pose.films`). It still misses people from behind, people cut by
+    the image's edge, and crowds (docs/measuring/accuracy.md).
     """
 
     finds = (("poses", "pose", "poses"),)
     version = 5
     scope = Scope.CLIP
-    cut_dependence = "the first and the last frame of a clip are looked at everywhere, and not all between them"
+    cut_dependence = "the first and the last frame of a clip are searched everywhere, but not all between"
 
     outputs = OUTPUTS  # never null
     network = BlazePose
@@ -115,22 +115,22 @@ class Pose(LandmarkStage):
 
         limit = "max_people"
         model: str = "pose_landmarker_full_bundled"  # weights; available from a package registry alone
-        # Most people of one image, 25 ms each; with 4 to 16, the test photos gave the same people.
+        # Most people of one image, 25 ms each; from 4 to 16, the test photos gave the same people.
         max_people: Count = 8
-        # Side of the tiles as a share of the image's short side; 0: no tiles. Of 30 people of 0.25 to 0.5 of the height
-        # 0.5 finds 23, 0.6 as many or fewer, 0.4 24 in 1.5 times the time, and no tiles 3.
+        # Side of the tiles as a share of the image's short side; 0: no tiles. Of 30 people with 0.25 to 0.5 of the
+        # height, 0.5 finds 23, 0.6 at most as many, 0.4 finds 24 in 1.5 times the time, and no tiles 3.
         tile: Proportion = 0.5
-        # Longest time between two looks everywhere in a film; in between, people are followed. 0: look everywhere in
-        # each frame. In 9 films of 75 to 128 frames that finds 527 people; 0.5 s finds 516 of them and 6 more, in 17 %
+        # Longest time between two full searches in a video; in between, people are followed. 0: search each frame
+        # everywhere. In 9 videos of 75 to 128 frames that finds 527 people; 0.5 s finds 516 of them and 6 more, in 17 %
         # of the time.
         look_s: NonNegative = 0.5
-        # Look around each item of these columns too, for people too small for tiles: `faces`, and `instances` for masks
-        # of the category people. Each square costs 10 to 30 ms.
+        # Also search around each item of these columns, for people too small for tiles: `faces`, and `instances` for
+        # masks of the category people. Each square costs 10 to 30 ms.
         around: tuple[Literal["faces", "instances"], ...] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Pixels, times of films' frames, and the columns of `around`."""
+        """Pixels, videos' frame times, and the columns of `around`."""
         return (self.pixels, "time_s", *self.config.around)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
@@ -152,7 +152,7 @@ class Pose(LandmarkStage):
     def find(self, image: Image, around: Sequence[Square] = ()) -> People:
         """Return the people of one RGB image (h w 3 uint8), each once.
 
-        `image`: the pixels. `around`: squares to look at besides the whole image and its tiles.
+        `image`: the pixels. `around`: squares to search besides the whole image and its tiles.
         """
         with self.phase("infer"):
             seen = self._look_everywhere(image, around)
@@ -174,7 +174,7 @@ class Pose(LandmarkStage):
         return Seen(found, doubtful)
 
     def _find_in_parts(self, image: Image, parts: Iterable[Square], known: Sequence[NDArray[np.float32]]) -> list[Look]:
-        """Return people whom only parts of the image show, as a second look around them finds them."""
+        """Return people whom only parts of the image show, as found by a second look around them."""
         height, width = image.shape[:2]
         bodies = np.concatenate(
             [np.empty((0, LANDMARKS, 5), np.float32), *(look(self._net, image, p)[0] for p in parts)]
@@ -189,7 +189,7 @@ class Pose(LandmarkStage):
             if scores(bodies[i : i + 1])[0] < PART_SCORE or not is_new(bodies[i]):
                 continue
             again = second_look(self._net, image, bodies[i], SAME_BODY)
-            if PART_AGREES <= again.distance < SAME_BODY:  # a tile may cut a person, whom the second look shows whole
+            if PART_AGREES <= again.distance < SAME_BODY:  # a tile may cut a person whom the second look shows whole
                 again = second_look(self._net, image, again.body, PART_AGREES)
             if again.distance < PART_AGREES and is_new(again.body):
                 seen.append(again.body)
@@ -222,7 +222,7 @@ class Pose(LandmarkStage):
 
 
 def collected(seen: Seen, image: Image, most: int) -> People:
-    """Return the most visible people, and the unknown ones: a second look did not confirm their pose."""
+    """Return the most visible people, and the unknown ones, whose pose a second look did not confirm."""
     body = np.array([one.body for one in seen.found], np.float32).reshape(-1, LANDMARKS, 5)
     world = np.array([one.world for one in seen.found], np.float32).reshape(-1, LANDMARKS, 3)
     disagreement = np.array([one.distance for one in seen.found], np.float32)
