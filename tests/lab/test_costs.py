@@ -117,7 +117,7 @@ def test_the_command_says_money_and_the_same_as_json(media, previewed):
 def test_the_end_of_a_preview_names_its_page(media, previewed):
     (previewed.parent / "p.json").write_text(json.dumps(STEPS))
     words = ["run", media, previewed, "--pipeline", previewed.parent / "p.json", "--engine", "local", "--preview", 20]
-    (line,) = [line for line in command(*words).stdout.splitlines() if line.startswith("Look at")]
+    (line,) = [line for line in command(*words).stdout.splitlines() if line.startswith("To choose")]
     assert line.endswith(str(previewed / "preview.html")) and (previewed / "preview.html").exists()
 
 

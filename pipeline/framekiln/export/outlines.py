@@ -1,4 +1,4 @@
-"""Outlines of masks along the edges of their pixels, so that filling them gives the same pixels again."""
+"""Outlines of masks along pixel edges, so that filling them gives the same pixels again."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ Ring = NDArray[np.int64]  # n 2: corners x, y in px, from 0 to the mask's width 
 class Outlines(NamedTuple):
     """The outlines of one mask."""
 
-    parts: list[Ring]  # the largest first; parts that touch at a corner alone are two
+    parts: list[Ring]  # largest first; parts that touch only at a corner are separate
     holes: list[Ring]
 
 
@@ -34,16 +34,16 @@ def trace(mask: Mask) -> Outlines:
 
 
 def join(parts: list[Ring]) -> Ring:
-    """Return one ring that runs round all parts, with bridges of no width between their first corners."""
+    """Return one ring round all parts, with bridges of zero width between their first corners."""
     closed = [np.concatenate([ring, ring[:1]]) for ring in parts]
     back = [ring[:1] for ring in parts[-2::-1]]
     return np.concatenate([*closed, *back]) if len(parts) > 1 else parts[0]
 
 
 def _find_corners(padded: NDArray[np.bool_]) -> tuple[Ring, NDArray[np.bool_]]:
-    """Return corners, and of each whether it is the second of two where pixels touch at a corner from the left below.
+    """Return corners, and for each whether it is the second of two where pixels touch diagonally (rising to the right).
 
-    Two pixels that touch at a corner have two corners there, one after the other.
+    Where two pixels touch diagonally there are two corners, one after the other.
     """
     above, below = padded[:-1], padded[1:]
     left_above, right_above, left_below, right_below = above[:, :-1], above[:, 1:], below[:, :-1], below[:, 1:]
@@ -55,9 +55,9 @@ def _find_corners(padded: NDArray[np.bool_]) -> tuple[Ring, NDArray[np.bool_]]:
 
 
 def _link(corners: Ring, rising: NDArray[np.bool_]) -> list[Ring]:
-    """Return closed rings of corners: neighbours in a row are joined in pairs, and neighbours in a column too.
+    """Return closed rings of corners: neighbours in a row are joined in pairs, and so are neighbours in a column.
 
-    Of two corners in one place the first goes to the left. It goes up too, unless the pixels lie on a rising line.
+    The first of two corners in one place goes left, and also up unless the pixels lie on a rising line.
     """
     count = len(corners)
     places = np.arange(count)

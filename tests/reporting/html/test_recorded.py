@@ -217,7 +217,7 @@ def test_a_run_with_failed_files_only_has_its_own_timeline_and_no_advice(tmp_pat
     lines = [line | {"rows": 0} for line in call_records({"box:1": ["decode"]})]
     store.write_table(f"profile/calls-{RUN}.parquet", records.to_table(lines))
     content = text(page(store))
-    assert "No row came out of any step: there is no bottleneck." in content
+    assert "No step produced a row: there is no bottleneck." in content
     assert "What to try" not in content and "The bottleneck is" not in content and "this is run" not in content
     assert "Longest stalls" in content or "Timeline" in content
 

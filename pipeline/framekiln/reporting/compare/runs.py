@@ -1,7 +1,7 @@
 """An output as one side of a comparison, complete or not.
 
-Missing parts become notes and are left out. Only an output with nothing to compare is an error. Of an output that the
-last run computed only in part (resumed, a shard, a retry) the tables are whole, but its seconds are those of a part.
+Missing parts become notes and are left out. Only an output with nothing to compare is an error. If the last run
+computed only a part of an output (resumed, a shard, a retry), the tables are whole, but its seconds cover a part.
 """
 
 import os
@@ -29,7 +29,7 @@ from framekiln.runtime.run.progress import FINISHED, unfinished
 from framekiln.runtime.run.record import read_run_record
 from framekiln.runtime.second_pass.second_pass import UnitRows
 
-_NEARLY = 0.99  # of the rows: a killed process may not have counted its last packet, which is no other run's work
+_NEARLY = 0.99  # share of the rows: a killed process may not have counted its last packet, which no other run computed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +38,11 @@ class Run:
 
     path: str  # as given
     store: Store
-    record: Mapping[str, Any]  # run.json, which may lack keys; empty where it is missing
-    notes: tuple[str, ...]  # what cannot be compared, a sentence each
+    record: Mapping[str, Any]  # run.json, which may lack keys; empty if it is missing
+    notes: tuple[str, ...]  # things that cannot be compared, a sentence each
 
     def part(self, *keys: str) -> Mapping[str, Any]:
-        """Return a dictionary in run.json by its path of keys; empty where it is missing."""
+        """Return a dictionary in run.json by its path of keys; empty if it is missing."""
         value = self.record
         for key in keys:
             value = value.get(key) or {}
@@ -50,22 +50,22 @@ class Run:
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """By step, decoding first: from run.json, else from the names of the facts files."""
+        """By step, decoding first: from run.json, else from the facts files' names."""
         steps = {DECODE: self.part("decode"), **self.part("steps")}
         if recorded := {name: str(step["fingerprint"]) for name, step in steps.items() if "fingerprint" in step}:
             return recorded
         names = [name.removesuffix(".json").rpartition("-") for name in self.store.names(FACTS)]
-        folders = set(self.store.folders(COLUMNS))  # the one with parts wins
+        folders = set(self.store.folders(COLUMNS))  # the folder with parts wins
         ordered = sorted(names, key=lambda name: "-".join((name[0], name[2])) in folders)
         fingerprints = {step: fingerprint for step, _, fingerprint in ordered}
         return dict(sorted(fingerprints.items(), key=lambda item: item[0] != DECODE))
 
     def facts(self, step: str) -> Facts | None:
-        """Return the facts behind a step's fingerprint; None where the run did not write them."""
+        """Return the facts behind a step's fingerprint; None if the run did not write them."""
         return stored_facts(self.store, f"{step}-{self.fingerprints.get(step, '')}")
 
     def recorded_facts(self, step: str) -> Facts:
-        """Return the facts that run.json holds: weights by name, and no columns that the step reads."""
+        """Return the facts in run.json: weights by name, without the columns that the step reads."""
         if step == DECODE:
             return {"settings": {k: v for k, v in self.part(DECODE).items() if k not in ("fingerprint", "columns")}}
         record = self.part("steps", step)
@@ -74,18 +74,18 @@ class Run:
 
     @cached_property
     def partial_steps(self) -> Mapping[str, int]:
-        """First-pass steps, and decoding, that other runs computed in part, with the rows of this run."""
+        """First-pass steps, and decoding, that other runs partly computed, with this run's rows."""
         if not self.record.keys() >= {"frames", "figures", "waves"}:
             return {}
         frames, waves = self.record["frames"], self.record["waves"]
         expected = {DECODE: frames * max(1, len(waves))} | {step: frames for wave in waves for step in wave}
-        expected |= {step: chosen for step, (chosen, _) in self.part("chosen").items()}  # by a condition
+        expected |= {step: chosen for step, (chosen, _) in self.part("chosen").items()}  # of a condition
         passes = self.part("throughput", "steps") or self.part("figures")
         computed = {step: passes.get(step, {}).get("rows", 0) for step in expected}
         return {step: rows for step, rows in computed.items() if rows < _NEARLY * expected[step]}
 
     def unchosen(self, step: str, path: str) -> Collection[tuple[str, int]]:
-        """Return the keys of rows in a file of `frames/` that a step's condition passed over; none without parts."""
+        """Return the keys of rows in a file of `frames/` that a step's condition skipped; none without parts."""
         unit = unit_of(path) or ""
         folder, decode = (f"{name}-{self.fingerprints.get(name, '')}" for name in (step, DECODE))
         found = {name: tuple(self._ledger.parts(name, decode, unit) or ()) for name in (decode, folder)}
@@ -104,22 +104,22 @@ class Run:
 
     @property
     def cut(self) -> bool:
-        """True if the run that wrote the tables is not finished."""
+        """True if the run that wrote the tables is unfinished."""
         return bool(self.record.get("state", FINISHED) != FINISHED)
 
     @cached_property
     def media(self) -> dict[str, tuple[int, str]]:
-        """By media_id, size in bytes and digest (empty where unknown), of the files with rows in the tables."""
+        """By media_id, size in bytes and digest (empty if unknown), of files with rows in the tables."""
         return {name: (item.size, item.digest) for name, item in tabulated_files(self.store).items()}
 
     @cached_property
     def statistics(self) -> dict[str, StepStatistics]:
-        """By step, its statistics by the records of its calls; empty where none were kept."""
+        """By step, its statistics from its calls' records; empty if none were kept."""
         return self._statistics_and_damage[0]
 
     @property
     def damage(self) -> str:
-        """Reason why existing records cannot be read; empty where they can, or are missing."""
+        """Reason why existing records are unreadable; empty if they are readable, or missing."""
         return self._statistics_and_damage[1]
 
     @cached_property
@@ -133,7 +133,7 @@ class Run:
 
     @cached_property
     def recorded(self) -> str | None:
-        """The name of the run that wrote the records; None where there are none."""
+        """The name of the run that wrote the records; None without records."""
         return run_of(self.store, self.record)
 
     def finished_rows(self, step: str) -> int:
@@ -145,8 +145,8 @@ class Run:
 def read_run(path: str) -> Run:
     """Read an output.
 
-    Raises ConfigError: its run.json is damaged or foreign. Raises OutputError: the folder is not an output, or no file
-    system is known for the URL.
+    Raises ConfigError: its run.json is damaged or foreign. Raises OutputError: the folder is not an output, or the
+    URL's file system is unknown.
     """
     store = Store(path).check_folder()
     if not store.exists(RUN_RECORD):  # a run was killed before it computed, or the file was deleted
@@ -167,7 +167,7 @@ def read_run(path: str) -> Run:
 def read_sides(sides: Sequence[str | Sequence[str]]) -> list[list[Run]]:
     """Read the sides of a comparison; a list, or commas, join repeated runs of one side: `A1,A2,A3`.
 
-    Raises ConfigError: fewer than two sides, or one output named twice. Raises UserError: see `read_run`.
+    Raises ConfigError: fewer than two sides, or one output given twice. Raises UserError: see `read_run`.
     """
     paths = [_split(side) if isinstance(side, str) else list(side) for side in sides]
     if len(paths) < 2 or not all(paths):

@@ -1,4 +1,4 @@
-"""The report's first lines, by run.json: the bottleneck, the change to try, targets, and the phases of each step."""
+"""The report's first lines, from run.json: bottleneck, change to try, targets, and phases of each step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,19 +15,19 @@ _SPENT = ("busy", "starved", "held")  # shares of the time of a step's processes
 
 
 def bottleneck(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> str:
-    """Return which step held a run up, by `figures` and `throughput` of its run.json; `recommendation` has the rest."""
+    """Return the step that limits a run, from `figures` and `throughput` of its run.json; see `recommendation` too."""
     if profile:
         step = profile["verdict"]["step"]
         return f"The bottleneck is {step}: why, and what to try, is above." if step else ""
     if not any(step["busy_s"] for step in figures.values()):
-        return "No step had anything to do."
+        return "No step had any work."
     if not any(step["rows"] for step in figures.values()):  # time on unreadable files does not show what is slow
-        return "No row came out of any step: there is no bottleneck."
+        return "No step produced a row: there is no bottleneck."
     return "This run has no records, so its bottleneck is unknown."
 
 
 def phase_shares(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return for every step of run.json's `throughput` the shares of its phases, 0 to 1, in drawing order."""
+    """Return each step's phase shares from run.json's `throughput`, 0 to 1, in drawing order."""
     shares = {}
     for name, step in (profile.get("steps") or {}).items():
         seconds = {OTHER if phase == "other" else phase: float(value) for phase, value in step["phases"].items()}
@@ -42,7 +42,7 @@ def phase_names(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def recommendation(profile: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the reason and the change to try, a sentence each; both are empty where the run kept no records."""
+    """Return the reason and the change to try, a sentence each; both empty if the run kept no records."""
     if not (advice := profile.get("verdict")):
         return "", ""
     change = str(advice["change"])
@@ -60,7 +60,7 @@ def targets_met(targets: Sequence[Mapping[str, Any]]) -> str:
 
 
 def targets_table(targets: Sequence[Mapping[str, Any]]) -> TextTable:
-    """Return the targets of a run.json with what was measured."""
+    """Return the targets of a run.json with their measurements."""
     signs = {"met": "✓", "not met": "✗", "not measured": "?"}
     verdict = words("Verdict", lambda one: f"{signs.get(one['verdict'], '')} {one['verdict']}".strip())
     columns = words("Figure", "figure"), Column("Target", "aim"), Column("Measured", "value"), verdict
@@ -68,7 +68,7 @@ def targets_table(targets: Sequence[Mapping[str, Any]]) -> TextTable:
 
 
 def rates_table(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> TextTable:
-    """Return the work of each step by `figures` of a run.json, and how its processes spent their time."""
+    """Return each step's work from `figures` of a run.json, and how its processes spent their time."""
     busy = sum(step["busy_s"] for step in figures.values())
     steps, slowest = profile.get("steps") or {}, profile.get("verdict", {}).get("step")
     items = [
@@ -86,7 +86,7 @@ def rates_table(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> TextT
         Column("Busy / waits / hands on", "own", show=lambda own: " / ".join(map(share, map(own.get, _SPENT)))),
         words("Share of busy time", lambda one: str(one["part"]), "meter"),
         Column("", "part", show=share),
-        *([] if steps else [words("Phases", _name_phases, "roomy")]),  # else charts below show them
+        *([] if steps else [words("Phases", _name_phases, "roomy")]),  # otherwise charts below show them
     )
     return TextTable(title="Throughput of each step", columns=columns, items=items)
 
@@ -105,7 +105,7 @@ def phases_table(profile: Mapping[str, Any], phases: Mapping[str, Mapping[str, f
 
 
 def calls_table(profile: Mapping[str, Any]) -> TextTable:
-    """Return times of calls and rows; memory and use of a GPU where any step had one."""
+    """Return times of calls and rows, with GPU memory and use if any step had some."""
     without = {"call_ms": None, "row_ms": None}  # the times of a step that records no calls
     items = [{**step, "name": name, **({} if step["calls"] else without)} for name, step in profile["steps"].items()]
     columns = (
@@ -127,5 +127,5 @@ def _write_ms(value: float) -> str:
 
 def _name_phases(step: Mapping[str, Any]) -> str:
     phases = step.get("phases_s") or {}
-    whole = step["busy_s"] + phases.get("queue", 0.0)  # waits for other packets are a phase, and no work
+    whole = step["busy_s"] + phases.get("queue", 0.0)  # waits for other packets are a phase, but no work
     return shares({name: taken / whole for name, taken in phases.items()} if whole else {})

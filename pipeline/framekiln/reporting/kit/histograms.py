@@ -1,4 +1,4 @@
-"""Distribution of a column's values, in which errors of a stage show first; `kit.html` draws it as SVG."""
+"""The distribution of a column's values, which shows errors of a stage first; `kit.html` draws it as SVG."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -17,10 +17,10 @@ from framekiln.reporting.table_rows import Extract, is_list, is_text
 
 COUNTERS = frozenset({"frame_index", "clip_index", "first_frame", "last_frame"})  # numbers in a file, no quantities
 BARS = 24  # of a histogram; Sturges' rule gives 19 for 200,000 rows, skewed values need some more
-VALUES = 8  # texts that are shown, the most common
-TAIL = 0.005  # share of rows on either side that may leave the axis where they would squeeze all others
-SQUEEZE = 4.0  # factor by which that must shorten the axis
-WIDEST, NARROWEST, TINY = 1e300, 1e-9, 1e-290  # beyond, an axis cannot be divided into bars in double precision
+VALUES = 8  # shown texts, the most common ones
+TAIL = 0.005  # share of rows on either side that may leave the axis if they would squeeze all others
+SQUEEZE = 4.0  # factor by which leaving them out must shorten the axis
+WIDEST, NARROWEST, TINY = 1e300, 1e-9, 1e-290  # limits of an axis that double precision can divide into bars
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Histogram:
     high: float
     median: float
     bars: tuple[Bar, ...]
-    discrete: bool  # bars stand for one value each, at the bar's middle
+    discrete: bool  # each bar stands for one value, in its middle
     below: int = 0  # rows under the axis
     above: int = 0  # rows over it
 
@@ -60,7 +60,7 @@ class Distribution:
     nulls: int
     is_length: bool = False  # the values are lengths of lists
     histogram: Histogram | None = None
-    values: tuple[Bar, ...] = ()  # texts and booleans, the most common first
+    values: tuple[Bar, ...] = ()  # texts and booleans, most common first
     facts: Mapping[str, str] = field(default_factory=dict)  # min, median, max
     notes: tuple[str, ...] = ()
 
@@ -145,7 +145,7 @@ def _draw_histogram(ordered: NDArray[np.float64], whole: bool) -> Histogram | No
 
 WIDTH, HEIGHT = 280, 124  # in units of the drawing, which is scaled to the width of its card
 LEFT, RIGHT, TOP, BOTTOM = 2.0, 278.0, 18.0, 104.0
-_ASIDE = 16.0  # at an end of the axis, for a bar of the values beyond it
+_ASIDE = 16.0  # at an end of the axis, for a bar of values beyond it
 _LETTER = 7.0  # width of a digit, rounded up
 
 
@@ -170,7 +170,7 @@ def rectangles(data: Histogram) -> Iterator[tuple[str, Bar, float, float, float]
 
 
 def median_x(data: Histogram) -> float | None:
-    """Return the place of the median; None outside of the axis, and for a single bar."""
+    """Return the median's position; None outside the axis, and for a single bar."""
     if not data.low <= data.median <= data.high or len(data.bars) == 1:
         return None
     left, right = _find_ends(data)
@@ -178,7 +178,7 @@ def median_x(data: Histogram) -> float | None:
 
 
 def ticks(data: Histogram) -> list[tuple[float, str, str]]:
-    """Return the place, the anchor and the text of each label under the axis."""
+    """Return each axis label's position, anchor and text."""
     bars, width, (left, right) = data.bars, data.high - data.low, _find_ends(data)
     if data.discrete:
         step = (right - left) / len(bars)
