@@ -196,4 +196,4 @@ def test_ctrl_c_says_that_the_same_command_goes_on(out, tmp_path, monkeypatch, c
     with pytest.raises(SystemExit) as end:
         main(["export", out.path, str(tmp_path), "--to", "coco", "--images", "none"])
     said = capsys.readouterr().err
-    assert end.value.code == 130 and said.strip() == "Stopped. The same command goes on."
+    assert end.value.code == 130 and said.strip() == "Stopped. The same command continues."

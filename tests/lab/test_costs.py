@@ -117,7 +117,7 @@ def test_the_command_says_money_and_the_same_as_json(media, previewed):
 def test_the_end_of_a_preview_names_its_page(media, previewed):
     (previewed.parent / "p.json").write_text(json.dumps(STEPS))
     words = ["run", media, previewed, "--pipeline", previewed.parent / "p.json", "--engine", "local", "--preview", 20]
-    (line,) = [line for line in command(*words).stdout.splitlines() if line.startswith("Look at")]
+    (line,) = [line for line in command(*words).stdout.splitlines() if line.startswith("To choose")]
     assert line.endswith(str(previewed / "preview.html")) and (previewed / "preview.html").exists()
 
 
@@ -151,7 +151,7 @@ def test_rows_of_films_have_an_interval_though_one_was_measured():
     seen = MeasuredFiles(files={"a.mp4": (1000, 50)})
     rows, (note,) = estimate_rows([MediaFile(media_id="b.mp4", path="", size=2000, mtime_ns=0)], seen)
     low, high = np.quantile(rows[".mp4"][1:], (0.05, 0.95))
-    assert rows[".mp4"][0] == 100 and low < 50 and high > 200 and "1 film," in note
+    assert rows[".mp4"][0] == 100 and low < 50 and high > 200 and "1 video," in note
 
 
 def test_a_preview_never_touches_an_output_of_other_files(media, previewed):

@@ -115,7 +115,7 @@ def test_a_damaged_file_affects_only_its_run(make, capsys, command):
             main([command, root, *words])
         output = capsys.readouterr()
         assert end.value.code == 0, output.err
-        assert "a1" in output.out and ("A run is left out: profile/calls-b2.parquet" in output.err) is aside
+        assert "a1" in output.out and ("Skipped a run: profile/calls-b2.parquet" in output.err) is aside
     assert "is damaged" in error_of(capsys, command, root, "--run", "b2")
 
 

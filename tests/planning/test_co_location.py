@@ -143,7 +143,7 @@ def test_one_process_is_preferred_to_another_wave():
     profile = {"vram_gb": 2.5, "steps": {"categorize": entry, "faces": entry}}
     result = shipped(ProfileFile.model_validate(profile), stages=("categorize", "faces"))
     assert [[s.placement.group for s in on_gpu(wave)] for wave in result.waves] == [["card", "card"]]
-    assert "The profile's processes would not fit" in result.reasons[-1]
+    assert "The profile's processes do not fit" in result.reasons[-1]
 
 
 def test_a_step_that_is_too_large_gets_all_memory_and_the_plan_explains_it():
@@ -151,7 +151,7 @@ def test_a_step_that_is_too_large_gets_all_memory_and_the_plan_explains_it():
     segment = next(step for step in result.first if step.name == "segment")
     assert segment.placement.vram_gb == pytest.approx(3.6)
     assert any(
-        reason.startswith("segment needs 8.5 GB, but a process can have 3.6 of 4 GB") for reason in result.reasons
+        reason.startswith("segment needs 8.5 GB, but a process can get 3.6 of 4 GB") for reason in result.reasons
     )
 
 
@@ -230,7 +230,7 @@ def test_settings_of_this_run_are_kept(tmp_path):
 def test_figures_of_other_settings_are_not_used(tmp_path):
     path = saved(tmp_path, faces={})
     result = shipped(stages=("faces",), calibration=path, settings=("faces.min_score=0.7",))
-    assert any("no figures of faces with these settings" in reason for reason in result.reasons)
+    assert any("lacks figures of faces with these settings" in reason for reason in result.reasons)
     (faces,) = on_gpu(result.waves[0])
     assert faces.placement.batch == 64
 

@@ -101,7 +101,7 @@ def test_skipping_everything_is_a_mistake(no_weights):
 def test_random_weights_are_for_stages_that_can_and_others_are_left_out(no_weights):
     result = plan({"one": toy("Bound"), "two": toy("Seeded", column="other")}, missing_weights="dummy")
     assert [step.name for step in result.steps] == ["two"] and result.dummies == ("two",)
-    assert result.skipped.keys() == {"one"} and result.skipped["one"].endswith("it has no random weights to run on")
+    assert result.skipped.keys() == {"one"} and result.skipped["one"].endswith("it does not support random weights")
 
 
 def test_random_weights_mark_all_that_comes_from_them(no_weights):

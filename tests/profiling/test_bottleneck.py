@@ -165,7 +165,7 @@ def test_processes_without_work_are_told_of_instead_of_cores(case):
     for is_full in (True, False):
         advice = run.bottleneck(cpu=55.0, rooms={step: Room(processes=2, is_full=is_full)})
         assert advice.rule == ("later" if case == "later" else "uneven") and advice.step == step
-        assert advice.reason.endswith(f"not enough for 2 processes, which were idle for {idle} % of their time")
+        assert advice.reason.endswith(f"not fill 2 processes, which were idle for {idle} % of their time")
         assert "more files" in advice.change and "worker" not in str(advice) and "core" not in advice.reason
 
 

@@ -155,7 +155,7 @@ def test_the_run_that_did_most_is_shown_unless_another_is_named(store, tmp_path)
         report = Store(store.root)
         write_report(report, *words[1:])
         assert f"run <code>{run}</code>" in report.read("report.html").decode()
-    assert "It did most of 3 runs; another one is shown by --run bbb." in command("profile", store.root).stdout
+    assert "It did the most work of 3 runs; --run bbb shows another one." in command("profile", store.root).stdout
 
 
 def test_records_that_a_dead_node_took_along_are_named(store, tmp_path):

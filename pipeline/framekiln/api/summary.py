@@ -64,7 +64,7 @@ class Summary:
         texts = [f"{found}, {count(errors, 'error', zero='no')}{kinds}; {duration(self.seconds)}."]
         texts += [f"Unfinished: {self.unfinished}"] if self.unfinished else []
         if self.passed_over:
-            texts.append(f"{count(self.passed_over, 'file')} skipped: not media.")
+            texts.append(f"{count(self.passed_over, 'file')} passed over, not media.")
         texts += [f"Left out: {name}: {why}" for name, why in self.left_out.items()]
         texts += [f"{fetching(self.fetch_mb)}: {self.fetch}"] if self.left_out and self.fetch else []
         return texts + warn_of_random(self.random)

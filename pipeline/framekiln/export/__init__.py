@@ -1,1 +1,1 @@
-"""Exports: an output's frames and what was found on them, in the formats of training and labelling tools."""
+"""Exports: an output's frames and their annotations, in the formats of training and labelling tools."""

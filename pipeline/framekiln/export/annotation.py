@@ -1,4 +1,4 @@
-"""An exported image, what was found on it, and the categories of that, as every format takes them.
+"""An exported image, its annotations, and their categories, in one form for all formats.
 
 Coordinates are px of the picture as shown, x to the right and y downwards from its top left corner; the left edge of
 the first pixel is 0.
@@ -35,13 +35,13 @@ class Annotation:
     """One box, mask, pose, face or moment of a track."""
 
     kind: str  # boxes, masks, poses, faces or tracks
-    source: str  # the column of `frames/` or the table that it is from
+    source: str  # the column of `frames/` or the table that it comes from
     category: Category
     box: Box
     score: float | None = None
-    mask: Mapping[str, Any] | None = None  # COCO's compressed run lengths, at a size of their own
-    keypoints: Sequence[tuple[float, float, int]] = ()  # x, y, visibility: one for each of the category, or none
-    track: tuple[str, int] | None = None  # the table that follows it, and its number there, of its file
+    mask: Mapping[str, Any] | None = None  # COCO's compressed run lengths, with a size of its own
+    keypoints: Sequence[tuple[float, float, int]] = ()  # x, y, visibility: one for each of the category's, or none
+    track: tuple[str, int] | None = None  # the table of the track, and its number there within the file
     identity: int | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)  # numbers, texts and flags
     embedding: Sequence[float] | None = None
@@ -54,7 +54,7 @@ class Annotation:
 
 
 def decode_mask(mask: Mapping[str, Any], height: int, width: int) -> Mask:
-    """Return a mask (height width) at the size of its picture; one of another size is scaled by nearest pixels."""
+    """Return a mask (height width) at its picture's size; another size is scaled by nearest pixels."""
     from pycocotools import mask as coco
 
     own_height, own_width = mask["size"]
@@ -67,7 +67,7 @@ def decode_mask(mask: Mapping[str, Any], height: int, width: int) -> Mask:
 
 
 def scale_mask(mask: Mapping[str, Any], height: int, width: int) -> dict[str, Any]:
-    """Return a mask's run lengths at the size of its picture; untouched where it has that size."""
+    """Return a mask's run lengths at its picture's size; unchanged if it has this size."""
     if list(mask["size"]) == [height, width]:
         return {"size": [height, width], "counts": mask["counts"]}
     from pycocotools import mask as coco
@@ -84,9 +84,9 @@ class Categories:
         self._numbers: dict[Category, int] = {}
 
     def number(self, category: Category) -> int:
-        """Return the number of a category, which becomes known.
+        """Return the number of a category, and remember the category.
 
-        Categories of one name are one, as masks and poses of people are, unless their keypoints differ.
+        Categories of one name are one, such as people's masks and poses, unless their keypoints differ.
         """
         if category in self._numbers:
             return self._numbers[category]
@@ -101,7 +101,7 @@ class Categories:
         return number
 
     def __iter__(self) -> Iterator[tuple[str, Category]]:
-        """Yield names and categories by number; a name that is taken gets its number."""
+        """Yield names and categories by number; a name already in use gets its number."""
         taken: set[str] = set()
         for number, category in enumerate(self._found):
             name = category.name if category.name not in taken else f"{category.name} {number + 1}"
@@ -114,7 +114,7 @@ PHOTO = "photo"
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedImage:
-    """A frame. `width` and `height` are of the exported picture; annotations are in its px."""
+    """A frame. `width` and `height` belong to the exported picture; annotations are in its px."""
 
     media_id: str
     frame_index: int
@@ -125,10 +125,10 @@ class ExportedImage:
     height: int
     time_s: float | None = None
     split: str = WHOLE
-    name: str = ""  # of its file, below images/SPLIT/; the path or address of the original with `--images none`
+    name: str = ""  # of its file, below images/SPLIT/; the original's path or address with `--images none`
     annotations: Sequence[Annotation] = ()
     values: Mapping[str, Any] = field(default_factory=dict)  # numbers, texts and flags of its row, by column
-    embeddings: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by column; only when they were asked for
+    embeddings: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by column; only if requested
 
     def resized(self, width: int, height: int) -> "ExportedImage":
         x, y = width / self.width, height / self.height
@@ -138,11 +138,11 @@ class ExportedImage:
 def file_name(image: ExportedImage, suffix: str = "", *, unique_stem: bool = False) -> str:
     """Return the name of an image's file below images/SPLIT/.
 
-    Photos keep theirs; frames of films and animations are numbers in a folder of their file's name.
+    Photos keep their names; frames of videos and animations are numbers in a folder named after their file.
 
     Args:
         image: the frame.
-        suffix: of the file that is written, such as .jpg; of a photo empty for its own.
+        suffix: of the written file, such as .jpg; empty: the photo's own.
         unique_stem: whether `a.jpg` and `a.png` must differ without their suffix.
     """
     folder = as_folder(image.media_id)

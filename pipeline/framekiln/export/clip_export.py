@@ -1,4 +1,4 @@
-"""Films of an output cut into clips: which parts, with which columns, and what came of it."""
+"""Videos of an output cut into clips: which parts, with which columns, and the outcome."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,19 +27,19 @@ Key = tuple[str, int]
 
 
 def export_clips(store: Store, destination: Store, request: ExportRequest, progress: Progress | None) -> ExportSummary:
-    """Cut clips out of an output's films, and write a table of them; those that are there stay.
+    """Cut clips out of an output's videos, and write a table of them; existing clips stay.
 
-    `destination` gets clips/SPLIT/, and clips/errors.parquet where a film could not be cut.
+    `destination` gets clips/SPLIT/, and clips/errors.parquet if a video could not be cut.
 
     Raises:
-        ConfigError: a table or a column is missing, an expression is wrong, or no film has a chosen frame.
+        ConfigError: a table or a column is missing, an expression is wrong, or no video has a chosen frame.
         OutputError: the destination holds something else, or cannot be written.
         FramekilnError: no clip could be cut.
     """
     rows, chosen, wanted = Rows(store), read_chosen(store, request), request.clips or ClipRequest()
     spans = find_spans(rows, chosen, wanted)
     if not spans:
-        message = "No film has a clip of these frames and lengths, so there is nothing to cut; widen the choice."
+        message = "No video has a clip with these frames and lengths, so there is nothing to cut; widen the choice."
         raise ConfigError(message, code="FK-EXPORT-EMPTY")
     values = _read_values(rows, chosen, spans, wanted.columns)
     splits = make_splits(store, request, by_file(_read_frames(rows, spans)))
@@ -57,14 +57,14 @@ def export_clips(store: Store, destination: Store, request: ExportRequest, progr
 
 
 def _list_others(rows: Rows, chosen: pa.Table) -> list[str]:
-    """Return a sentence on chosen files that are no films; none without such."""
+    """Return a sentence on chosen files that are no videos; none without such files."""
     rows.connection.register("chosen", chosen.select(KEYS))
     question = (
         "SELECT media_type, count(DISTINCT media_id) FROM frames SEMI JOIN chosen USING (media_id, frame_index) "
         "WHERE media_type != 'video' GROUP BY media_type ORDER BY media_type"
     )
     counts = [counted(number, kind) for kind, number in rows.connection.sql(question).fetchall()]
-    return [f"Left out, as clips are cut from films alone: {', '.join(counts)}."] if counts else []
+    return [f"Left out, since clips are only cut from videos: {', '.join(counts)}."] if counts else []
 
 
 def _write(
@@ -75,7 +75,7 @@ def _write(
     wanted: ClipRequest,
     progress: Progress | None,
 ) -> tuple[list[Failure], list[float]]:
-    """Cut clips; return what failed, and by how many seconds clips begin before their first frame."""
+    """Cut clips; return the failures, and by how many seconds clips begin before their first frame."""
     names = sorted({clip.split for clip in clips})
     writers = {name: ClipWriter(destination, name, extra, exact=wanted.exact) for name in names}
     failures: list[Failure] = []
@@ -101,7 +101,7 @@ def _describe(
     whole = [clip for clip in clips if _key(clip.span) not in failed]
     seconds = sum(clip.span.end_s - clip.span.start_s for clip in whole)
     films = counted(len({clip.span.media_id for clip in whole}), "film")
-    notes = [*splits.lines, f"{seconds:,.1f} s of film in {films}."]
+    notes = [*splits.lines, f"{seconds:,.1f} s of video in {films}."]
     if leads:
         begin = "begins at a key frame before its" if len(leads) == 1 else "begin at a key frame before their"
         notes.append(f"{counted(len(leads), 'copied clip')} {begin} first frame: by {sum(leads):,.1f} s in all.")
@@ -152,7 +152,7 @@ def _read_values(rows: Rows, chosen: pa.Table, spans: Sequence[ClipSpan], column
 
 
 def _read_frames(rows: Rows, spans: Sequence[ClipSpan]) -> pa.Table:
-    """Return `media_id` and `frame_index` of all frames of the output in spans."""
+    """Return `media_id` and `frame_index` of all frames of the output inside spans."""
     _register(rows, spans)
     question = (
         "SELECT media_id, frame_index FROM frames JOIN spans "

@@ -1,4 +1,4 @@
-"""The parts of films that are cut into clips: the shots that chosen frames lie in, or runs of chosen frames."""
+"""The parts of videos to cut into clips: shots with chosen frames, or runs of chosen frames."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from framekiln.contract.columns import KEYS
 from framekiln.export.request import FRAMES, SHOTS, ClipRequest
 from framekiln.selection.rows import Rows
 
-_FPS = 25  # of a film that states no rate, as in `media`
+_FPS = 25  # of a video without a stated rate, as in `media`
 
 _FILMS = (
     "SELECT frames.*, row_number() OVER (PARTITION BY media_id ORDER BY frame_index) AS row FROM frames "
@@ -18,7 +18,7 @@ _SHOTS = (
     "SELECT media_id, shot, first_frame, last_frame FROM shots WHERE EXISTS (FROM chosen "
     "WHERE chosen.media_id = shots.media_id AND frame_index BETWEEN first_frame AND last_frame)"
 )
-_PICKED = {  # frames of clips, with what keeps two clips apart
+_PICKED = {  # frames of clips, with the columns that separate two clips
     SHOTS: f"SELECT films.*, shot, 0 AS run FROM ({_FILMS}) AS films JOIN ({_SHOTS}) AS shots "  # noqa: S608
     "ON films.media_id = shots.media_id AND frame_index BETWEEN first_frame AND last_frame",
     FRAMES: "SELECT films.*, NULL::INTEGER AS shot, row - row_number() OVER (PARTITION BY media_id ORDER BY row) "  # noqa: S608
@@ -29,7 +29,7 @@ _BEGINS = "min(time_s) OVER (PARTITION BY media_id, shot, run)"
 
 @dataclass(frozen=True, kw_only=True)
 class ClipSpan:
-    """Frames of a film, both ends inside, with their times in s from the film's first frame."""
+    """Frames of a video, both ends included, with their times in s from the video's first frame."""
 
     media_id: str
     shot: int | None
@@ -37,19 +37,19 @@ class ClipSpan:
     last_frame: int
     start_s: float
     last_s: float  # of the last frame
-    end_s: float  # when the frame after it would be shown
+    end_s: float  # time at which the next frame would be shown
 
 
 def find_spans(rows: Rows, chosen: pa.Table, request: ClipRequest) -> list[ClipSpan]:
-    """Return the parts of films to cut, in the order of files and frames.
+    """Return the parts of videos to cut, in the order of files and frames.
 
     Args:
         rows: the tables of the output.
-        chosen: `media_id` and `frame_index` of chosen frames; those of photos are passed over.
-        request: which clips.
+        chosen: `media_id` and `frame_index` of chosen frames; those of photos are ignored.
+        request: the requested clips.
 
     Raises:
-        ConfigError: clips are made of shots, and the output has no table `shots`.
+        ConfigError: clips need shots, and the output has no table `shots`.
     """
     rows.connection.register("chosen", chosen.select(KEYS))
     if request.of == SHOTS:

@@ -1,7 +1,7 @@
-"""Clips: parts of films as files of their own, with a table beside them that says where each is from.
+"""Clips: parts of videos as separate files, with a table of where each comes from.
 
-Whatever is there is kept: a clip is a whole file or absent, and the table beside it is written again as clips are
-added. So an export that was stopped goes on where it was.
+Existing clips are kept: a clip is a whole file or absent, and the table is rewritten as clips are added. So a stopped
+export continues where it was.
 """
 
 import shutil
@@ -31,27 +31,27 @@ TABLE = "metadata.parquet"
 """The name that Hugging Face's `videofolder` looks for."""
 MANIFEST = pa.schema(
     [
-        column("file_name", pa.string(), "path of the clip from this table on", nullable=False),
+        column("file_name", pa.string(), "path of the clip, relative to this table", nullable=False),
         MEDIA_ID,
-        column("path", pa.string(), "of the film, if it is a local file"),
-        column("shot", pa.int32(), "number of the shot in its film; null for runs of frames"),
-        column("first_frame", pa.int32(), "frame_index of the first frame that was asked for", nullable=False),
-        column("last_frame", pa.int32(), "frame_index of the last frame that was asked for", nullable=False),
-        column("start_s", pa.float64(), "time of the first frame in the film", "s", nullable=False),
-        column("end_s", pa.float64(), "time in the film at which the last frame ends", "s", nullable=False),
-        column("file_start_s", pa.float64(), "time in the film of the clip's own first frame", "s", nullable=False),
+        column("path", pa.string(), "path of the video, if it is a local file"),
+        column("shot", pa.int32(), "number of the shot in its video; null for runs of frames"),
+        column("first_frame", pa.int32(), "frame_index of the first requested frame", nullable=False),
+        column("last_frame", pa.int32(), "frame_index of the last requested frame", nullable=False),
+        column("start_s", pa.float64(), "time of the first frame in the video", "s", nullable=False),
+        column("end_s", pa.float64(), "time in the video at which the last frame ends", "s", nullable=False),
+        column("file_start_s", pa.float64(), "time in the video of the clip's own first frame", "s", nullable=False),
         column("frames", pa.int32(), "frames of the clip", nullable=False),
-        column("has_sound", pa.bool_(), "whether it has sound", nullable=False),
-        column("exact", pa.bool_(), "encoded again from first to last frame; else copied", nullable=False),
+        column("has_sound", pa.bool_(), "true if it has sound", nullable=False),
+        column("exact", pa.bool_(), "true if encoded again from first to last frame; false if copied", nullable=False),
     ]
 )
-_EQUAL_S = 1e-3  # s; below the length of any frame, and above what rounds in times
-_SAVE_S = 20.0  # between writings of the table: work that is done again after a stop
+_EQUAL_S = 1e-3  # s; below the length of any frame, and above rounding errors of times
+_SAVE_S = 20.0  # s between two writings of the table: work that a stop may lose
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedClip:
-    """A clip to be cut."""
+    """A clip to cut."""
 
     span: ClipSpan
     split: str
@@ -67,7 +67,7 @@ class ClipWriter:
     """The clips of one split in a destination, and their table."""
 
     def __init__(self, destination: Store, split: str, extra: pa.Schema, *, exact: bool) -> None:
-        """Read what is there. `extra`: further columns of the table."""
+        """Read the existing table. `extra`: further columns."""
         self._store, self._folder, self._exact = destination, f"{CLIPS}/{split}", exact
         self._schema = pa.schema([*MANIFEST, *extra])
         self._rows = dict(self._read_rows())
@@ -86,18 +86,18 @@ class ClipWriter:
                 yield row["file_name"].rpartition(".")[0], row
 
     def list_leads(self) -> list[float]:
-        """Return by how many seconds each clip begins before its first frame, of those that do."""
+        """Return the seconds by which clips begin before their first frame, for clips that do."""
         leads = (row["start_s"] - row["file_start_s"] for row in self._rows.values())
         return [lead for lead in leads if lead > _EQUAL_S]
 
     def keep(self, clips: Sequence[PlannedClip]) -> list[PlannedClip]:
-        """Forget clips that are not asked for any more, and return those that are missing."""
+        """Forget clips that are no longer requested, and return the missing ones."""
         wanted = {clip.name: clip for clip in clips}
         self._rows = {name: row | dict(wanted[name].values) for name, row in self._rows.items() if name in wanted}
         return [clip for name, clip in wanted.items() if name not in self._rows]
 
     def add(self, clip: PlannedClip, media: MediaFile) -> None:
-        """Cut a clip. Raises MediaError: the film cannot be read there. Raises OutputError: no clip can be written."""
+        """Cut a clip. Raises MediaError: the video cannot be read there. Raises OutputError: no clip can be written."""
         span = clip.span
         with tempfile.TemporaryDirectory(prefix="framekiln-clip-") as folder:
             part = Span(first_s=span.start_s, last_s=span.last_s)
@@ -120,7 +120,7 @@ class ClipWriter:
             self.save()
 
     def save(self) -> None:
-        """Write the table of all clips that are there, in the order of films and frames."""
+        """Write the table of all existing clips, in the order of videos and frames."""
         rows = sorted(self._rows.values(), key=lambda row: (row["media_id"], row["first_frame"]))
         table = pa.Table.from_pylist(rows, schema=self._schema)
         self._store.write_table(f"{self._folder}/{TABLE}", table)
@@ -130,9 +130,9 @@ class ClipWriter:
 def write_clips(
     clips: Sequence[PlannedClip], media: Mapping[str, MediaFile], writers: Mapping[str, ClipWriter]
 ) -> Generator[Failure | None, None, None]:
-    """Cut all clips that are missing. Yield for each clip, one that is there too, why it could not be cut, or None.
+    """Cut all missing clips. Yield for each clip, existing ones included, why it could not be cut, or None.
 
-    `clips` are in the order of their films, `media` the films by their id, `writers` by split. Raises OutputError: the
+    `clips` are in the order of their videos; `media`: the videos by id, `writers`: by split. Raises OutputError: the
     destination cannot be written any more.
     """
     for split, writer in writers.items():

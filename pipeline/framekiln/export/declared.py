@@ -1,6 +1,6 @@
 """Declarations of columns and tables for exports, by types and by `framekiln.contract.columns.annotates`.
 
-So a stage of anybody's whose column is a list of structs with a `box` is exported as a shipped one is.
+So a user's stage whose column is a list of structs with a `box` is exported like a shipped one.
 """
 
 from collections.abc import Mapping
@@ -18,17 +18,17 @@ _SIDES = {"x0", "y0", "x1", "y1"}
 _NAMES = ("category", "label", "class", "name")
 """Members of a struct that name its category."""
 _SCORES = ("score", "probability", "confidence", "predicted_iou")
-"""Members that say how sure a stage is."""
+"""Members with a stage's confidence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A column of `frames/` with a list of structs, or a table with a row for each thing."""
+    """A column of `frames/` with a list of structs, or a table with a row for each object."""
 
     kind: str  # boxes, masks, poses, faces or tracks
-    name: str  # of the column or of the table
+    name: str  # of the column or the table
     members: pa.StructType  # of a struct, or the columns of the table
-    category: str  # of what names none itself
+    category: str  # for objects that name none
     landmarks: str = ""  # the member with keypoints
     keypoints: tuple[str, ...] = ()
     skeleton: tuple[tuple[int, int], ...] = ()
@@ -36,7 +36,7 @@ class Source:
     track: str = ""  # the table's column with the number of a track
 
     def first(self, names: tuple[str, ...]) -> str:
-        """Return the first of some members that there is; empty for none."""
+        """Return the first of some members that exists; empty if none does."""
         return next((name for name in names if name in self.members.names), "")
 
     @property
@@ -51,7 +51,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """A table that says of the items of a column which track or identity they are."""
+    """A table that gives items of a column their track or identity."""
 
     table: str
     index: str  # its column with the number of the item
@@ -71,7 +71,7 @@ class Declared:
     values: tuple[str, ...]  # columns of frames with a number, a text or a flag
 
     def kinds(self) -> frozenset[str]:
-        """Return the kinds of `framekiln.export.request.KINDS` that there are."""
+        """Return the present kinds of `framekiln.export.request.KINDS`."""
         found = {source.kind for source in (*self.columns, *self.tables)}
         found |= {"identities"} if any(link.role == "identity" for link in self.links) else set()
         found |= {"embeddings"} if self.vectors or any(_vectors(item.members) for item in self.columns) else set()
@@ -79,7 +79,7 @@ class Declared:
 
 
 def read_declared(store: Store) -> Declared:
-    """Return what the tables of an output declare; their schemas are read and nothing else."""
+    """Return the declarations of an output's tables; only their schemas are read."""
     frames = store.dataset(FRAMES, pa.schema([])).schema
     columns = [source for item in frames if (source := _read_column(item))]
     known = {source.name for source in columns}
@@ -95,7 +95,7 @@ def read_declared(store: Store) -> Declared:
 
 
 def is_vector(item: pa.Field) -> bool:
-    """Return whether a field holds an embedding: numbers of a fixed length, by its name."""
+    """Return whether a field is an embedding: a fixed number of floats, with a suitable name."""
     return pa.types.is_fixed_size_list(item.type) and item.name.endswith("embedding")
 
 
@@ -144,7 +144,7 @@ def _make_source(name: str, members: pa.StructType, facts: Mapping[str, Any], ki
 
 
 def _read_column(item: pa.Field) -> Source | None:
-    """Return what a column of `frames/` declares, or None."""
+    """Return the declaration of a column of `frames/`, or None."""
     facts = annotation_facts(item)
     if not _is_struct_list(item.type) or facts.get("kind") == "":
         return None
@@ -155,7 +155,7 @@ def _read_column(item: pa.Field) -> Source | None:
 
 
 def _read_table(name: str, schema: pa.Schema) -> Source | None:
-    """Return what a table with a row for each thing on a frame declares, or None."""
+    """Return the declaration of a table with a row for each object on a frame, or None."""
     members = pa.struct(list(schema))
     declared = [facts for item in schema if "keypoints" in (facts := annotation_facts(item))]
     if not set(KEYS) <= set(schema.names) or not (_has_box(members) or _has_mask(members) or declared):
@@ -166,7 +166,7 @@ def _read_table(name: str, schema: pa.Schema) -> Source | None:
 
 
 def _read_links(name: str, schema: pa.Schema) -> list[Link]:
-    """Return which items of columns a table tells the track or identity of."""
+    """Return the columns and items for which a table gives the track or identity."""
     pairs = [(item.name, annotation_facts(item)) for item in schema if not _is_struct_list(item.type)]
     return [
         Link(table=name, index=index, of=facts["of"], role=role, value=facts[role])

@@ -1,4 +1,4 @@
-"""The mark of a folder or bucket as the destination of an export, so nothing is written over, and what was written."""
+"""The mark of a folder or bucket as an export's destination, so that nothing is overwritten; and the summary."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -18,10 +18,10 @@ class ExportSummary:
 
     to: str  # the format
     destination: str
-    images: Mapping[str, int]  # by split; of the format clips, the clips
-    annotations: Mapping[str, int]  # by kind; of tracks the boxes
-    tracks: int = 0  # different ones
-    notes: tuple[str, ...] = ()  # sentences: what was left out, what the format could not hold, that nothing leaks
+    images: Mapping[str, int]  # by split; for the format clips, the clips
+    annotations: Mapping[str, int]  # by kind; for tracks, their boxes
+    tracks: int = 0  # number of different tracks
+    notes: tuple[str, ...] = ()  # sentences: what was left out, what the format could not hold, and that nothing leaks
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -43,9 +43,9 @@ class ExportSummary:
 
 
 RECORD = "export.json"
-"""The file of a destination that says what was exported; it marks a folder as one that an export may write into."""
+"""The file that describes the export; it marks a folder as one that an export may write into."""
 Progress = Callable[[int, int], None]
-"""Called with the numbers of frames that are done and that there are."""
+"""Called with the numbers of finished and of all frames."""
 
 
 def prepare(destination: Store, request: ExportRequest, store: Store, chosen: Chosen) -> dict[str, object]:
@@ -78,6 +78,6 @@ def prepare(destination: Store, request: ExportRequest, store: Store, chosen: Ch
 
 
 def finish(destination: Store, record: dict[str, object], summary: ExportSummary) -> ExportSummary:
-    """Write what was exported beside the mark, and return it."""
+    """Write the summary beside the mark, and return it."""
     destination.write(RECORD, json.dumps({**record, "summary": asdict(summary)}, indent=1).encode())
     return summary

@@ -1,4 +1,4 @@
-"""An export from end to end: rows, splits, pictures, and a format that writes what they are."""
+"""An export from end to end: rows, splits, pictures, and a format that writes them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -71,7 +71,7 @@ def _export_frames(
 def _read_images(
     rows: ExportRows, splits: Splits, writer: Format, pictures: Pictures | None
 ) -> Iterator[tuple[int, list[ExportedImage]]]:
-    """Yield how many frames were read, and the images of the last ones with their splits and pictures."""
+    """Yield the number of frames read, and the last ones' images with their splits and pictures."""
     done, waiting = 0, list[ExportedImage]()
     for batch in chain(rows.read(), [[]]):  # a file of `frames/` may have a single row
         waiting += [replace(image, split=splits.of(image.media_id, image.frame_index)) for image in batch]
@@ -83,13 +83,13 @@ def _read_images(
 
 
 def choose_images(kind: type[Format], destination: Store, request: ExportRequest, kinds: frozenset[str]) -> str:
-    """Return how pictures are exported: as asked, else linked, and copied into buckets and files that hold them.
+    """Return how pictures are exported: as requested; else linked, or copied into buckets and files that hold them.
 
-    Raises ConfigError: the format or the destination cannot do what is asked for.
+    Raises ConfigError: the format or the destination cannot do what was requested.
     """
     images = request.images
     if images == CROP and "faces" not in kinds:
-        message = f"--images {CROP} needs the faces; name them by --include faces, in a format that holds them."
+        message = f"--images {CROP} needs faces; add --include faces, with a format that holds them."
         raise ConfigError(message, code="FK-EXPORT-CROP")
     if images in ("link", "none") and kind.holds_pictures:
         message = (
@@ -103,7 +103,7 @@ def choose_images(kind: type[Format], destination: Store, request: ExportRequest
 
 
 def choose_kinds(kind: type[Format], declared: Declared, request: ExportRequest) -> frozenset[str]:
-    """Return the kinds that are exported.
+    """Return the exported kinds.
 
     Raises ConfigError: the format cannot hold one, or the output lacks it.
     """
@@ -115,7 +115,7 @@ def choose_kinds(kind: type[Format], declared: Declared, request: ExportRequest)
         found, missing = request.include, request.include - there
         if foreign := sorted(found - kind.kinds):
             held = ", ".join(sorted(kind.kinds, key=KINDS.index))
-            message = f"{request.to} has no place for {' and '.join(foreign)}; it holds {held}."
+            message = f"{request.to} cannot hold {' and '.join(foreign)}; it holds {held}."
             raise ConfigError(message, code="FK-EXPORT-KIND")
     if missing:
         has = f", it has {', '.join(sorted(there, key=KINDS.index))}" if there else " and nothing else to be exported"
@@ -134,7 +134,7 @@ class Tally:
         self.annotations = Counter[str]()
         self.tracks = 0
         self._media_id = ""
-        self._seen: set[tuple[str, int]] = set()  # tracks of this file, as those of all may be many
+        self._seen: set[tuple[str, int]] = set()  # tracks of this file only, since there may be many in all
 
     def add(self, images: Sequence[ExportedImage]) -> None:
         """Count images. All images of a file come one after another."""

@@ -1,7 +1,7 @@
-"""Pictures of exported frames as files of the destination: linked, copied, smaller, cut out, or left where they are.
+"""Pictures of exported frames as files: linked, copied, reduced, cropped, or left where they are.
 
-They lie in images/SPLIT/NAME unless the format has other folders. One that is there is not written again, so an export
-that was killed goes on.
+They lie in images/SPLIT/NAME unless the format has other folders. Existing ones are not written again, so a killed
+export continues.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,24 +18,24 @@ from framekiln.export.pictures import CROP, Pictured, PictureReader
 from framekiln.media.files import local_path, printable_path
 from framekiln.media.images.stills import read_still
 
-_AT_ONCE = 8  # files: a bucket answers a request in some 50 ms, whatever the others do
+_AT_ONCE = 8  # files: a bucket answers in some 50 ms, regardless of parallel requests
 
 
 class Pictures:
     """Puts the pictures of images into a destination."""
 
     def __init__(self, reader: PictureReader, writer: Format, images: str) -> None:
-        """Take where pictures come from, and the format that says where they go. `images`: as in the request."""
+        """Set the source of pictures, and the format that places them. `images`: as in the request."""
         self._reader, self._writer, self._images = reader, writer, images
         self._destination = writer.destination
         self._left_out = 0
 
     @property
     def notes(self) -> list[str]:
-        return [f"{self._left_out:,} frames were left out: they cannot be read any more."] if self._left_out else []
+        return [f"{self._left_out:,} frames were left out: they are not readable any more."] if self._left_out else []
 
     def place(self, images: Sequence[ExportedImage]) -> Iterator[ExportedImage]:
-        """Yield the images with the name and the size of their pictures; those that cannot be read are left out."""
+        """Yield the images with their pictures' names and sizes; unreadable ones are left out."""
         if self._images == "none":
             yield from (replace(image, name=image.path or image.uri) for image in images)
             return
@@ -60,15 +60,15 @@ class Pictures:
             future.result()
 
     def _name(self, pictured: Pictured, number: int) -> ExportedImage:
-        """Return an image with the name of its file. `number`: of the picture among those of its frame."""
+        """Return an image with its file's name. `number`: of the picture within its frame."""
         image, still = pictured
         kept = still.is_own and PurePosixPath(image.media_id).suffix
         suffix = f".{number}{still.ending}" if self._images == CROP else "" if kept else still.ending
         return replace(image, name=self._writer.name_of(image, suffix))
 
     def _find_done(self, image: ExportedImage) -> ExportedImage | None:
-        """Return an image whose picture is there, or is linked now; None if it must be written."""
-        if self._images == CROP or self._reader.config.fast_mode:  # whose rows have a smaller size than photos
+        """Return an image whose picture exists, or is linked now; None if it must be written."""
+        if self._images == CROP or self._reader.config.fast_mode:  # their rows have a smaller size than photos
             return None
         if self._images == "link" and image.media_type == PHOTO and (linked := self._link(image)):
             return linked
@@ -79,7 +79,7 @@ class Pictures:
         return None
 
     def _link(self, image: ExportedImage) -> ExportedImage | None:
-        """Link a photo that every reader shows alike; None if it must be encoded anew, or is on no disk."""
+        """Link a photo that every reader shows alike; None if it must be encoded again, or is not on a disk."""
         media = self._reader.media[image.media_id]
         source = printable_path(media.path)
         with suppress(MediaError):

@@ -1,4 +1,4 @@
-"""One value of a column or table made an annotation."""
+"""A value of a column or table turned into an annotation."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Item = dict[str, Any]
 
 
 def wanted_members(source: Source, *, vectors: bool) -> list[str]:
-    """Return the members of a source that annotations are made of; embeddings only with `vectors`, pictures never."""
+    """Return the members of a source that annotations need; embeddings only with `vectors`, pictures never."""
     kept = {"box", "segmentation", source.landmarks}
     return [
         item.name
@@ -51,14 +51,14 @@ COCO_17 = (
 _BONES = (
     *((15, 13), (13, 11), (16, 14), (14, 12), (11, 12), (5, 11), (6, 12), (5, 6), (5, 7), (6, 8)),
     *((7, 9), (8, 10), (1, 2), (0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 6)),
-)  # of the same file, from 0
+)  # within the file, from 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keypoints:
-    """The landmarks of a source that are exported, and their names there."""
+    """The exported landmarks of a source, and their names."""
 
-    positions: tuple[int, ...]  # of the exported landmarks among those of the source
+    positions: tuple[int, ...]  # indices of the exported landmarks in the source
     names: tuple[str, ...] = ()
     skeleton: tuple[tuple[int, int], ...] = ()
 
@@ -67,7 +67,7 @@ class Keypoints:
 
 
 def choose_keypoints(source: Source, wanted: str) -> Keypoints:
-    """Return the keypoints of a source: `all`, or with `coco17` COCO's 17 where it has these among others."""
+    """Return the keypoints of a source: `all`, or with `coco17` COCO's 17 if it has them."""
     places = {name: place for place, name in enumerate(source.keypoints)}
     if wanted == "coco17" and places.keys() >= set(COCO_17):
         return Keypoints(positions=tuple(places[name] for name in COCO_17), names=COCO_17, skeleton=_BONES)
@@ -79,7 +79,7 @@ _VISIBLE = 0.5
 
 
 class Maker:
-    """Makes annotations of the values of one source."""
+    """Makes annotations from one source's values."""
 
     def __init__(self, source: Source, keypoints: str) -> None:
         self._source = source
@@ -89,7 +89,7 @@ class Maker:
         self._vector = next((item.name for item in source.members if is_vector(item)), "")
 
     def make(self, item: Item, size: tuple[int, int], *, beside: Item, ids: Item) -> Iterator[Annotation]:
-        """Yield the annotation of a value; none where nothing of it is in the picture.
+        """Yield the annotation of a value; none if nothing of it is in the picture.
 
         Args:
             item: the value.
@@ -137,9 +137,9 @@ class Maker:
 def find_box(
     item: Item, mask: Mapping[str, Any] | None, marks: Sequence[Mapping[str, float]], size: tuple[int, int]
 ) -> Box | None:
-    """Return the box of a value in px: its own, that of its mask, or that round its landmarks; None for none.
+    """Return the box of a value in px: its own, its mask's, or the one round its landmarks; else None.
 
-    The last is cut at the picture's edges, as boxes of stages are.
+    A box round landmarks is cut at the picture's edges, as stages' boxes are.
     """
     width, height = size
     if sides := item.get("box"):

@@ -1,4 +1,4 @@
-"""Outlines of masks along the edges of their pixels, so that filling them gives the same pixels again."""
+"""Outlines of masks along pixel edges, so that filling them gives the same pixels again."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ Ring = NDArray[np.int64]  # n 2: corners x, y in px, from 0 to the mask's width 
 class Outlines(NamedTuple):
     """The outlines of one mask."""
 
-    parts: list[Ring]  # the largest first; parts that touch at a corner alone are two
+    parts: list[Ring]  # largest first; parts that touch only at a corner are separate
     holes: list[Ring]
 
 
@@ -43,7 +43,7 @@ def trace(mask: Mask) -> Outlines:
 
 
 def join(parts: list[Ring]) -> Ring:
-    """Return one ring that runs round all parts, with bridges of no width between their first corners."""
+    """Return one ring round all parts, with bridges of zero width between their first corners."""
     closed = [np.concatenate([ring, ring[:1]]) for ring in parts]
     back = [ring[:1] for ring in parts[-2::-1]]
     return np.concatenate([*closed, *back]) if len(parts) > 1 else parts[0]

@@ -1,6 +1,6 @@
-"""The pictures of exported rows: where they come from, and how they are encoded.
+"""The pictures of exported rows: their source, and their encoding.
 
-copy          a photo's own bytes where every reader shows them alike; else, as of films, JPEG
+copy          a photo's own bytes if every reader shows them alike; else, and for videos, JPEG
 resize:N      JPEG with a short side of N px, never enlarged: what img2dataset calls keep_ratio with
               resize_only_if_bigger, since models cut a square out of the short side
 crop:faces    a JPEG of each face, with a margin
@@ -29,9 +29,9 @@ from framekiln.output.object_store import Store
 from framekiln.output.unit_table import tabulated_files
 
 Pictured = tuple[ExportedImage, Still]
-"""An image in the size of its picture."""
+"""An image at its picture's size."""
 CROP = "crop:faces"
-_AHEAD = 32  # photos that are read at once: encoded they take some 100 MB at most
+_AHEAD = 32  # photos read at once: encoded they take at most some 100 MB
 _MARGIN = 0.3  # of a face's sides on each side, so that hair and chin are on it: detectors' boxes end at the forehead
 
 
@@ -44,9 +44,9 @@ class PictureReader:
     way: str  # copy, resize:N or crop:faces
 
     def read(self, images: Sequence[ExportedImage]) -> Iterator[list[Pictured] | Failure]:
-        """Yield the pictures of each image, in their order, or why there is none: one, or one for each face.
+        """Yield each image's pictures in order (one, or one for each face), or why there is none.
 
-        A film's frames are decoded in one pass where they follow one another in rising order.
+        A video's frames are decoded in one pass if they come in ascending order.
         """
         groups = [list(part) for _, part in groupby(images, key=lambda image: image.media_id)]
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
@@ -60,7 +60,7 @@ class PictureReader:
                     yield from pool.map(self._read_one, singles[start : start + _AHEAD])
 
     def find_size(self, image: ExportedImage) -> tuple[int, int]:
-        """Return width and height of the picture that is made of a frame."""
+        """Return width and height of a frame's picture."""
         side = int(self.way.removeprefix("resize:")) if self.way.startswith("resize:") else 0
         scale = min(1.0, side / min(image.width, image.height)) if side else 1.0
         return max(1, round(image.width * scale)), max(1, round(image.height * scale))
@@ -77,7 +77,7 @@ class PictureReader:
         """Yield the pictures of frames of one file."""
         media, left = self.media[images[0].media_id], deque(images)
         pixels = pixel_column(min(self.find_size(images[0])) if self.way.startswith("resize:") else 0)
-        error: Exception = MediaError(Reason.CORRUPT, "the frame cannot be decoded any more")
+        error: Exception = MediaError(Reason.CORRUPT, "the frame is not decodable any more")
         try:
             wanted = frozenset(image.frame_index for image in images)
             for frame in decode_frames(media, (pixels,), self.config, wanted=wanted):
@@ -102,7 +102,7 @@ class PictureReader:
 
 
 def _cut(face: Annotation, image: ExportedImage) -> tuple[ExportedImage, tuple[int, int]] | None:
-    """Return the image of one face, with its annotation alone, and its left top corner; None if it is outside."""
+    """Return the image of one face with only its annotation, and its top left corner; None if it is outside."""
     x0, y0, x1, y1 = face.box
     by_x, by_y = _MARGIN * (x1 - x0), _MARGIN * (y1 - y0)
     left, top = max(0, int(x0 - by_x)), max(0, int(y0 - by_y))
@@ -115,7 +115,7 @@ def _cut(face: Annotation, image: ExportedImage) -> tuple[ExportedImage, tuple[i
 
 
 def read_rules(record: Mapping[str, Any]) -> DecodeConfig:
-    """Return the rules of decoding of a run.json."""
+    """Return the decoding rules in a run.json."""
     known, settings = {item.name for item in fields(DecodeConfig)}, record["decode"]
     return DecodeConfig(**{name: value for name, value in settings.items() if name in known})
 
@@ -123,7 +123,7 @@ def read_rules(record: Mapping[str, Any]) -> DecodeConfig:
 def find_originals(store: Store, names: Iterable[str]) -> Mapping[str, MediaFile]:
     """Return some files of an output by `media_id`.
 
-    Raises ConfigError: there is none of a name; InputError: one was moved or changed since the run.
+    Raises ConfigError: a name has no file. Raises InputError: a file was moved or changed since the run.
     """
     media, found = tabulated_files(store), {}
     for name in names:
@@ -135,9 +135,9 @@ def find_originals(store: Store, names: Iterable[str]) -> Mapping[str, MediaFile
 
 
 def open_pictures(store: Store, names: Iterable[str], images: str) -> PictureReader:
-    """Return the reader of the pictures of some files. `images`: as in a request for an export.
+    """Return the reader of some files' pictures. `images`: as in an export's request.
 
-    Raises InputError: one of the files was moved or changed since the run.
+    Raises InputError: a file was moved or changed since the run.
     """
     if images == "none":
         return PictureReader(media={}, config=DecodeConfig(), way=images)
@@ -146,7 +146,7 @@ def open_pictures(store: Store, names: Iterable[str], images: str) -> PictureRea
 
 
 def check_unchanged(media: MediaFile) -> MediaFile:
-    """Return a file after checking that it is as it was listed; one in a bucket is not checked."""
+    """Return a file after checking that it is unchanged since the listing; files in buckets are not checked."""
     if is_url(media.path):
         return media
     try:

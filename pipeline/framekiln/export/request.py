@@ -12,16 +12,16 @@ COPY, EXACT = "copy", "exact"
 
 @dataclass(frozen=True, kw_only=True)
 class ClipRequest:
-    """The clips that are cut, and the way.
+    """The requested clips, and how they are cut.
 
     Raises ConfigError: a number or a word is wrong.
     """
 
-    of: str = SHOTS  # shots with a chosen frame, or chosen frames that follow each other
-    cut: str = COPY  # from a key frame, or encoded again from the first frame to the last
-    min_seconds: float = 0.0  # shorter clips are left out: video models are trained on clips of 2 s and more
-    max_seconds: float | None = None  # longer ones are divided, as such models read so many frames at once
-    columns: Sequence[str] = ()  # further ones of the clips' table, names or SQL expressions
+    of: str = SHOTS  # shots with a chosen frame, or consecutive chosen frames
+    cut: str = COPY  # copy from a key frame, or encode again from first to last frame
+    min_seconds: float = 0.0  # shorter clips are left out: video models are trained on clips of at least 2 s
+    max_seconds: float | None = None  # longer clips are divided, since such models read this many frames at once
+    columns: Sequence[str] = ()  # further columns of the clips' table, names or SQL expressions
 
     def __post_init__(self) -> None:
         if self.of not in (SHOTS, FRAMES) or self.cut not in (COPY, EXACT):
@@ -38,14 +38,14 @@ class ClipRequest:
 
 KINDS = ("boxes", "masks", "poses", "faces", "tracks", "categories", "identities", "embeddings")
 BIOMETRIC = frozenset({"identities", "embeddings"})
-"""Kinds that leave only when they are named."""
+"""Kinds that are exported only if named."""
 GROUPS = ("file", "person", "shot", "duplicate")
-"""What must not be in two splits."""
+"""Groups that no split may divide."""
 SPLITS = ("train", "val", "test")
 CLIPS = "clips"
-"""The format of films' parts as files of their own; the others are of frames."""
+"""The format of video parts as separate files; the others hold frames."""
 WHOLE = "all"
-"""The name of the only split where none is asked for."""
+"""The name of the single split if none is requested."""
 _SHARDED, _SHARD_ROWS = ("webdataset", "hf", "lance"), 1000
 _SPLIT = re.compile(r"\d+(?:/\d+){1,2}")
 _IMAGES = re.compile(r"link|copy|none|crop:faces|resize:[1-9]\d{0,4}")
@@ -53,22 +53,22 @@ _IMAGES = re.compile(r"link|copy|none|crop:faces|resize:[1-9]\d{0,4}")
 
 @dataclass(frozen=True, kw_only=True)
 class ExportRequest:
-    """The content and the form of an export.
+    """The content and form of an export.
 
-    Raises ConfigError: a value is unknown, or two of them exclude each other.
+    Raises ConfigError: a value is unknown, or two exclude each other.
     """
 
     to: str  # a format
-    selection: str | None = None  # name of a saved one
+    selection: str | None = None  # name of a saved selection
     where: str | None = None  # an SQL expression over columns
-    include: frozenset[str] | None = None  # of KINDS; None: what the format holds by default
+    include: frozenset[str] | None = None  # of KINDS; None: the format's defaults
     images: str | None = None  # link, copy, resize:N, crop:faces or none; None: see `framekiln.export.export`
     split: str | None = None  # percentages for train, val, test: 80/10/10
     by: str = "file"  # of GROUPS
     keypoints: str = "coco17"  # or all
-    folders: str | None = None  # the column that names the folders of `folder`; None: category, if there is one
-    shard_rows: int = _SHARD_ROWS  # of each file of webdataset and hf: 100 to 300 MB of photos of 1 MP
-    clips: ClipRequest | None = None  # with the format CLIPS alone
+    folders: str | None = None  # the column that names the folders of `folder`; None: category, if present
+    shard_rows: int = _SHARD_ROWS  # rows of each file of webdataset and hf: 100 to 300 MB of photos of 1 MP
+    clips: ClipRequest | None = None  # only with the format CLIPS
 
     def __post_init__(self) -> None:
         for kind in self.include or ():

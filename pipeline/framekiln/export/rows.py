@@ -1,6 +1,6 @@
-"""The chosen rows of an output as images with their annotations, in batches: memory does not grow with their number.
+"""The chosen rows of an output as annotated images, in batches: memory does not grow with their number.
 
-The order is that of the files of `frames/`, sorted by their first row, so frames of a film come one after another.
+The order is that of the files of `frames/`, sorted by first row, so a video's frames are consecutive.
 """
 
 from collections import Counter, defaultdict
@@ -31,7 +31,7 @@ _KIND_OF = {"track": "tracks", "identity": "identities"}
 
 
 def read_chosen(store: Store, request: ExportRequest) -> pa.Table:
-    """Return `media_id` and `frame_index` of the chosen frames, in the order of their choice.
+    """Return `media_id` and `frame_index` of the chosen frames, in the order of choice.
 
     Raises ConfigError: there are none, or the choice is wrong.
     """
@@ -44,7 +44,7 @@ def read_chosen(store: Store, request: ExportRequest) -> pa.Table:
 
 
 class Annotations:
-    """Reads the annotations of rows, of the kinds that are exported, in px of the shown frame."""
+    """Reads the annotations of rows, of the exported kinds, in px of the shown frame."""
 
     def __init__(self, store: Store, declared: Declared, kinds: frozenset[str], keypoints: str) -> None:
         wanted = {source.name: source for source in declared.columns if source.kind in kinds}
@@ -60,12 +60,12 @@ class Annotations:
 
     @property
     def needed(self) -> list[str]:
-        """Columns of `frames/` that must not be null on an exported frame."""
+        """Columns of `frames/` that must not be null on exported frames."""
         return [source.name for source in self._main]
 
     @property
     def columns(self) -> list[str]:
-        """Columns of `frames/` to be read."""
+        """Columns of `frames/` to read."""
         return [*self.needed, *(source.name for source in self._beside.values())]
 
     def read(self, rows: pa.Table) -> Iterator[list[Annotation]]:
@@ -86,7 +86,7 @@ class Annotations:
     def _read_columns(
         self, own: dict[str, list[Item | None] | None], things: dict[str, list[Item]], size: Size
     ) -> Iterator[Annotation]:
-        """Yield the annotations in columns of one row; `things` are the rows of tables about it."""
+        """Yield the annotations in one row's columns; `things`: rows of tables about it."""
         for source in self._main:
             ids: dict[int, Item] = defaultdict(dict)
             for link in (link for link in self._links if link.of == source.name):
@@ -102,7 +102,7 @@ class Annotations:
                     yield from self._makers[source.name].make(item, size, beside=beside, ids=ids[number])
 
     def _read_tables(self, things: dict[str, list[Item]], size: Size) -> Iterator[Annotation]:
-        """Yield the annotations that are rows of tables, but those that are items of an exported column too."""
+        """Yield the annotations in tables, except those that are items of an exported column too."""
         for source in self._tables:
             indices = [link.index for link in self._links if link.table == source.name]
             for row in things[source.name]:
@@ -114,7 +114,7 @@ class Annotations:
         """Return the rows of a table about some frames."""
         media = sorted({key[0] for key in keys})
         near = (ds.field("media_id") >= media[0]) & (ds.field("media_id") <= media[-1])
-        if len(media) == 1:  # a film: its frames rise
+        if len(media) == 1:  # a video: its frames are ascending
             near &= (ds.field("frame_index") >= keys[0][1]) & (ds.field("frame_index") <= keys[-1][1])
         found: dict[Key, list[Item]] = {key: [] for key in keys}
         rows: list[dict[str, Any]] = self._data[name].to_table(filter=near).to_pylist()
@@ -129,23 +129,23 @@ class ExportRows:
     """The chosen rows, with the kinds that a request includes."""
 
     def __init__(self, store: Store, declared: Declared, request: ExportRequest) -> None:
-        """Read which rows are chosen. Raises ConfigError: none is, or no step has looked at any."""
+        """Read which rows are chosen. Raises ConfigError: none, or no step has computed any."""
         kinds = request.include or frozenset()
         self._store, self._values = store, declared.values
         self._vectors = declared.vectors if "embeddings" in kinds else ()
         self._reader = Annotations(store, declared, kinds, request.keypoints)
-        self._unknown = Counter[str]()  # rows left out, by the column that is null there: no step has looked at them
+        self._unknown = Counter[str]()  # rows left out, by the column that is null there: no step has computed them
         self.chosen = by_file(read_chosen(store, request))
         self._drop_unknown()
 
     @property
     def types(self) -> pa.Schema:
-        """The types of the values of rows, and of their embeddings where these are exported."""
+        """The types of rows' values, and of their embeddings if exported."""
         schema = self._store.dataset(FRAMES, pa.schema([])).schema
         return pa.schema([schema.field(name) for name in (*self._values, *self._vectors) if name not in NEEDED])
 
     def _drop_unknown(self) -> None:
-        """Drop frames that no step has looked at. Raises ConfigError: no other is chosen."""
+        """Drop frames that no step has computed. Raises ConfigError: no frame is left."""
         frames = self._store.dataset(FRAMES, pa.schema([]))
         for name in self._reader.needed:
             nulls = by_file(frames.to_table(columns=list(KEYS), filter=ds.field(name).is_null()))
@@ -178,7 +178,7 @@ class ExportRows:
         ]
 
     def _list_files(self) -> list[str]:
-        """Return the files of `frames/` in the order of their first rows; an empty one is left out."""
+        """Return the files of `frames/` in the order of their first rows, without empty ones."""
         found = []
         for name in self._store.names(FRAMES):
             if name.endswith(".parquet"):

@@ -1,10 +1,11 @@
-"""Splits for training, validation and test, such that nothing that belongs together is in two of them.
+"""Splits for training, validation and test that never divide related rows.
 
 A model that saw a frame's neighbour, a copy of a photo or another photo of the same person in training looks better in
-the test than it is. So rows are linked by files, shots, people and copies, and linked rows are a group, in one split.
+the test than it is. So rows are linked by files, shots, people and copies. Linked rows form a group, which lies in one
+split.
 
-Places follow from hashes of file names, so the same rows are in the same splits wherever and in whatever order they
-are. Where files are added, others move only as far as shares or groups changed: of photos without copies, a few.
+Positions follow from hashes of file names, so equal rows are in the same splits everywhere and in any order. After
+adding files, others move only if shares or groups changed: of photos without copies, a few.
 """
 
 from collections import defaultdict
@@ -39,7 +40,7 @@ def by_file(rows: pa.Table) -> Chosen:
     return {media_id: frozenset(indices) for media_id, indices in found.items()}
 
 
-_FAR = 0.1  # of its share, by which a split may miss it before a line says so: 9 % of rows instead of 10 %
+_FAR = 0.1  # relative deviation of a split from its share that is reported: 9 % of rows instead of 10 %
 _TABLES = {
     **{"person": "identities", "shot": "shots"},
     **{"duplicate": "duplicates", "scene": "scenes", "film copy": "film_copies"},
@@ -52,7 +53,7 @@ _WORDS = {
     "scene": ("scene", "scenes"),
     "film copy": ("part that films share", "parts that films share"),
 }
-_MARGIN_S = 1.0  # s around a part that films share: `duplicates` compares a few frames a second
+_MARGIN_S = 1.0  # s around a shared part: `duplicates` compares a few frames a second
 _PARTS = (
     "SELECT row_number() OVER () AS part, unnest([media_id, other_media_id]) AS media_id, "
     "unnest([start_s, other_start_s]) AS begin_s, end_s - start_s AS length_s FROM film_copies"
@@ -72,21 +73,21 @@ _QUESTIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """Rows that belong together for one reason: equal names among n rows."""
+    """Related rows, for one reason: equal names among n rows."""
 
     kind: str
-    places: Ints  # of rows; a row may have several names, and not each row has one
+    places: Ints  # of rows; a row may have several names, or none
     names: pa.Array  # of any type
 
 
 @dataclass(frozen=True, kw_only=True)
 class Splits:
-    """The split of each frame, and what to say about it."""
+    """The split of each frame, and notes on it."""
 
     names: tuple[str, ...] = (WHOLE,)
-    lines: tuple[str, ...] = ()  # sizes, the proof that nothing is in two splits, and what was not as asked
+    lines: tuple[str, ...] = ()  # sizes, the proof that no group is divided, and deviations from the request
     places: Mapping[str, int | Mapping[int, int]] = field(default_factory=dict)
-    """Number of the split of a file, or of each frame of one that is divided."""
+    """Index of a file's split, or for a divided file of each frame's."""
 
     def of(self, media_id: str, frame_index: int) -> str:
         place = self.places.get(media_id, 0)
@@ -94,11 +95,11 @@ class Splits:
 
 
 def make_splits(store: Store, request: ExportRequest, chosen: Chosen) -> Splits:
-    """Return the splits of a request; all frames are in one where it asks for none.
+    """Return the splits of a request; without a request all frames are in one split.
 
-    Rows of one file stay together, and by `person` those of one person too. By `shot` the shots of a film may be apart.
-    Copies and photos of one scene always stay together, as far as the output has the tables for it.
-    Raises ConfigError: the request needs a table that the output lacks.
+    Rows of one file stay together; with `person` also those of one person. With `shot` a video's shots may be in
+    different splits. Copies and photos of one scene always stay together, if the output has their tables. Raises
+    ConfigError: the request needs a table that the output lacks.
     """
     if request.split is None:
         return Splits()
@@ -120,7 +121,7 @@ def make_splits(store: Store, request: ExportRequest, chosen: Chosen) -> Splits:
 
 
 def _list_places(pairs: Sequence[Key], of_row: Ints) -> dict[str, int | Mapping[int, int]]:
-    """Return the split of each file, or of its frames where they are in several."""
+    """Return the split of each file, or of its frames if they are in several."""
     places: dict[str, int | Mapping[int, int]] = {}
     for name, part in groupby(zip(pairs, of_row.tolist(), strict=True), key=lambda item: item[0][0]):
         frames = {index: split for (_, index), split in part}
@@ -129,7 +130,7 @@ def _list_places(pairs: Sequence[Key], of_row: Ints) -> dict[str, int | Mapping[
 
 
 def _read_links(store: Store, pairs: Sequence[Key], by: str) -> Iterator[Links]:
-    """Yield the links of rows; the first are those that every row has."""
+    """Yield the links of rows; the first ones cover every row."""
     names, indices = zip(*pairs, strict=True)
     keys = {"media_id": pa.array(names), "frame_index": pa.array(indices, pa.int32())}
     rows, tables = Rows(store), store.folders()
@@ -151,7 +152,7 @@ def _read_links(store: Store, pairs: Sequence[Key], by: str) -> Iterator[Links]:
 
 
 def _join(links: Sequence[Links], count: int) -> Ints:
-    """Return the number of the group of each of `count` rows: rows of one name, and what hangs together by them."""
+    """Return the group number of each of `count` rows: rows of one name, and all rows linked through them."""
     nodes, edges = count, []
     for link in links:
         numbers = link.names.dictionary_encode().indices.to_numpy().astype(np.int64)
@@ -164,12 +165,12 @@ def _join(links: Sequence[Links], count: int) -> Ints:
 
 
 def _hash_groups(link: Links, groups: Ints) -> NDArray[np.float64]:
-    """Return a number from 0 to 1 for each group, of one of its names, which rarely changes when it grows."""
+    """Return a number from 0 to 1 for each group, from one of its names; it rarely changes when the group grows."""
     names = link.names.dictionary_encode()
     hashes = np.array([_hash(str(name)) for name in names.dictionary.to_pylist()], np.uint64)
     least = np.full(int(groups.max(initial=-1)) + 1, np.iinfo(np.uint64).max, np.uint64)
     np.minimum.at(least, groups[link.places], hashes[names.indices.to_numpy()])
-    # the least of many hashes is small, so another hash of it is the group's place
+    # the least of many hashes is small, so another hash of it is the group's position
     return np.array([_hash(str(value)) / 2**64 for value in least.tolist()])
 
 
@@ -178,10 +179,10 @@ def _hash(text: str) -> int:
 
 
 def place_groups(sizes: Ints, points: NDArray[np.float64], shares: NDArray[np.float64]) -> Ints:
-    """Return the split of each group: where its point lies among the shares, if it still fits there.
+    """Return the split of each group: the one at its point among the shares, if it still fits there.
 
-    The largest come first, so that small ones fill what is left; a group that does not fit goes to the split that lacks
-    most. So no split exceeds its share by a whole group, and groups of one row miss it by less than one row.
+    Large groups come first, so that small ones fill the rest. A group that does not fit goes to the split with the most
+    room. So no split exceeds its share by a whole group, and groups of one row miss it by less than one row.
 
     Args:
         sizes: rows of each of k groups.
@@ -199,13 +200,13 @@ def place_groups(sizes: Ints, points: NDArray[np.float64], shares: NDArray[np.fl
 
 
 def count_leaks(link: Links, of_row: Ints) -> int:
-    """Return how many names have rows in two splits. It knows nothing of groups, so it proves them."""
+    """Return how many names have rows in two splits; it ignores groups, so it verifies them."""
     pairs = pa.table({"name": link.names, "split": of_row[link.places]}).group_by("name")
     return int(np.sum(pairs.aggregate([("split", "count_distinct")])["split_count_distinct"].to_numpy() > 1))
 
 
 def _describe_sizes(groups: Ints, of_row: Ints, shares: Mapping[str, float]) -> Iterator[str]:
-    """Yield the size of each split, and why one is not as large as asked."""
+    """Yield the size of each split, and why one differs from the request."""
     count = len(groups)
     sizes = np.bincount(of_row, minlength=len(shares))
     parts = [f"{name} {size:,} frames ({size / count:.1%})" for name, size in zip(shares, sizes.tolist(), strict=True)]

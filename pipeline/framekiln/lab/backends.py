@@ -1,4 +1,4 @@
-"""Backends by name, and a model's call in each. What is missing or does not export is unsupported, with the reason.
+"""Backends by name, and a model's call in each. A missing package or a failed export is unsupported, with the reason.
 
 torch          PyTorch, eager or compiled
 onnxruntime    exported by torch.onnx, which needs onnxscript; inputs and outputs stay on the device
@@ -32,16 +32,16 @@ Call = Callable[[], Any]
 
 
 def backend_call(cell: Cell, module: Any, inputs: Any, run: Callable[[Any, Any], Any], device: str) -> Call:
-    """Return a call of a model, on its device in the cell's precision, in another runtime with the model's own tensors.
+    """Return a call of a model in another runtime, on its device, in the cell's precision, with its own tensors.
 
-    `inputs` are read anew in each call. `run` calls a module on inputs of its own form. Raises UnsupportedError: a
+    `inputs` are read again in each call. `run` calls a module on inputs of its own form. Raises UnsupportedError: a
     package is missing, or the model does not export.
     """
     _check(cell, device)
     make = {"onnxruntime": _onnxruntime, "torchscript": _torchscript, "tensorrt": _tensorrt}[cell.backend]
     try:
         with torch.inference_mode(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tracers warn of constants; deprecations are in the module's text
+            warnings.simplefilter("ignore")  # tracers warn of constants; the module's docstring names deprecations
             graph, tensors = graph_of(module, inputs, run)
             return make(graph, tensors, device)
     except UnsupportedError:
@@ -88,7 +88,7 @@ def _onnxruntime(graph: torch.nn.Module, tensors: list[torch.Tensor], device: st
         raise UnsupportedError("onnxruntime reads inputs in their plain order only, not channels last")
     options = {"user_compute_stream": str(torch.cuda.current_stream().cuda_stream)} if device != "cpu" else {}
     results = [torch.empty_like(tensor).contiguous() for tensor in tensors_in(graph(*tensors))]
-    with tempfile.TemporaryDirectory() as folder:  # weights of large models lie in a file beside the graph
+    with tempfile.TemporaryDirectory() as folder:  # large models keep weights in a file beside the graph
         path = Path(folder) / "model.onnx"
         exported: Any = torch.onnx.export(graph, tuple(tensors), dynamo=True, verbose=False)
         exported.save(str(path))
@@ -96,7 +96,7 @@ def _onnxruntime(graph: torch.nn.Module, tensors: list[torch.Tensor], device: st
     binding = session.io_binding()
     named = {item.name: item for item in session.get_inputs()}
     for name, tensor in zip(exported.model.graph.inputs, tensors, strict=True):
-        if name.name in named:  # an input that no output depends on is left out
+        if name.name in named:  # inputs without effect on outputs are left out
             _bind(binding.bind_input, name.name, tensor)
     for item, tensor in zip(session.get_outputs(), results, strict=True):
         _bind(binding.bind_output, item.name, tensor)
@@ -114,9 +114,9 @@ def _bind(bind: Callable[..., None], name: str, tensor: torch.Tensor) -> None:
 
 
 def graph_of(module: Any, inputs: Any, run: Callable[[Any, Any], Any]) -> tuple[torch.nn.Module, list[torch.Tensor]]:
-    """Return a module that maps tensors to a tuple of tensors, and the tensors of the inputs.
+    """Return a module from tensors to a tuple of tensors, and the inputs' tensors.
 
-    Values in the inputs that are no tensors become constants. `run` calls a module on inputs of its own form.
+    Other values in the inputs become constants. `run` calls a module on inputs of its own form.
     """
 
     class Graph(torch.nn.Module):

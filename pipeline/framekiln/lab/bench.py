@@ -1,4 +1,4 @@
-"""A bench from end to end: the product of what is varied, model by model, each cell in a child process."""
+"""A bench from end to end: all combinations of the varied axes, model by model, each cell in a child process."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -30,9 +30,9 @@ Model = str | Callable[..., Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Axes:
-    """The values of each axis; one each for a single cell."""
+    """The values of each axis; one of each for a single cell."""
 
-    batches: Sequence[int | None] = (None,)  # None: the model's own
+    batches: Sequence[int | None] = (None,)  # None: the model's own batch
     sizes: Sequence[int | None] = (None,)
     frames: Sequence[int | None] = (None,)
     precisions: Sequence[str] = ("fp32",)
@@ -64,23 +64,23 @@ class BenchPlan:
     axes: Axes
     measure: MeasureOptions
     details: DetailOptions
-    find_batch: int = 0  # search batches up to this one; 0: measure those of the axes
+    find_batch: int = 0  # search batches up to this; 0: measure the axes' batches
     pipeline: PipelineFile  # with the steps that may be measured
     inputs: Sequence[str] = ()  # media for a step; none: the sample collection
     weights_dir: Path | None = None
 
     @property
     def first_cell(self) -> Cell:
-        """The cell of benches that measure a single one, of a model without a batch of its own."""
+        """The cell of benches with a single one, for a model without a batch of its own."""
         return self.axes.cells()[0]
 
 
 BenchEvent = Sequence[BenchFinding] | ModelInfo | CellResult | SearchResult | Details
-"""What makes all figures worthless, before the first one; then each model, its cells, searches and recordings."""
+"""First findings that make all figures worthless; then each model, its cells, searches and recordings."""
 
 
 class Bench:
-    """The models of one bench, with what was measured so far."""
+    """The models of one bench, and the measurements so far."""
 
     def __init__(self, plan: BenchPlan, watch: Callable[[BenchEvent], None] = lambda _: None) -> None:
         self.cells: list[CellResult] = []
@@ -97,7 +97,7 @@ class Bench:
         return new_report(self._environment, models=tuple(models), cells=tuple(self.cells), findings=every)
 
     def measure(self, models: Sequence[Model], folder: Path | None) -> None:
-        """Measure all cells of all models; `folder` is for recordings in detail.
+        """Measure all cells of all models; `folder` is for detailed recordings.
 
         Raises ConfigError: a model or a function is unknown, a model cannot be built, or the folder is missing.
         """

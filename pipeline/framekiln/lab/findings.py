@@ -1,7 +1,7 @@
-"""Rules that read the figures, each with the numbers that made it apply and with what to do.
+"""Rules over the figures; each finding has its numbers and a fix.
 
-Limits are absolute where guides to profiling state them so (8 GB, 0.5 ms, 80 %), and shares of the device or the model
-beside them, since a small model or a large GPU makes an absolute one mean little. Each limit is a first setting.
+Limits are absolute if profiling guides state them so (8 GB, 0.5 ms, 80 %). Shares of the device or the model complement
+them, since absolute ones say little for a small model or a large GPU. Each limit is a first setting.
 """
 
 import re
@@ -18,30 +18,30 @@ from framekiln.profiling.advice import OTHERS
 DOMINANT = 0.5  # share of the model's time in one layer of the first level
 UNEVEN = 0.25  # spread of equal blocks, as a share of their mean
 EMBEDDING = 0.10  # share of the patch embedding
-LARGE_GB = 8.0  # of memory, as the guides have it: the smallest common GPU of a workstation
+LARGE_GB = 8.0  # of memory, as guides state it: the smallest common workstation GPU
 FULL = 0.8  # share of the device's memory
 LOW_USE = 0.8  # share of a call in which the GPU works
-SLIGHT, GOOD = 1.1, 1.5  # speed-up: below the first it is none, from the second on it is good
-SMALL_MS = 0.5  # layers below it, as the guides have it
+SLIGHT, GOOD = 1.1, 1.5  # speed-ups: below the first it counts as none, from the second on as good
+SMALL_MS = 0.5  # layers below it, as guides state it
 SMALL_SHARE = 0.3  # of the model's time in such layers
 NEAR_MODEL = 0.9  # share of its model's rate that a stage should reach
-LAUNCH = 1.0  # enqueueing as a multiple of the GPU's time: from here on launches are the limit
+LAUNCH = 1.0  # enqueueing as a multiple of the GPU's time; above it, launches are the limit
 SPREAD = 0.25  # deviation of calls, as a share of their mean
 DRIFTS = 0.05  # relative L2 of outputs: a twentieth of their length
 WEAK_PEAK = 0.1  # share of the measured arithmetic peak
-BANDWIDTH = 0.5  # share of the measured bandwidth from which memory is the limit
+BANDWIDTH = 0.5  # share of the measured bandwidth above which memory is the limit
 
 LOAD = "load"
 Rule = Callable[[CellResult], Iterator[BenchFinding]]
 
 
 def findings(cells: Sequence[CellResult]) -> tuple[BenchFinding, ...]:
-    """Return what the rules find in cells that were measured, in the order of cells and rules."""
+    """Return the findings of all rules in measured cells, in the order of cells and rules."""
     return tuple(finding for cell in cells if cell.outcome == "ok" for rule in RULES for finding in rule(cell))
 
 
 def load(others: Mapping[str, Any]) -> list[BenchFinding]:
-    """Return what other programs used before the first call (`load_of_others`), so that the times are worthless."""
+    """Return other programs' load before the first call (`load_of_others`), if it makes the times worthless."""
     cores, most = others["cores"], OTHERS * others["machine_cores"]
     found = []
     if cores >= most:
@@ -52,7 +52,7 @@ def load(others: Mapping[str, Any]) -> list[BenchFinding]:
         held = ", ".join(f"process {pid} holds {gb:.1f} GB" for pid, gb in processes.items())
         text = f"other programs use the GPU before the first call ({percent} % of the time{held and ', '}{held})"
         found.append((text, "end them", {"gpu_percent": float(percent), "gpu_gb": sum(processes.values())}))
-    worthless = "times are worthless, and so is what is computed from them"
+    worthless = "times, and all figures computed from them, are worthless"
     return [
         BenchFinding.of(LOAD, "all figures", f"{text}: {worthless}", f"{fix}, and measure again", **numbers)
         for text, fix, numbers in found
@@ -60,7 +60,7 @@ def load(others: Mapping[str, Any]) -> list[BenchFinding]:
 
 
 def waits(where: str, syncs: Mapping[str, int]) -> list[BenchFinding]:
-    """Return a finding where a call waits for the GPU, with the places that wait most."""
+    """Return a finding if a call waits for the GPU, with the places of most waits."""
     if not syncs:
         return []
     total = sum(syncs.values())
@@ -76,15 +76,15 @@ def _dominant(cell: CellResult) -> Iterator[BenchFinding]:
             text = f"{layer.path} ({layer.kind}) takes {layer.share:.0%} of the model's time"
             inside = [below for below in cell.layers if below.path.startswith(f"{layer.path}.")]
             named = ", ".join(below.path for below in slowest(inside, 3))
-            fix = f"begin with {named}" if inside else f"look into it with --layers --depth {layer.depth + 1}"
+            fix = f"begin with {named}" if inside else f"list its parts with --layers --depth {layer.depth + 1}"
             fix += "; compile or cast it before anything else"
             yield _finding("layer dominates", cell, text, fix, share=layer.share, ms=layer.mean_ms)
 
 
 def _uneven(cell: CellResult) -> Iterator[BenchFinding]:
-    """Compare blocks of one class and the same FLOPs in one list: `layers.0`, `layers.1`, ...
+    """Compare equal blocks (class and FLOPs) in one list: `layers.0`, `layers.1`, ...
 
-    Blocks with other FLOPs are meant to differ, as in a network that narrows.
+    Blocks with other FLOPs differ by design, as in a network that narrows.
     """
     groups: dict[tuple[str, str, float | None], list[Layer]] = {}
     for layer in cell.layers:
@@ -141,7 +141,7 @@ def _speed_up(cell: CellResult) -> Iterator[BenchFinding]:
     text += f", {cell.speedup.low:.2f} to {cell.speedup.high:.2f} over {cell.speedup.turns} turns"
     fixes = {
         "good": "use it, if the drift of the outputs is small enough",
-        "unclear": "measure again on an idle machine: turns do not agree which is faster",
+        "unclear": "measure again on an idle machine: the turns disagree on which is faster",
         "slight": "try a larger batch: small ones are bound by launches or by memory",
     }
     keep = "fp32" if not backend else "eager PyTorch"
@@ -176,7 +176,7 @@ def _gpu_use(cell: CellResult) -> Iterator[BenchFinding]:
 
 
 def _around(cell: CellResult) -> Iterator[BenchFinding]:
-    """Compare a stage with its model's calls alone; a share that is unclear is only noted."""
+    """Compare a stage with its model's calls alone; an unclear share is only noted."""
     share = cell.extra.get(MODEL_SHARE)
     if share is not None and share["factor"] < NEAR_MODEL:
         text = f"the stage runs at {share['factor']:.0%} of the rate of its model alone"
@@ -186,7 +186,7 @@ def _around(cell: CellResult) -> Iterator[BenchFinding]:
 
 
 def _small(cell: CellResult) -> Iterator[BenchFinding]:
-    """Look at the deepest layers only, since a part holds the time of those in it."""
+    """Check the deepest layers only: a part's time includes its layers."""
     paths = [layer.path for layer in cell.layers]
     deepest = [x for x in cell.layers if x.path != WHOLE and not any(p.startswith(f"{x.path}.") for p in paths)]
     small = [layer for layer in deepest if layer.mean_ms < SMALL_MS]

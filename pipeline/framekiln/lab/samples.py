@@ -1,6 +1,6 @@
 """The measurements of a bench as samples, for targets, gates and histories: cells, clips, objects of videos.
 
-Targets are for the latency of a call or a frame, as `p50<16.67,p95<20,p99<25` in ms, or a named set.
+Targets limit the latency of a call or a frame, as `p50<16.67,p95<20,p99<25` in ms, or by a named set.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ FIGURES: Mapping[str, str] = {
     "gflop": "GFLOP",
     **dict.fromkeys(("drift", "j", "f"), ""),
 }
-"""Figures of a sample by the names that --fail-if takes, with their units."""
+"""Figures of a sample by their names in --fail-if, with units."""
 
-_TAIL = {"p50": 1.0, "p95": 1.2, "p99": 1.5}  # of a frame's period: half of the frames in time, few that are late
+_TAIL = {"p50": 1.0, "p95": 1.2, "p99": 1.5}  # of a frame's period: half of the frames in time, few late ones
 SETS = {
     name: ",".join(f"{figure}<{round(1000 / rate * by, 2):g}" for figure, by in _TAIL.items())
     for name, rate in {"1080p60": 60, "4k30": 30, "stereo60": 60}.items()
@@ -33,7 +33,7 @@ SETS = {
 
 
 def samples(report: BenchReport) -> list[Sample]:
-    """Return all that a bench measured or tried, in its order."""
+    """Return everything that a bench measured or tried, in order."""
     runs = groupby(report.video, lambda row: (row.model, row.video, row.object))
     objects = [_of_runs(", ".join(filter(None, key)), list(group)) for key, group in runs]
     return [*map(sample_of, report.cells), *map(_of_clip, report.extra.clips), *objects]
@@ -82,7 +82,7 @@ def _of_clip(row: ClipRow) -> Sample:
 
 
 def _of_runs(subject: str, runs: Sequence[VideoRow]) -> Sample:
-    last = runs[-1]  # a run that failed is the last one of its object
+    last = runs[-1]  # a failed run is the last one of its object
     blank = Sample(subject=subject, placement=last.prompt, work=subject, outcome=last.outcome, why=last.why)
     ms = [value for run in runs if run.latency_ms is not None for value in run.latency_ms.values]
     if last.outcome != "ok" or not ms:
@@ -92,7 +92,7 @@ def _of_runs(subject: str, runs: Sequence[VideoRow]) -> Sample:
         "rate": len(fps) / sum(1 / value for value in fps),  # frames by time, over all runs of equal length
         "peak_gb": max((run.peak_gb for run in runs if run.peak_gb is not None), default=None),
         "ram_gb": last.ram_gb,
-        "j": None if last.weights.startswith("dummy") else last.j,  # of random weights it means nothing
+        "j": None if last.weights.startswith("dummy") else last.j,  # with random weights it means nothing
         "f": None if last.weights.startswith("dummy") else last.f,
     }
     return blank.model_copy(update={"latency": latency, "figures": _measured(latency, figures)})
@@ -109,7 +109,7 @@ def _gigabytes(size: int | None) -> float | None:
 
 
 def verdicts(found: Sequence[Sample], targets: Sequence[Limit]) -> list[tuple[dict[str, Any], Judgement]]:
-    """Return each target's row of profile_stats.json on each sample, and its verdict; `ms` is None of too few calls."""
+    """Return each target's row of profile_stats.json on each sample, and its verdict; `ms`: None if unknown."""
     return [_judge(sample, target) for sample in found for target in targets]
 
 
@@ -123,15 +123,15 @@ def _judge(sample: Sample, target: Limit) -> tuple[dict[str, Any], Judgement]:
         count = getattr(sample.latency, "count", 0)
         told = f"not measured: {target.figure} needs {_calls(target)} calls or frames, not {count}"
     row: dict[str, Any] = {"subject": sample.subject, "placement": sample.placement, "target": target.text}
-    failed = verdict != MET and sample.outcome != "unsupported"  # what this machine cannot run has no target
+    failed = verdict != MET and sample.outcome != "unsupported"  # a sample that this machine cannot run has no target
     row |= {"ms": ms, "verdict": verdict}
     return row, Judgement(failed=failed, sentence=f"{target.text}: {sample.name}: {told}.", unclear=ms is None)
 
 
 def calls_needed(targets: Sequence[Limit], given: int | None, option: str) -> int:
-    """Return the number of calls or frames from which all figures of limits are known; 0 without limits.
+    """Return the number of calls or frames that all figures of limits need; 0 without limits.
 
-    Raises ConfigError: the number that an option gives is too small.
+    Raises ConfigError: an option gives a smaller number.
     """
     most = max(targets, key=_calls, default=None)
     needed = 0 if most is None else _calls(most)
@@ -146,7 +146,7 @@ def _calls(target: Limit) -> int:
 
 
 def parse_targets(text: str) -> list[Limit]:
-    """Return the targets in a list, or of a named set. Raises ConfigError if a word is neither a target nor a set."""
+    """Return the targets in a list, or of a named set. Raises ConfigError: a word is neither a target nor a set."""
 
     def is_known(limit: Limit) -> bool:
         return limit.step is None and limit.sign == "<" and limit.figure in PERCENTILES

@@ -1,7 +1,7 @@
 """The members of TAR and ZIP archives as files named `shard.tar/member`, found without unpacking anything.
 
-An archive is known by its name and its content. Of a damaged one the members before the damage are files too, and the
-archive itself is a line in the errors table; so is one that has no media, as passed over.
+An archive is recognised by name and content. The members before the damage of a damaged archive are files too, and the
+archive itself is a row in the errors table. So is an archive without media, as passed over.
 """
 
 import struct
@@ -20,10 +20,10 @@ from framekiln.media.members import ENCRYPTED, NOT_INSIDE, member_path, split_me
 
 _ENDINGS, _AT_ONCE = (".tar", ".zip"), 16
 _MOST = 1_000_000  # members of one archive: half a kilobyte each in the driver's memory
-_MOST_INDEX = 256 << 20  # bytes of a ZIP's index, which zipfile reads as a whole
+_MOST_INDEX = 256 << 20  # bytes of a ZIP's index, which zipfile reads at once
 _MOST_HEADER = 1 << 20  # bytes of a TAR's long name or extended header
 _MOST_FILLING = 1 << 20  # bytes of zeros between joined TARs: tar writes up to 10,240
-_NO_FILES = (b"V", b"D", b"M")  # labels and lists of folders by GNU tar, the rest of a file in another volume
+_NO_FILES = (b"V", b"D", b"M")  # GNU tar's labels and lists of folders, and the rest of a file from another volume
 _BLOCK = 512  # bytes: POSIX.1-2017, pax Interchange Format
 _LOCAL = struct.Struct("<4s2xHH4xIIIHH")  # flags, method, checksum, packed and full size, lengths of name and field
 _ENCRYPTED, _SIZES_FOLLOW, _UTF_8 = 1, 8, 0x800  # flags
@@ -45,7 +45,7 @@ def _is_archive_name(name: str) -> bool:
 
 @dataclass
 class Archive:
-    """The members of one archive, and what is wrong with it."""
+    """The members of one archive, and its damage."""
 
     media: MediaFile
     members: list[MediaFile] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Archive:
 
     @classmethod
     def read(cls, media: MediaFile) -> "Archive":
-        """Read the list of members. An error of any kind is kept, with the members before it."""
+        """Read the list of members. Keep an error of any kind, with the members before it."""
         result = cls(media)
         try:
             with open_media(media) as stream:
@@ -63,7 +63,7 @@ class Archive:
         except tarfile.ReadError as exc:
             reason = Reason.TRUNCATED if "unexpected end" in str(exc) or "truncated" in str(exc) else Reason.CORRUPT
             result.error = MediaError(reason, f"TAR: {exc}")
-        except Exception as exc:  # of the two libraries, for any damage
+        except Exception as exc:  # errors of both libraries, for any damage
             result.error = MediaError(Reason.CORRUPT, f"the archive: {exc or type(exc).__name__}")
         return result
 
@@ -75,7 +75,7 @@ class Archive:
 
     @property
     def files(self) -> list[MediaFile]:
-        """The archive's members, and itself if it is damaged or they are no media."""
+        """Return the archive's members, and the archive itself if it is damaged or has no media."""
         names = [member.media_id for member in self.members]
         found = self.members if any(map(is_of_media, names)) or not any(map(has_ending, names)) else []
         return [*found, *([self.media] if self.error or not found else [])]
@@ -92,14 +92,14 @@ class Archive:
             self._list_zip(stream)
             return
         start: int | None = 0
-        while start is not None:  # several, where TARs were joined
+        while start is not None:  # several if TARs were joined
             stream.seek(start)
             start = self._list_one_tar(stream)
 
     def _add(self, name: str, size: int, *place: str | int) -> None:
         name = name.removeprefix("./")
         if any(part.startswith(".") and part not in (".", "..") for part in name.split("/")):
-            return  # hidden, as those of folders are
+            return  # hidden, as in folders
         if len(self.members) >= _MOST:
             raise MediaError(Reason.TOO_LARGE, f"it has more than {_MOST:,} members; divide it")
         path = member_path(self.media.path, name, *place)
@@ -107,7 +107,7 @@ class Archive:
         self.members.append(MediaFile(media_id=full, path=path, size=size, mtime_ns=self.media.mtime_ns))
 
     def _list_one_tar(self, stream: BinaryIO) -> int | None:
-        """Add the members up to the end of a TAR; return where another one begins."""
+        """Add the members up to the end of a TAR; return the start of the next one."""
         archive, places = tarfile.open(fileobj=stream, mode="r:", tarinfo=_Header), dict[str, tuple[int, int]]()  # noqa: SIM115
         while (item := archive.next()) is not None:
             archive.members.clear()  # type: ignore[attr-defined]  # else all are kept
@@ -150,7 +150,7 @@ class Archive:
 
 
 def with_members(media: Iterable[MediaFile]) -> Iterator[MediaFile]:
-    """Yield each file, and in place of an archive its members, in the order of the archive."""
+    """Yield each file; for an archive its members, in its order."""
     media = list(media)
     archives = (item for item in media if _is_archive_name(item.media_id))
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # requests to a bucket mostly wait
@@ -160,7 +160,7 @@ def with_members(media: Iterable[MediaFile]) -> Iterator[MediaFile]:
 
 
 class _Header(tarfile.TarInfo):
-    """A header of a TAR, whose long names and further fields are read only below a limit."""
+    """A header of a TAR, with its long names and further fields only below a limit."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> Any:
         if not (self.isreg() or self.isdir() or self.issym() or self.islnk()) and self.size > _MOST_HEADER:
@@ -169,7 +169,7 @@ class _Header(tarfile.TarInfo):
 
 
 def _check_index(stream: BinaryIO) -> None:
-    """Check the stated size of a ZIP's index, before zipfile reads all of it (APPNOTE.TXT, 4.3.14 and 4.3.16)."""
+    """Check the stated size of a ZIP's index before zipfile reads the index (APPNOTE.TXT, 4.3.14 and 4.3.16)."""
     size = stream.seek(0, 2)
     stream.seek(max(0, size - (1 << 16) - 98))
     tail = stream.read()
@@ -181,7 +181,7 @@ def _check_index(stream: BinaryIO) -> None:
 
 
 def _scan(stream: BinaryIO) -> Iterator[tuple[Any, ...]]:
-    """Yield the members of a ZIP without an index, from its start on, as far as their headers state sizes."""
+    """Yield the members of a ZIP without an index, from its start, as far as their headers state sizes."""
     at, end = 0, stream.seek(0, 2)
     while at < end:
         stream.seek(at)

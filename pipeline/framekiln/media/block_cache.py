@@ -1,7 +1,7 @@
-"""Ranges of films and archives in buckets, kept by this process for a while.
+"""Ranges of videos and archives in buckets, cached in this process for a while.
 
-A film is opened for its type, its frames and its sound, a transport stream once more for its joins, and libav reads
-pieces of 256 KB. Members of an archive lie side by side. Each range is one request, and is asked for once.
+A video is opened for its type, its frames and its sound; a transport stream once more for its joins. libav reads pieces
+of 256 KB. Members of an archive are neighbours. Each range is requested once.
 """
 
 import threading
@@ -11,10 +11,10 @@ from typing import BinaryIO
 
 from framekiln.media.stream_view import StreamView
 
-_BLOCK = 1 << 20  # bytes of one request: 10 to 25 ms of a network, and a second of a film of 8 Mbit/s
-_KEPT = 64  # blocks of all files of this process, 64 MB: the two places of a film, and its index, many times over
-_SHORT = "Failed to flush response stream"  # by AWS's client, for a refusal that is longer than the content
-_TRIES, _WAIT_S = 4, 0.1  # of those; each wait is twice the one before
+_BLOCK = 1 << 20  # bytes of one request: 10 to 25 ms of a network, and a second of a video of 8 Mbit/s
+_KEPT = 64  # blocks of all files in this process, 64 MB: enough for many videos' two places and index
+_SHORT = "Failed to flush response stream"  # AWS's client raises it for a refusal that is longer than the content
+_TRIES, _WAIT_S = 4, 0.1  # tries then; each wait is twice the one before
 _lock = threading.Lock()
 _blocks: "OrderedDict[tuple[object, int], bytes]" = OrderedDict()
 
@@ -22,7 +22,7 @@ _blocks: "OrderedDict[tuple[object, int], bytes]" = OrderedDict()
 def read_range(stream: BinaryIO, size: int, start: int = 0) -> bytes:
     """Return a part of an object of a bucket.
 
-    AWS's client takes the text of a refusal for the content, and gives up where that is shorter than the text.
+    AWS's client takes the text of a refusal for the content, and fails if the content is shorter than this text.
     """
     for attempt in range(_TRIES):
         try:
@@ -36,14 +36,14 @@ def read_range(stream: BinaryIO, size: int, start: int = 0) -> bytes:
 
 
 class CachedStream(StreamView):
-    """A file of a bucket, read by blocks; a part above one block is one request, and is not kept."""
+    """A file of a bucket, read by blocks; a larger part is one request, and is not cached."""
 
     def __init__(self, stream: BinaryIO, size: int, key: object) -> None:
         super().__init__(stream, size)
         self._key = key, size
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # typeshed's protocol of buffers
-        """Fill the buffer; less only at the end of the file."""
+        """Fill the buffer; return fewer bytes only at the end of the file."""
         stop = min(self._size, self._at + len(buffer))
         begin = self._at
         if stop - begin > _BLOCK:
@@ -54,7 +54,7 @@ class CachedStream(StreamView):
         while self._at < stop:
             number, offset = divmod(self._at, _BLOCK)
             part = self._load(number)[offset : offset + stop - self._at]
-            if not part:  # the object is shorter now
+            if not part:  # the object has become shorter
                 break
             buffer[self._at - begin : self._at - begin + len(part)] = part
             self._at += len(part)

@@ -1,12 +1,12 @@
-"""Damage that libav or Pillow does not report: missing ends, false tables of samples, holes.
+"""Damage that libav and Pillow do not report: missing ends, wrong sample tables, holes.
 
 Decoders report truncation and damage alike, but users need to distinguish them. A format's stated length is trusted.
-For other formats, the end marker is searched for.
+Other formats are searched for their end marker.
 
 Sample counts of an MP4 or MOV are checked before libav reads them: a file of 1 KB can demand tables of gigabytes. For
-samples of one size, the file has only their size and number, and libav allocates 37 bytes for each. Each sample takes
-at least a byte of the file. The exception is compressed sound in old QuickTime, counted as uncompressed samples. Runs
-of a fragment with data for each sample may state more than their box holds, and libav allocates for all of them.
+samples of equal size, the file holds only their size and number, and libav allocates 37 bytes for each. Each sample
+takes at least a byte of the file, except compressed sound in old QuickTime, which is counted as uncompressed samples. A
+fragment's runs may state more samples than their box holds, and libav allocates for all of them.
 
 A sparse file may state 15 TB and have 4 KB. Decoders would search the rest for hours.
 """
@@ -23,15 +23,15 @@ from typing import BinaryIO
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.file_types import PACKETS, Kind
 
-_TAIL = 4096  # bytes at the end that must contain the end marker: cameras and editors append some data
+_TAIL = 4096  # last bytes, which must contain the end marker: cameras and editors append some data
 _MAX_BOXES = 10_000  # a fragmented film has two boxes a second
 _BESIDE_INDEX = {b"ftyp", b"mdat", b"wide", b"free", b"skip", b"uuid"}
 
 
 def is_truncated(stream: BinaryIO, kind: Kind) -> bool:
-    """Return whether the end is missing, by the stated length or a missing end marker.
+    """Return whether the end is missing, by the stated length or the end marker.
 
-    False for formats with neither (TIFF; of films see `joined_films`). The stream's position is undefined after.
+    False for formats with neither (TIFF; for videos see `joined_films`). The stream's position is undefined afterwards.
     """
     size = stream.seek(0, os.SEEK_END)
     stated_length = _STATED_LENGTH.get(kind.name)
@@ -66,7 +66,7 @@ def boxes(stream: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _find_boxes_end(stream: BinaryIO, size: int) -> int:
-    """Return the last box's stated end, or more than the size where a box's head or a fragment's data are missing."""
+    """Return the last box's stated end; more than the size if a box's head or a fragment's data are missing."""
     found = [*islice(boxes(stream, size), _MAX_BOXES)]
     end = max((stop for _, _, stop in found), default=0)
     stream.seek(end)
@@ -76,13 +76,13 @@ def _find_boxes_end(stream: BinaryIO, size: int) -> int:
 
 
 def find_missing_index(stream: BinaryIO) -> MediaError | None:
-    """Return the error of an MP4 or MOV without `moov`; None where other boxes may have been it before damage."""
+    """Return the error of an MP4 or MOV without `moov`; None if a damaged box may have been it."""
     kinds = {name for name, _, _ in islice(boxes(stream, stream.seek(0, os.SEEK_END)), _MAX_BOXES)}
     if b"moof" in kinds and b"moov" not in kinds:
         message = "it is a segment of a stream (DASH, HLS) without the stream's header: join it to the first segment"
         return MediaError(Reason.UNSUPPORTED, message)
     if kinds <= _BESIDE_INDEX:
-        return MediaError(Reason.TRUNCATED, "its index is missing, as in a recording that was not ended")
+        return MediaError(Reason.TRUNCATED, "its index is missing, as in an interrupted recording")
     return None
 
 
@@ -107,7 +107,7 @@ def read_vint(data: bytes, at: int) -> tuple[int | None, int]:
 
 
 def _find_footer(stream: BinaryIO, _: int) -> int:
-    """Return more than the place of the last partition that an MXF states; 1 if it states none (SMPTE 377-1, 7.1)."""
+    """Return more than the place of the last partition that an MXF states; 1 without any (SMPTE 377-1, 7.1)."""
     stream.seek(0)
     head = stream.read(64)
     at = 17 + (head[16] & 0x7F if head[16] & 0x80 else 0) + 24
@@ -131,7 +131,7 @@ _LAST_BYTES = {"GIF": b"\x3b", "mjpeg": b"\xff\xd9"}
 
 _MIN_LIMIT = 10_000_000  # samples allowed in any file: 370 MB; three minutes of 48 kHz
 _BLOCK = 1 << 20  # bytes of one read
-_MAX_TABLES = 1 << 26  # bytes of decompressed tables: those of a day at 25 frames a second
+_MAX_TABLES = 1 << 26  # bytes of decompressed tables, as for a day at 25 frames a second
 # Sample sizes: ISO/IEC 14496-12, 8.7.3; runs of a fragment: 8.8.8. A run has four bytes for each sample and each flag
 # of 0xf00. A box begins with its size, 1 where 8 bytes of size follow its name; libav cuts sizes that are too large.
 # Numbers from 2^27 on are left to libav, which refuses them from 90 million on: no text has smaller ones.
@@ -156,7 +156,7 @@ def check_sample_counts(stream: BinaryIO, *, truncated: bool) -> None:
     """
     size = stream.seek(0, os.SEEK_END)
     limit, samples = max(_MIN_LIMIT, 4 * size if truncated else size), 0
-    for piece, seen in _read_pieces(stream, size):  # `seen` bytes at its start were in the piece before, too
+    for piece, seen in _read_pieces(stream, size):  # the first `seen` bytes were in the piece before too
         tables = [table for match in _COMPRESSED.finditer(piece) if (table := _decompress(piece[match.end() :]))]
         if any(_COMPRESSED.search(table) for table in tables) or (tables and len(piece) >= _BLOCK):
             raise MediaError(Reason.TOO_LARGE, "its tables are compressed in a way that cannot be checked")
@@ -171,7 +171,7 @@ def _count_stated(data: bytes, seen: int, size: int) -> int:
     sizes = [match[1] for pattern in _SIZES for match in pattern.finditer(data) if match.end() > seen]
     runs = [match for pattern in _RUNS for match in pattern.finditer(data) if match.end() > seen]
     total = sum(int.from_bytes(number, "big") for number in sizes)
-    for box, flags, samples in (run.groups() for run in runs):  # those beyond what the box has data for
+    for box, flags, samples in (run.groups() for run in runs):  # samples beyond the box's data
         count, each = int.from_bytes(samples, "big"), 4 * (flags[0] & _DATA_FLAGS).bit_count()
         total += max(0, count - min(size, int.from_bytes(box, "big")) // each) if each else count
     return total
@@ -203,11 +203,11 @@ def _read_pieces(stream: BinaryIO, size: int) -> Iterator[tuple[bytes, int]]:
 
 
 LARGE_HOLE = 1 << 30
-"""Bytes of one stretch that was never written: decoders read over smaller ones in a second or two."""
+"""Least bytes of an unwritten stretch: decoders read over smaller ones in a second or two."""
 
 
 def check_written(stream: BinaryIO) -> None:
-    """Check that no large stretch of a file was never written, as in an interrupted download or copy.
+    """Check that a file has no large unwritten stretch, as after an interrupted download or copy.
 
     Only the disk's map of the file is read. Stores and file systems without such a map count as written.
     Raises MediaError: TRUNCATED.
@@ -238,5 +238,5 @@ def _find_hole(stream: BinaryIO) -> int | None:
     except OSError:  # a file system without a map
         return None
     finally:
-        os.lseek(handle, before, os.SEEK_SET)  # where the stream believes to be
+        os.lseek(handle, before, os.SEEK_SET)  # the stream's own position
     return None

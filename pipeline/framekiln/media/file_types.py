@@ -1,6 +1,6 @@
-"""File types, detected from the first bytes, so that a JPEG called .mp4 is decoded.
+"""File types by their first bytes, so that a JPEG named .mp4 is decoded.
 
-The name says only whether a file was meant to be media. What is none by both name and content is passed over.
+The name only shows whether a file was meant to be media. A file that is no media by name and content is passed over.
 """
 
 import codecs
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from framekiln.contract.errors import MediaError, Reason
 
-HEAD_BYTES = 4096  # for `detect_kind`; MPEG transport streams repeat their sync byte every 188 or 192 bytes
+HEAD_BYTES = 4096  # bytes for `detect_kind`; MPEG transport streams repeat their sync byte every 188 or 192 bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """The decoder of a file: "jpeg", "pillow" or "video", and the library's name of the format."""
+    """The decoder of a file ("jpeg", "pillow" or "video"), and the library's name of the format."""
 
     decoder: str
     name: str
@@ -28,7 +28,7 @@ def _video(name: str) -> Kind:
     return Kind(decoder="video", name=name)
 
 
-# Beginnings of files, the first match counts. A string is the common name of a type that is not decoded.
+# First bytes of files; the first match counts. A string is the common name of a type that is not decoded.
 _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     (_photo("WEBP"), rb"RIFF.{4}WEBP"),
     (_video("avi"), rb"RIFF.{4}AVI "),
@@ -55,7 +55,7 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     (_video("hevc"), rb"\x00{2,3}\x01(\x46\x01.\x00{2,3}\x01)?\x40\x01\x0c"),
     (_video("obu"), rb"\x12\x00\x0a[\x06-\x20]"),
     (_video("asf"), rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11"),
-    ("a film of a rarer kind (NUT, GXF, WTV, Dirac): convert it", rb"nut/mult|\x00{4}\x01\xbc|\xb7\xd8\x00\x20|BBCD"),
+    ("a video of a rarer kind (NUT, GXF, WTV, Dirac): convert it", rb"nut/mult|\x00{4}\x01\xbc|\xb7\xd8\x00\x20|BBCD"),
     ("a JPEG XL photo", rb"\x00\x00\x00\x0cJXL |\xff\x0a"),
     (_photo("JPEG2000"), rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51"),
     (_photo("PPM"), rb"P[1-6]\s+(#[^\n]*\n\s*)*\d+\s+\d+\s"),
@@ -83,24 +83,24 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     (_video("mov"), rb".{4}(moov|mdat|wide|free|skip|pnot|moof|styp|sidx)"),  # QuickTime, which may lack "ftyp"
 )
 _PATTERNS = tuple((kind, re.compile(pattern, re.S)) for kind, pattern in _BEGINNINGS)
-_HEIF = (b"heic", b"heix", b"heim", b"heis", b"mif1")  # sequences (msf1, hevc) have a track, as films do
-# of img2dataset and other downloaders, photo managers, subtitles, annotation tools
+_HEIF = (b"heic", b"heix", b"heim", b"heis", b"mif1")  # sequences (msf1, hevc) have a track, as videos do
+# files of img2dataset and other downloaders, photo managers, subtitles and annotation tools
 _SIDECAR = re.compile(r"aae|csv|ini|jsonl?|log|md|nfo|parquet|srt|tsv|txt|vtt|xml|xmp|ya?ml")  # endings of names
-# Endings of photos and films, read or not, of ImageMagick's, libraw's and ffmpeg's lists; and of archives of them.
+# Endings of photos and videos, supported or not, from ImageMagick's, libraw's and ffmpeg's lists, and of archives.
 _OF_MEDIA = re.compile(
     r"jpe?g|jpe|jfif|a?png|gif|webp|avifs?|hei[cf]s?|hif|tiff?|bmp|dib|jp2|j2k|jpx|jpf|jxl|tga|p[abgnpf]m|exr|hdr|dds|qoi|jxr|jls"
     r"|psd|psb|svg|ico|cur|sgi|dng|nef|nrw|arw|sr2|cr2|cr3|crw|raf|orf|rw2|pef|srw|x3f|3fr|raw"
     r"|mp4|m4v|mov|qt|mkv|webm|avi|mpe?g|mp[12]v|m2[vtp]s?|mts|ts|vob|flv|f4v|og[vm]|wmv|asf|3g[p2]|mxf|rmv?b?|dv"
     r"|mjpe?g|h?26[45]|hevc|y4m|yuv|ivf|nut|gxf|wtv|drc|tar|zip"
 )
-_OF_JPEGS = ("mjpeg", "mjpg")  # photos one after the other
-_OF_CODE = ("ts", "mts")  # of TypeScript and of translations, too
+_OF_JPEGS = ("mjpeg", "mjpg")  # consecutive photos
+_OF_CODE = ("ts", "mts")  # also TypeScript and translations
 _PACKED_TAR = re.compile(r"\.(tar\.(gz|bz2|xz|zst|lz4|lzma|z)|tgz|tbz2?|txz|tzst)$")
 _ENDING = re.compile(r"\.([a-z][a-z0-9]{0,7})$|(?:^|/)(?:authors|changelog|copying|licen[cs]e|makefile|notice|readme)$")
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TARGA_HEADER, _TAR_BLOCK = 18, 512  # bytes
-PACKETS = ((188, 0), (192, 4), (204, 0))  # bytes of one, and before its first mark: with a time, with a checksum
+PACKETS = ((188, 0), (192, 4), (204, 0))  # bytes of a packet, and before its first sync byte
 _MARKUP = (
     (re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)", re.I | re.S), "a web page (HTML)"),
     (re.compile(rb"\s*(<\?xml.*?>\s*)?(<!--.*?-->\s*)*(<!doctype svg.*?>\s*)?<svg", re.I | re.S), "a drawing (SVG)"),
@@ -126,19 +126,19 @@ def detect_kind(head: bytes) -> Kind:
 def kind_of(name: str, head: bytes) -> Kind:
     """Return the kind of a file from its name and its first bytes; see `detect_kind`.
 
-    A page or a text under the name of a photo is no sidecar, but a broken download. A text may begin as BMP or MP4 do,
-    so its name counts first. Targa has no magic number, so other names do not have it.
-    Raises MediaError: PASSED_OVER for a file that is no media by both; EMPTY and UNSUPPORTED.
+    A web page or text with a photo's name is no sidecar, but a broken download. A text may begin as BMP or MP4 do, so
+    its name counts first. Targa has no magic number, so it needs its own ending.
+    Raises MediaError: PASSED_OVER for a file that is no media by name and content; EMPTY and UNSUPPORTED.
     """
     ending = _get_ending(name)
     is_sidecar, is_media = bool(_SIDECAR.fullmatch(ending)), is_of_media(name)
     if is_sidecar and (not _CONTROLS.search(head) or head.startswith((b"PAR1", *_UTF_16))):
-        raise pass_over("text or a table")  # in any encoding: captions are in Shift JIS or Windows-1251 too
+        raise pass_over("text or a table")  # in any encoding: captions may be in Shift JIS or Windows-1251
     kind = _detect_by_beginning(head) if head else "an empty file"
     if ending in _OF_JPEGS and isinstance(kind, Kind) and kind.name == "JPEG":
         return _video("mjpeg")
     if isinstance(kind, str) and head and _PACKED_TAR.search(name.lower()):
-        what = "a compressed TAR, of which no member can be read alone; unpack it, or decompress it to .tar"
+        what = "a compressed TAR, whose members cannot be read alone; unpack it, or decompress it to .tar"
         raise MediaError(Reason.UNSUPPORTED, what)
     if ending and is_text(head) and (ending in _OF_CODE or not is_media):
         raise pass_over(kind if isinstance(kind, str) else "plain text")
@@ -150,18 +150,18 @@ def kind_of(name: str, head: bytes) -> Kind:
 
 
 def find_film(head: bytes) -> str:
-    """Return the format of the film that begins with these bytes; empty where none does."""
+    """Return the format of the video that begins with these bytes; empty if none does."""
     kind = _detect_by_beginning(head)
     return kind.name if isinstance(kind, Kind) and kind.decoder == "video" else ""
 
 
 def is_of_media(name: str) -> bool:
-    """Return whether a name has the ending of a photo, a film, or an archive of them."""
+    """Return whether a name has the ending of a photo, a video, or an archive of them."""
     return bool(_OF_MEDIA.fullmatch(_get_ending(name)) or _PACKED_TAR.search(name.lower()))
 
 
 def has_ending(name: str) -> bool:
-    """Return whether a name tells the type of a file. "IMG.0001" and "a.jpg?w=200" do not: they may be media."""
+    """Return whether a name's ending gives the type. "IMG.0001" and "a.jpg?w=200" do not: they may be media."""
     return bool(_get_ending(name))
 
 
@@ -193,7 +193,7 @@ def is_text(head: bytes) -> bool:
 
 
 def _detect_by_beginning(head: bytes) -> Kind | str:
-    if is_tar(head):  # before all others, as it begins with a name
+    if is_tar(head):  # before all others, since it begins with a name
         return "a TAR archive"
     if head[4:8] == b"ftyp" and head[:4] != b"RIFF":
         return _detect_by_brand(head)
@@ -207,7 +207,7 @@ def _detect_by_beginning(head: bytes) -> Kind | str:
 
 
 def _is_transport_stream(head: bytes) -> bool:
-    """Return whether packets of an MPEG transport stream follow one another, also where the first one was cut."""
+    """Return whether consecutive packets of an MPEG transport stream follow, even if the first one was cut."""
     if is_text(head):
         return False
     for step, whole in PACKETS:

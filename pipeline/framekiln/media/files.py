@@ -1,7 +1,7 @@
 """Access to files on the local disk and in the object stores that pyarrow supports.
 
-Errors of the operating system or the store become a `MediaError` with reason UNREADABLE. So a file that was removed
-after the listing is a line in the errors table.
+Errors of the operating system or the store become a `MediaError` with reason UNREADABLE. So a file removed after the
+listing is a row in the errors table.
 """
 
 # Names stay strings as the system gave them, and pathlib would not keep them so.
@@ -27,16 +27,16 @@ from framekiln.media.network import Network, network
 
 _GCS = ("gs://", "gcs://")
 _LOST = {"tls_verify_certificates", "smart_defaults"}  # parameters of a bucket's URI that Arrow does not pickle
-_AZURE = ("abfs://", "abfss://")  # where nobody is logged in, Arrow's client ends the process
+_AZURE = ("abfs://", "abfss://")  # without a login, Arrow's client ends the process
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MediaFile:
     """One file of the input.
 
-    `path` is absolute or a URL, in Python's own form (undecodable bytes as surrogates), for opening only; that of a
-    member of an archive has its place too (`members`). Tables have the `media_id`. `size` is in bytes; it and
-    `mtime_ns` are 0 for a listed file that does not exist.
+    `path` is absolute or a URL, in Python's form (undecodable bytes as surrogates), only for opening. An archive
+    member's path also has its place (`members`). Tables have the `media_id`. `size` is in bytes; it and `mtime_ns` are
+    0 for a listed file that does not exist.
     """
 
     media_id: str
@@ -44,11 +44,11 @@ class MediaFile:
     size: int
     mtime_ns: int
     digest: str = ""  # of its content, if files are compared by content
-    sidecar: "MediaFile | None" = None  # of XMP beside it; see `sidecars`
+    sidecar: "MediaFile | None" = None  # the XMP file beside it; see `sidecars`
 
 
 def open_media(media: MediaFile) -> BinaryIO:
-    """Open a file for reading and seeking. Raises MediaError: UNREADABLE; of a member, see `open_member`."""
+    """Open a file for reading and seeking. Raises MediaError: UNREADABLE; for a member see `open_member`."""
     archive, place, _ = split_member(media.path)
     with access_errors(), ExitStack() as opened:
         stream: BinaryIO = opened.enter_context(_open(archive, media.mtime_ns))
@@ -58,9 +58,9 @@ def open_media(media: MediaFile) -> BinaryIO:
 
 
 def status_of(media: MediaFile) -> tuple[int, int]:
-    """Return size and time of a local file as it is now, to be compared; of a member, the archive's time.
+    """Return a local file's present size and time, for comparison; for a member, the archive's time.
 
-    Raises OSError, ValueError: there is none any more.
+    Raises OSError, ValueError: it does not exist any more.
     """
     archive, place, _ = split_member(media.path)
     status = os.stat(archive)
@@ -68,14 +68,14 @@ def status_of(media: MediaFile) -> tuple[int, int]:
 
 
 def shown_path(path: str) -> str:
-    """Return a path or URL for people, without credentials, that of a member as `shard.tar/member`."""
+    """Return a path or URL for people, without credentials; a member's as `shard.tar/member`."""
     archive, place, name = split_member(path)
     shown = _without_user(archive) if is_url(archive) else archive
     return f"{shown}/{name}" if place else shown
 
 
 def open_local(path: str) -> BinaryIO:
-    """Open a file of the local disk, without waiting for what a pipe or a device has next.
+    """Open a file of the local disk, without waiting for the data of a pipe or a device.
 
     Raises OSError: it cannot be opened, or is no regular file.
     """
@@ -99,9 +99,9 @@ def read_bytes(media: MediaFile, limit: int | None = None) -> bytes:
 
 
 def read_whole(media: MediaFile) -> BinaryIO:
-    """Return the whole content of a file that is not of this disk, in memory, or of a large one in a temporary file.
+    """Return the content of a file elsewhere, in memory, or if large in a temporary file.
 
-    Raises MediaError: UNREADABLE; of a web server, see `web.download`.
+    Raises MediaError: UNREADABLE; for a web server see `web.download`.
     """
     if is_web(media.path):
         from framekiln.media.web import download
@@ -111,8 +111,8 @@ def read_whole(media: MediaFile) -> BinaryIO:
 
 
 def read_stream(stream: BinaryIO, limit: int | None) -> bytes:
-    """Return the whole content of an open file. Raises MediaError: TOO_LARGE if it has more than `limit` bytes."""
-    size = stream.seek(0, os.SEEK_END)  # it may have changed since it was listed
+    """Return the content of an open file. Raises MediaError: TOO_LARGE if it has more than `limit` bytes."""
+    size = stream.seek(0, os.SEEK_END)  # it may have changed since the listing
     stream.seek(0)
     if limit is not None and size > limit:
         raise MediaError(Reason.TOO_LARGE, f"the file has more than {limit:,} bytes, the limit for a photo")
@@ -143,7 +143,7 @@ def local_path(source: str) -> str | None:
 def uri_of(path: str) -> str:
     """Return the URI of an absolute path or URL, in ASCII, without credentials.
 
-    That of a member is fsspec's chain, `tar://member::file:///data/shard.tar`.
+    A member's is fsspec's chain, `tar://member::file:///data/shard.tar`.
     """
     archive, place, name = split_member(path)
     if place:
@@ -160,7 +160,7 @@ def _without_user(url: str) -> str:
 
 
 def printable_path(path: str) -> str | None:
-    """Return the path of a local file; None in a store or an archive, and for a name that is not UTF-8."""
+    """Return the path of a local file; None for a store or an archive, and for a name that is not UTF-8."""
     with suppress(ValueError, UnicodeEncodeError):
         place = None if split_member(path)[1] else local_path(path) if is_url(path) else path
         return place and place.encode().decode()
@@ -168,7 +168,7 @@ def printable_path(path: str) -> str | None:
 
 
 def as_int64(number: int) -> int:
-    """Return a number of any size modulo 2**64: times after the year 2262, in nanoseconds, remain distinguishable."""
+    """Return a number modulo 2**64, so that times after the year 2262 in nanoseconds remain distinguishable."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -202,13 +202,13 @@ def _open_file_system(root: str, _rules: Network) -> fs.FileSystem:
 def open_uri(uri: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a URI, and the path inside it.
 
-    Raises ValueError: there is none that Arrow can open; OSError: it refuses.
+    Raises ValueError: Arrow cannot open it. Raises OSError: the file system refuses.
     """
     if uri.lower().startswith(_AZURE):
         raise ValueError("Azure is not supported: copy the files to a disk, S3 or GCS")
     rules = network()
     if uri.lower().startswith(_GCS) and "retry_limit_seconds" not in uri:
-        seconds = 1.5 * rules.timeout_s * (rules.retries + 1)  # with waits; Arrow's own 15 minutes look like a hang
+        seconds = 1.5 * rules.timeout_s * (rules.retries + 1)  # s with waits; Arrow's own 15 minutes look like a hang
         uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds={max(1, round(seconds))}"
     system, path = fs.FileSystem.from_uri(uri)
     own = isinstance(system, fs.S3FileSystem) and not _LOST & dict(parse_qsl(urlsplit(uri).query)).keys()
@@ -216,9 +216,9 @@ def open_uri(uri: str) -> tuple[fs.FileSystem, str]:
 
 
 def _set_limits(system: fs.S3FileSystem, rules: Network) -> fs.S3FileSystem:
-    """Return a bucket's file system with our timeout and retries, which Arrow's URIs cannot name.
+    """Return a bucket's file system with our timeout and retries, for which Arrow's URIs have no names.
 
-    Its pickled form has all else that the URI and the environment settle, as `AWS_ENDPOINT_URL` does.
+    Its pickled form has everything else that the URI and environment define, such as `AWS_ENDPOINT_URL`.
     """
     limits = {
         "connect_timeout": rules.timeout_s,

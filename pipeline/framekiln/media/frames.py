@@ -1,4 +1,4 @@
-"""Requests for frames, frames as the common result of all decoders, and limits on them.
+"""Requests for frames, frames as the result of all decoders, and limits on them.
 
 Shapes: h height, w width, 3 channels R, G, B; all uint8.
 """
@@ -20,7 +20,7 @@ TRANSPOSED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
 
 
 def upright(image: Image, orientation: int) -> Image:
-    """Return an image (h w 3) as it is meant to be shown.
+    """Return an image (h w 3) as it should be shown.
 
     The orientation is EXIF's, 1 to 8 (tag 0x0112; CIPA DC-008, 4.6.5.1.6); anything else counts as 1.
     """
@@ -49,11 +49,11 @@ def reduce_by(image: Image, factor: int) -> Image:
 
 Sound = NDArray[np.int16]  # mono samples at columns.SOUND_RATE
 Reduced = Callable[[int], Image]
-"""A function from a factor, as `reduction` returns it, to an image with sides of 1/factor."""
+"""Returns the image with sides of 1/factor, for a factor from `reduction`."""
 IsNeeded = Callable[[int, float | None, float | None, float | None], bool]
-"""Whether some step needs a frame: by its number, its time, that of the frame before it, in s, and frames a second."""
+"""Returns whether some step needs a frame. Takes its number, its time and the time before (s), and frames a second."""
 NO_PIXELS: Image = np.zeros((0, 0, 3), np.uint8)
-"""What stands in the place of pixels that no step needs."""
+"""Placeholder for pixels that no step needs."""
 FAST_SHORT_SIDE = 360  # px: a face of an eighth of the height still has the 45 px that detectors need
 
 
@@ -61,17 +61,17 @@ FAST_SHORT_SIDE = 360  # px: a face of an eighth of the height still has the 45 
 class Frame:
     """One decoded frame, upright."""
 
-    index: int  # in its file, in display order
+    index: int  # number in its file, in display order
     height: int  # of `frame`, requested or not
     width: int
     images: Mapping[str, Image]  # by pixel column
-    dropped_bytes: int = 0  # of requested pixels that are not made, since no step reads them
+    dropped_bytes: int = 0  # bytes of requested pixels that are not made, since no step reads them
     time_s: float | None = None  # from the first frame; None for a photo
     sound: Sound | None = None  # until the next kept frame; None if the file has none, or it was not requested
     is_key: bool = False  # a good start for a clip
-    color_space: str | None = None  # from which they were converted to sRGB
-    damaged: str | None = None  # what is wrong with it: a decoder has filled in a part
-    after_loss: bool = False  # frames before it were lost, so no clip may continue across
+    color_space: str | None = None  # colour space before conversion to sRGB
+    damaged: str | None = None  # its damage: a decoder has filled in a part
+    after_loss: bool = False  # frames before it were lost, so no clip may continue across it
 
     @property
     def nbytes(self) -> int:
@@ -94,9 +94,9 @@ class FrameSource:
     media_type: str  # photo, animation or video
     frames: Iterator[Frame | LostFrames]
     fps: float | None = None
-    tags: Mapping[str, str] | None = None  # that the file has, where they were requested
-    digest: bytes | None = None  # of the file's content, where it was requested
-    segment: VideoSegment | None = None  # the part of a film that `frames` begins with; None: all of the file
+    tags: Mapping[str, str] | None = None  # tags of the file, if requested
+    digest: bytes | None = None  # digest of the file's content, if requested
+    segment: VideoSegment | None = None  # the part of a video with which `frames` begins; None: the whole file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +104,8 @@ class FrameSpec:
     """The columns to make of each frame, and the rules of decoding."""
 
     pixels: tuple[str, ...]  # names of pixel columns
-    dropped: tuple[str, ...] = ()  # further ones that are not made, but count in the size of packets
-    needed: Mapping[str, IsNeeded] = field(default_factory=dict)  # by column, where not all frames of a film are
+    dropped: tuple[str, ...] = ()  # further columns that are not made, but count in the size of packets
+    needed: Mapping[str, IsNeeded] = field(default_factory=dict)  # by column, if only some frames of a video are needed
     sound: bool = False
     tags: bool = False  # of the file
     config: DecodeConfig
@@ -115,7 +115,7 @@ class FrameSpec:
         return index % self.config.every_nth == 0
 
     def factor(self, name: str, height: int, width: int) -> int:
-        """Return the reduction of a pixel column, which never depends on the other columns."""
+        """Return the reduction of a pixel column, which does not depend on other columns."""
         return max(self._choose_base_factor(height, width), reduction(height, width, short_side(name)))
 
     def dropped_bytes(self, height: int, width: int) -> int:
@@ -123,7 +123,7 @@ class FrameSpec:
         return self._count_bytes(self.dropped, height, width)
 
     def find_unneeded(self, index: int, time_s: float | None, before_s: float | None, fps: float | None) -> list[str]:
-        """Return the pixel columns that no step needs of a frame. See `IsNeeded`."""
+        """Return the pixel columns that no step needs for a frame. See `IsNeeded`."""
         return [name for name, is_needed in self.needed.items() if not is_needed(index, time_s, before_s, fps)]
 
     def _count_bytes(self, columns: Sequence[str], height: int, width: int) -> int:
@@ -139,7 +139,7 @@ class FrameSpec:
         unneeded: Sequence[str] = (),
         **values: Any,
     ) -> Frame:
-        """Return a frame in all requested sizes but the unneeded ones, upright, with further fields of `Frame`.
+        """Return an upright frame in all needed sizes, with further fields of `Frame`.
 
         Its stored height and width are `size`; `make` is called once for each factor.
         """
@@ -169,14 +169,14 @@ class FrameSpec:
 
 
 # The cost of decoding grows with pixels, and a file of one megabyte can contain a million frames of any size. So each
-# file may have a fixed number of pixels, or a number for each of its bytes if that is more. Films: 12,000 frames of
+# file may have a fixed number of pixels, or a number for each of its bytes if that is more. Videos: 12,000 frames of
 # 3840 x 2160 (some minutes of decoding), or four times the rate of x264 for a still image with a single key frame.
-# Animations: 5,000 frames of 1000 x 1000, as Pillow composes each frame anew at a tenth of the speed.
+# Animations: 5,000 frames of 1000 x 1000, since Pillow composes each frame at a tenth of the speed.
 _PIXELS = {"video": (10**11, 300_000), "animation": (5 * 10**9, 2_000)}  # of any file; for each of its bytes
 
 
 def max_frames(media_type: str, height: int, width: int, size: int, max_length: int) -> int:
-    """Return how many frames of a video or an animation are decoded: sides in px, the file's size in bytes."""
+    """Return the most frames to decode of a video or an animation; sides in px, the file's size in bytes."""
     pixels, pixels_per_byte = _PIXELS[media_type]
     return min(max_length, max(1, max(pixels, pixels_per_byte * size) // (height * width)))
 

@@ -1,4 +1,4 @@
-"""High dynamic range to sRGB by libswscale, of films and of photos alike."""
+"""High dynamic range to sRGB by libswscale, for videos and photos alike."""
 
 import threading
 from functools import lru_cache
@@ -11,27 +11,27 @@ from framekiln.contract.columns import Image
 _TRANSFERS = {16: "PQ", 18: "HLG"}  # AVColorTransferCharacteristic (ITU-R BT.2100); ITU-T H.273, table 3
 _PRIMARIES = {1: "BT.709", 9: "BT.2020", 11: "DCI-P3", 12: "Display P3"}  # AVColorPrimaries; H.273, table 2
 _BT709, _SRGB, _RGB, _FULL = 1, 13, 0, 2  # primaries, transfer, AVColorSpace, AVColorRange
-_TILE = 256  # px, side: 2 ms, and 0.2 MB for a photo that has less
+_TILE = 256  # px, side: 2 ms, and 0.2 MB for a smaller photo
 
 
 def hdr_name(primaries: int, transfer: int) -> str | None:
-    """Return the name of colours that are mapped, such as "CICP BT.2020 PQ"; None for others, shown as they are."""
+    """Return the name of colours that need mapping, such as "CICP BT.2020 PQ"; None for others."""
     if transfer in _TRANSFERS and primaries in _PRIMARIES:
         return f"CICP {_PRIMARIES[primaries]} {_TRANSFERS[transfer]}"
     return None
 
 
 def map_frame(av_frame: Any, reformatter: Any) -> Image:
-    """Return a decoded frame of such colours in sRGB (h w 3). Raises TypeError, av.FFmpegError: libav is before 8."""
+    """Return a decoded frame with such colours in sRGB (h w 3). Raises TypeError, av.FFmpegError: libav before 8."""
     return reformatter.reformat(
         av_frame, format="rgb24", dst_color_trc=_SRGB, dst_color_primaries=_BT709, threads=1
     ).to_ndarray()
 
 
 def map_image(image: Image, *, primaries: int, transfer: int) -> Image:
-    """Return the image of a photo with such colours (h w 3) in sRGB, pixel by pixel.
+    """Return the image of a photo (h w 3) with such colours in sRGB, pixel by pixel.
 
-    It is mapped in tiles of one size, since libswscale takes 1.4 s to prepare for each size of image and each colours.
+    It is mapped in equal tiles: libswscale takes 1.4 s to prepare for each image size and colour space.
     """
     import av  # loads libav, which other photos do not need
 

@@ -1,8 +1,8 @@
 """Identities of files, printable and reversible, for Arrow, reports and file systems.
 
-A `media_id` is the file's path relative to the input root, with "/" between folders. Written as "%XX" for each byte, as
-in URLs, are: "%" itself, characters of the Unicode categories Cc, Cf, Zl and Zp (control characters, marks of writing
-direction, invisible tags, line breaks), bytes that are not UTF-8, and empty parts and parts "." and "..". So
+A `media_id` is the file's path relative to the input root, with "/" between folders. Some characters are written as
+"%XX" for each byte, as in URLs: "%" itself, the Unicode categories Cc, Cf, Zl and Zp (control characters, marks of
+writing direction, invisible tags, line breaks), bytes that are not UTF-8, empty parts, and the parts "." and "..". So
 `urllib.parse.unquote_to_bytes(media_id)` returns the file's own name, byte for byte.
 """
 
@@ -23,7 +23,7 @@ _UNPRINTABLE = re.compile(
     + _LATE
     + "]"
 )
-_MAX_PART, _MAX_PATH = 200, 700  # bytes: file systems take 255 of a name, object stores 1,024 of a key
+_MAX_PART, _MAX_PATH = 200, 700  # bytes: file systems allow 255 in a name, object stores 1,024 in a key
 _LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _WEB = re.compile("https?://", re.I)
@@ -40,7 +40,7 @@ def is_web(path: str) -> bool:
 
 
 def as_uri(url: str) -> str:
-    """Return a URL with spaces and letters of any language in the form that libraries accept; "%XX" stays."""
+    """Return a URL with spaces and non-ASCII letters in the form that libraries accept; "%XX" stays."""
     return _LONE_PERCENT.sub("%25", quote(url, safe="%/:?#@!$&'()*+,;=~", errors="surrogateescape"))
 
 
@@ -58,7 +58,7 @@ def media_id(relative: str) -> str:
 
 
 def as_folder(name: str) -> str:
-    """Return a `media_id` as a path for file systems and object stores, in which too long parts end in a hash."""
+    """Return a `media_id` as a path for file systems and object stores; overlong parts end in a hash."""
     path = "/".join(_shorten(part, _MAX_PART) for part in name.split("/"))
     return path if len(path.encode()) <= _MAX_PATH else _shorten(name.replace("/", "%2F"), _MAX_PART)
 
@@ -79,8 +79,8 @@ def escape(text: str) -> str:
 def relative_to_common(paths: Sequence[str]) -> list[str]:
     """Return each absolute path or URL relative to the common folder of all.
 
-    Paths of several schemes (`/data/a.jpg` and `s3://bucket/b.jpg`) have no common folder. They are kept whole, after
-    their scheme (`file/data/a.jpg`, `s3/bucket/b.jpg`). URLs of web servers keep their query, and "%XX" as it is.
+    Paths with different schemes (`/data/a.jpg` and `s3://bucket/b.jpg`) have no common folder. They stay whole, after
+    their scheme (`file/data/a.jpg`, `s3/bucket/b.jpg`). Web URLs keep their query and "%XX".
     """
     split = [_split(path) for path in paths]
     if len({scheme for scheme, _ in split}) > 1:
@@ -95,7 +95,7 @@ def _split(path: str) -> tuple[str, str]:
         return "file", path
     try:
         parts = urlsplit(path)
-    except ValueError:  # such as "s3://[a/b": no address, but a name all the same
+    except ValueError:  # for example "s3://[a/b": no address, but still a name
         scheme, _, place = path.partition("://")
         return scheme, f"/{place}"
     bucket = f"/{parts.netloc}" if parts.netloc else ""

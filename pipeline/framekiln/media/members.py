@@ -1,7 +1,7 @@
-"""Members of TAR and ZIP archives, read in place: one that is stored plainly is a range of the archive's bytes.
+"""Members of TAR and ZIP archives, read in place: an uncompressed one is a range of the archive's bytes.
 
-The path of a member is the archive's, NUL, and where it is: `tar:OFFSET:NAME` or `zip:HEADER:METHOD:PACKED:CRC:NAME`.
-No path of a file has a NUL. A compressed member is unpacked into memory, and above 64 MB into a temporary file.
+A member's path is the archive's path, NUL, and its place: `tar:OFFSET:NAME` or `zip:HEADER:METHOD:PACKED:CRC:NAME`. No
+path of a file has a NUL. A compressed member is unpacked into memory, above 64 MB into a temporary file.
 """
 
 import io
@@ -18,27 +18,27 @@ from framekiln.media.stream_view import StreamView
 
 _MARK = "\0"
 _HEADER = struct.Struct("<4s22xHH")  # of a ZIP's member, before name and extra field (APPNOTE.TXT, 4.3.7)
-_STORED, _DEFLATED, ENCRYPTED = 0, 8, -1  # ways of a ZIP
+_STORED, _DEFLATED, ENCRYPTED = 0, 8, -1  # compression methods of a ZIP
 NOT_INSIDE = -1  # place of a TAR's link, device or sparse file
 _PIECE, _IN_MEMORY = 1 << 18, 64 << 20  # bytes
 _MOST_UNPACKED = 4 << 30
-"""Bytes of a compressed member: films are hardly ever compressed, and a member of 4 MB may state that many."""
+"""Most bytes of a compressed member: videos are hardly ever compressed, and a member of 4 MB may claim this many."""
 
 
 def member_path(archive: str, name: str, *place: str | int) -> str:
-    """Return the path of a member, whose `place` begins with the archive's kind."""
+    """Return the path of a member; its `place` begins with the archive's kind."""
     return f"{archive}{_MARK}{':'.join(map(str, place))}:{name}"
 
 
 def split_member(path: str) -> tuple[str, tuple[str, ...], str]:
-    """Return an archive's path, a member's place and its name; an empty place for a path of another file."""
+    """Return an archive's path, a member's place and its name; an empty place for other files."""
     archive, _, place = path.partition(_MARK)
     parts = place.split(":", 5 if place.startswith("zip") else 2)
     return archive, tuple(parts[:-1]), parts[-1]
 
 
 def open_member(stream: BinaryIO, place: tuple[str, ...], size: int) -> BinaryIO:
-    """Return a member of an open archive, by its place and its size in bytes; the archive is closed with it.
+    """Return a member of an open archive, by its place and size in bytes; it closes the archive with it.
 
     Raises MediaError: UNSUPPORTED (encrypted, or compressed in another way), TOO_LARGE, TRUNCATED or CORRUPT.
     """

@@ -1,7 +1,7 @@
-"""The rules by which a run connects to buckets and web servers, the same in each of its processes.
+"""The rules for connections to buckets and web servers, the same in each process of a run.
 
-They are held in the environment, which child processes inherit: whoever opens a file, a list or an output would have to
-hand them on otherwise. Workers of a Ray cluster get them with the store of the output.
+They are held in the environment, which child processes inherit. Otherwise all code that opens files, lists or outputs
+would have to pass them on. Workers of a Ray cluster get them with the output's store.
 """
 
 import json
@@ -19,17 +19,17 @@ _VARIABLE = "FRAMEKILN_NETWORK"
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """The key `network` of a profile. The last four are about `http://` and `https://` alone."""
+    """The key `network` of a profile. The last four keys concern only `http://` and `https://`."""
 
     timeout_s: Positive = 10.0  # to connect, and then without a byte; all tries together stay below the lease's minute
-    retries: Natural = 3  # of a request that was not answered, or answered by 429 or 500 to 504
+    retries: Natural = 3  # of a request without an answer, or answered by 429 or 500 to 504
     max_bytes: Count = 1_000_000_000  # of one file
     user_agent: str = "framekiln"  # put an address into it under which server owners reach you
-    robots_tag: bool = True  # respect X-Robots-Tag: noai, noimageai, noindex and noimageindex refuse a file
-    private_addresses: bool = False  # connect to addresses that are not of the public Internet
+    robots_tag: bool = True  # respect X-Robots-Tag: noai, noimageai, noindex and noimageindex reject a file
+    private_addresses: bool = False  # connect to addresses outside the public Internet
 
     def use(self) -> None:
-        """Make these the rules of this process, and of those that it starts."""
+        """Apply these rules to this process and its future children."""
         if self == Network():
             os.environ.pop(_VARIABLE, None)
         else:

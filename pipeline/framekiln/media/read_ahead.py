@@ -1,7 +1,7 @@
-"""Photos of a bucket or a web server, read whole before they are decoded: an answer takes as long as decoding some.
+"""Photos of a bucket or a web server, read before they are decoded: a request takes as long as decoding some.
 
-Arrow asks for the size of a file before it reads it, so a photo costs two requests; read for its type first, and then
-for its content, it costs four.
+Arrow requests a file's size before its content, so a photo costs two requests. Reading first for its type and then for
+its content would cost four.
 """
 
 import re
@@ -15,23 +15,23 @@ from framekiln.media.files import MediaFile, read_whole
 from framekiln.media.media_ids import is_url, is_web
 from framekiln.media.members import split_member
 
-_AHEAD = 32  # files that are read or wait to be decoded: with 25 ms an answer 640 a second
-_MOST_BYTES = 128_000_000  # of these, by the listing
+_AHEAD = 32  # files being read or waiting to be decoded: 640 a second with 25 ms a request
+_MOST_BYTES = 128_000_000  # most bytes of these, by the listing
 _LARGEST = 32_000_000  # bytes of a file; larger ones take longer to decode than to wait for
 _PHOTO = re.compile(r"\.(jpe?g|jpe|jfif|png|webp|gif|hei[cf]|avif|tiff?|bmp)$", re.I)
 _NO_PHOTO = re.compile(r"\.(mp4|m4v|mov|mkv|webm|avi|mpe?g|ts|mts|m2ts|flv|wmv|og[vm]|3gp|tar|zip)$", re.I)
-"""Names that web servers give to films and archives. Addresses of photos there have any name, or none."""
+"""Names of videos and archives on web servers. Photos there have any name, or none."""
 
 
 class ReadAhead:
-    """The content of a unit's photos. They are asked for in their order; nothing is read before the first."""
+    """The content of a unit's photos. They are requested in order; nothing is read before the first request."""
 
     def __init__(self, media: Sequence[MediaFile] = ()) -> None:
         self._left = deque(each for each in media if _is_remote_photo(each))
         self._reading: dict[str, tuple[int, Future[BinaryIO]]] = {}  # listed bytes and content, by path
 
     def take(self, media: MediaFile) -> BinaryIO | None:
-        """Return the content of a file; None for one that is read where it is decoded.
+        """Return the content of a file; None for a file that is read on decoding.
 
         Raises MediaError: see `read_whole`.
         """
@@ -46,7 +46,7 @@ class ReadAhead:
         return len(self._reading) < _AHEAD and waiting + size <= _MOST_BYTES
 
     def close(self) -> None:
-        """Forget what was not taken."""
+        """Drop all content that was not taken."""
         self._left.clear()
         for _, content in self._reading.values():
             content.cancel()

@@ -1,4 +1,4 @@
-"""A small collection for trials: three photos that dependencies ship, and clips with sound made from them.
+"""A small collection for trials: three photos from dependencies, and clips with sound made from them.
 
 python -m framekiln.media.samples FOLDER
 """
@@ -32,7 +32,7 @@ def photos() -> dict[str, Path]:
 
 
 def _find_package(name: str) -> Path:
-    """Return the folder of a package, without the second that importing it takes."""
+    """Return the folder of a package, without importing it, which takes a second."""
     spec = find_spec(name)
     assert spec is not None and spec.origin is not None, name
     return Path(spec.origin).parent

@@ -1,8 +1,8 @@
-"""XMP sidecars: files beside photos and films, in which editors keep what a person said of them.
+"""XMP sidecars: files beside photos and videos in which editors keep a person's notes.
 
-They are found in the listing alone, so a file without one costs no request. A sidecar is part of its file's identity:
-a changed one means that the file is computed again. Of a damaged or hostile one nothing is read; it is a file of the
-listing too, so what cannot be opened is a line in the errors table.
+They are found in the listing, so a file without one costs no request. A sidecar is part of its file's identity: after a
+change the file is computed again. A damaged or hostile sidecar is ignored. It is a file of the listing too, so an
+unreadable one is a row in the errors table.
 """
 
 import posixpath
@@ -14,13 +14,13 @@ from framekiln.media.files import MediaFile, access_errors, open_media
 from framekiln.media.tags import Tags, read_sidecar_tags
 
 _ENDING = ".xmp"
-_MOST_BYTES = 4 << 20  # editors write some 10 KB, and with masks up to a megabyte; a member of a ZIP may state any size
+_MOST_BYTES = 4 << 20  # editors write some 10 KB, and up to 1 MB with masks; a ZIP member may claim any size
 
 
 def with_sidecars(media: Sequence[MediaFile]) -> Iterator[MediaFile]:
-    """Yield each file, with the sidecar that the listing has beside it.
+    """Yield each file, with the listing's sidecar for it.
 
-    `a.jpg.xmp` counts before `a.xmp`, which may have been written for `a.dng`.
+    `a.jpg.xmp` wins over `a.xmp`, which may belong to `a.dng`.
     """
     beside = {name: item for item in media if (name := _strip_ending(item.media_id))}
     for item in media:
@@ -32,7 +32,7 @@ def with_sidecars(media: Sequence[MediaFile]) -> Iterator[MediaFile]:
 
 
 def read_sidecar(media: MediaFile) -> Tags:
-    """Return the tags of a sidecar; none of one that is unreadable, larger than 4 MB, or no XMP."""
+    """Return the tags of a sidecar; none if it is unreadable, larger than 4 MB, or no XMP."""
     if media.size > _MOST_BYTES:
         return {}
     try:
@@ -43,5 +43,5 @@ def read_sidecar(media: MediaFile) -> Tags:
 
 
 def _strip_ending(name: str) -> str:
-    """Return what a sidecar's name begins with; empty for another file."""
+    """Return the beginning of a sidecar's name; empty for another file."""
     return name[: -len(_ENDING)] if name[-len(_ENDING) :].lower() == _ENDING else ""

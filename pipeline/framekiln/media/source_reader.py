@@ -31,7 +31,7 @@ T = TypeVar("T")
 class ReadLimit:
     """The readable part of a file that kills its decoder."""
 
-    max_items: int  # frames and lost stretches, as the decoder yields them; -1 if the file cannot be opened
+    max_items: int  # frames and lost stretches in the decoder's order; -1 if the file cannot be opened
     cause: str  # of the process's death
 
     @property
@@ -43,7 +43,7 @@ class ReadLimit:
 
 
 class Guard:
-    """Observer of decoding: called before each file, or segment of one, is opened, and after each frame.
+    """An observer of decoding: called before each file, or segment, is opened, and after each frame.
 
     This one has no effect.
     """
@@ -116,7 +116,7 @@ class SourceReader:
         return rows if self.config.max_frames is None else min(rows, self.config.max_frames)
 
     def frames(self, media: MediaFile, source: FrameSource, failures: list[Failure]) -> Iterator[Frame]:
-        """Yield frames up to `max_frames`, also beyond a segment's end. Losses go to `failures`."""
+        """Yield frames up to `max_frames`, even beyond a segment's end. Losses go to `failures`."""
         frames, limit = _split_losses(media, source, failures), self.config.max_frames
         if limit is None:
             return frames
@@ -151,7 +151,7 @@ class SourceReader:
 
 
 def as_failure(media: MediaFile, exc: Exception, frame_index: int | None = None) -> Failure:
-    """Return the failure of a file; an unforeseen error of a decoder is an error of the file, not of the run."""
+    """Return the failure of a file; an unforeseen decoder error belongs to the file, not the run."""
     error = _as_media_error(exc)
     return Failure(media_id=media.media_id, frame_index=frame_index, kind=error.reason.value, message=str(error))
 
@@ -165,7 +165,7 @@ def _as_media_error(exc: Exception) -> MediaError:
 
 
 def _split_losses(media: MediaFile, source: FrameSource, failures: list[Failure]) -> Iterator[Frame]:
-    """Yield the frames alone; losses become failures, a single one if a file has no frame at all."""
+    """Yield only the frames; losses become failures, a single one if a file has no frame at all."""
     last = source.segment.start - 1 if source.segment else -1  # number of the last frame so far
     losses: list[LostFrames] = []
     stop = source.segment.stop if source.segment else None

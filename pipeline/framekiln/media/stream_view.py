@@ -1,4 +1,4 @@
-"""A part or another form of an open file, read and sought like a file of its own."""
+"""A part or another form of an open file, read and sought like a file."""
 
 import io
 import os
@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 
 class StreamView(io.RawIOBase):
-    """A file of `size` bytes over another one, which is closed with it; a subclass reads from position `_at`."""
+    """A file of `size` bytes over another one, which it closes; subclasses read from position `_at`."""
 
     def __init__(self, stream: BinaryIO, size: int) -> None:
         self._stream, self._size, self._at = stream, size, 0
@@ -27,6 +27,6 @@ class StreamView(io.RawIOBase):
         return self._at
 
     def close(self) -> None:
-        """Close the file below too."""
+        """Close the underlying file too."""
         self._stream.close()
         super().close()

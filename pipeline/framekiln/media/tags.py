@@ -1,9 +1,9 @@
-"""Tags of files, as names and texts: EXIF, XMP, IPTC keywords and text of photos, tags of film containers.
+"""Tags of files, as names and texts: EXIF, XMP, IPTC keywords and text of photos, tags of video containers.
 
 Names have the prefix of their standard: `exif:DateTimeOriginal`, `gps:GPSLatitude`, `xmp:Rating`, `iptc:Keywords`,
 `text:Software`, and `film:creation_time` or `track:handler_name`; those of a sidecar are `sidecar:xmp:Rating`. Numbers
-are decimal, with spaces between several. `c2pa` is there where the file holds content credentials. Tags never make a
-file unreadable: what cannot be read is left out.
+Numbers are decimal, several with spaces between. `c2pa` is present if the file holds content credentials. Tags never
+make a file unreadable: unreadable tags are left out.
 """
 
 import math
@@ -19,14 +19,14 @@ from PIL import Image as Pil
 Tags = Mapping[str, str]
 
 _SIDECAR = "sidecar:"
-_KEYWORDS_END = ";"  # of each keyword: Lightroom and Windows take it for the end of one, so none has it
-_SHOWN = ("xmp:", "iptc:")  # prefixes of what is text already
-_MOST_TAGS, _LONGEST = 200, 500  # characters; what a camera writes is shorter, its own notes are not
-_LONGEST_LIST = 2000  # characters of keywords: agencies take 50
+_KEYWORDS_END = ";"  # after each keyword: Lightroom and Windows end keywords with it, so none contains it
+_SHOWN = ("xmp:", "iptc:")  # prefixes of tags that are text already
+_MOST_TAGS, _LONGEST = 200, 500  # characters; a camera's values are shorter, its own notes are longer
+_LONGEST_LIST = 2000  # characters of keywords: agencies allow 50 words
 _IFDS = ((None, "exif:", ExifTags.TAGS), (0x8769, "exif:", ExifTags.TAGS), (0x8825, "gps:", ExifTags.GPSTAGS))
 _SPACES = "xmp|exif|tiff|photoshop|dc|aux|exifEX|Iptc4xmpCore"  # prefixes of XMP's own and the cameras' properties
 _ATTRIBUTE = re.compile(rf'\b((?:{_SPACES}):\w+)\s*=\s*(?:"([^"<>]*)"|\'([^\'<>]*)\')')
-# Nothing is read twice (`++`), so the time is linear in the length, whatever the text.
+# Nothing is read twice (`++`), so the time is linear in the length for any text.
 _ITEMS = r"<rdf:\w+>\s*+((?:<rdf:li[^<>]*+>[^<>]*+</rdf:li>\s*+)++)"
 _ELEMENT = re.compile(rf"<((?:{_SPACES}):\w+)>\s*+(?:{_ITEMS}|([^<>]++))")
 _ITEM = re.compile(r">([^<>]*+)</rdf:li>")
@@ -55,7 +55,7 @@ def read_film_tags(container: Any, track: Any) -> Tags:
 
 
 def read_sidecar_tags(data: bytes) -> Tags:
-    """Return the tags of an XMP file, named `sidecar:xmp:Rating`; none of what is no XMP."""
+    """Return the tags of an XMP file, named `sidecar:xmp:Rating`; none if it is no XMP."""
     found: dict[str, str] = {}
     with suppress(Exception):
         for name, value in _parse_xmp(data.decode("utf-8", "replace")):
@@ -65,7 +65,7 @@ def read_sidecar_tags(data: bytes) -> Tags:
 
 
 def find_credentials(data: bytes) -> Tags:
-    """Return `c2pa` where the first megabyte of a file holds content credentials; they are not verified."""
+    """Return `c2pa` if the first megabyte of a file holds content credentials; they are not verified."""
     head = data[:CREDENTIALS_WITHIN]
     return {"c2pa": "present"} if (b"jumb" in head and _C2PA[0] in head) or _C2PA[1] in head else {}
 
@@ -86,7 +86,7 @@ def _read_xmp(image: Pil.Image) -> Iterator[tuple[str, str]]:
 
 
 def _parse_xmp(text: str) -> Iterator[tuple[str, str]]:
-    """Yield properties by expressions: XML's own entities, whose text may grow without end, are never expanded."""
+    """Yield properties by expressions: XML entities, which may grow without end, are never expanded."""
     for match in _ATTRIBUTE.finditer(text):
         yield _name_xmp(match[1]), _show(unescape(match[2] or match[3] or ""))
     for match in _ELEMENT.finditer(text):
@@ -122,7 +122,7 @@ def _read_text(image: Pil.Image) -> Iterator[tuple[str, Any]]:
 
 
 def _show(value: Any) -> str:
-    """Return a value as text: printable, on one line, at most 500 characters; empty for what is no text or number."""
+    """Return a value as text: printable, on one line, at most 500 characters; empty if it is no text or number."""
     if isinstance(value, tuple | list):
         return " ".join(map(_show, value[:16]))
     if isinstance(value, bytes):
@@ -130,5 +130,5 @@ def _show(value: Any) -> str:
     if isinstance(value, str):
         shown = "".join(char if char.isprintable() else " " for char in value.split("\0")[0])
         return " ".join(shown.split())[:_LONGEST]
-    number = float(value)  # of a rational; a division by zero is none
+    number = float(value)  # of a rational; a division by zero gives none
     return f"{number:.10g}" if math.isfinite(number) else ""

@@ -1,6 +1,6 @@
 """Units of decoding: small files share a task, and a long video is a unit of its own for several tasks.
 
-Each task asks for a part of its bytes, and gets the segments that begin in it.
+Each task requests a part of the video's bytes, and gets the segments that begin there.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ from framekiln.media.files import MediaFile
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PacketIndex:
-    """A track's packets by the container's index, n of them in order of storage."""
+    """A track's packets by the container's index, n of them in storage order."""
 
-    times: NDArray[np.int64]  # n, of decoding
+    times: NDArray[np.int64]  # n, decoding times
     places: NDArray[np.int64]  # n, bytes
-    ends: NDArray[np.int64]  # n, sizes summed up, bytes
+    ends: NDArray[np.int64]  # n, cumulative sizes, bytes
     keys: NDArray[np.int64]  # numbers of key frames
-    is_complete: bool  # every frame is listed and shown, in the order of decoding
+    is_complete: bool  # every frame is listed and shown, in decoding order
 
     @classmethod
     def read(cls, track: Any) -> "PacketIndex":
@@ -46,8 +46,8 @@ class Segments:
     index: int = 0
     count: int = 1
     halo: int = 0  # frames to read beyond its end
-    begin: int | None = None  # first frame of the next one; None for the first
-    entries: PacketIndex | None = None  # the film's index, if it was read before
+    begin: int | None = None  # first frame of the next segment; None for the first request
+    entries: PacketIndex | None = None  # the video's index, if already read
 
     def __str__(self) -> str:
         return f"segments {self.index}" + (f" from frame {self.begin}" if self.begin is not None else "")
@@ -55,16 +55,16 @@ class Segments:
 
 @dataclass(frozen=True, kw_only=True)
 class VideoSegment:
-    """The frames of a film from one closed-GOP key frame to another."""
+    """The frames of a video from one closed-GOP key frame to the next segment's."""
 
     start: int  # number of its first frame
     stop: int  # number of the frame after its last
     total: int  # frames of the film
-    origin: int  # time of the film's first frame, in the file's units, as all times here
-    begins: int | None  # time of its first kept frame; None at the start of the film, or if there is none
+    origin: int  # time of the video's first frame, in the file's units, as all times here
+    begins: int | None  # time of its first kept frame; None at the start of the video, or if there is none
     ends: tuple[int, int] | None  # number and time of the first kept frame after it; None if there is none
-    share: float  # fraction of the video track's bytes
-    first_packet: Any  # of the film, for decoders that start later: it identifies the encoder
+    share: float  # share of the video track's bytes
+    first_packet: Any  # of the video, for decoders that start later: it identifies the encoder
     packets: Iterator[Any]  # of the track, from the segment's first one to the end of the file
     following: Segments | None = None  # the rest of the request
 
@@ -73,38 +73,39 @@ class VideoSegment:
         return self.stop == self.total
 
 
-MAX_FILES = 256  # some seconds of decoding, so that a task that dies costs little
+MAX_FILES = 256  # some seconds of decoding, so that a dying task costs little
 MAX_BYTES = 64_000_000  # of files; a larger file is a unit of its own
 UNITS_PER_SLOT = 4  # so that fast slots take over work of slow ones
-TASKS_PER_SLOT = 4  # of a single film: the last task is a sixteenth of the work of four slots
+TASKS_PER_SLOT = 4  # of a single video: the last task is a sixteenth of the work of four slots
 _LAST_PART = 100  # the last units shrink to 1 / (this * slots) of the files: 1 % of a slot's work
-_MIN_FILES = 8  # the least for the costs of a unit: two files for each step
+_MIN_FILES = 8  # least files for a unit's overhead: two files for each step
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """Files decoded together. The name is a hash of them: the same files give the same unit in every run."""
+    """Files decoded together. The name is a hash of them: equal files form the same unit in every run."""
 
     name: str
     media: tuple[MediaFile, ...]
-    attempt: int = 0  # raised for files that failed in an earlier unit
-    superseded: frozenset[str] = frozenset()  # media_ids of its files that another unit has
-    stale: frozenset[str] = frozenset()  # media_ids of its files that changed or are gone
+    attempt: int = 0  # increased for files that failed in an earlier unit
+    superseded: frozenset[str] = frozenset()  # media_ids of its files that another unit has taken over
+    stale: frozenset[str] = frozenset()  # media_ids of its files that changed or were removed
     origins: tuple[str, ...] = ()  # names of units with stale files that had its files before
     moved: bool = False  # its files lie elsewhere than the output says
 
 
 def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:
-    """Group consecutive files into units, about four or more for each decode task that may run at once (`slots`).
+    """Group consecutive files into units, at least about four for each concurrent decode task (`slots`).
 
-    The first units are small, so that a slow step has tables soon. The last ones are, so that all slots end together.
+    The first units are small, so that a slow step has tables soon. The last units are small, so that all slots end
+    together.
     """
     slots = max(1, slots)
     most = max(1, min(MAX_FILES, len(media) // (UNITS_PER_SLOT * slots)))
     least = min(most, max(_MIN_FILES, len(media) // (_LAST_PART * slots)))
     units: list[Unit] = []
     members: list[MediaFile] = []
-    left, size = len(media), 0  # files outside of units so far; bytes of the members
+    left, size = len(media), 0  # files outside units so far; bytes of the members
     for item in media:
         limit = min(max(least, min(most, left // slots)), max(_MIN_FILES, (len(media) - left) // slots))
         if members and (len(members) >= limit or size + item.size > MAX_BYTES):
@@ -123,7 +124,7 @@ def split_unit(unit: Unit, task_bytes: int) -> list[Segments]:
 
 
 def task_bytes(units: Sequence[Unit], config: DecodeConfig, slots: int) -> int:
-    """Return the bytes of a film for each task, so that the tasks of all units occupy all slots to the end."""
+    """Return the bytes of a video for each task, so that all units' tasks occupy all slots to the end."""
     total = sum(media.size for unit in units for media in unit.media)
     return max(config.task_bytes, min(config.most_task_bytes, total // (TASKS_PER_SLOT * max(1, slots))))
 
@@ -134,7 +135,7 @@ def retry_unit(unit: Unit, names: Collection[str]) -> Unit:
 
 
 def surviving_unit(unit: Unit) -> Unit:
-    """Return a unit of the files that neither changed nor went, and that no other unit has."""
+    """Return a unit of the unchanged files that no other unit has."""
     left = unit.stale | unit.superseded
     return _make_unit([media for media in unit.media if media.media_id not in left], unit.attempt)
 

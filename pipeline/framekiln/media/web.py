@@ -1,7 +1,7 @@
-"""Files of web servers, by the manners of img2dataset: what owners wish, few retries, no way into a private network.
+"""Files of web servers, with img2dataset's manners: owners' wishes, few retries, no access to private networks.
 
-Each connection is checked by the address that a name stands for at that time. So neither a redirect nor a name server
-leads to another machine of this network.
+Each connection is checked by the address that a name has at that time. So neither a redirect nor a name server leads to
+another machine of this network.
 """
 
 import re
@@ -22,12 +22,12 @@ from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.media_ids import escape
 from framekiln.media.network import network
 
-_REDIRECTS = 5  # img2dataset and browsers follow more; files of lists need one or two
-_BACKOFF_S, _LONGEST_WAIT_S = 0.5, 20.0  # seconds before a retry: 0, 1, 2, 4; at most, whatever the server asks for
+_REDIRECTS = 5  # img2dataset and browsers follow more; files in lists need one or two
+_BACKOFF_S, _LONGEST_WAIT_S = 0.5, 20.0  # s before a retry: 0, 1, 2, 4; at most, whatever the server requests
 _BUSY = (429, 500, 502, 503, 504)
 _PIECE, _IN_MEMORY = 1 << 16, 16 << 20  # bytes of one read, and of a file before it goes into a temporary one
-_LEAST_RATE = 1000  # bytes a second on average after the timeout: a server that drips is one that does not answer
-_REFUSALS = {"noai", "noimageai", "noindex", "noimageindex"}  # those of img2dataset
+_LEAST_RATE = 1000  # bytes a second on average after the timeout: a slower server counts as dead
+_REFUSALS = {"noai", "noimageai", "noindex", "noimageindex"}  # as in img2dataset
 _WITH_VALUE = ("max-", "unavailable_after")  # directives that look like a robot's name
 _DIRECTIVE = re.compile(r"\s*(?:([\w .*/-]+):)?\s*([\w-]+)")
 _NAT64, _AZURE_HOST = ip_network("64:ff9b::/96"), ip_address("168.63.129.16")  # both lead to private services
@@ -48,13 +48,13 @@ def download(url: str) -> BinaryIO:
 
 
 def _describe(cause: Exception) -> str:
-    """Return the text of an error; a broken connection comes as a text and its cause, which may say the same."""
+    """Return the text of an error; a broken connection has a text and a cause, which may be equal."""
     texts = [str(part).rstrip(".") for part in cause.args] if isinstance(cause, ProtocolError) else [str(cause)]
     return texts[0] if texts[-1] in texts[0] else ": ".join(texts)
 
 
 def open_web(url: str) -> BinaryIO:
-    """Open a whole file; the last one is kept, since a film is opened for its type, its frames and its sound."""
+    """Open a whole file; the last one is cached, since a video is opened for its type, frames and sound."""
     return open(f"/dev/fd/{_keep(url).fileno()}", "rb")  # noqa: PTH123 - with a place of its own in the file
 
 
@@ -66,7 +66,7 @@ def _keep(url: str) -> IO[bytes]:
 
 
 def is_public(address: str) -> bool:
-    """Return whether an IP address is one of the public Internet, also inside one of IPv6."""
+    """Return whether an IP address is public, even inside one of IPv6."""
     place: IPv4Address | IPv6Address = ip_address(address)
     if isinstance(place, IPv6Address):
         inner = IPv4Address(int(place) & 0xFFFFFFFF) if place in _NAT64 else place.ipv4_mapped or place.sixtofour
@@ -106,9 +106,9 @@ def _download(url: str) -> BinaryIO:
 
 class _Retries(Retry):
     def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
-        """Return the seconds that a server asks for, up to our own limit."""
+        """Return the seconds that a server requests, up to our own limit."""
         seconds = None
-        with suppress(InvalidHeader):  # such as "soon": our own waits are taken
+        with suppress(InvalidHeader):  # for example "soon": our own waits apply
             seconds = super().get_retry_after(response)
         return None if seconds is None else min(seconds, _LONGEST_WAIT_S)
 
@@ -121,7 +121,7 @@ def _check_answer(response: BaseHTTPResponse) -> None:
 
 
 def _find_refusal(tags: list[str]) -> str | None:
-    """Return the first directive for all robots, or for ours, that refuses; a name counts up to the next one."""
+    """Return the first rejecting directive for all robots, or for ours; a name counts up to the next one."""
     own = re.split(r"[/ ]", network().user_agent.lower())[0]
     for tag in tags:
         robot = "*"
@@ -159,7 +159,7 @@ def _make_too_large(most: int) -> MediaError:
 
 
 class _PublicOnly(HTTPConnection):
-    """A connection to an address that may be connected to; its name is looked up once, and that answer is used."""
+    """A connection to an allowed address; its name is looked up once, and that answer is used."""
 
     def _new_conn(self) -> socket.socket:
         name = self._dns_host

@@ -1,4 +1,4 @@
-"""A plan as plain values, as `plan --json` prints them (docs/hardware/planning.md), and what run.json tells of one."""
+"""A plan as plain values, as `plan --json` prints them (docs/hardware/planning.md), and a plan's facts in run.json."""
 
 import importlib
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +25,7 @@ def plan_facts(
     work: tuple[Changes, Sequence[Outlook]] | None = None,
     refusal: UserError | None = None,
 ) -> dict[str, Any]:
-    """Return a plan as values that JSON can hold, with sentences, the work that is left, and why a run is refused."""
+    """Return a plan as JSON values, with sentences, the remaining work, and why a run is refused."""
     return {
         "steps": [decode_facts(plan.decode), *map(step_facts, plan.steps)],
         "waves": [wave_processes(wave) for wave in plan.waves],
@@ -77,12 +77,12 @@ def wave_processes(wave: Wave) -> list[list[str]]:
 
 
 def plan_changes(plan: Plan) -> list[str]:
-    """Return what differs from the profile and the pipeline: numbers for want of cores, and weights."""
+    """Return the differences from the profile and the pipeline: numbers lowered for few cores, and weights."""
     return [change for change in (plan.limits, *plan.stand_ins) if change]
 
 
 def recorded_changes(record: Mapping[str, Any]) -> list[str]:
-    """Return what a run.json says of such differences, models that ran uncompiled among them, a sentence each."""
+    """Return such differences from a run.json, including models that ran uncompiled, a sentence each."""
     sentences = [record.get("limits"), *(record.get("stand_ins") or ()), *(record.get("notes") or {}).values()]
     return [str(sentence) for sentence in sentences if sentence]
 
@@ -96,7 +96,7 @@ def _list_work(changes: Changes, outlook: Sequence[Outlook]) -> dict[str, Any]:
 
 
 def left_out(skipped: Collection[str], computed: int, *, tense: str = "were") -> str:
-    """Return a sentence on the steps that were left out, beside the number of computed ones; empty if none was.
+    """Return a sentence on the left-out steps, with the number of computed ones; empty if none was.
 
     >>> left_out(["faces", "identities"], 14)
     '2 of 16 steps were left out for want of weights: faces, identities.'
@@ -106,11 +106,11 @@ def left_out(skipped: Collection[str], computed: int, *, tense: str = "were") ->
     if len(skipped) == 1:
         tense = {"were": "was", "are": "is"}[tense]
     total = computed + len(skipped)
-    return f"{len(skipped)} of {total} steps {tense} left out for want of weights: {', '.join(skipped)}."
+    return f"{len(skipped)} of {total} steps {tense} left out for lack of weights: {', '.join(skipped)}."
 
 
 def chosen_rows(chosen: Mapping[str, Sequence[int]]) -> list[str]:
-    """Return how many rows steps with conditions computed, in words, together where they are equal.
+    """Return the number of rows computed by conditional steps, in words; equal numbers share a sentence.
 
     >>> chosen_rows({"segment": (1200, 30000), "instances": (1200, 30000), "pose": (1, 2)})
     ['segment, instances: chosen 1,200 of 30,000 rows', 'pose: chosen 1 of 2 rows']
@@ -122,13 +122,13 @@ def chosen_rows(chosen: Mapping[str, Sequence[int]]) -> list[str]:
 
 
 def fetching(megabytes: float) -> str:
-    """Return what the command that follows does."""
+    """Return what the following command does."""
     size = f"{megabytes / 1000:.1f} GB" if megabytes >= 1000 else f"{megabytes:.3g} MB"
     return f"This fetches {size}; the same run then adds them and computes nothing twice"
 
 
 def rebuild(steps: Mapping[str, Any]) -> dict[str, Stage]:
-    """Return stages by step of a run.json. A step whose code is missing or of another version is left out."""
+    """Return the stages of a run.json by step; steps with missing code, or another version's, are left out."""
     stages = {name: _rebuild_stage(step) for name, step in steps.items()}
     return {name: stage for name, stage in stages.items() if stage is not None}
 
@@ -140,6 +140,6 @@ def _rebuild_stage(step: Mapping[str, Any]) -> Stage | None:
         if not (isinstance(kind, type) and issubclass(kind, Stage)):
             return None
         stage = kind(adapter_of(kind.Config).validate_python(dict(step.get("settings", {}))))
-    except Exception:  # code of another version may raise anything; readers continue without the stage
+    except Exception:  # another version's code may raise anything; readers continue without the stage
         return None
     return stage if stage.version == step.get("version", stage.version) else None

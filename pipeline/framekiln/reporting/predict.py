@@ -1,4 +1,4 @@
-"""Estimates: a run's costs on the terminal; a run on GPUs that nobody has to own, there and as a page to pass on."""
+"""Estimates: a run's costs on the terminal; and a run on other GPUs, there and as a page to pass on."""
 
 import math
 from collections.abc import Callable
@@ -19,14 +19,14 @@ MEANING = (
 )
 GUESSED = "* estimated from other models: this step was not measured on a GPU."
 _UNITS = (("h", 3600), ("min", 60), ("s", 1))  # with their seconds
-_AS_FAST = 0.99  # of the fastest: intervals are far wider than this difference
-_HELPS = 1.05  # least factor of the rate of what is said to help
-_DETAILED = 3  # GPUs whose steps are listed on a terminal
+_AS_FAST = 0.99  # share of the fastest: intervals are far wider than this difference
+_HELPS = 1.05  # least factor of the rate for an improvement to be named
+_DETAILED = 3  # GPUs with steps listed on a terminal
 _WHOLE = ("GPU", "bound", "kWh", "step", "batch", "GB")  # columns that are never wrapped
 
 
 def ranked(found: Prediction) -> list[GpuChoice]:
-    """Return the GPUs with the highest rate first; of equal ones the cheapest, then that with the highest bound."""
+    """Return the GPUs by rate, highest first; of equal ones the cheapest, then the one with the highest bound."""
 
     def key(one: GpuChoice) -> tuple[float, float, float]:
         cost = one.money.central if one.money else math.inf
@@ -36,7 +36,7 @@ def ranked(found: Prediction) -> list[GpuChoice]:
 
 
 def gpus_table(found: Prediction) -> TextTable:
-    """Return each GPU with its rate and what the collection costs on it; waves where not all hold it in one."""
+    """Return each GPU with its rate and the collection's cost on it; with waves unless all GPUs need only one."""
     in_one = all(len(one.waves) == 1 for one in found.gpus)
     columns = [
         words("GPU", "gpu"),
@@ -53,7 +53,7 @@ def gpus_table(found: Prediction) -> TextTable:
 
 
 def steps_table(choice: GpuChoice) -> TextTable:
-    """Return the steps that a GPU computes, each alone on it."""
+    """Return the steps on a GPU, each alone on it."""
     columns = [
         words("step", "step"),
         Column("batch", "batch"),
@@ -67,23 +67,23 @@ def steps_table(choice: GpuChoice) -> TextTable:
 
 
 def helps(choice: GpuChoice) -> str:
-    """Return what would make a run faster, the largest factor first."""
+    """Return possible improvements of a run, the largest factor first."""
     return ", ".join(f"{name} {factor:.2f}x" for name, factor in choice.helps.items() if factor >= _HELPS)
 
 
 def limits(found: Prediction) -> str:
-    """Return what sets the pace, with the GPUs on which it does."""
+    """Return what sets the pace, with its GPUs."""
     gpus: dict[str, list[str]] = {}
     for choice in ranked(found):
         if choice.limit:
             gpus.setdefault(choice.limit, []).append(choice.gpu)
     if len(gpus) == 1 and len(found.gpus) > 1 and GPU not in (limit := next(iter(gpus))):
-        return f"{limit} on each of these GPUs, so none makes a difference"
+        return f"{limit} on each of these GPUs, so the GPU makes no difference"
     return "; ".join(f"{limit} on {', '.join(names)}" for limit, names in gpus.items())
 
 
 def print_prediction(console: Terminal, found: Prediction) -> None:
-    """Print what the figures lack and what sets the pace, the GPUs, and up to three with their steps."""
+    """Print the figures' gaps, the pace's limit, the GPUs, and up to three GPUs with their steps."""
     style: dict[str, Any] = {"title_justify": "center", "padding": DENSE, "whole": _WHOLE}
     for sentence in _lacks(found):
         print_wrapped(console, sentence)
@@ -101,7 +101,7 @@ def print_prediction(console: Terminal, found: Prediction) -> None:
 
 
 def write_page(path: str, found: Prediction) -> str:
-    """Write the page and return its path. Raises OutputError if the file cannot be written."""
+    """Write the page and return its path. Raises OutputError: the file cannot be written."""
     fix = "choose another file with --html"
     return str(pages.write_page(expand(path), render(found), code="FK-PAGE-NOT-WRITABLE", fix=fix))
 
@@ -130,7 +130,7 @@ def render(found: Prediction) -> str:
 
 
 def _lacks(found: Prediction) -> list[str]:
-    """Return sentences on GPUs without an estimate, and on what the others lack."""
+    """Return sentences on GPUs without an estimate, and on the others' gaps."""
     return [
         *(f"{one.gpu}: no estimate, since {one.why_not}." for one in ranked(found) if one.why_not),
         *(f"{note}." for note in found.notes),
@@ -146,7 +146,7 @@ def _inverse(value: Interval) -> Interval:
 
 
 def _rough(value: Interval, scale: float = 1.0) -> str:
-    """Return the ends with two digits, which is all that an estimate tells."""
+    """Return the ends with two digits, the precision of an estimate."""
     return " to ".join(dict.fromkeys(figure(float(f"{end * scale:.2g}")) for end in (value.low, value.high)))
 
 
@@ -156,7 +156,7 @@ def _times(hours: Interval) -> str:
 
 
 def costs_table(costs: Costs, price_per_hour: float | None = None) -> TextTable:
-    """Return each step and the whole, which is less than their sum where steps run beside each other."""
+    """Return each step and the whole, which is less than their sum if steps run beside each other."""
     whole = StepCost(
         step="whole", rows=costs.rows or Interval(central=0, low=0, high=0), hours=costs.hours, gb=costs.gb
     )
@@ -174,7 +174,7 @@ def costs_table(costs: Costs, price_per_hour: float | None = None) -> TextTable:
 
 
 def print_costs(console: Terminal, costs: Costs, price_per_hour: float | None = None) -> None:
-    """Print an estimate and what it rests on, or why there is none."""
+    """Print an estimate and its basis, or why there is none."""
     if not costs.steps:
         hint = "; `framekiln run INPUT OUTPUT --preview 200` measures some files" if costs.unknown else ""
         print_wrapped(console, f"No estimate: {costs.why_not}{hint}.")
@@ -189,7 +189,7 @@ def print_costs(console: Terminal, costs: Costs, price_per_hour: float | None = 
 
 
 def _write(value: Interval, show: Callable[[float], str], scale: float = 1.0) -> str:
-    """Return a value and, where its ends differ from it as texts, its interval."""
+    """Return a value and, if its ends differ from it as texts, its interval."""
     central, low, high = (show(end * scale) for end in (value.central, value.low, value.high))
     return central if low == high == central else f"{central} ({low} to {high})"
 

@@ -1,4 +1,4 @@
-"""Rows of an output's tables, sampled so that memory stays bounded."""
+"""Sampled rows of an output's tables, so that memory stays bounded."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from framekiln.output.kept_tables import MOST_FILES, spread
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import check_types
 
-MOST_ROWS = 200_000  # a histogram of so many differs from that of all rows by less than it can show
+MOST_ROWS = 200_000  # a histogram of this many looks like that of all rows
 _BATCH = 16_384  # rows decoded at a time
-_LONGEST = 120  # characters of a text that are kept
+_LONGEST = 120  # most characters kept of a text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class TableFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class Extract:
-    """Some or all rows of a table: numbers, texts and booleans as they are, lists as their lengths."""
+    """Some or all rows of a table: numbers, texts and booleans unchanged, lists as their lengths."""
 
     schema: pa.Schema  # of the table
     columns: dict[str, pa.ChunkedArray]  # columns of other types are missing
@@ -41,9 +41,9 @@ class Extract:
 
 
 def find_table(store: Store, name: str, expected: pa.Schema | None = None) -> TableFiles:
-    """Return the files of a table; empty where there are none.
+    """Return the files of a table; empty without any.
 
-    Raises DamagedError: a file lacks one of the expected columns, or cannot be read.
+    Raises DamagedError: a file lacks an expected column, or is unreadable.
     """
     files = tuple(f"{name}/{item}" for item in store.names(name) if item.endswith(".parquet"))
     return TableFiles(name=name, files=files, counts=tuple(store.count_rows(path, expected) for path in files))
@@ -54,7 +54,7 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows in batches; a column may be the path of a leaf, as in `poses.list.element.score`.
 
-    Raises DamagedError: the file lacks one of the expected columns, or cannot be read.
+    Raises DamagedError: the file lacks an expected column, or is unreadable.
     """
     with store.parquet(path) as file:
         check_types(file.schema_arrow, expected)
@@ -63,7 +63,7 @@ def batches(
 
 def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_files: int = MOST_FILES) -> Extract:
     """Return every n-th row of evenly spaced files, as many as the limits allow."""
-    first = spread(table.files, most_files)[:1]  # of those that are read, which are open
+    first = spread(table.files, most_files)[:1]  # a sampled file, which is open
     schema, leaves = readable(store, first[0]) if first else (pa.schema([]), {})
     parts: dict[str, list[pa.Array]] = {name: [] for name in leaves}
     taken = 0
@@ -78,7 +78,7 @@ def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_fi
 
 
 def sample(store: Store, table: TableFiles, columns: Sequence[str]) -> tuple[pa.Table, float]:
-    """Return whole values of the rows that `extract` takes, and the rows of the table for each of them."""
+    """Return whole values of the rows that `extract` takes, and the table's rows behind each of them."""
     parts = list(_spaced(store, table, columns))
     rows = pa.Table.from_batches(parts) if parts else pa.table({})
     return rows, table.rows / max(1, len(rows))
@@ -103,12 +103,12 @@ def _spaced(
 
 
 def head(store: Store, table: TableFiles, count: int) -> pa.Table:
-    """Return the first rows of a table with the columns of its first file; one without columns when it has no file."""
+    """Return the first rows of a table with its first file's columns; an empty table without a file."""
     parts: list[pa.Table] = []
     for path in table.files:
         for batch in batches(store, path, rows=count, expected=parts[0].schema if parts else None):
             part = pa.Table.from_batches([batch])
-            parts.append(part.select(parts[0].column_names) if parts else part)  # a foreign file may have others
+            parts.append(part.select(parts[0].column_names) if parts else part)  # a foreign file may have other columns
             break
         if sum(part.num_rows for part in parts) >= count:
             break
@@ -137,7 +137,7 @@ def is_scalar(kind: pa.DataType) -> bool:
 
 
 def readable(store: Store, path: str) -> tuple[pa.Schema, dict[str, str]]:
-    """Return a file's schema, and for each column the leaf to read: of a list its smallest, for the lengths."""
+    """Return a file's schema, and for each column the leaf to read: for a list its smallest, for the lengths."""
     with store.parquet(path) as file:
         schema, leaves = file.schema_arrow, {}
         sizes = _read_leaf_sizes(file)

@@ -1,5 +1,5 @@
-"""Selections: rows of an output that a person chose, as a table that every later command takes.
+"""Selections: rows of an output that a person chose, as a table for all later commands.
 
-Whoever prepares training data wants sharp frames with one person, no near-copies, one frame a shot, balanced. Each of
-these is a column or a table of an output; a selection is what is left when all of them are asked for together.
+Training data should be sharp frames with one person, without near-copies, one frame a shot, balanced. Each of these is
+a column or a table of an output; a selection is the rows that meet all requirements together.
 """

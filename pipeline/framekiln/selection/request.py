@@ -1,4 +1,4 @@
-"""The request for a selection, checked before anything is read."""
+"""The request for a selection, checked before any reading."""
 
 import json
 import re
@@ -21,11 +21,11 @@ class SelectionRequest:
     """
 
     where: str | None = None  # an SQL expression over columns
-    unique: bool = False  # without copies that `duplicates` found, and without frames that the next one repeats
-    per: Mapping[str, int] = field(default_factory=dict)  # at most so many rows of each shot, identity, or column
-    balance: str | None = None  # the same number of each value of this column or expression
-    diverse: int | None = None  # so many rows, as unlike each other as can be
-    order: str | None = None  # SQL expressions, separated by commas; the highest first, of `-column` the lowest
+    unique: bool = False  # without copies that `duplicates` found, and frames that equal the next one
+    per: Mapping[str, int] = field(default_factory=dict)  # most rows of each shot, identity, or column value
+    balance: str | None = None  # equal numbers of each value of this column or expression
+    diverse: int | None = None  # this many rows, as different as possible
+    order: str | None = None  # SQL expressions, separated by commas; highest first, with `-column` lowest first
     limit: int | None = None
 
     def __post_init__(self) -> None:
@@ -35,19 +35,19 @@ class SelectionRequest:
                 raise ConfigError(f"{name} must be at least 1, not {number}.", code="FK-SELECTION-NUMBER")
         if self.balance is not None and self.diverse is not None:
             raise ConfigError(
-                "balance and diverse each choose which rows are left; give one of them.",
+                "balance and diverse exclude each other; give one of them.",
                 code="FK-SELECTION-BOTH",
             )
 
     def to_json(self) -> str:
-        """Return the request as it stands in the metadata of a saved selection."""
+        """Return the request in the form of a saved selection's metadata."""
         return json.dumps({name: value for name, value in asdict(self).items() if value not in (None, False, {})})
 
     @property
     def directions(self) -> list[tuple[str, str]]:
         """Return each expression of `order` with ASC or DESC.
 
-        SQL's own words are taken too.
+        SQL's own words (ASC, DESC) are accepted too.
 
         >>> SelectionRequest(order="-rating, round(sharpness, 1), noise asc").directions
         [('rating', 'ASC'), ('round(sharpness, 1)', 'DESC'), ('noise', 'ASC')]
@@ -67,7 +67,7 @@ class SelectionRequest:
 
 
 def _split(text: str) -> list[str]:
-    """Return the parts between commas that are inside of no brackets and no quotes."""
+    """Return the parts between commas outside brackets and quotes."""
     parts, depth, quote = [""] if text.strip() else [], 0, ""
     for letter in text if parts else "":
         quote = "" if letter == quote else quote or (letter if letter in "'\"" else "")
@@ -80,7 +80,7 @@ def _split(text: str) -> list[str]:
 
 
 def read_per(words: Any) -> Any:
-    """Return `per` of words such as `shot=1`; a mapping, and whatever is no text, stays as it is.
+    """Return `per` from words such as `shot=1`; a mapping, or an item that is no text, stays unchanged.
 
     Raises ConfigError: a word has no number.
 
@@ -93,13 +93,13 @@ def read_per(words: Any) -> Any:
     for word in [words] if isinstance(words, str) else map(str, words):
         name, _, number = word.rpartition("=")
         if not name or not number.strip().isdigit():
-            raise ConfigError(f"{word!r} is not such as shot=1: a column, = and a number.", code="FK-SELECTION-PER")
+            raise ConfigError(f"{word!r} is not of the form COLUMN=NUMBER, as in shot=1.", code="FK-SELECTION-PER")
         found[name.strip()] = int(number)
     return found
 
 
 def selection_path(name: str) -> str:
-    """Return the path of a saved selection in its output. Raises ConfigError: the name is not one."""
+    """Return the path of a saved selection in its output. Raises ConfigError: the name is invalid."""
     if not _NAME.fullmatch(name):
         message = f"{name!r} is no name of a selection: use letters, digits, - and _, as in sharp-faces."
         raise ConfigError(message, code="FK-SELECTION-NAME")

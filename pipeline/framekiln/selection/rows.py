@@ -1,8 +1,8 @@
-"""The rows of an output as DuckDB reads them: `frames/` with what tables say of each row.
+"""The rows of an output for DuckDB: `frames/` with columns from other tables.
 
-Beside the columns of `frames/` a row has `shot` (of the shot that it lies in), `duplicate` (whether `duplicates` keeps
-another copy of the photo, or of that part of the film), `scene` (the first photo of the same scene; of other rows
-their file) and `identities` (the people on it, as a list), where a request asks for them.
+On request a row has further columns. `shot`: the shot that holds it. `duplicate`: whether `duplicates` keeps another
+copy of the photo, or of that part of the video. `scene`: the first photo of the same scene; for other rows their file.
+`identities`: the list of people on it.
 """
 
 import re
@@ -37,7 +37,7 @@ _VALUES = {
     "scene": "coalesce(first_photo, media_id) AS scene",
     "identities": "coalesce(met, []) AS identities",
 }
-# A shared part of two films: where it lies in the one that is left out, and in the other.
+# A shared part of two videos: its place in the one left out, and in the other.
 _PARTS = """
     SELECT if(keep, other_media_id, media_id) AS lesser, if(keep, media_id, other_media_id) AS better,
         if(keep, other_start_s, start_s) AS lesser_start_s, if(keep, start_s, other_start_s) AS better_start_s,
@@ -50,14 +50,14 @@ class Rows:
     """The tables of one output, for SQL expressions."""
 
     def __init__(self, store: Store, tables: Mapping[str, pa.Table] | None = None) -> None:
-        """Open the tables of a store, or other `tables` in their place."""
+        """Open the tables of a store, or `tables` in their place."""
         self._store, self._tables = store, tables
         self.connection = connect()
-        self.tables: list[str] = []  # that were read
+        self.tables: list[str] = []  # tables read so far
         self.columns = self.register(FRAMES)
 
     def register(self, table: str, *, for_name: str = "") -> list[str]:
-        """Let expressions read a table, and return its columns. `for_name`: what the user asked for.
+        """Let expressions read a table, and return its columns. `for_name`: the name that the user gave.
 
         Raises ConfigError: the output has no such table.
         """
@@ -69,21 +69,21 @@ class Rows:
             if self._tables is None
             else widen(self._tables[table])
         )
-        if not data.schema.names:  # which DuckDB refuses
-            message = f"There is no table {table!r} in {self._store.root!r} yet; let the run there go on to its end."
+        if not data.schema.names:  # DuckDB rejects it
+            message = f"There is no table {table!r} in {self._store.root!r} yet; finish the run there."
             raise ConfigError(message, code="FK-SELECTION-TABLE")
         self.connection.register(table, data)
         self.tables.append(table)
         return list(data.schema.names)
 
     def register_all(self, expression: Expression) -> None:
-        """Let subqueries of an expression read their tables. Raises ConfigError: the output lacks one."""
+        """Let an expression's subqueries read their tables. Raises ConfigError: the output lacks one."""
         for table in sorted(expression.tables - set(self.tables)):
             if self._tables is not None or table in self._store.folders() or find_fix(f"{table}/"):
                 self.register(table, for_name=table)  # else DuckDB says that there is none
 
     def join(self, expressions: Sequence[str]) -> Any:
-        """Return all rows as a relation: the columns of `frames/`, and those of `BESIDE` that an expression names."""
+        """Return all rows as a relation: the columns of `frames/`, and the further ones that an expression names."""
         names = [name for name in BESIDE if any(re.search(rf"\b{name}\b", text) for text in expressions)]
         for name in names:
             self.register(BESIDE[name], for_name=name)
@@ -95,9 +95,9 @@ class Rows:
         return self.connection.sql(f"SELECT {columns} FROM {FRAMES} AS frames {joins}")  # noqa: S608 - our own names
 
     def leave_copies(self, relation: Any) -> Any:
-        """Return one row of each group of copies, and one film's frames of each part that films share.
+        """Return one row of each group of copies, and the frames of one video for each shared part.
 
-        It is the kept one if it is there. Frames that the next one repeats are left out too.
+        The kept copy is returned if present. Frames that equal the next one are left out too.
         """
         if "repeats" in self.columns:
             relation = relation.filter("NOT coalesce(repeats, false)")
@@ -110,7 +110,7 @@ class Rows:
         )
 
     def check(self, option: str, ask: Callable[[], T]) -> T:
-        """Return what `ask` returns, with DuckDB's complaints about an expression as one sentence.
+        """Return the result of `ask`, with DuckDB's complaints about an expression as one sentence.
 
         Raises ConfigError: the expression is wrong, or names a column that is missing.
         """

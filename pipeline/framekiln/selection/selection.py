@@ -1,7 +1,7 @@
-"""A selection: rows of an output by their keys, with the request that chose them; made, saved, read and compared.
+"""A selection: rows of an output by their keys, with their request; made, saved, read and compared.
 
-Rows that meet the conditions are chosen among: so many of each group, balanced, or as unlike as can be. Shapes: n rows
-in their order, the best first; d numbers of a vector.
+Rows that meet the conditions are chosen: some of each group, balanced, or as different as possible. Shapes: n rows in
+order, best first; d numbers of a vector.
 """
 
 from collections import Counter
@@ -23,11 +23,11 @@ from framekiln.selection.request import SelectionRequest, list_selections, selec
 from framekiln.selection.rows import Rows
 
 Ints = NDArray[np.int64]
-_REQUEST = b"framekiln.request"  # in the metadata of a saved table
+_REQUEST = b"framekiln.request"  # metadata key of a saved table
 _ALIKE = ("clip_embedding", "picture_hash")
-"""Columns that say how like two frames are, the best first."""
+"""Columns that show how similar two frames are, the best first."""
 _RANK = "row_number() OVER (PARTITION BY {} ORDER BY place)"
-EXACT = 4096  # parts of a cosine, so that equal ones are equal on any machine; those of hashes are 64ths
+EXACT = 4096  # parts of a cosine, so that equal ones are equal on any machine; hashes' cosines are 64ths
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -37,8 +37,8 @@ class Selection:
     rows: pa.Table
     request: str  # JSON
     store: Store
-    tables: Sequence[str] = ()  # that it was chosen by
-    notes: Sequence[str] = ()  # sentences on what may be missing in it
+    tables: Sequence[str] = ()  # tables that decided it
+    notes: Sequence[str] = ()  # sentences on what may be missing
 
     def __repr__(self) -> str:
         notes = "".join(f" {note}" for note in self.notes)
@@ -48,7 +48,7 @@ class Selection:
         return int(self.rows.num_rows)
 
     def to_arrow(self, columns: Sequence[str] = ("*",)) -> pa.Table:
-        """Return the rows of `frames/` that were chosen, in their order. `columns`: names, or SQL expressions.
+        """Return the chosen rows of `frames/`, in their order. `columns`: names, or SQL expressions.
 
         Raises ConfigError: a column is missing.
         """
@@ -60,7 +60,7 @@ class Selection:
         return rows.check("columns", lambda: joined.project(wanted).to_arrow_table())
 
     def to_pandas(self, columns: Sequence[str] = ("*",)) -> Any:
-        """Return what `to_arrow` returns as a data frame."""
+        """Return the result of `to_arrow` as a data frame."""
         return self.to_arrow(columns).to_pandas()
 
     def save(self, name: str) -> "Selection":
@@ -72,13 +72,13 @@ class Selection:
         return self
 
     def compare(self, other: "Selection") -> tuple[int, int]:
-        """Return how many rows this selection has beyond `other`, and how many it lacks of it."""
+        """Return the number of rows that this selection has beyond `other`, and that it lacks."""
         own, others = (set(zip(*table.rows.to_pydict().values(), strict=True)) for table in (self, other))
         return len(own - others), len(others - own)
 
 
 def read_selection(store: Store, name: str) -> Selection:
-    """Return a saved selection, with a note where files of it are gone from the output.
+    """Return a saved selection, with a note if files of it are gone from the output.
 
     Raises ConfigError: there is none of that name.
     """
@@ -101,7 +101,7 @@ def select(store: Store, request: SelectionRequest) -> Selection:
     rows, notes = Rows(store), []
     columns = _name_groups(request)
     table = _read_candidates(rows, request, columns)
-    for name, column in columns.items():  # a row without a value is of no group
+    for name, column in columns.items():  # a row without a value belongs to no group
         known = table.filter(table[column].is_valid())
         if gone := len(table) - len(known):
             notes.append(f"{gone:,} frames without {name} are left out.")
@@ -131,13 +131,13 @@ def _list_unequal(name: str, values: pa.ChunkedArray) -> list[str]:
 
 
 def _name_groups(request: SelectionRequest) -> dict[str, str]:
-    """Return the columns of candidates that hold groups, by what the user calls them."""
+    """Return the candidates' columns that hold groups, by the user's names."""
     names = [*(name for name in request.per if name != "identity"), *([request.balance] if request.balance else [])]
     return {name: f"group{number}" for number, name in enumerate(dict.fromkeys(names))}
 
 
 def _read_candidates(rows: Rows, request: SelectionRequest, columns: Mapping[str, str]) -> pa.Table:
-    """Return keys, groups and vectors of the rows that meet the conditions, the best first."""
+    """Return keys, groups and vectors of the rows that meet the conditions, best first."""
     asked = [*request.expressions, *(["duplicate"] if request.unique else [])]
     relation: Any = rows.join(asked)
     if request.where:
@@ -157,27 +157,27 @@ def _read_candidates(rows: Rows, request: SelectionRequest, columns: Mapping[str
 
 
 def _take(rows: Rows, table: pa.Table, question: str) -> pa.Table:
-    """Return the rows whose `place` a question to `candidates` returns, in their order."""
+    """Return the rows with a `place` that a query on `candidates` returns, in order."""
     rows.connection.register("candidates", table.append_column("place", pa.array(range(len(table)), pa.int64())))
     return table.take(rows.connection.sql(f"{question} ORDER BY place").to_arrow_table()["place"])
 
 
 def _take_each(rows: Rows, table: pa.Table, name: str, group: str, number: int) -> pa.Table:
-    """Return the first `number` rows of each group; of each person, with `identity`."""
+    """Return the first `number` rows of each group; for `identity`, of each person."""
     source = "candidates"
     if name == "identity":
         rows.register("identities", for_name=name)
         people = "candidates JOIN identities USING (media_id, frame_index) WHERE identity IS NOT NULL"
         source = f"(SELECT DISTINCT place, identity FROM {people})"  # noqa: S608 - our own names, as below
     elif name == "shot":
-        group += ", media_id"  # shots are numbered in each file
+        group += ", media_id"  # shots are numbered by file
     return _take(rows, table, f"SELECT DISTINCT place FROM {source} QUALIFY {_RANK.format(group)} <= {number}")  # noqa: S608
 
 
 def take_balanced(rows: Rows, table: pa.Table, group: str, limit: int | None) -> pa.Table:
-    """Return rows such that each group, a value of a column, has the same number as far as it has rows.
+    """Return rows with equal numbers of each group (a value of a column), as far as groups have rows.
 
-    `limit`: rows in all, taken in turns, so that small groups are whole. None: each group has as many as the smallest.
+    `limit`: rows in all, taken in turns, so that small groups stay whole. None: as many of each as the smallest has.
     """
     rank = _RANK.format(group)
     if limit is not None:
@@ -211,11 +211,11 @@ def _read_vectors(table: pa.Table) -> np.ndarray:
 
 
 def spread_out(vectors: NDArray[np.float32], count: int) -> Ints:
-    """Return positions of `count` rows that are as unlike each other as can be, in the order of their choice.
+    """Return indices of `count` rows that are as different as possible, in the order of their choice.
 
-    The first row is the first choice. Each next one is the row that is farthest from all chosen (Gonzalez 1985: its
-    farthest row is at most twice as far as in the best choice), the first of equal ones. `vectors`: n d; rows of zeros
-    come last.
+    The first row is chosen first. Each next one is the row farthest from all chosen ones, the first of equal ones
+    (Gonzalez 1985: its farthest row is at most twice as far as in the best choice). `vectors`: n d; rows of zeros come
+    last.
     """
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)

@@ -1,8 +1,8 @@
 """Crops of a frame for a painting network: each region with its context, reduced if it is large.
 
 A region's cost depends on its own size, not on the frame's. Crops of many frames have the same shape and form one
-batch: more of the frame is shown than a region needs. With few shapes a network is compiled once for each, before it is
-needed; where the frame ends before the shape does, its pixels are mirrored. With many, no pixels are added.
+batch: they show more of the frame than a region needs. With few shapes a network is compiled once for each, before use;
+beyond the frame's edge, pixels are mirrored. With many shapes no pixels are added.
 
 Shapes: frames h w 3 uint8; masks h w bool; a crop shows its `view`, reduced to its `size`.
 """
@@ -23,12 +23,12 @@ from framekiln_stages.shared.masks import Mask
 Window = tuple[slice, slice]  # rows, columns
 Levels = NDArray[np.float32] | NDArray[np.uint8]  # h w 3, 0 to 255
 
-GRID = 64  # px; at 300 px, a grid of 128 would add half as much area again, and a finer one makes batches rare
+GRID = 64  # px; at 300 px, a grid of 128 would add half the area again, and a finer one makes batches rare
 
 
 @dataclass(frozen=True, kw_only=True)
 class Framing:
-    """Context of a region, and largest size of the network's input."""
+    """The context of a region, and the largest input of the network."""
 
     margin: float  # on each side, as a share of the region's longer side
     min_margin: int  # px
@@ -38,9 +38,9 @@ class Framing:
 
 @dataclass(frozen=True, kw_only=True)
 class Crop:
-    """One part of a frame; the `own` windows of a frame's crops do not overlap, and contain all of its mask."""
+    """One part of a frame; the `own` windows of a frame's crops do not overlap, and cover all of its mask."""
 
-    own: Window  # the part that is painted and pasted
+    own: Window  # the painted and pasted part
     view: Window  # the part that the network sees
     size: tuple[int, int]  # height and width of the view, after reduction
     shape: tuple[int, int]  # of the network's input: the size, or more, with mirrored pixels below and to the right
@@ -64,8 +64,8 @@ def mask_crops(mask: Mask, framing: Framing) -> list[Crop]:
 def shapes(longest: int) -> list[tuple[int, int]]:
     """Return the heights and widths of few shapes, eight or less, the smallest area first.
 
-    Sides are four steps up to the longest one. The two sides of a shape are a step apart at most: torch compiles a
-    function for eight shapes, and thin regions are rare.
+    Sides are four steps up to the longest one. A shape's sides differ by at most one step: torch compiles a function
+    for eight shapes, and thin regions are rare.
     """
     step = ceil(longest / 4 / GRID) * GRID
     sides = sorted({min(longest, step * i) for i in range(1, 5)})
@@ -76,7 +76,7 @@ def shapes(longest: int) -> list[tuple[int, int]]:
 
 
 def cut(image: Image, mask: Mask, crop: Crop) -> tuple[Image, Mask]:
-    """Return the network's input of a frame and of its mask; a reduced pixel is masked where any part of it was."""
+    """Return the network's input from a frame and its mask; a reduced pixel is masked if any part of it was."""
     pixels, region = np.ascontiguousarray(image[crop.view]), mask[crop.view]
     if pixels.shape[:2] != crop.size:
         size = crop.size[::-1]
@@ -85,7 +85,7 @@ def cut(image: Image, mask: Mask, crop: Crop) -> tuple[Image, Mask]:
     down, right = (whole - side for whole, side in zip(crop.shape, crop.size, strict=True))
     if not (down or right):
         return pixels, region
-    # the mask too, or a mirrored part of the object would be taken for context
+    # the mask too, or a mirrored part of the object would count as context
     return np.pad(pixels, ((0, down), (0, right), (0, 0)), "symmetric"), np.pad(
         region, ((0, down), (0, right)), "symmetric"
     )
@@ -117,7 +117,7 @@ def paste(frame: Image, mask: Mask, crop: Crop, painted: Levels, soft: int) -> N
 
 
 def _weigh_pasted(mask: Mask, crop: Crop, soft: int) -> tuple[Window, Window, Alpha]:
-    """Return the bounding window of a crop's own part of a mask, in the frame and in its view, and weights there."""
+    """Return the bounding window of a crop's own part of a mask, in the frame and in its view, with weights."""
     own = rows, columns = tuple(
         slice(whole.start + part.start, whole.start + part.stop)
         for whole, part in zip(crop.own, bounding_window(mask[crop.own]), strict=True)
@@ -137,7 +137,7 @@ def _find_components(mask: NDArray[np.uint8], connectivity: int = 8) -> list[Win
 
 
 def _merge_overlapping(windows: Sequence[Window], shape: tuple[int, ...]) -> list[Window]:
-    """Join windows that overlap, until none do."""
+    """Join overlapping windows, until none overlap."""
     while len(windows) > 1:
         canvas = np.zeros(shape, np.uint8)
         for window in windows:

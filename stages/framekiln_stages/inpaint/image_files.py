@@ -20,7 +20,7 @@ LEVEL = 1  # of igzip, 0 to 3: 0 is a tenth faster and a fifth larger, 2 and 3 g
 def png(image: Image) -> bytes:
     """Return an RGB image (h w 3) as a PNG file."""
     height, width = image.shape[:2]
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # eight bits of a sample, RGB
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # eight bits a sample, RGB
     levels = np.ascontiguousarray(image).reshape(height, -1)
     rows = np.empty((height, 1 + levels.shape[1]), np.uint8)
     rows[:, 0], rows[:, 1:4] = SUB, levels[:, :3]

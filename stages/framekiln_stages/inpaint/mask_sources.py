@@ -48,8 +48,8 @@ def box_mask(boxes: Iterable[Mapping[str, float]], margin: float, height: int, w
 def read_mask(folder: Path, media_id: str, frame_index: int) -> Mask | None:
     """Read the mask of a frame from a folder of mask files; white pixels are painted, if opaque.
 
-    The first existing file of `<media_id>/<frame_index, 8 digits>.png` (for videos), `<media_id without its
-    suffix>.png` and `<media_id without its suffix>_mask.png` is read; None where all are missing.
+    It is the first existing file of `<media_id>/<frame_index, 8 digits>.png` (for videos), `<media_id without its
+    suffix>.png` and `<media_id without its suffix>_mask.png`; None if all are missing.
     Raises ValueError: the media_id leads out of the folder, or the file is not a readable image.
     """
     name = PurePosixPath(media_id)
@@ -63,7 +63,7 @@ def read_mask(folder: Path, media_id: str, frame_index: int) -> Mask | None:
 
 
 def dilate(mask: Mask, px: int) -> Mask:
-    """Add all pixels with centres at most this far from one of the mask."""
+    """Add all pixels with centres at most this far from one in the mask."""
     if not px or not mask.any():
         return mask
     window = grow_window(bounding_window(mask), px, mask.shape)
@@ -74,7 +74,7 @@ def dilate(mask: Mask, px: int) -> Mask:
 
 
 def feather(mask: Mask, px: int) -> Alpha:
-    """Return the weight of painted pixels: it rises from 0 over this many pixels inside the mask's edge.
+    """Return the weight of painted pixels, which rises from 0 over this many pixels inside the mask's edge.
 
     The frame's edge is no edge of the mask: there the weight is 1.
     """

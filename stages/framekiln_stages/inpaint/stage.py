@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from framekiln_stages.nets.lama.runners import Painter
 
 BIG_LAMA = "big-lama"
-CROPS = 8  # painted at once on a GPU unless the profile sets another number; on the CPU always one at a time
+CROPS = 8  # crops painted at once on a GPU unless the profile sets another number; on the CPU always one
 READS = {
     "all": ("masks",),
     "largest": ("masks",),
@@ -37,7 +37,7 @@ READS = {
     "faces": ("faces",),
     "files": ("media_id", "frame_index"),
 }
-"""Columns besides pixels by `region`; "column" reads the configured column."""
+"""Columns read in addition to pixels, by `region`; "column" reads the configured column."""
 
 
 OUTPUTS = pa.schema(
@@ -65,7 +65,7 @@ class Inpaint(Stage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """Regions, their context, and the files that are written.
+        """Regions, their context, and the written files.
 
         Raises ValueError: settings contradict each other, or one that `region` needs is missing.
         """
@@ -73,8 +73,8 @@ class Inpaint(Stage):
         # "eager" is the network in torch, which can run in 16 bits and compiled; "lama-cleaner" is that program's class
         # and rounding, in fp32.
         implementation: Literal["eager", "lama-cleaner"] = "eager"
-        # What is painted over: all masks of a frame, the largest, masks of some categories, the boxes of its faces,
-        # another column of masks, or mask files. "largest" is the one choice that needs no knowledge of the images.
+        # The painted regions: all masks of a frame, the largest, masks of some categories, the boxes of its faces,
+        # another column of masks, or mask files. "largest" is the only choice without knowledge of the images.
         region: Literal["all", "largest", "category", "faces", "column", "files"] = "largest"
         categories: tuple[str, ...] = ()  # for "category": categories in the column `instances`
         # For "category": least probability; above 0.5 it is likelier than all others together.
@@ -87,7 +87,7 @@ class Inpaint(Stage):
         dilate: Natural = 8  # px
         feather: Natural = 4  # px of soft edge inside the dilated one; at most `dilate`, or the object shows through
         # Context around a region; at 0.25 the region is at most 44% of its crop.
-        margin: NonNegative = 0.25  # of a region's longer side, on each side
+        margin: NonNegative = 0.25  # share of a region's longer side, on each side
         min_margin: Natural = 128  # least margin in px, as in lama-cleaner
         # Longest side of a crop in px; larger crops are reduced for the network. LaMa was trained on 256 px; its
         # authors show results up to about 2,000. Time and memory grow with the area.
@@ -120,7 +120,7 @@ class Inpaint(Stage):
         return (self.config.mask_folder,) if self.config.region == "files" else ()
 
     def gpu_memory(self, placement: Placement) -> GpuMemory | None:
-        """See `Stage`: weights in fp16, but for those of the Fourier units; crops of 512 px, or fewer larger ones."""
+        """See `Stage`: weights in fp16, except those of the Fourier units; crops of 512 px, or fewer larger ones."""
         if self.config.implementation != "eager":
             return None
         return GpuMemory(weights_gb=0.1126, call_gb=0.11 * placement.chunks.get("crops", CROPS))
@@ -184,7 +184,7 @@ class Inpaint(Stage):
         return union((decode(mask.get("segmentation", mask)) for mask in self._select_masks(row)), height, width)
 
     def _select_masks(self, row: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Return the run-length encoded masks of a row that make up its region."""
+        """Return the run-length encoded masks of a row's region."""
         config = self.config
         if config.region == "column":
             value = row[config.column] or []
@@ -199,14 +199,14 @@ class Inpaint(Stage):
         return masks
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
-        """Show the painted frame with its painted share; None where nothing was painted."""
+        """Show the painted frame with its painted share; None if nothing was painted."""
         share = row.get("inpainted_share")
         if not share:
             return None
         return Drawing(result_image=row.get("inpainted") or None, caption=f"{share:.1%} painted over")
 
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
-        """Return the difference of painted shares; the images are files, which are not compared."""
+        """Return the difference of painted shares; image files are not compared."""
         mine, others = (float_values(run["inpainted_share"]) for run in (a, b))
         share = mean_distance(mine, others)
         return {"painted_difference": share, "drift": min(1.0, max(share, unmatched_share(mine, others)))}

@@ -37,8 +37,8 @@ def luminance(image: Image) -> Luminance:
 
 
 def histogram(light: Luminance) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return rising levels of luminance and the pixels that have them: all levels, or those of a small image alone."""
-    if light.size < ALL.size // 8:  # where sorting takes less time than 65,536 counts
+    """Return rising levels of luminance and their pixel counts: all levels, or only those of a small image."""
+    if light.size < ALL.size // 8:  # sorting takes less time here than 65,536 counts
         return np.unique(light, return_counts=True)
     return ALL, np.bincount(light.ravel(), minlength=ALL.size)
 
@@ -49,7 +49,7 @@ def stops(level: float) -> float:
 
 
 def exposure(mean: float) -> float | None:
-    """Return a mean linear luminance in stops over mid-grey; None for a black image, which has no lowest one.
+    """Return a mean linear luminance in stops over mid-grey; None for a black image.
 
     A mean may lie far below the darkest value of one pixel, so it has no lower limit.
     """
@@ -63,7 +63,7 @@ def largest(image: Image) -> NDArray[np.uint8]:
 
 
 def clipping(top: NDArray[np.uint8]) -> dict[str, float]:
-    """Return the shares of pixels within one code of either end of the scale, which is JPEG's rounding error.
+    """Return the shares of pixels within one code of either end of the scale: JPEG's rounding error.
 
     `top`: as `largest` returns it.
     """

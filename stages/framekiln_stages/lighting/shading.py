@@ -1,4 +1,4 @@
-"""Direction of the light in one image: by the shading of a solid, or by the side to which all of it gets lighter.
+"""Direction of the light in one image: by the shading of a solid, or by the side to which the image gets lighter.
 
 Shapes: lightness float32 h w, CIE L*, 0 to 100; slopes float32 in L* a px, to the right and down. Angles are in degrees
 as seen: 0 right, 90 up, from 0 to below 360.
@@ -19,21 +19,21 @@ from framekiln_stages.shared.grey_images import reduced
 Singles = NDArray[np.float32]
 Mask = NDArray[np.uint8]  # 0 or 1
 
-SIDE = 112  # px, the short side in which solids are looked for: half of frame_224, so a quarter of the work
-WINDOW = 5  # px of it: smaller ones see noise, larger ones lose spheres of a radius of 0.08
-ROUGH = 1.0  # L*, deviation from a plane in a window: noise of 2 codes has 0.4, a step of 4 L* more
-EVEN = 0.3, 2.5  # the same of a wall: at least, and in medians of the frame. 1.0 lets light rims run into light walls
-LEAST_AREA = 20  # px of a solid; 12 to 40 are alike
+SIDE = 112  # px, the short side in which solids are searched: half of frame_224, so a quarter of the work
+WINDOW = 5  # px there: smaller windows see noise, larger ones lose spheres of a radius of 0.08
+ROUGH = 1.0  # L*, deviation from a plane in a window: noise of 2 codes has 0.4, a step of 4 L* has more
+EVEN = 0.3, 2.5  # the same for a wall: at least, and in medians of the frame. 1.0 lets light rims run into light walls
+LEAST_AREA = 20  # px of a solid; 12 to 40 give the same
 LEAST_SLOPE = 0.2  # L* a px, the mean of a solid; at 0.1 some spots of a blurred photo pass
-ROUND = 0.96  # area by that of the ellipse of the same moments; 0.95 to 0.98 are alike, and a square has 0.955
-NARROWEST = 0.75  # short by long axis of that ellipse: parts of faces are longer, and 7 to 62 degrees off
-LEAST_STRENGTH = 0.5  # of a frame without a solid: it gets lighter to one side more than it changes otherwise
+ROUND = 0.96  # area relative to the ellipse of the same moments; 0.95 to 0.98 give the same, and a square has 0.955
+NARROWEST = 0.75  # short axis by long axis of that ellipse: parts of faces are longer, and 7 to 62 degrees off
+LEAST_STRENGTH = 0.5  # for a frame without a solid: it gets lighter to one side more than it changes otherwise
 AGREED = 10.0  # degrees between that side and the slopes of its smooth parts
-# Degrees between the slopes of a solid and the side to which it gets lighter as a whole. Of 268 spheres at most 14.
-# Of 13 photographed heads, cut out round and lit by arithmetic, whose slopes were 35 to 91 off, 65 to 178.
+# Degrees between the slopes of a solid and the side to which it gets lighter as a whole. 268 spheres have at most 14.
+# 13 photographed heads, cut out round and lit by arithmetic, with slopes 35 to 91 off, have 65 to 178.
 SOLID_AGREED = 30.0
-SEEN = 0.004  # L* a px, their mean from which they count
-MOSTLY = 0.5  # share of the frame: where more is smooth and gets lighter to no side, no lamp is seen
+SEEN = 0.004  # L* a px, the least mean that counts
+MOSTLY = 0.5  # share of the frame: if more is smooth and gets lighter to no side, no lamp is seen
 VISIBLE = 2.3  # L*, the least difference that an eye sees (Mahy et al. 1994)
 _AT, _ONES = np.arange(WINDOW, dtype=np.float32) - WINDOW // 2, np.ones(WINDOW, np.float32)
 _SPREAD = float((_AT**2).mean())
@@ -43,10 +43,10 @@ _RAMP = _AT / (WINDOW**2 * _SPREAD)
 def direction(lightness: Singles) -> dict[str, float | None]:
     """Return the direction of the light in degrees, and the share of variance that one side explains, 0 to 1.
 
-    A solid is a round part with an edge all round, whose slopes tell the light wherever it stands and before any wall.
-    A frame without one is lit from the side to which it gets lighter (see `_fit_plane`), if that is most of what it
-    shows and its smooth parts get lighter to that side too. The direction is None elsewhere: a head, whose hair, brow
-    and chin are no solid that is known, photos of things, and a frame that rises by less than `VISIBLE`.
+    A solid is a round part with an edge all round; its slopes show the light wherever it stands and before any wall. A
+    frame without one is lit from the side to which it gets lighter (see `_fit_plane`), if that is most of its variation
+    and its smooth parts get lighter to that side too. Otherwise the direction is None: for a head, whose hair, brow and
+    chin are no known solid, for photos of things, and for a frame that rises by less than `VISIBLE`.
     """
     small = reduced(lightness, SIDE)
     across, down, strength = _fit_plane(small)
@@ -61,7 +61,7 @@ def direction(lightness: Singles) -> dict[str, float | None]:
 
 
 def _contradicts(side: float, right: Singles, down: Singles, error: Singles) -> bool:
-    """Return whether the smooth parts get lighter to another side, or to none where they are most of it."""
+    """Return whether the smooth parts get lighter to another side, or to none if they are most of the frame."""
     smooth = (error < ROUGH**2).astype(np.float32) / error.size
     own = [float((slope * smooth).sum()) for slope in (right, down)]
     if math.hypot(*own) <= SEEN:
@@ -90,7 +90,8 @@ def _measure_slopes(lightness: Singles) -> tuple[Singles, Singles, Singles, Sing
 def _find_solid(right: Singles, down: Singles, error: Singles, level: Singles) -> float | None:
     """Return the direction of the light on the largest solid.
 
-    That is a smooth part; or all that the wall behind it does not reach, as highlights and edges of shadows divide it.
+    It is a smooth part, or the whole area that the wall behind it does not reach, since highlights and edges of shadows
+    divide it.
     """
     smooth = (error < ROUGH**2).view(np.uint8)
     found = _find_round(smooth, smooth, right, down, level)
@@ -104,9 +105,9 @@ def _find_solid(right: Singles, down: Singles, error: Singles, level: Singles) -
 
 
 def _find_round(mask: Mask, smooth: Mask, right: Singles, down: Singles, level: Singles) -> float | None:
-    """Return the direction of the largest part of a mask if it is round; slopes count where they are smooth.
+    """Return the direction of the largest part of a mask if it is round; only smooth slopes count.
 
-    NaN unless the part as a whole gets lighter to the same side.
+    NaN unless the whole part gets lighter to the same side.
     """
     count, parts = cv2.connectedComponents(mask, connectivity=4, ltype=cv2.CV_16U)
     areas = np.bincount(parts.ravel(), minlength=count)
@@ -117,7 +118,7 @@ def _find_round(mask: Mask, smooth: Mask, right: Singles, down: Singles, level: 
     if areas[part] < LEAST_AREA or not len(at[0]) or not _is_round(own):
         return None
     seen = level[at]
-    weights = (seen + 16) ** 2  # make slopes of luminance, in which lights add up, of those of lightness
+    weights = (seen + 16) ** 2  # turn slopes of lightness into slopes of luminance, in which lights add up
     across, along = (float((slope[at] * weights).sum() / weights.sum()) for slope in (right, down))
     if math.hypot(across, along) < LEAST_SLOPE:
         return None
@@ -129,7 +130,7 @@ def _find_round(mask: Mask, smooth: Mask, right: Singles, down: Singles, level: 
 
 
 def _is_lit_twice(places: NDArray[np.complex128], lightness: Singles) -> bool:
-    """Tell whether a solid is lighter beside its middle than there, across the light: two lamps at its sides do that.
+    """Return whether a solid is lighter beside its middle than there, across the light: two lamps at its sides.
 
     `places`: n, in radii, the first axis along the light.
     """
@@ -140,7 +141,7 @@ def _is_lit_twice(places: NDArray[np.complex128], lightness: Singles) -> bool:
 
 
 def _cut_by_edge(parts: NDArray[np.uint16], count: int) -> NDArray[np.bool_]:
-    """Return which parts (n) the frame's edge cuts; part 0, which is none, counts as cut."""
+    """Return which parts (n) the frame's edge cuts; part 0, the background, counts as cut."""
     cut = np.zeros(count, bool)
     for line in (parts[0], parts[-1], parts[:, 0], parts[:, -1]):
         cut[line] = True
@@ -152,7 +153,7 @@ def _is_round(mask: Mask) -> bool:
     moments = cv2.moments(mask)
     area = moments["m00"]
     wide, high, both = (moments[name] / area for name in ("mu20", "mu02", "mu11"))
-    wide, high = wide + 1 / 12, high + 1 / 12  # a pixel's own
+    wide, high = wide + 1 / 12, high + 1 / 12  # the pixel's own
     middle, apart = (wide + high) / 2, math.hypot((wide - high) / 2, both)
     ellipse = 4 * math.pi * math.sqrt(middle**2 - apart**2)
     return bool(area >= ROUND * ellipse and middle - apart >= NARROWEST**2 * (middle + apart))
@@ -163,7 +164,7 @@ def _fit_plane(lightness: Singles) -> tuple[float, float, float]:
 
     A plane is fitted by least squares to the lightness of cells, at most 32 along the shorter side. The weights are
     round, and fall to 0 at that side's ends. So a plain ramp is exact in a frame of any shape, and so is a subject in
-    its middle. It is the image's balance of light, dark trousers included, not a lamp in the room.
+    its middle. This is the image's balance of light, including dark trousers, not a lamp in the room.
     """
     weights, places, spreads = _weigh_cells(*lightness.shape)
     cells = cv2.resize(lightness, weights.shape[::-1], interpolation=cv2.INTER_AREA)

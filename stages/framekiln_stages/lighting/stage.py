@@ -41,11 +41,11 @@ OUTPUTS = pa.schema(
         field(
             "light_direction",
             pa.float32(),
-            "side from which the light comes: 0 right, 90 up, below 360; null where nothing tells it",
+            "side from which the light comes: 0 right, 90 up, below 360; null if unknown",
             "degree",
         ),
         field(
-            "light_strength", pa.float32(), "share of the coarse variance of lightness that this side explains, 0 to 1"
+            "light_strength", pa.float32(), "share of the coarse variance of lightness explained by this side, 0 to 1"
         ),
         field("lighting_key", pa.string(), "low-key, mid-key or high-key"),
     ]
@@ -61,14 +61,14 @@ REACH = {
     "light_direction": 180.0,
     "light_strength": 1.0,
 }
-"""Largest difference of two values of a column, by the ranges above."""
+"""Largest difference of a column's values, from the ranges above."""
 
 
 class Lighting(Stage):
     """Exposure, contrast, colour and direction of the light of each frame.
 
     Exposure is null for a black image.
-    Colour and direction are null where an image does not determine them: see `colour` and `direction`.
+    Colour and direction are null if an image does not determine them: see `colour` and `direction`.
     """
 
     version = 7  # 5 to 7: direction of a solid, or of the whole frame, or none
@@ -185,16 +185,16 @@ class Steadiness(Stage):
         """Least change from one frame to the next that counts as a jump.
 
         There is no limit in seconds: a change of lamps, or of a camera's setting, lies between two frames at any rate.
-        A slow change has larger steps at a lower rate, which the median step allows for (`deviations`).
+        A slow change has larger steps at a lower rate; the median step allows for this (`deviations`).
         """
 
         exposure_jump: float = 1 / 3  # stops: one click of a camera's exposure dial
         # Mired: the weakest correction filter sold, 1/8 CTO; a quarter of it is just noticeable (Judd 1932).
         colour_jump: float = 20.0
         direction_jump: float = 30.0  # degrees: an hour of the clock face by which photographers place lights
-        strength: float = 0.1  # least strength of a direction that counts: below, passing objects change it
+        strength: float = 0.1  # least strength of a direction that counts: below it, passing objects change it
         # Distance of a jump from the median step, in units of 1.4826 MAD. So neither a steady ramp nor restless light
-        # is a jump; normal noise goes beyond 6 once in 5e8 frames.
+        # is a jump; normal noise exceeds 6 once in 5e8 frames.
         deviations: float = 6.0
 
     def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
@@ -202,7 +202,7 @@ class Steadiness(Stage):
         rows = batch.sort_by("frame_index")
         light, kelvin, angle, strength, black = (float_values(rows[name]).copy() for name in MEASURED)
         angle[~(strength >= self.config.strength)] = np.nan
-        # Below the darkest code, stops describe single pixels: a fade to black would be a row of jumps.
+        # Below the darkest code, stops describe single pixels, and a fade to black would be a row of jumps.
         light[np.isnan(light) & (black == 1)] = -np.inf
         light = np.maximum(light, photometry.stops(0.0))
         series: dict[str, Series] = {"exposure": light, "colour": 1e6 / kelvin, "direction": angle}
@@ -235,7 +235,7 @@ class Steadiness(Stage):
         return float(getattr(self.config, f"{name}_jump"))
 
     def _find_jumps(self, name: str, values: Series) -> list[tuple[int, float]]:
-        """Return position and size of outlying steps between neighbours that are both measured."""
+        """Return position and size of outlying steps between measured neighbours."""
         steps = np.diff(values)
         if name == "direction":
             steps = (steps + 180.0) % 360.0 - 180.0

@@ -1,9 +1,9 @@
 """Metadata that cameras and editors wrote into a file: time, place, equipment and exposure.
 
-Photos say it in EXIF and XMP, films in the tags of their container (QuickTime's keys, and those of MP4 and Matroska).
-What an XMP sidecar says counts before what the file itself says: editors write there what a person changed, and leave
-the file as the camera wrote it. ExifTool, too, overwrites a file's tags by a sidecar's where it is told to join them.
-Nothing is guessed: a time without a zone has none, and a value that is damaged or impossible is null.
+Photos state it in EXIF and XMP, videos in their container's tags (QuickTime's keys, and those of MP4 and Matroska). An
+XMP sidecar wins over the file itself: editors write a person's changes there, and leave the file as the camera wrote
+it. ExifTool, too, overwrites a file's tags by a sidecar's when told to join them. Nothing is guessed: a time without a
+zone has none, and a damaged or impossible value is null.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from framekiln_stages.metadata.values import Tags
 OUTPUTS = pa.schema(
     [
         field(
-            "taken_at", pa.timestamp("us"), "when it was taken, by the clock of the place; of films without a zone UTC"
+            "taken_at", pa.timestamp("us"), "time when it was taken, by the local clock; for videos without a zone UTC"
         ),
         field("utc_offset", pa.string(), "zone of `taken_at` such as +02:00; null where the file names none"),
         field("latitude", pa.float64(), "north is positive, -90 to 90", "degree"),
@@ -34,9 +34,9 @@ OUTPUTS = pa.schema(
         field("focal_length", pa.float32(), "focal length of the lens", "mm"),
         field("focal_length_35mm", pa.float32(), "focal length with the same view on 35 mm film", "mm"),
         field("flash", pa.bool_(), "whether the flash fired"),
-        field("rating", pa.int32(), "stars that a person gave, -1 (rejected) to 5; a sidecar's count first"),
-        field("label", pa.string(), "colour or word of an editor, in its language, such as Red"),
-        field("keywords", pa.list_(pa.string()), "words that a person gave; a sidecar's replace the file's"),
+        field("rating", pa.int32(), "stars given by a person, -1 (rejected) to 5; a sidecar's win"),
+        field("label", pa.string(), "colour or word given in an editor, in its language, such as Red"),
+        field("keywords", pa.list_(pa.string()), "words given by a person; a sidecar's replace the file's"),
         field("software", pa.string(), "program or firmware that wrote the file"),
         field("edited_at", pa.timestamp("us"), "when a program last changed the photo, by its EXIF; null if none did"),
         field("content_credentials", pa.bool_(), "whether the file holds a C2PA manifest, which is not verified"),
@@ -57,7 +57,7 @@ _NUMBERS: Mapping[str, tuple[tuple[str, ...], float, float]] = {
     "focal_length_35mm": (("exif:FocalLengthIn35mmFilm", "xmp:exif:FocalLengthIn35mmFilm"), 0.1, 1e5),
     "rating": (("xmp:Rating", "exif:Rating", "xmp:xmp:Rating"), -1, 5),
 }
-"""Names of a number in their order of trust, its least and its greatest value."""
+"""Names of a number, most trusted first, with its least and greatest value."""
 _TEXTS: Mapping[str, tuple[str, ...]] = {
     "camera_make": (
         "exif:Make",
@@ -89,11 +89,11 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
 _SIDECAR = "sidecar:"
 _TOGETHER = (("taken_at", "utc_offset"), ("latitude", "longitude", "altitude"))
 _SAID_TOGETHER = (*_TOGETHER, *((name,) for name in (*_NUMBERS, *_TEXTS, "keywords")))
-"""Columns that a sidecar replaces, those with one meaning together."""
+"""Columns that a sidecar replaces, grouped by meaning."""
 
 
 class Metadata(Stage):
-    """Time, place, camera, exposure, rating and software of each file, as its tags say."""
+    """Time, place, camera, exposure, rating and software of each file, from its tags."""
 
     version = 5  # 5: times of changes
     thread_safe = True
@@ -113,7 +113,7 @@ class Metadata(Stage):
         return pa.Table.from_pylist(rows, schema=OUTPUTS)
 
     def summarize(self, rows: pa.Table, scale: float) -> list[str]:
-        """Return from when to when the frames are."""
+        """Return the range of time of the frames."""
         times = rows["taken_at"].drop_null()
         if not len(times):
             return ["no file says when it was taken"]
@@ -131,11 +131,11 @@ class Metadata(Stage):
 
 
 def describe(tags: Tags) -> dict[str, Any]:
-    """Return the columns of one file, and of its sidecar where that says more."""
+    """Return the columns of one file, completed by its sidecar."""
     found = _describe(tags)
     said = {name.removeprefix(_SIDECAR): text for name, text in tags.items() if name.startswith(_SIDECAR)}
     if found["taken_at"] is not None:
-        said.pop("xmp:CreateDate", None)  # of a scan it is the scan's
+        said.pop("xmp:CreateDate", None)  # for a scan it is the date of scanning
     later = _describe(said)
     time, before = later["taken_at"], found["taken_at"]
     is_same = time and before and time.replace(microsecond=0) == before.replace(microsecond=0)

@@ -11,10 +11,10 @@ Tags = Mapping[str, str]
 
 _TIME = re.compile(r"(\d{4})[-:/](\d\d)[-:/](\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?\s*(Z|[+-]\d\d:?\d\d)?")
 _ZONE = re.compile(r"([+-])(\d\d):?(\d\d)")
-# In degrees. With more digits before the point ISO 6709 means minutes, too: +0012.5 is 12.5 minutes.
+# In degrees. With more digits before the point, ISO 6709 includes minutes: +0012.5 is 12.5 minutes.
 _ISO_PLACE = re.compile(r"([+-]\d{1,2}(?:\.\d+)?)([+-]\d{1,3}(?:\.\d+)?)([+-]\d+(?:\.\d+)?)?(?![\d.])")
 _XMP_PLACE = re.compile(r"(\d+),(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?([NSEW])")
-# A film's `creation_time` is UTC by ISO/IEC 14496-12, though some cameras write their local time there.
+# A video's `creation_time` is UTC by ISO/IEC 14496-12, though some cameras write their local time there.
 _ISO_NAMES = (
     "film:com.apple.quicktime.creationdate",
     "xmp:exif:DateTimeOriginal",
@@ -29,7 +29,7 @@ _UNSET = (datetime(1904, 1, 1), datetime(1970, 1, 1), datetime(1980, 1, 1))  # o
 
 
 def read_number(tags: Tags, names: Sequence[str], least: float, most: float) -> float | None:
-    """Return the first of some tags that is a number within limits; `1/60` is one, of several numbers the first."""
+    """Return the first of some tags that is a number within limits; `1/60` is one, and of several the first counts."""
     for name in names:
         first, _, second = tags.get(name, "").partition(" ")[0].partition("/")
         try:
@@ -42,7 +42,7 @@ def read_number(tags: Tags, names: Sequence[str], least: float, most: float) -> 
 
 
 def read_time(tags: Tags) -> tuple[datetime | None, str | None]:
-    """Return the local time at which a file was taken and its offset from UTC, such as +02:00; None where unknown."""
+    """Return the local time at which a file was taken and its offset from UTC, such as +02:00; None if unknown."""
     for name, zone, part in (
         ("exif:DateTimeOriginal", "exif:OffsetTimeOriginal", "exif:SubsecTimeOriginal"),
         ("exif:DateTimeDigitized", "exif:OffsetTimeDigitized", "exif:SubsecTimeDigitized"),
@@ -55,9 +55,9 @@ def read_time(tags: Tags) -> tuple[datetime | None, str | None]:
 
 
 def read_edit_time(tags: Tags, taken_at: datetime | None) -> datetime | None:
-    """Return when a program last changed a photo; None where that is when it was taken, or where either is unknown.
+    """Return when a program last changed a photo; None if that equals the time taken, or either is unknown.
 
-    EXIF 2.32: a camera writes the same time to both tags, a program changes DateTime alone.
+    EXIF 2.32: a camera writes the same time to both tags, a program changes only DateTime.
     """
     changed = next(
         (time for name in ("exif:DateTime", "xmp:ModifyDate") if (time := _parse(tags.get(name, ""))[0])), None
@@ -68,7 +68,7 @@ def read_edit_time(tags: Tags, taken_at: datetime | None) -> datetime | None:
 
 
 def _parse(text: str, digits: str = "") -> tuple[datetime | None, str | None]:
-    """Return a time and its zone. `digits`: of its second, where another tag has them."""
+    """Return a time and its zone. `digits`: fraction of the second from another tag."""
     if not (match := _TIME.match(text)):
         return None, None
     *parts, fraction, zone = match.groups(default="")
@@ -88,7 +88,7 @@ def _read_zone(text: str) -> str | None:
 
 
 def read_place(tags: Tags) -> tuple[float | None, float | None, float | None]:
-    """Return latitude, longitude and altitude; all None where one of the first two is missing or impossible."""
+    """Return latitude, longitude and altitude; all None if one of the first two is missing or impossible."""
     latitude = _read_angle(tags, "Latitude", "S")
     longitude = _read_angle(tags, "Longitude", "W")
     altitude = read_number(tags, ("gps:GPSAltitude", "xmp:exif:GPSAltitude"), 0, 1e5)
@@ -105,7 +105,7 @@ def read_place(tags: Tags) -> tuple[float | None, float | None, float | None]:
 
 
 def _read_angle(tags: Tags, axis: str, negative: str) -> float | None:
-    """Return an angle of EXIF, as degrees, minutes and seconds with a reference, or of XMP, as 48,12.5N."""
+    """Return an angle from EXIF (degrees, minutes and seconds with a reference) or from XMP (48,12.5N)."""
     if match := _XMP_PLACE.fullmatch(tags.get(f"xmp:exif:GPS{axis}", "")):
         value = float(match[1]) + float(match[2]) / 60 + float(match[3] or 0) / 3600
         return -value if match[4] == negative else value

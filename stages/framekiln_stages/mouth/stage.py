@@ -22,8 +22,9 @@ from framekiln_stages.shared.tables import BOXES, FRACTIONS
 SHAPES = {"jaw_open": "jawOpen", "close": "mouthClose", "funnel": "mouthFunnel", "pucker": "mouthPucker"}
 """Blendshapes that change in speech, by the member of `MOUTH`; `mouthSmile` and others change with emotions."""
 
-# Points of MediaPipe's face mesh. The pairs lie above each other on the inner rims of the lips; the corners are where
-# the lips meet; the outline is every second point of vision.FaceLandmarksConnections.FACE_LANDMARKS_LIPS's outer ring.
+# Points of MediaPipe's face mesh. The pairs lie above each other on the inner rims of the lips. The corners are where
+# the lips meet. The outline is every second point of the outer ring of
+# vision.FaceLandmarksConnections.FACE_LANDMARKS_LIPS.
 UPPER, LOWER = (13, 82, 312), (14, 87, 317)
 CORNERS = (61, 291)
 EYES = (33, 263)  # outer corners: a length of the face that expressions do not change
@@ -60,7 +61,7 @@ class Mouth(LandmarkStage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LandmarkStage.Config):
-        """The model and the most faces. The landmark network looks at 256 px of face, so a larger `size` is lost."""
+        """The model and the most faces. The landmark network sees 256 px of a face: a larger `size` gains nothing."""
 
         limit = "max_faces"
         model: str = "face_landmarker"  # weights: the published bundle

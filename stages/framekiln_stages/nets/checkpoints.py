@@ -77,13 +77,13 @@ def load_model(
 
 
 CPU, GPU = "CPUExecutionProvider", "CUDAExecutionProvider"
-ERRORS_ONLY = 3  # severity: constant folding otherwise warns of each constant
+ERRORS_ONLY = 3  # severity: otherwise constant folding warns of each constant
 
 
 def open_session(path: Path, *, threads: int = 1, gpu: bool = False) -> Any:
     """Open a session on the CPU, or on a GPU if onnxruntime was built for one.
 
-    Raises ValueError: onnxruntime refuses the file.
+    Raises ValueError: onnxruntime rejects the file.
     """
     import onnxruntime
 

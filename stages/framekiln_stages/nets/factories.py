@@ -1,7 +1,7 @@
 """Networks with example inputs for the model bench, by the names in `manifests/bench.yaml`.
 
 Each function takes the file of weights, or None for random ones, and returns a module in float32 with a function of
-example inputs. Weights are drawn where the caller has set the seed.
+example inputs. Random weights use the caller's seed.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 Inputs = Callable[..., Any]
 Model = tuple[nn.Module, Inputs]
 
-IMAGENET_MEAN, IMAGENET_STD = 0.45, 0.225  # means of the three channels': noise of the range that a network expects
+IMAGENET_MEAN, IMAGENET_STD = 0.45, 0.225  # means of the three channels': noise in the range that a network expects
 
 
 def clip(weights: Path | None, *, model: str) -> Model:
@@ -37,7 +37,7 @@ def sam2(weights: Path | None, *, model: str) -> Model:
 
 
 def edgetam(weights: Path | None) -> Model:
-    """Return EdgeTAM's image encoder: the least time that a frame of a video takes."""
+    """Return EdgeTAM's image encoder: the least time of a video's frame."""
     from framekiln_stages.nets.sam2.image import SIDE
     from framekiln_stages.nets.sam2.video import EDGETAM, load_video_model
 
@@ -46,7 +46,7 @@ def edgetam(weights: Path | None) -> Model:
 
 
 def vjepa2(weights: Path | None, *, sizes: Sequence[float], frames: int = 16, predictor: bool = False) -> Model:
-    """Return V-JEPA 2: width, layers, heads and the ratio of the hidden width of its encoder are `sizes`.
+    """Return V-JEPA 2; `sizes`: width, layers, heads and hidden-width ratio of its encoder.
 
     The encoder alone by default, as for features of clips; `predictor` adds the predictor over all patches.
     """

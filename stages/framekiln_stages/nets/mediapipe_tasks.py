@@ -1,7 +1,7 @@
 """MediaPipe's landmark networks: built and closed within a timeout, silent, one image to arrays.
 
-MediaPipe prints to the process's stderr. It may never return from a wrong graph, misreads an array that is not
-contiguous, and prints an error if the interpreter ends first. This module hides all that from the stages.
+MediaPipe prints to the process's stderr. A wrong graph may never return, a non-contiguous array is misread, and an
+error is printed if the interpreter ends first. This module hides all that from the stages.
 
 Shapes: p people or f faces of one image. A `Body` is float32 p 33 5, a `World` p 33 3 in metres. A `Mesh` is float32
 f 468 3: x and y in shares of width and height, z in the unit of x and smaller the nearer.
@@ -37,7 +37,7 @@ CLOSE_SECONDS = 5.0  # a graph is closed in some milliseconds
 class Landmarker:
     """A landmarker in IMAGE mode, on one CPU thread a call.
 
-    VIDEO mode tracks, so that a frame's result would depend on which frames came before it in the same process.
+    VIDEO mode tracks: a frame's result would depend on earlier frames in the same process.
 
     Args:
         path: a task bundle.
@@ -99,8 +99,8 @@ def _build(kind: str, path: Path, options: Mapping[str, Any]) -> Any:
 def close(task: Any) -> None:
     """Close the graph, or leave it to the end of the process.
 
-    Closing waits for a thread of MediaPipe's. That thread may be gone when the interpreter ends. It may also be the
-    thread in which the garbage collector calls this, which would then deadlock.
+    Closing waits for a thread of MediaPipe. That thread may be gone when the interpreter ends. It may also be the
+    thread in which the garbage collector calls this, which would deadlock.
     """
     try:
         within(CLOSE_SECONDS, task.close, "Closing MediaPipe's graph")
@@ -109,7 +109,7 @@ def close(task: Any) -> None:
 
 
 def within(seconds: float, work: Callable[[], T], subject: str) -> T:
-    """Return or raise what `work` does; TimeoutError if it takes longer, while its thread continues."""
+    """Return or raise the result of `work`; raise TimeoutError if it takes longer, while its thread continues."""
     results: list[T] = []
     errors: list[BaseException] = []
 
@@ -149,7 +149,7 @@ _CHATTER = (
 
 @contextlib.contextmanager
 def stderr_without_chatter() -> Iterator[None]:
-    """Pass on stderr during this block, without the lines that MediaPipe's native code prints in every process.
+    """Pass on stderr in this block, without the lines that MediaPipe's native code prints in every process.
 
     No variable or option turns them off, so the file descriptor itself is redirected.
     """
@@ -190,7 +190,7 @@ class BlazePose(Landmarker):
 
 Mesh = NDArray[np.float32]  # f 468 3
 
-POINTS = 468  # the ten points of the irises that may follow are left out: not every network gives them
+POINTS = 468  # the ten points of the irises that may follow are left out: not every network has them
 _SHAPES = "face_blendshapes.tflite"  # the member of a bundle
 
 

@@ -26,7 +26,7 @@ from framekiln.device import Batches, Phase, dtype_of, ready, seeded, untimed, u
 from framekiln_stages.nets.checkpoints import assign_state
 
 FEATURES, HIDDEN, CONTEXT, MOTION = 128, 96, 64, 82  # channels
-AT_ONCE = 2**15  # places sampled in one call: cuDNN's sampler does not take 65,536 images
+AT_ONCE = 2**15  # places sampled in one call: cuDNN's sampler rejects 65,536 images
 LEVELS, RADIUS, UPDATES = 4, 3, 12  # the paper's; its accuracies of the small network are for 12 updates
 SCALE = 8
 LEAST = SCALE << LEVELS  # px: below it, the coarsest correlation would be one pixel wide
@@ -141,11 +141,11 @@ class Raft(nn.Module):
         return self.follow(torch.cat([first, self.context_encoder(now)], 1), second)
 
     def encode(self, images: Tensor) -> Tensor:
-        """Return all that a flow from or to images needs: features, hidden state and context, n C H W."""
+        """Return all inputs of a flow from or to images: features, hidden state and context, n C H W."""
         return torch.cat([self.feature_encoder(images), self.context_encoder(images)], 1)
 
     def follow(self, now: Tensor, then: Tensor) -> Tensor:
-        """Return the flow (float32 n 2 h w) from encoded images to others, of which the features (n C H W) will do."""
+        """Return the flow (float32 n 2 h w) from encoded images to others, which need only features (n C H W)."""
         dtype = now.dtype
         features, hidden, context = torch.split(now, [FEATURES, HIDDEN, CONTEXT], 1)
         pyramid = correlations(features.float(), then.float())
@@ -192,7 +192,7 @@ def look_up(pyramid: Sequence[Tensor], lasts: Sequence[Tensor], at: Tensor) -> T
 
 
 def ends(pyramid: Sequence[Tensor]) -> list[Tensor]:
-    """Return the last column and row of each map, 2 float32; filled in on the device, since an upload waits for it."""
+    """Return the last column and row of each map, 2 float32; filled in on the device, since an upload would wait."""
     lasts = [torch.full((2,), values.shape[3] - 1.0, device=values.device) for values in pyramid]
     for last, values in zip(lasts, pyramid, strict=True):
         last[1] = values.shape[2] - 1

@@ -1,8 +1,8 @@
 """Objects followed through a video: prompted in one frame, with a mask and one number in every later frame.
 
 Segment Anything 2.1, or EdgeTAM, carries an object's mask from frame to frame by its memories. Frames are decoded when
-they are needed, and memories are dropped when no later frame reads them. A long video therefore takes no more memory
-than a short one, except for its rows.
+needed, and memories are dropped once no later frame reads them. So a long video takes no more memory than a short one,
+except for its rows.
 
 Shapes: o objects of a video, in the order of their numbers; logits o 256 256 on the device.
 """
@@ -50,13 +50,13 @@ OBJECTS = pa.schema(
         field(
             "score",
             pa.float32(),
-            "the network's estimate that the object is visible, 0 to 1; not measured as a probability",
+            "the network's estimate that the object is visible, 0 to 1; no calibrated probability",
         ),
     ]
 )
 
 
-FRAMES = 4  # encoded at once on a GPU, which computes few launches of much work faster; 50 to 100 MB each
+FRAMES = 4  # frames encoded at once on a GPU, which computes few large launches faster; 50 to 100 MB each
 
 
 class Objects(Stage):
@@ -77,13 +77,13 @@ class Objects(Stage):
     class Config(Stage.Config):
         """Model and prompts. Raises ValueError: an unknown model, or prompts without a file."""
 
-        # Weights. J&F on the SA-V test set is 79.5, of the tiny model 76.5, by the authors. A frame with one object
-        # takes 2.4 s of CPU time by edgetam in fp32, 7.8 s by the tiny model.
+        # Weights. J&F on the SA-V test set is 79.5, and 76.5 for the tiny model, by the authors. A frame with one
+        # object takes edgetam 2.4 s of CPU time in fp32, the tiny model 7.8 s.
         model: str = "sam2.1-hiera-large"
         size: Natural = 1024  # short side of the pixels, as in frame_1024; the model's input is 1024 by 1024
-        # masks: the largest of `masks` in the first frame with any; else points or boxes from a file
+        # masks: the largest of `masks` in the first frame with any; otherwise points or boxes from a file
         prompts: Literal["masks", "points", "boxes"] = "masks"
-        # .parquet, .csv or .jsonl: see Segment. Each prompt is an object. Rows without a frame prompt the first one.
+        # .parquet, .csv or .jsonl: see Segment. Each prompt is an object. Rows without a frame prompt the first frame.
         prompt_file: str = ""
         max_objects: Count = 8  # most objects of `masks`; each costs one pass of memory attention and decoder a frame
         mask_threshold: float = 0.0  # limit of a mask's logits, as in sam2
@@ -94,13 +94,13 @@ class Objects(Stage):
             if self.model == EDGETAM and not is_timm_installed():
                 raise ValueError("the model 'edgetam' needs timm; install it by: pip install 'framekiln[edgetam]'")
             if (self.prompts == "masks") == bool(self.prompt_file):
-                raise ValueError("prompt_file must be given for points or boxes, and for these only")
+                raise ValueError("prompt_file is needed for points and boxes, and only for these")
             if self.prompt_file:
                 check_prompt_file(self.prompt_file)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The rows, and with prompts of masks the masks."""
+        """The rows, and for mask prompts the masks."""
         masks = ("masks",) if self.config.prompts == "masks" else ()
         return ("media_id", "frame_index", "media_type", "height", "width", *masks)
 
@@ -115,8 +115,8 @@ class Objects(Stage):
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Load the model, or give it random weights where they are absent; read the file of prompts.
 
-        Raises ValueError: the weights are another model's, or a prompt is invalid; FileNotFoundError: the file of
-        prompts is missing.
+        Raises ValueError: the weights belong to another model, or a prompt is invalid. Raises FileNotFoundError: the
+        file of prompts is missing.
         """
         config = self.config
         frames = self.chunk_sizes.setdefault("frames", 1 if placement.device == "cpu" else FRAMES)
@@ -135,7 +135,7 @@ class Objects(Stage):
         return {"objects": pa.Table.from_pylist(records, schema=OBJECTS)}
 
     def _read_prompts(self, batch: pa.Table, numbers: Sequence[int]) -> dict[int, Sequence[Prompt | Mask]]:
-        """Return, by frame, the prompts of the objects that start there."""
+        """Return, by frame, the prompts of objects that start there."""
         if self._file is None:
             for i, number in enumerate(batch["frame_index"].to_pylist()):
                 if masks := batch["masks"][i].as_py():
@@ -164,7 +164,7 @@ class Objects(Stage):
                 yield number, rows[number], self._track_objects(tracker, features, size)
 
     def _track_objects(self, tracker: Tracker, features: torch.Tensor, size: tuple[int, int]) -> list[dict[str, Any]]:
-        """Return every object in the next frame as values of `OBJECTS` without their keys."""
+        """Return every object in the next frame, as values of `OBJECTS` without keys."""
         with self.phase("infer"):
             logits, visibility = tracker.follow(features)
         with self.phase("postprocess"):

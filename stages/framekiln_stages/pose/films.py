@@ -1,8 +1,8 @@
-"""Poses of a film's clip: a look everywhere now and then, and around the people of a neighbouring frame in between.
+"""Poses of a video's clip: a search everywhere now and then, and around a neighbouring frame's people in between.
 
-Frames that are looked at everywhere are the first and the last of each shot of the clip, some between them, and each in
-which somebody is lost: so nobody vanishes whom a look everywhere would find. People are followed forward from such a
-frame to the next one, and who is new there is followed back.
+Some frames are searched everywhere: the first and the last of each shot of the clip, some between them, and each in
+which somebody is lost. So nobody vanishes whom a full search would find. People are followed forward from such a frame
+to the next one; new people there are followed back.
 
 Shapes: `Body` of one person here, 33 5.
 """
@@ -18,25 +18,25 @@ from framekiln_stages.nets.mediapipe_tasks import Body, World
 from framekiln_stages.pose.looks import SAME_BODY, Look, Net, Seen, distances, look, second_look, square_around
 from framekiln_stages.shared.skeleton import LANDMARKS
 
-# Of the box's diagonal: how far somebody may go from one frame to the next. Two side by side are apart by 0.27 or more.
+# Share of the box's diagonal that somebody may move between frames. Two side by side are at least 0.27 apart.
 _STEP = 0.25
-_SIDES = (1.4, 2.0)  # of the square around somebody, in longer sides of the box: the second where one shows nobody
+_SIDES = (1.4, 2.0)  # side of the square around somebody, in longer sides of the box: the second if one shows nobody
 _THUMBNAIL = (32, 32)
-# Mean difference of two frames' thumbnails, in levels, from which on they are looked at as if a cut were between them.
+# Mean difference of two frames' thumbnails, in levels, from which they are searched as if a cut were between them.
 _CUT = 24.0
 
 
 class _Person(NamedTuple):
-    """Somebody in one frame, and the last pose that two looks confirmed."""
+    """Somebody in one frame, and the last pose confirmed by two looks."""
 
     found: Look
     confirmed: Body
 
 
 def key_frames(images: Sequence[Image], times: Sequence[float | None], seconds: float) -> set[int]:
-    """Return the frames to look at everywhere.
+    """Return the frames to search everywhere.
 
-    They are the first and the last of each shot, and others, so that nobody is followed for longer than `seconds`.
+    They are the first and the last of each shot, and others, so that nobody is followed longer than `seconds`.
     """
     if not (seconds and images):
         return set(range(len(images)))
@@ -53,16 +53,16 @@ def key_frames(images: Sequence[Image], times: Sequence[float | None], seconds: 
 def follow(
     net: Net, images: Sequence[Image], keys: Collection[int], look_everywhere: Callable[[int], Seen]
 ) -> Iterator[Seen]:
-    """Yield who is seen in each frame of a clip.
+    """Yield the people in each frame of a clip.
 
     Args:
         net: the network.
         images: the frames, RGB, h w 3 uint8.
-        keys: numbers of the frames to look at everywhere; the first and the last are among them.
-        look_everywhere: does so, by the number of a frame.
+        keys: numbers of the frames to search everywhere, including the first and the last.
+        look_everywhere: searches a frame everywhere, by its number.
     """
     people: list[_Person] = []
-    between: list[list[_Person]] = []  # frames since the last look everywhere
+    between: list[list[_Person]] = []  # frames since the last full search
     for i, image in enumerate(images):
         lost = False
         if i not in keys:
@@ -87,9 +87,9 @@ def follow(
 
 
 def _find_again(net: Net, image: Image, people: Sequence[_Person]) -> tuple[list[_Person], bool]:
-    """Return the people of a neighbouring frame who are found in this one, and whether some are not."""
+    """Return a neighbouring frame's people found in this one, and whether some are missing."""
     height, width = image.shape[:2]
-    free: list[tuple[Body, World]] = []  # seen here, and nobody of the neighbouring frame yet
+    free: list[tuple[Body, World]] = []  # seen here, but not yet matched
     taken: list[_Person] = []
     for one in people:
         nearest = _take_nearest(one.found.body, free, height, width)
@@ -113,10 +113,10 @@ def _take_nearest(body: Body, free: list[tuple[Body, World]], height: int, width
 
 
 def _confirm(net: Net, image: Image, body: Body, world: World, confirmed: Body) -> _Person | None:
-    """Return somebody who is as in a confirmed pose, or whose pose a second look confirms.
+    """Return somebody whose pose equals a confirmed one, or is confirmed by a second look.
 
-    Both poses are moved to one middle. With half of `SAME_BODY` as limit, films of 8 photos that are blurred by motion
-    more and more kept as many poses, and as few wrong ones: 86 and 1.
+    Both poses are moved to one middle. With half of `SAME_BODY` as limit, videos of 8 photos with growing motion blur
+    kept as many poses, and as few wrong ones: 86 and 1.
     """
     height, width = image.shape[:2]
     moved = body.copy()

@@ -1,9 +1,9 @@
-"""Poses as arrays, and looks at parts of an image: for small people, and mirrored ones that confirm a pose.
+"""Poses as arrays, and looks at parts of an image: at small people, and mirrored to confirm a pose.
 
-BlazePose's detector sees 224 px of any image, so that a small person must be looked for in a part of it. There it also
-takes a knob, a flower or half a person for somebody. So each pose is looked at again, mirrored, in squares around it.
-The two poses agree to 0.03 of the box's diagonal on sharp people. Under artificial motion blur, every pose that was
-wrong by more than 0.1 was not found again within 0.1 (10 of 10, on 12 images).
+BlazePose's detector sees 224 px of any image, so a small person must be searched in a part of it. There it also takes a
+knob, a flower or half a person for somebody. So each pose is looked at again, mirrored, in squares around it. On sharp
+people both poses agree to 0.03 of the box's diagonal. Under artificial motion blur, every pose wrong by more than 0.1
+was not found again within 0.1 (10 of 10, on 12 images).
 
 Shapes: p people of one image; `Body` p 33 5 and `World` p 33 3 as in `framekiln_stages.nets.mediapipe_tasks`.
 """
@@ -19,7 +19,7 @@ from framekiln_stages.nets.mediapipe_tasks import Body, World
 from framekiln_stages.shared.masks import landmark_boxes
 from framekiln_stages.shared.skeleton import MIRRORED
 
-# Of the box's diagonal. One person detected twice, in 11 photos: 0.009 to 0.09; two side by side: from 0.27.
+# Share of the box's diagonal. One person detected twice, in 11 photos: 0.009 to 0.09; two side by side: at least 0.27.
 SAME_BODY = 0.1
 
 
@@ -37,7 +37,7 @@ def pixel_boxes(body: Body, height: int, width: int) -> NDArray[np.float64]:
 
 
 def distances(one: Body, others: Body, height: int, width: int) -> NDArray[np.float64]:
-    """Return how far one pose (33 5) lies from others (p), in diagonals of the larger box.
+    """Return the distances of one pose (33 5) from others (p), in diagonals of the larger box.
 
     It is the mean distance of the landmarks, weighted by presence in both.
     """
@@ -55,8 +55,8 @@ def distances(one: Body, others: Body, height: int, width: int) -> NDArray[np.fl
 def distinct(body: Body, height: int, width: int) -> list[int]:
     """Return the indices of distinct people, the most visible first.
 
-    Two detections of one person pass the detector's non-maximum suppression if their boxes differ, and then both end
-    on the same landmarks. Two people are the same if they are less than `SAME_BODY` apart.
+    Two detections of one person pass the detector's non-maximum suppression if their boxes differ; both then end on the
+    same landmarks. Two people are the same if they are less than `SAME_BODY` apart.
     """
     kept: list[int] = []
     for i in np.argsort(-scores(body), kind="stable").tolist():
@@ -67,11 +67,11 @@ def distinct(body: Body, height: int, width: int) -> list[int]:
 
 Net = Callable[[Image], tuple[Body, World]]
 
-# Sides of second looks, in longer sides of the person's box. The smaller keeps neighbours out, as the
-# detector would take one of them; the larger shows a whole person where the box has a part.
+# Sides of second looks, in longer sides of the person's box. The smaller keeps neighbours out, since the detector might
+# take one. The larger shows a whole person if the box has a part.
 AROUND = (1.2, 1.4, 2.0)
 OVERLAP = 1 / 3  # of neighbouring tiles: with 1/2, 12 % more looks found the same 23 of 30 people
-LEAST_SIDE = 24  # px; in smaller squares, noise holds people
+LEAST_SIDE = 24  # px; in smaller squares, noise looks like people
 
 
 class Square(NamedTuple):
@@ -83,7 +83,7 @@ class Square(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A pose, and how far another look at it is from it."""
+    """A pose, and its distance from another look."""
 
     body: Body  # 33 5
     world: World  # 33 3
@@ -138,7 +138,7 @@ def square_around(body: Body, factor: float, height: int, width: int) -> Square:
 
 
 def second_look(net: Net, image: Image, body: Body, enough: float) -> Look:
-    """Return the nearest pose to one (33 5) that mirrored looks around it find; the first that is near `enough`."""
+    """Return the pose nearest to one (33 5) in mirrored looks around it; the first one near `enough`."""
     height, width = image.shape[:2]
     best = Look(body, np.zeros((33, 3), np.float32), float("inf"))
     for factor in AROUND:
@@ -151,7 +151,7 @@ def second_look(net: Net, image: Image, body: Body, enough: float) -> Look:
     return best
 
 
-# Mean level below which an image is dark. The demo's frames with a pagoda that is taken for a person have 50.
+# Mean level below which an image is dark. The demo's frames, in which a pagoda is taken for a person, have 50.
 DARK = 64.0
 LIGHT = 118.0  # mean level of a brighter copy: the grey card
 
@@ -159,9 +159,9 @@ LIGHT = 118.0  # mean level of a brighter copy: the grey card
 def is_seen_in_light(net: Net, image: Image, body: Body) -> bool:
     """Return whether a pose (33 5) is found again in a brighter copy of its image, plain or mirrored.
 
-    In the dark, edges that noise and a codec leave may look like a person; of the pagoda's two poses no copy has any.
-    Of 61 poses in 22 photos of people at 0.35, 0.2 and 0.12 of their light, one look at the first copy keeps 56; of the
-    four lost at 0.35 and 0.2, further looks at both copies find all again.
+    In the dark, edges from noise and a codec may look like a person; no copy shows the pagoda's two poses. Of 61 poses
+    in 22 photos of people at 0.35, 0.2 and 0.12 of their light, one look at the first copy keeps 56. Further looks at
+    both copies find again all four lost at 0.35 and 0.2.
     """
     height, width = image.shape[:2]
     gain = image.astype(np.float32) * min(8.0, LIGHT / max(float(image.mean()), 1.0))

@@ -1,6 +1,6 @@
 """People's poses: 33 landmarks each, in the image and in metres, by MediaPipe's BlazePose.
 
-The Tasks API runs in IMAGE mode, where a result depends on its frame alone. VIDEO mode tracks: a result would depend
+The Tasks API runs in IMAGE mode, in which a result depends on its frame alone. VIDEO mode tracks: a result would depend
 on earlier frames in the same process.
 
 Shapes: p people of one image, 33 landmarks in the order of MediaPipe's PoseLandmark (0 nose, 11 left shoulder, ... 32
@@ -49,11 +49,11 @@ from framekiln_stages.shared.skeleton import (
 )
 from framekiln_stages.shared.tables import BODY, BOXES, struct_array, struct_lists
 
-DRAWN = 0.5  # least visibility of a landmark that is drawn; the threshold of MediaPipe's own drawing_utils
+DRAWN = 0.5  # least visibility of a drawn landmark, as in MediaPipe's own drawing_utils
 # Least score of a pose in a part of the image, to save second looks; no other value was tried.
 PART_SCORE = 0.4
-# Least agreement of two looks at a pose in a part: on 14 photos and 6 collages, people there agree to 0.03, an arm that
-# is taken for a person to 0.099.
+# Least agreement of two looks at a pose in a part. On 14 photos and 6 collages, people there agree to 0.03; an arm
+# taken for a person has 0.099.
 PART_AGREES = 0.05
 
 UNKNOWN = pa.struct([("score", pa.float32()), ("box", BOX), ("reason", pa.string())])
@@ -64,7 +64,7 @@ _POSES = (
     "image: 0, 90, 180 or 270 degrees"
 )
 _UNKNOWN = (
-    f"people whose pose is not known, as on blur: score and box of the first look ({BOXES}), and the reason: "
+    f"people with an unknown pose, as on blur: score and box of the first look ({BOXES}), and the reason: "
     "not_seen_again, or looks_disagree where a second look found other landmarks"
 )
 OUTPUTS = pa.schema(
@@ -98,7 +98,7 @@ class Pose(LandmarkStage):
     finds = (("poses", "pose", "poses"),)
     version = 5
     scope = Scope.CLIP
-    cut_dependence = "the first and the last frame of a clip are looked at everywhere, and not all between them"
+    cut_dependence = "the first and the last frame of a clip are searched everywhere, but not all between"
 
     outputs = OUTPUTS  # never null
     network = BlazePose
@@ -114,13 +114,13 @@ class Pose(LandmarkStage):
 
         limit = "max_people"
         model: str = "pose_landmarker_full_bundled"  # weights; available from a package registry alone
-        # Most people of one image, 25 ms each; with 4 to 16, the test photos gave the same people.
+        # Most people of one image, 25 ms each; from 4 to 16, the test photos gave the same people.
         max_people: Count = 8
-        # Side of the tiles as a share of the image's short side; 0: no tiles. Of 30 people of 0.25 to 0.5 of the height
-        # 0.5 finds 23, 0.6 as many or fewer, 0.4 24 in 1.5 times the time, and no tiles 3.
+        # Side of the tiles as a share of the image's short side; 0: no tiles. Of 30 people with 0.25 to 0.5 of the
+        # height, 0.5 finds 23, 0.6 at most as many, 0.4 finds 24 in 1.5 times the time, and no tiles 3.
         tile: Proportion = 0.5
-        # Longest time between two looks everywhere in a film; in between, people are followed. 0: look everywhere in
-        # each frame. In 9 films of 75 to 128 frames that finds 527 people; 0.5 s finds 516 of them and 6 more, in 17 %
+        # Longest time between two full searches in a video; in between, people are followed. 0: search each frame
+        # everywhere. In 9 videos of 75 to 128 frames that finds 527 people; 0.5 s finds 516 of them and 6 more, in 17 %
         # of the time.
         look_s: NonNegative = 0.5
 
@@ -166,7 +166,7 @@ class Pose(LandmarkStage):
         return Seen(found, doubtful)
 
     def _find_in_parts(self, image: Image, parts: Iterable[Square], known: Sequence[NDArray[np.float32]]) -> list[Look]:
-        """Return people whom only parts of the image show, as a second look around them finds them."""
+        """Return people whom only parts of the image show, as found by a second look around them."""
         height, width = image.shape[:2]
         bodies = np.concatenate(
             [np.empty((0, LANDMARKS, 5), np.float32), *(look(self._net, image, p)[0] for p in parts)]
@@ -181,7 +181,7 @@ class Pose(LandmarkStage):
             if scores(bodies[i : i + 1])[0] < PART_SCORE or not is_new(bodies[i]):
                 continue
             again = second_look(self._net, image, bodies[i], SAME_BODY)
-            if PART_AGREES <= again.distance < SAME_BODY:  # a tile may cut a person, whom the second look shows whole
+            if PART_AGREES <= again.distance < SAME_BODY:  # a tile may cut a person whom the second look shows whole
                 again = second_look(self._net, image, again.body, PART_AGREES)
             if again.distance < PART_AGREES and is_new(again.body):
                 seen.append(again.body)
@@ -214,7 +214,7 @@ class Pose(LandmarkStage):
 
 
 def collected(seen: Seen, image: Image, most: int) -> People:
-    """Return the most visible people, and the unknown ones: a second look did not confirm their pose."""
+    """Return the most visible people, and the unknown ones, whose pose a second look did not confirm."""
     body = np.array([one.body for one in seen.found], np.float32).reshape(-1, LANDMARKS, 5)
     world = np.array([one.world for one in seen.found], np.float32).reshape(-1, LANDMARKS, 3)
     disagreement = np.array([one.distance for one in seen.found], np.float32)

@@ -1,6 +1,6 @@
-"""Spans of a film in which the picture stands still: a frozen stream, a title, a slide, or black.
+"""Spans of a video in which the picture stands still: a frozen stream, a title, a slide, or black.
 
-Each frame of such a span shows the same, so one of them is enough for training.
+All frames of such a span are equal, so one is enough for training.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,10 @@ SPANS = pa.schema(
     [
         MEDIA_ID,
         field("first_frame", pa.int32(), "frame_index of the first frame", nullable=False),
-        field("last_frame", pa.int32(), "frame_index of the last frame, which shows the same", nullable=False),
+        field("last_frame", pa.int32(), "frame_index of the last equal frame", nullable=False),
         field("start_s", pa.float64(), "time of the first frame", "s", nullable=False),
         field("end_s", pa.float64(), "time of the last frame", "s", nullable=False),
-        field("is_black", pa.bool_(), "whether the first frame is black", nullable=False),
+        field("is_black", pa.bool_(), "true if the first frame is black", nullable=False),
     ]
 )
 
@@ -39,7 +39,7 @@ class Frozen(Stage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """Least time of a span, and the change that a codec makes."""
+        """The shortest span, and a codec's change."""
 
         least_s: NonNegative = 2.0  # shortest span, as in ffmpeg's freezedetect and blackdetect
         # Largest `change` to a key frame of a still picture, in codes: 3 at CRF 20, 10 at 30, 17 at 36. A line of text
@@ -48,8 +48,8 @@ class Frozen(Stage):
 
     def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
         rows = batch.sort_by("frame_index")
-        same = np.array(rows["repeats"].to_pylist(), np.bool_)  # null is none
-        lone = np.zeros_like(same)  # a key frame between still ones shows the same as they do
+        same = np.array(rows["repeats"].to_pylist(), np.bool_)  # null counts as false
+        lone = np.zeros_like(same)  # a key frame between still ones shows the same
         lone[1:-1] = same[:-2] & same[2:] & (float_values(rows["change"])[1:-1] <= self.config.refresh)
         edges = np.flatnonzero(np.diff((same | lone).astype(np.int8), prepend=0, append=0)).clip(max=len(same) - 1)
         index, time, black = (rows[name].to_pylist() for name in ("frame_index", "time_s", "is_black"))
@@ -62,7 +62,7 @@ class Frozen(Stage):
         return {"frozen": pa.Table.from_pylist(spans, schema=SPANS)}
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
-        """Return the span that the frame lies in as caption."""
+        """Return the span of the frame as caption."""
         spans = [f"still from {span['start_s']:.1f} to {span['end_s']:.1f} s" for span in row["frozen"]]
         return Drawing(caption="; ".join(spans)) if spans else None
 

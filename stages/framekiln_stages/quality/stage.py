@@ -1,6 +1,6 @@
 """Technical quality of each frame: sharpness, noise, blocks of a codec, bars, black, uniform and repeated frames.
 
-Whoever prepares training data drops such frames first. No model is needed: `measures.py` has the formulas. Over- and
+Preparing training data begins with dropping such frames. No model is needed: `measures.py` has the formulas. Over- and
 underexposed areas are columns of `lighting`.
 
 Shapes: luma uint8 h w (BT.601, codes 0 to 255).
@@ -35,7 +35,7 @@ OUTPUTS = pa.schema(
         field(
             "blockiness",
             pa.float32(),
-            "by how much steps at borders of 8 x 8 blocks exceed the others, from 0; null if small",
+            "excess of steps at borders of 8 x 8 blocks over others, from 0; null if small",
         ),
         field(
             "bars",
@@ -57,15 +57,15 @@ OUTPUTS = pa.schema(
 )
 
 
-# Share of its short side that the detail of a blurred frame needs at most: a blur of 1.6 px. Of 112 photos 0.98 are
-# above 0.54; of 100 that were softened by 1.2 px, 0.95 are above 0.29.
+# Largest share of its short side that the detail of a blurred frame needs: a blur of 1.6 px. Of 112 photos 0.98 are
+# above 0.54; of 100 softened by 1.2 px, 0.95 are above 0.29.
 BLURRED = 0.25
 
 
 class Quality(Stage):
     """Sharpness, noise, blockiness, bars, and black, uniform and repeated frames."""
 
-    version = 5  # 5: edges that are one line do not make a picture sharp
+    version = 5  # 5: edges along a single line do not make a picture sharp
     scope = Scope.CLIP
     halo = 1
     thread_safe = True
@@ -74,12 +74,12 @@ class Quality(Stage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """The pixels that are measured, and the limit of a repeated frame.
+        """The measured pixels, and the limit of a repeated frame.
 
         Raises ValueError: `pixels` is not a pixel column.
         """
 
-        pixels: str = "frame"  # pixel column that is measured; reduced pixels lack the detail that these measures need
+        pixels: str = "frame"  # measured pixel column; reduced pixels lack the detail that these measures need
         # Largest `change` of a repeated frame, in codes. At CRF 20 to 36 of x264, frames of a held photo have 0 to 2,
         # except key frames. Frames in which 40 x 24 px move by a quarter of a pixel have 2 to 6.
         same: NonNegative = 2.0
@@ -90,15 +90,15 @@ class Quality(Stage):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Pixels of full size, if not set otherwise."""
+        """Full-size pixels unless set otherwise."""
         return (self.config.pixels,)
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
-        """Limit OpenCV to one thread, since other workers use the other cores."""
+        """Limit OpenCV to one thread: other workers use the other cores."""
         cv2.setNumThreads(1)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Measure the frames of one clip, and of the next frame the change to it."""
+        """Measure the frames of one clip, and their change to the next frame."""
         with self.phase("preprocess"):
             lumas = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) for image in views(batch[self.config.pixels])]
         with self.phase("infer"):
@@ -164,7 +164,7 @@ class Quality(Stage):
 
 
 def find_clip_bars(lumas: Sequence[Luma]) -> dict[tuple[int, ...], dict[str, int]]:
-    """Return the bars of a clip for each size of its frames; a size whose frames are all black has none."""
+    """Return the bars of a clip for each size of its frames; none for a size with only black frames."""
     found = {}
     for shape in {luma.shape for luma in lumas}:
         same = [luma for luma in lumas if luma.shape == shape]

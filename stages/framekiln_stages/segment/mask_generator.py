@@ -31,14 +31,14 @@ class Rules(Stage.Config):
 
     multimask_output: bool = True  # three masks a prompt, as amg, since a point is ambiguous. False: one
     points_per_side: Count = 32  # amg
-    # Grid only: least IoU predicted for a mask, as SAM 2's amg; SAM 1's has 0.88. 0: any
+    # Grid only: least predicted IoU of a mask, as SAM 2's amg; SAM 1's has 0.88. 0: any
     pred_iou_thresh: Proportion = 0.8
     stability_score_thresh: Proportion = 0.95  # amg. 0: any
     stability_score_offset: NonNegative = 1.0  # amg; Meta's example for more masks has 0.7
     mask_threshold: float = 0.0  # amg; of logits
     box_nms_thresh: Proportion = 0.7  # amg; IoU of boxes above which one is a duplicate
     crop_n_layers: Natural = 0  # amg; 1 adds 4 crops, 2 adds 16 more
-    crop_nms_thresh: Proportion = 0.7  # amg; between crops, where the mask of the smaller crop is kept
+    crop_nms_thresh: Proportion = 0.7  # amg; between crops, of which the smaller one's mask is kept
     crop_overlap_ratio: Proportion = 512 / 1500  # amg
     crop_n_points_downscale_factor: Count = 1  # amg; each layer divides the points a side by it
     min_mask_region_area: Natural = 0  # amg; px of the mask: smaller holes are filled, smaller islands dropped
@@ -51,12 +51,12 @@ class Rules(Stage.Config):
         return max(1, int(side / self.crop_n_points_downscale_factor**layer))
 
 
-PROMPTS = 64  # decoded at once unless the profile sets another number, as amg's points_per_batch
+PROMPTS = 64  # prompts decoded at once unless the profile sets another number, as amg's points_per_batch
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameView:
-    """A frame, or a crop of one."""
+    """A frame, or a crop of a frame."""
 
     image: Image  # h w 3, the pixels as read
     layer: int  # 0 for the frame, then the layer of crops
@@ -82,7 +82,7 @@ class MaskGenerator:
 
     def __init__(self, stage: Stage, net: Sam2, rules: Rules, placement: Placement, *, made: bool = False) -> None:
         self._stage, self._net, self._rules, self._placement = stage, net, rules, placement
-        self._made = made  # whether made masks take the place of a grid's that keeps none
+        self._made = made  # whether artificial masks replace those of a grid that keeps none
         layers = range(rules.crop_n_layers + 1)
         self._points = [amg.point_grid(rules.grid_side(layer)) for layer in layers]
         self._grids = [grid_set(points, placement.device) for points in self._points]
@@ -130,8 +130,8 @@ class MaskGenerator:
     ) -> Iterator[tuple[Sequence[tuple[PromptedFrame, int]], torch.Tensor]]:
         """Yield frames with numbers of views, and the features of these views.
 
-        On a GPU, as many views are encoded at once as there are frames. On a CPU one at a time, which is as fast, so
-        that a frame's masks do not depend on its neighbours through rounding.
+        On a GPU, as many views are encoded at once as there are frames. On a CPU they are encoded one by one, which is
+        as fast, so that rounding does not make a frame's masks depend on its neighbours.
         """
         at_once = 1 if self._placement.device == "cpu" else max(1, len(frames))
         views = [(frame, number) for frame in frames for number in range(len(frame.views))]
@@ -150,7 +150,7 @@ class MaskGenerator:
         """Yield parts of the views' prompts with their logits (p m s s) and predicted IoUs (p m).
 
         Prompts of one part have equally many points. On a GPU parts of several views share a call, and all calls have
-        few shapes: prompts are added up to a power of two, and dropped from the result.
+        few shapes: prompts are padded to a power of two, and the padding is dropped from the result.
         """
         parts: list[Decoding] = []
         for row, (frame, number) in enumerate(views):
@@ -169,7 +169,7 @@ class MaskGenerator:
 
     @property
     def alone(self) -> bool:
-        """True on a CPU, where a call has no more prompts than one view asks for."""
+        """True on a CPU, where a call has no more prompts than one view needs."""
         return self._placement.device == "cpu" and not self._placement.compile
 
     def _select_good(
@@ -202,7 +202,7 @@ class MaskGenerator:
             return self._make_masks(crop, frame.views[crop].box) if self._made and not len(masks.iou) else masks
 
     def _make_masks(self, crop: int, box: Box) -> Proposals:
-        """Return the stand-ins for masks of a network without weights, as prompted by the first points of the grid."""
+        """Return artificial masks for a network without weights, as if prompted by the first points of the grid."""
         logits = torch.from_numpy(amg.dummy_logits(self._net.architecture.low)).to(self._placement.device)
         iou = torch.full((len(logits),), amg.SCORE, device=logits.device)
         prompts = torch.arange(len(logits), device=logits.device) % len(self._points[0])
@@ -240,7 +240,7 @@ class MaskGenerator:
             return masks.select(order[: self._rules.max_masks])
 
     def prompt_point(self, frame: PromptedFrame, crop: int, prompt: int) -> dict[str, float] | None:
-        """Return the point of a prompt in shares of the frame; None where it is a box."""
+        """Return the point of a prompt in shares of the frame; None for a box."""
         if frame.prompts is not None:
             point = frame.prompts[prompt].point
             return point and {"x": point[0], "y": point[1]}

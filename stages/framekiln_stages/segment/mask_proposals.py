@@ -1,10 +1,9 @@
-"""Mask proposals: the points of the grid, scores and boxes of masks, and which of them are kept.
+"""Mask proposals: the points of the grid, scores and boxes of masks, and the choice among them.
 
 The algorithm is that of Segment Anything's automatic mask generator (facebookresearch/sam2,
 sam2/automatic_mask_generator.py and sam2/utils/amg.py) with one difference. Masks are scored on the model's own grid of
-256 by 256, so that only the kept ones are upsampled. A box therefore ends at the outer edge of the mask's last cell.
-The published boxes end at its last pixel; on a coarse grid all boxes would be too small by a cell. Empty masks are
-dropped.
+256 by 256, so that only kept ones are upsampled. So a box ends at the outer edge of the mask's last cell. Published
+boxes end at its last pixel; on a coarse grid all boxes would be a cell too small. Empty masks are dropped.
 
 Shapes: n masks; logits n 256 256 float32, boxes n 4 float64 as x0 y0 x1 y1 in px of the whole frame.
 """
@@ -27,7 +26,7 @@ Box = tuple[int, int, int, int]  # x0 y0 x1 y1
 
 EDGE_DISTANCE = 20.0  # px of the frame: `is_box_near_crop_edge` in sam2/utils/amg.py
 ROUNDS = 8  # of suppression between two waits for a GPU
-IOU_ROWS = 1024  # rows of the IoU matrix computed at once: in one piece, 12,000 masks would take gigabytes
+IOU_ROWS = 1024  # rows of the IoU matrix computed at once: all at once, 12,000 masks would take gigabytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +43,7 @@ class Proposals:
     def select(self, rows: torch.Tensor) -> Proposals:
         """Return the rows chosen by a boolean mask or by their numbers."""
         if rows.dtype == torch.bool:
-            rows = rows.nonzero()[:, 0]  # once, since a GPU must be waited for
+            rows = rows.nonzero()[:, 0]  # only once, since a GPU must be waited for
         return Proposals(**{item.name: getattr(self, item.name)[rows] for item in fields(self)})
 
     @staticmethod
@@ -67,7 +66,7 @@ def point_grid(side: int) -> NDArray[np.float32]:
 def crop_boxes(height: int, width: int, layers: int, overlap: float) -> list[tuple[int, Box]]:
     """Return the layer and box of the frame, then of 4, 16, ... overlapping parts of it.
 
-    As `generate_crop_boxes` in sam2/utils/amg.py, without the parts of a tiny frame that would be empty.
+    As `generate_crop_boxes` in sam2/utils/amg.py, without a tiny frame's empty parts.
 
     Args:
         height: frame height, px.
@@ -89,7 +88,7 @@ def crop_boxes(height: int, width: int, layers: int, overlap: float) -> list[tup
 
 
 def scale_box(box: Box, size: tuple[int, int], new_size: tuple[int, int]) -> Box:
-    """Scale a box from one height and width of its frame to another, in whole px, at least one on each side."""
+    """Scale a box from one height and width of its frame to another, in whole px, at least one a side."""
     x0, y0, x1, y1 = box
     down, across = (new / old for new, old in zip(new_size, size, strict=True))
     left, top = min(round(x0 * across), new_size[1] - 1), min(round(y0 * down), new_size[0] - 1)
@@ -97,7 +96,7 @@ def scale_box(box: Box, size: tuple[int, int], new_size: tuple[int, int]) -> Box
 
 
 def stability_score(logits: torch.Tensor, threshold: float, offset: float) -> torch.Tensor:
-    """Return the IoU of the masks at thresholds higher and lower by `offset`: n float32, 0 where the larger is empty.
+    """Return the IoU of masks at thresholds `offset` above and below: n float32, 0 if the larger is empty.
 
     `calculate_stability_score` in sam2/utils/amg.py: one mask always lies within the other.
     """
@@ -107,7 +106,7 @@ def stability_score(logits: torch.Tensor, threshold: float, offset: float) -> to
 
 
 def mask_boxes(masks: torch.Tensor, crop: Box) -> torch.Tensor:
-    """Return the boxes of the masks (n h w bool) of a crop of the frame, all 0 where a mask is empty."""
+    """Return the boxes of the masks (n h w bool) of a crop of the frame, all 0 for an empty mask."""
     x0, y0, x1, y1 = crop
     height, width = masks.shape[1:]
     left, right = _find_extent(masks.any(dim=1))
@@ -134,7 +133,7 @@ def non_max_suppression(boxes: torch.Tensor, scores: torch.Tensor, threshold: fl
 
     The result is that of the greedy rule: a box is dropped if it overlaps a better kept box by more than `threshold`.
     All boxes are decided at once, in rounds until nothing changes; after k rounds at least the k best are final. On a
-    GPU it is not asked after every round whether something changed, since that waits.
+    GPU the check for changes is not made in every round, since it waits.
 
     `boxes`: n 4; boxes without area overlap none. `scores`: n. `threshold`: IoU.
     """
@@ -184,15 +183,15 @@ def remove_small_regions(mask: NDArray[np.bool_], min_area: int) -> NDArray[np.b
 
 
 def _label_regions(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Number the connected regions, h w from 1, 0 where the mask is false; return the numbers and the areas in px."""
+    """Number the connected regions, h w from 1, 0 outside the mask; return the numbers and areas in px."""
     pixels = np.ascontiguousarray(mask, np.uint8)
     _, labels, stats, _ = cv2.connectedComponentsWithStats(pixels, connectivity=8)
     return labels, stats[1:, cv2.CC_STAT_AREA]
 
 
-# Made masks, since with random weights hardly any mask passes the thresholds, and later steps would have no work.
-# Ellipses: middle and radii in shares of the view's width and height. Together they cover a quarter of it, one by one 1
-# to 9 %, and none touches another or the edge.
+# Artificial masks: with random weights hardly any mask passes the thresholds, and later steps would have no work.
+# Ellipses: middle and radii in shares of the view's width and height. Together they cover a quarter of it, each 1 to 9
+# %, and none touches another or the edge.
 SHAPES = (
     (0.25, 0.35, 0.15, 0.20),
     (0.70, 0.30, 0.12, 0.18),
@@ -201,12 +200,12 @@ SHAPES = (
     (0.90, 0.60, 0.06, 0.06),
     (0.45, 0.10, 0.10, 0.05),
 )
-SCORE = 0.9  # predicted IoU; above each threshold that ships
+SCORE = 0.9  # predicted IoU; above all shipped thresholds
 STEEPNESS = 200.0  # of logits: the outline moves by less than a cell between the thresholds of stability
 
 
 def dummy_logits(side: int) -> NDArray[np.float32]:
-    """Return logits of made masks on a square grid (n side side), above 0 inside."""
+    """Return logits of artificial masks on a square grid (n side side), above 0 inside."""
     centres = (np.arange(side, dtype=np.float32) + 0.5) / side
     x, y = centres[None, None, :], centres[None, :, None]
     shapes = np.array(SHAPES, np.float32).T[:, :, None, None]

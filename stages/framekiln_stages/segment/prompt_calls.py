@@ -73,7 +73,7 @@ class Decoding:
 
     @staticmethod
     def calls(parts: Sequence[Decoding], most: int, *, alone: bool) -> Iterator[DecoderCall]:
-        """Yield calls of at most `most` prompts, of parts of one shape; `alone`: of one part each, not padded."""
+        """Yield calls of at most `most` prompts, from parts of one shape; `alone`: of one part each, not padded."""
         keys = [(part.count if alone else part.size(most), part.prompts.labels.shape[1]) for part in parts]
         for group in indices_by_key(keys):
             size = keys[group[0]][0]

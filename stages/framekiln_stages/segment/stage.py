@@ -47,7 +47,7 @@ class Segment(PixelStage):
     devices = ("cpu", "cuda")
     dummy_weights = True
     chunk_kinds = ("views", "prompts", "masks")
-    dummy_note = "six made masks an image where it keeps none; numbers of masks, and the time to write them, are void"
+    dummy_note = "six artificial masks for an image without any; mask counts, and the time to write masks, are void"
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Rules):
@@ -56,11 +56,11 @@ class Segment(PixelStage):
         Raises ValueError: an unknown model, or prompts without a source.
         """
 
-        # Weights; these are the best. All models decode prompts with the same decoder. For the 1,024 prompts of the
-        # grid, a smaller model saves on a GPU no more than part of the encoder's 7 to 9 ms of 70.
+        # Weights; these are the best. All models share one decoder for prompts. For the 1,024 prompts of the grid, a
+        # smaller model saves on a GPU only part of the encoder's 7 to 9 ms of 70.
         model: str = "sam2.1-hiera-large"
-        # Short side of the pixels, as in frame_1024; 0 is full size. The model's input is 1024 by 1024. Crops of a
-        # large photo have more detail than the photo itself only with 0.
+        # Short side of the pixels, as in frame_1024; 0: full size. The model's input is 1024 by 1024. Crops of a large
+        # photo show more detail than the photo itself only with 0.
         size: Natural = 1024
         prompts: Literal["grid", "points", "boxes"] = "grid"
         # Column with points or boxes, in shares of the frame: a list of structs with x, y (optionally label, object) or
@@ -77,7 +77,7 @@ class Segment(PixelStage):
                 raise ValueError(f"there is no model {self.model!r}, only {', '.join(MODELS)}")
             sources = bool(self.prompt_column) + bool(self.prompt_file)
             if self.prompts == "grid" and sources:
-                raise ValueError("prompts must be points or boxes where prompt_column or prompt_file is given")
+                raise ValueError("prompts must be points or boxes if prompt_column or prompt_file is given")
             if self.prompts != "grid" and sources != 1:
                 raise ValueError(f"prompts of {self.prompts} need either prompt_column or prompt_file")
             if self.prompts != "grid" and self.crop_n_layers:
@@ -127,10 +127,10 @@ class Segment(PixelStage):
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Load the model, or give it random weights where they are absent; read the file of prompts.
 
-        With random weights hardly any mask of the grid passes the default thresholds. Then made masks stand in
-        (`mask_proposals.dummy_logits`), so that later steps have work. For a benchmark of this step set
-        `pred_iou_thresh` and `stability_score_thresh` to 0 and `box_nms_thresh` to 1, which keeps all masks.
-        Raises ValueError: the weights are another model's, or a prompt is invalid; FileNotFoundError: the file of
+        With random weights hardly any mask of the grid passes the default thresholds. Then artificial masks replace
+        them (`mask_proposals.dummy_logits`), so that later steps have work. For a benchmark of this step set
+        `pred_iou_thresh` and `stability_score_thresh` to 0 and `box_nms_thresh` to 1, which keeps all masks. Raises
+        ValueError: the weights belong to another model, or a prompt is invalid. Raises FileNotFoundError: the file of
         prompts is missing.
         """
         config = self.config
@@ -195,8 +195,8 @@ class Segment(PixelStage):
     ) -> list[int]:
         """Return the numbers of the grid's masks to keep at their final size.
 
-        A single cell of the model's grid may fall between the pixels of the frame. After the removal of small regions
-        a mask may duplicate another; the unchanged one is kept.
+        A single cell of the model's grid may fall between the frame's pixels. After the removal of small regions a mask
+        may duplicate another; the unchanged one is kept.
         """
         visible = np.flatnonzero(areas)
         if changed.any():
@@ -222,7 +222,7 @@ class Segment(PixelStage):
         return codes.tolist(), changed
 
     def _encode_clean(self, masks: torch.Tensor) -> tuple[list[dict[str, Any]], list[bool]]:
-        """Return masks (n w h) as values of `SEGMENTATION` without small regions, and which of them had some."""
+        """Return masks (n w h) as values of `SEGMENTATION` without small regions, and which ones had some."""
         if not (min_area := self.config.min_mask_region_area):
             return encode_masks(masks), [False] * len(masks)
         before = list(masks.cpu().numpy().transpose(0, 2, 1))

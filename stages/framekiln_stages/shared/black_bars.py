@@ -1,4 +1,4 @@
-"""Bars of one tone round a picture, as letterboxes and pillarboxes have them; most are black.
+"""Bars of one tone round a picture, such as letterboxes and pillarboxes; most are black.
 
 Shapes: luma uint8 h w (BT.601, codes 0 to 255).
 """
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 Luma = NDArray[np.uint8]
 
 BAR_CODE = 24  # ffmpeg's cropdetect: codes from the bar's tone
-EVEN, FAINT = 3, 10  # codes: around a picture of nearly its tone, a bar as even as made ones are ends in a faint step
-BAR_SHARE = 0.98  # of a line's pixels that have the tone
-LEAST = 0.02  # of a side, if the bar is not black: an even line or two at the edge of a wall is none
+EVEN, FAINT = 3, 10  # codes: around a picture of nearly its tone, a bar as even as generated ones ends in a faint step
+BAR_SHARE = 0.98  # share of a line's pixels with the tone
+LEAST = 0.02  # of a side, if the bar is not black: an even line or two at a wall's edge is no bar
 BAR_EDGE = 0.5  # share of a bar's length along which the picture begins within two lines
 
 
@@ -34,10 +34,10 @@ class Bars(NamedTuple):
 
 
 def find_bars(luma: Luma, *, any_tone: bool) -> Bars:
-    """Return the bars round a picture; 0 where an even edge does not end in a straight line.
+    """Return the bars round a picture; 0 if an even edge does not end in a straight line.
 
-    For a film `luma` is the largest value of each pixel over several frames, so that a dark scene is no bar. Such a
-    maximum of a bright scene is of one tone, so there only black bars are told (`any_tone`).
+    For a video `luma` is each pixel's largest value over several frames, so that a dark scene is no bar. This maximum
+    has one tone in a bright scene, so only black bars are searched there (`any_tone`).
     """
     top, bottom = _measure_bars(luma, any_tone)
     left, right = _measure_bars(cv2.transpose(luma[top : len(luma) - bottom]), any_tone)
@@ -45,7 +45,7 @@ def find_bars(luma: Luma, *, any_tone: bool) -> Bars:
 
 
 def _measure_bars(luma: Luma, any_tone: bool) -> tuple[int, int]:
-    """Return how many lines are bars at the top and, of the others, at the bottom."""
+    """Return how many lines are bars at the top and, of the rest, at the bottom."""
     top = _count_even(luma, any_tone)
     return top, _count_even(luma[top:][::-1], any_tone)
 
@@ -62,7 +62,7 @@ def _count_even(luma: Luma, any_tone: bool) -> int:
         looks.append((FAINT, least))
     for code, fewest in looks:
         lines = int(((off > code).mean(axis=1) > 1 - BAR_SHARE).argmax())
-        before = luma[max(0, lines - 3)].astype(np.int16)  # a sky that darkens slowly has no edge
+        before = luma[max(0, lines - 3)].astype(np.int16)  # a slowly darkening sky has no edge
         steps = np.abs(luma[lines : lines + 3] - before) > code
         if lines >= fewest and steps.mean(axis=1).max() >= BAR_EDGE:
             return lines

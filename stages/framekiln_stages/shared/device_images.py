@@ -1,9 +1,9 @@
 """Images of a call on the device, each uploaded once, and samples of many places in them in one call.
 
-Crops of faces have a place, a size and an angle each. Cut one by one, a GPU would wait for their launches. Here all
-crops of all images are the same few operations: the pixels of all images lie behind one another in one tensor, and each
-sample has an index of its own. A crop that is smaller than its part of the image averages pixels, of which sums over
-rectangles are looked up (Crow 1984, summed-area tables).
+Crops of faces differ in place, size and angle. Cut one by one, a GPU would wait for their launches. Here a few
+operations cut all crops of all images: one tensor holds the pixels of all images in sequence, and each sample has its
+own index. A crop smaller than its part of the image averages pixels, by sums over rectangles (Crow 1984, summed-area
+tables).
 
 Shapes: m images of any sizes; n crops of a b samples each; levels are R, G, B from 0 to 255. Coordinates are x, y in px
 of an image, where a pixel's centre is a whole number; there is black outside the image.
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from framekiln.contract import Image, Placement
 from framekiln.device import Phase, indices_by_key, torch, untimed, upload_all
 
-PART_PIXELS = 16 << 20  # of the images in one table of sums: 192 MB
+PART_PIXELS = 16 << 20  # pixels of the images in one table of sums: 192 MB
 _WHOLE = 2**31 // 255  # px of an image: sums stay below 2^31
 
 
 class DeviceImages:
-    """Images on a device; `pixels` are all of them row by row, p 3 uint8.
+    """Images on a device; `pixels` holds them all row by row, p 3 uint8.
 
     `images`: h w 3 each. `placement`: its device and its `pin_memory`. `phase`: times the copy as an upload.
     """
@@ -48,12 +48,12 @@ class DeviceImages:
         return int(self._starts[number]), *self.shapes[number]
 
     def numbers(self, images: Sequence[Image]) -> list[int]:
-        """Return the numbers of some of the images, which must be the same arrays."""
+        """Return the indices of some of the images, which must be the same arrays."""
         known = {id(image): number for number, image in enumerate(self._images)}
         return [known[id(image)] for image in images]
 
     def stacked(self, numbers: Sequence[int]) -> torch.Tensor:
-        """Return images of one size, k h w 3 uint8; a view where they are all of that size, in their order."""
+        """Return images of one size, k h w 3 uint8; a view if all images have it, in order."""
         (height, width), first = self.shapes[numbers[0]], int(self._starts[numbers[0]])
         size = height * width
         if all(self._starts[number] == first + i * size for i, number in enumerate(numbers)):
@@ -62,7 +62,7 @@ class DeviceImages:
         return torch.stack(parts).view(-1, height, width, 3)
 
     def parts(self, owners: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.intp], PixelSums]]:
-        """Yield numbers of crops with the pixel sums of their images; `owners` is n, the image of each crop."""
+        """Yield indices of crops with the pixel sums of their images; `owners`: n, the index of each crop's image."""
         numbers = np.unique(owners)
         pixels = np.array([np.prod(self.shapes[number]) for number in numbers], np.int64)
         turns = np.cumsum(pixels) // PART_PIXELS
@@ -72,7 +72,7 @@ class DeviceImages:
 
 
 class PixelSums:
-    """For each pixel, the sum of the levels above it and to its left, of some images.
+    """For each pixel of some images, the sum of the levels above it and to its left.
 
     `images`: on a device. `numbers`: of the sampled images.
     """

@@ -1,4 +1,4 @@
-"""Grey images as flow compares them: fewer pixels, and without smooth light."""
+"""Grey images for the comparison of flow: fewer pixels, and without smooth light."""
 
 from typing import TypeVar
 
@@ -11,9 +11,9 @@ Level = TypeVar("Level", np.uint8, np.float32)
 
 
 def even(image: Gray) -> Gray:
-    """Return an image without smooth light: each pixel against the mean and the contrast of its surroundings.
+    """Return an image without smooth light: each pixel relative to its surroundings' mean and contrast.
 
-    Windows are those of `shots.changes.residual`, 1/18 of the short side, and contrast has its floor there.
+    Windows and the floor of contrast are those of `shots.changes.residual`: 1/18 of the short side.
     """
     levels, window = image.astype(np.float32), (max(7, min(image.shape) // 18 | 1),) * 2
     mean = cv2.blur(levels, window)
@@ -22,7 +22,7 @@ def even(image: Gray) -> Gray:
 
 
 def reduced(image: NDArray[Level], size: int) -> NDArray[Level]:
-    """Return an image with a short side of `size` px, by means over areas; a smaller one, or with 0, as it is."""
+    """Return an image with a short side of `size` px, by area means; unchanged if smaller, or for 0."""
     short = min(image.shape)
     if not size or short <= size:
         return image

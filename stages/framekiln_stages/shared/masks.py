@@ -3,11 +3,11 @@
     from pycocotools import mask
     pixels = mask.decode(row["masks"][0]["segmentation"])     # h w uint8
 
-A mask stores its own height and width, which may differ from its image's; scale it where they do.
+A mask stores its own height and width, which may differ from its image's; scale it if they do.
 
-Masks on a device are encoded there: only the pixels at which a run begins leave it. pycocotools writes the text
+Masks on a device are encoded there: only the starts of runs are downloaded. pycocotools writes the text
 (common/maskApi.c, `rleToString`): groups of five bits, the lowest first, each as a printable character; from the third
-run on the difference from the length before the last.
+run on, the difference from the length before the last.
 
 Shapes: n masks, h height and w width of a mask.
 """
@@ -38,10 +38,10 @@ MASK = pa.struct(
         ("box", BOX),  # shares of width and height, 0 to 1
         ("predicted_iou", pa.float32()),  # the model's estimate for its own mask, about 0 to 1
         ("stability_score", pa.float32()),  # IoU of the masks at a higher and a lower threshold, 0 to 1
-        ("point", POINT),  # the prompt of this mask, in shares; null where it was a box
+        ("point", POINT),  # the prompt of this mask, in shares; null for a box
     ]
 )
-"""One mask. Names are those of Segment Anything's records, but for box and point, which are shares as elsewhere."""
+"""One mask. Names are Segment Anything's; box and point are shares, as elsewhere."""
 
 
 def landmark_boxes(points: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -147,7 +147,7 @@ def encode_masks(masks: torch.Tensor) -> list[dict[str, Any]]:
 
 
 def decode_starts(counts: str) -> Ints:
-    """Return the places at which the runs of a mask begin, without the first run of false pixels, from its text."""
+    """Return the starts of a mask's runs from its text, without the first run of false pixels."""
     codes = np.frombuffer(counts.encode("ascii"), np.uint8).astype(np.int64) - _FIRST
     lasts = np.flatnonzero(~codes & 0x20)  # of each number's groups
     firsts = np.append(0, lasts[:-1] + 1)
@@ -160,7 +160,7 @@ def decode_starts(counts: str) -> Ints:
 
 
 def _run_starts(pixels: torch.Tensor) -> Ints:
-    # where a pixel differs from the one before it; the first of each mask follows a false one
+    # a pixel that differs from the one before it; each mask's first pixel follows a false one
     changes = torch.cat([pixels[:, :1], pixels[:, 1:] != pixels[:, :-1]], dim=1).flatten()
     if changes.device.type == "cpu":
         return np.flatnonzero(changes.numpy())  # ten times as fast as torch's

@@ -1,7 +1,7 @@
 """Prompts for Segment Anything: points and boxes from a column or a file.
 
-A prompt is one or more points with labels; a box is its two corners. Rows of points with the same `object` are one
-prompt, so that several points, of the background too, can describe one object. A row without `object` is a prompt of
+A prompt is one or more points with labels; a box is its two corners. Rows of points with the same `object` form one
+prompt, so that several points, even of the background, can describe one object. A row without `object` is a prompt of
 its own.
 
 Shapes: p prompts; k points of a prompt, as shares of width and height, k 2; labels k.
@@ -106,7 +106,7 @@ class PromptFile:
         return [*self.only_for(media_id, None), *self.only_for(media_id, frame_index)]
 
     def only_for(self, media_id: str, frame_index: int | None) -> Sequence[Prompt]:
-        """Return the prompts for one frame only; with None, those of rows that name no frame."""
+        """Return the prompts for one frame only; None: prompts of rows without a frame."""
         return self._prompts.get((media_id, frame_index), ())
 
 
@@ -127,7 +127,7 @@ def _read_table(path: Path) -> tuple[list[dict[str, Any]], set[str]]:
     if path.suffix == ".csv":
         from pyarrow import csv
 
-        # an id of digits only must stay a string
+        # an id of only digits must stay a string
         table = csv.read_csv(path, convert_options=csv.ConvertOptions(column_types={"media_id": pa.string()}))
     else:
         from pyarrow import parquet

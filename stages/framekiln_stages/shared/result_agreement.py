@@ -1,7 +1,7 @@
 """Agreement between the results of two runs: objects in lists are matched first, then compared.
 
-The objects of one frame (faces, people, masks) are stored in a list whose order means little. An object's match is the
-one of the other run that overlaps it most. Both tables have the same rows.
+One frame's objects (faces, people, masks) are stored in a list whose order means little. An object's match is the
+object of the other run with the largest overlap. Both tables have the same rows.
 
 Shapes: n rows, p and q objects in all rows of either run, m matches, d values of an embedding. Boxes are x0 y0 x1 y1.
 """
@@ -48,7 +48,7 @@ class Detections:
         return np.stack([side.to_numpy(zero_copy_only=False).astype(np.float64) for side in sides], axis=1)
 
     def vectors(self, name: str) -> Floats | None:
-        """Return a list of numbers of each object, p d; None without that member, or where some are missing."""
+        """Return a list of numbers of each object, p d; None if the member is missing, or some lists are."""
         if name not in [member.name for member in self.values.type] or not len(self):
             return None
         column = pc.struct_field(self.values, name)
@@ -56,7 +56,7 @@ class Detections:
         return None if column.null_count else numbers.reshape(len(self), -1)
 
     def shared_rows(self, other: "Detections") -> Iterator[tuple[slice, slice]]:
-        """Yield, row by row, the positions of both runs' objects; skip rows where either has none."""
+        """Yield, row by row, the positions of both runs' objects; skip rows in which either has none."""
         for i in range(len(self.starts) - 1):
             own, others = (slice(int(run.starts[i]), int(run.starts[i + 1])) for run in (self, other))
             if own.stop > own.start and others.stop > others.start:
@@ -70,14 +70,14 @@ class Matches:
     first: Ints  # m
     second: Ints  # m
     iou: Floats  # m, 0 to 1
-    share: float  # of all objects that have a match; 1 where there are no objects
+    share: float  # share of all objects with a match; 1 without objects
 
     def mean_iou(self) -> float:
         """Return the mean overlap; 1 without matches."""
         return mean_or(1.0, self.iou)
 
     def cosines(self, a: Floats | None, b: Floats | None) -> Floats:
-        """Return the cosines (m) of vectors of all objects of both runs (p d, q d); none where a run has none."""
+        """Return the cosines (m) of both runs' vectors of all objects (p d, q d); none if a run has none."""
         return np.zeros(0) if a is None or b is None else cosine_similarities(a[self.first], b[self.second])
 
 
@@ -117,13 +117,13 @@ def _match_greedily(first: Detections, second: Detections, tables: Iterator[tupl
 
 
 def box_iou(a: Floats, b: Floats) -> Floats:
-    """Return the IoU, p q, of boxes p 4 and q 4. Two boxes without area have 1 where they are equal, else 0."""
+    """Return the IoU, p q, of boxes p 4 and q 4. Two boxes without area have 1 if they are equal, else 0."""
     equal = (a[:, None] == b[None]).all(2)
     return np.where(equal, 1.0, masks.box_iou(a, b))
 
 
 def mask_iou(a: list[Segmentation], b: list[Segmentation]) -> Floats | None:
-    """Return the IoU, p q, of masks as run lengths; None where they have two sizes."""
+    """Return the IoU, p q, of masks as run lengths; None if they have two sizes."""
     from pycocotools import mask as coco
 
     if len({tuple(mask["size"]) for mask in (*a, *b)}) != 1:
@@ -133,7 +133,7 @@ def mask_iou(a: list[Segmentation], b: list[Segmentation]) -> Floats | None:
 
 
 def cosine_similarities(a: Floats, b: Floats) -> Floats:
-    """Return the cosines (m) of two sets of vectors (m d); 0 where their lengths, and so their networks, differ."""
+    """Return the cosines (m) of two sets of vectors (m d); 0 for different lengths, which come from two networks."""
     if a.shape[1] != b.shape[1]:
         return np.zeros(len(a))
     lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
@@ -141,7 +141,7 @@ def cosine_similarities(a: Floats, b: Floats) -> Floats:
 
 
 def cosine_figures(cosines: Floats) -> dict[str, float]:
-    """Return the mean and the least cosine; nothing where there are none."""
+    """Return the mean and the least cosine; nothing without any."""
     if not len(cosines):
         return {}
     return {"embedding_cosine_mean": float(cosines.mean()), "embedding_cosine_min": float(cosines.min())}
@@ -169,12 +169,12 @@ def mean_distance(a: Floats, b: Floats, *, period: float = 0.0) -> float:
 
 
 def mean_or(default: float, values: NDArray[Any]) -> float:
-    """Return the mean of values, or the default where there are none."""
+    """Return the mean of values, or the default if there are none."""
     return float(values.mean()) if len(values) else default
 
 
 def unmatched_share(a: Floats, b: Floats) -> float:
-    """Return the share of rows with a value, not NaN, in one of two runs only; 0 without rows."""
+    """Return the share of rows with a value (not NaN) in only one of two runs; 0 without rows."""
     return mean_or(0.0, np.isnan(a) != np.isnan(b))
 
 

@@ -1,4 +1,4 @@
-"""Bases of the stages that look at one pixel column, in the size of their settings."""
+"""Base classes of stages that read one pixel column, in the size of their settings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class PixelStage(Stage):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Pixels only, since results are in fractions of the image's size."""
+        """Pixels only: results are in fractions of the image's size."""
         return (self.pixels,)
 
 
@@ -34,7 +34,7 @@ class LandmarkStage(PixelStage):
     class Config(Stage.Config):
         """The model, the size of its pixels, and the least confidences."""
 
-        limit: ClassVar[str]  # name of a subclass's setting: the most people or faces of one image
+        limit: ClassVar[str]  # name of a subclass's setting for the most people or faces of one image
         model: str
         size: Natural = 512  # short side of the pixels, as in frame_512; 0: full size
         min_detection_confidence: Proportion = 0.5  # least confidence of a detection; MediaPipe's default
@@ -46,7 +46,7 @@ class LandmarkStage(PixelStage):
         return (self.config.model,)
 
     def setup(self, weights: Weights, placement: Placement) -> None:
-        """Build a graph of MediaPipe's for each thread that calls at once, and run it on a photo of a person.
+        """Build a MediaPipe graph for each concurrent thread, and run it on a photo of a person.
 
         Raises:
             RuntimeError: MediaPipe refuses the file, or system libraries are missing.

@@ -53,10 +53,10 @@ NAMES = (
 """Names of the landmarks: mediapipe.tasks.python.vision.PoseLandmark, in small letters."""
 
 BODY_POINTS: dict[str, Any] = {"kind": "poses", "category": "person", "keypoints": NAMES, "skeleton": BONES}
-"""What `annotates` says of a column with people."""
+"""Arguments of `annotates` for a column of people."""
 
 MIRRORED = [0, 4, 5, 6, 1, 2, 3, 8, 7, 10, 9, *(i + (1 if i % 2 else -1) for i in range(11, LANDMARKS))]
-"""The landmark that each becomes in a mirrored image, where left and right are exchanged."""
+"""Each landmark's counterpart in a mirrored image, in which left and right are exchanged."""
 
 LANDMARK = pa.struct([(name, pa.float32()) for name in ("x", "y", "z", "visibility", "presence")])
 POINT = pa.struct([(name, pa.float32()) for name in ("x", "y", "z")])
@@ -67,7 +67,7 @@ PERSON = pa.struct(
         # x, y fractions of width and height, unclipped; z as x
         ("landmarks", pa.list_(LANDMARK, LANDMARKS)),
         ("world", pa.list_(POINT, LANDMARKS)),  # metres from the middle of the hips; x right, y down, z away
-        # from this person's landmarks in a mirrored second look: their mean distance, of the box's diagonal, below 0.1
+        # mean distance of this person's landmarks from those of a mirrored second look, in box diagonals, below 0.1
         ("disagreement", pa.float32()),
         ("orientation", pa.int16()),  # see `orientations`
     ]
@@ -75,7 +75,7 @@ PERSON = pa.struct(
 
 
 def orientations(world: NDArray[np.float32]) -> NDArray[np.int16]:
-    """Return the quarters by which trunks are turned clockwise in the image (p), in degrees: 0, 90, 180 or 270.
+    """Return the angles by which trunks are turned clockwise in the image (p): 0, 90, 180 or 270 degrees.
 
     `world`: landmarks in metres, p 33 3. In 44 photos of people, upright, on a side and upside down, 175 of 180 agree
     with the photo; the others lie or bend.

@@ -1,8 +1,8 @@
 """Stripes of light that move over a scene: bands of a lamp on a rolling shutter, sun through blinds.
 
 Flow follows them as surely as it follows things. They multiply the light along parallel lines, which things rarely do:
-in the ratio of two frames most of the change lies on one line of the spectrum. In logarithms of the codes light is a
-sum, so the mean along such a line takes it away, and the texture of the scene stays.
+most of the change between two frames' ratio lies on one line of the spectrum. In logarithms light is a sum. So
+subtracting the mean along such a line removes it, and the scene's texture stays.
 
 Shapes: h, w of the computed size.
 """
@@ -17,21 +17,21 @@ from framekiln_stages.shared.grey_images import Gray
 
 Values = NDArray[np.float32]
 
-# Share of the change on one line of the spectrum from which it is stripes. Chosen on six photos, in eight kinds of
-# stripes of 8 to 60 px of 224 and camera motion up to 5 px: 0.35 to 1.0, 0.53 and more in seven of the kinds. Without
-# stripes 0.07 to 0.35, up to 0.48 where 3.5 stops more light clip.
+# Share of the change on one line of the spectrum from which it counts as stripes. Chosen on six photos with eight kinds
+# of stripes of 8 to 60 px of 224 and camera motion up to 5 px: 0.35 to 1.0, at least 0.53 in seven of the kinds.
+# Without stripes 0.07 to 0.35, up to 0.48 if 3.5 stops more light clip.
 STRIPED = 0.4
 SLOWEST, NARROW = 3.0, 1.5  # bins: slower changes are smooth light (`grey_images.even`); half the width of the line
-OFFSET = 8.0  # codes, under which noise decides the logarithm
+OFFSET = 8.0  # codes, below which noise decides the logarithm
 GAIN = 100.0  # codes of an e-fold
-# Share of the frame with at least this deviation of codes around a pixel (13 of 224 px) that must be left. Of the six
-# photos two have less, 0.55 and 0.63: in their sky flow follows what is left of the stripes, by 1.2 to 3.7 px
-# on average in one. The others have 0.68 and more, and are off by 0.1 to 0.7 px.
+# Least remaining share of the frame with at least this deviation of codes around a pixel (13 of 224 px). Two of the six
+# photos have less, 0.55 and 0.63: in their sky flow follows the rest of the stripes, by 1.2 to 3.7 px on average in
+# one. The others have at least 0.68, and are off by 0.1 to 0.7 px.
 TEXTURED, LEAST_TEXTURE = 0.65, 6.0
 
 
 def without_stripes(now: Gray, then: Gray) -> tuple[Gray, Gray] | None:
-    """Return two frames without the stripes of light that change between them; None where there are none."""
+    """Return two frames without the stripes of light that change between them; None without stripes."""
     angle = find_stripes(now, then)
     if angle is None:
         return None
@@ -40,14 +40,14 @@ def without_stripes(now: Gray, then: Gray) -> tuple[Gray, Gray] | None:
 
 
 def is_textured(image: Gray) -> bool:
-    """Tell whether an image without its stripes shows enough to follow."""
+    """Return whether an image without its stripes has enough texture to follow."""
     levels, window = image.astype(np.float32), (max(7, min(image.shape) // 18 | 1),) * 2
     variance = cv2.blur(levels * levels, window) - cv2.blur(levels, window) ** 2
     return float((variance >= LEAST_TEXTURE**2).mean()) >= TEXTURED
 
 
 def find_stripes(now: Gray, then: Gray) -> float | None:
-    """Return the angle of the stripes' normal in rad, x to y; None where the change lies on no one line."""
+    """Return the angle of the stripes' normal in rad, x to y; None if the change lies on no single line."""
     small = [cv2.resize(image, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA) for image in (now, then)]
     one, other = (np.log(image.astype(np.float32) + OFFSET) for image in small)
     taper, down, right, slow = _get_frequencies(*one.shape)
@@ -79,9 +79,9 @@ def _interpolate(power: Values, at: int) -> float:
     return float(np.clip(0.5 * (before - after) / min(before - 2 * here + after, -1e-6), -0.5, 0.5))
 
 
-@lru_cache(16)  # the stripes of a film keep their angle
+@lru_cache(16)  # a video's stripes keep their angle
 def _draw_line(angle: float, side: int) -> Values:
-    """Return a kernel (side side) that takes the mean along a stripe."""
+    """Return a kernel (side side) that averages along a stripe."""
     kernel, steps = np.zeros((side + 1, side + 1), np.float32), np.linspace(-1, 1, 4 * side) * (side // 2)
     x, y = side // 2 - steps * np.sin(angle), side // 2 + steps * np.cos(angle)
     left, top = np.floor(x).astype(int), np.floor(y).astype(int)
@@ -94,7 +94,7 @@ def _draw_line(angle: float, side: int) -> Values:
 
 def _remove(image: Gray, kernel: Values) -> Gray:
     levels = np.log(image.astype(np.float32) + OFFSET)
-    # divided by the weight inside of the frame: what a border invents is no stripe
+    # divided by the weight inside the frame: artefacts of the border are no stripes
     along, weight = (
         cv2.filter2D(values, -1, kernel, borderType=cv2.BORDER_CONSTANT) for values in (levels, np.ones_like(levels))
     )

@@ -24,9 +24,9 @@ BODY = (
     "the image, 0 at the hips, negative towards the camera; visibility and presence 0 to 1, the network's"
 )
 NETWORK = b"network"
-"""Key in the metadata of `faces` for the recognition network; embeddings of two networks cannot be compared."""
+"""Metadata key of `faces` for the recognition network; embeddings of two networks cannot be compared."""
 SOUND_WINDOW = 512
-"""Samples of sound whose level and harmonicity `voice` measures: 32 ms hold two periods of the lowest voice."""
+"""Samples of one window of sound in `voice`: 32 ms hold two periods of the lowest voice."""
 
 
 def struct_array(values: NDArray[np.floating[Any]], dtype: pa.StructType) -> pa.StructArray:
@@ -42,7 +42,7 @@ def struct_lists(values: NDArray[np.floating[Any]], dtype: pa.StructType) -> pa.
 
 
 def list_array(values: pa.Array, like: Sequence[Sequence[Any] | None]) -> pa.ListArray:
-    """Return values in lists as long as those of `like`, null where those are; in all as many."""
+    """Return values in lists as long as those of `like`, null where it is; their total lengths must agree."""
     offsets = np.cumsum([0, *(len(items or ()) for items in like)])
     missing = pa.array([items is None for items in like], pa.bool_())
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=missing)

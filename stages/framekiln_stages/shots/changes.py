@@ -1,7 +1,7 @@
-"""The score of a cut before the next frame: how far neither motion nor light explains that frame.
+"""The score of a cut before the next frame: how little motion and light explain that frame.
 
-Most pairs of neighbours are alike after a rough flow in few pixels. Only the others are looked at more closely: by a
-finer flow, without stripes of light, and at last by asking whether the light alone has changed.
+Most neighbours are alike after a rough flow in few pixels. The others are examined more closely: by a finer flow,
+without stripes of light, and at last for a change of light alone.
 
 Shapes: h, w of the computed size; a flow field is float32 h w 2, the displacement (x right, y down) in px from one
 frame to the next.
@@ -24,24 +24,24 @@ Flows = Callable[[Gray, Gray], Field]
 # further apart on the material of `Features.Config.cut_residual`.
 SIDE = 112
 SMALLEST = 16  # px: DIS matches patches of 8 px on a pyramid
-# Residual of the rough flow below which the finer one is not asked: under a third of `half`, so that a cut stands out
-# (`transitions.TIMES`) whichever flow its neighbours were asked by. Of 343 cuts none is below 0.18.
+# Residual of the rough flow below which the finer one is not computed. It is under a third of `half`, so that a cut
+# stands out (`transitions.TIMES`) whichever flow its neighbours used. Of 343 cuts none is below 0.18.
 ALIKE = 0.06
-# Least share of a frame's variance that a rising curve of tones leads to, under other light. Chosen on ten photos and
-# four films at -4 to +4 stops, of a camera that moves by up to 20 px of 398: 0.75 to 0.99 unless most is clipped.
-# Of 302 cuts it is 0.73 at most, between two speakers before one wall; between different photos 0.46. Of as many
-# others aside none passes for light; of 210 changes of light there nine in ten do, and six score
-# as a cut, four of them at a tenth of the codes.
+# Least share of a frame's variance explained by a rising curve of tones, under other light. Chosen on ten photos and
+# four videos at -4 to +4 stops, with a camera that moves by up to 20 px of 398: 0.75 to 0.99 unless most is clipped. Of
+# 302 cuts it is at most 0.73, between two speakers before one wall; between different photos 0.46. Of as many held-out
+# cuts none passes for light. Of 210 changes of light there nine in ten do, and six score as a cut, four of them at a
+# tenth of the codes.
 LIT = 0.75
-BRIGHTER = 1.25  # least ratio of mean codes under other light, two thirds of a stop: less leaves the residual low
-# Codes of deviation below which a frame shows too little to compare. At 2, a flash that is nearly white began no decay
-# that `transitions.flashes` follows, and was a fade.
+BRIGHTER = 1.25  # least ratio of mean codes under other light, two thirds of a stop: less keeps the residual low
+# Codes of deviation below which a frame has too little detail to compare. With 2, a nearly white flash began no decay
+# that `transitions.flashes` follows, and became a fade.
 PLAIN = 4.0
-# Share of the height beside which the rest of the frame tells that only a caption or banner came or went. Of 194 cuts
-# and jumps in eleven real films none has a residual of the rest below 0.15; all of 57 captions that passed for one do.
+# Share of the height without which the rest of the frame shows that only a caption or banner came or went. Of 194 cuts
+# and jumps in eleven real videos none has a residual of the rest below 0.15; all 57 captions mistaken for cuts do.
 BAND = 0.38
-DETAILED = 0.5  # least detail of the rest beside that of the frame: an empty sky is alike in any two shots
-TONES, THUMBNAIL, BAR = 24, (32, 18), 24  # code of a bar at most: black of TV range is 16
+DETAILED = 0.5  # least detail of the rest relative to the frame: an empty sky is alike in any two shots
+TONES, THUMBNAIL, BAR = 24, (32, 18), 24  # most code of a bar: black of TV range is 16
 
 
 def cut_scores(images: Sequence[Gray], half: float) -> Iterator[float | None]:
@@ -76,7 +76,7 @@ def residual(now: Gray, then: Gray, flow: Field) -> float:
 
     It is 1 minus the local correlation of the two (windows of 1/18 of the short side), weighted by local contrast.
     A change of exposure does not change the correlation. A distance of colour histograms was tried and left out: two
-    stops more light raise it to 0.87, and it is 0.13 at a real cut between two dark faces but 0.38 inside a fade.
+    stops more light raise it to 0.87; it is 0.13 at a real cut between two dark faces, but 0.38 inside a fade.
     """
     window = (max(7, min(now.shape) // 18 | 1),) * 2
     a, b = now.astype(np.float32), warped(then, flow).astype(np.float32)
@@ -96,10 +96,10 @@ def score(value: float, half: float) -> float:
 
 
 def is_lit(now: Gray, then: Gray, flows: Flows) -> bool:
-    """Tell whether the next frame is this one under other light: its tones are a rising function of this one's.
+    """Return whether the next frame is this one under other light: its tones are a rising function of this one's.
 
-    Clipped light is such a function too, unlike for the correlation. Motion is taken away by flow between the frames
-    without their light.
+    Clipped light is such a function too, unlike in the correlation. Flow between the frames without their light removes
+    motion.
     """
     shown = (now, warped(then, flows(even(now), even(then))))
     small = [cv2.resize(image, THUMBNAIL, interpolation=cv2.INTER_AREA) for image in shown]
@@ -114,7 +114,7 @@ def is_lit(now: Gray, then: Gray, flows: Flows) -> bool:
 
 
 def is_captioned(now: Gray, then: Gray, flows: Flows) -> bool:
-    """Tell whether all of the next frame but a band at the bottom or the top is this one, moved."""
+    """Return whether all of the next frame, except a band at the bottom or the top, is this one, moved."""
     rows, least = round(len(now) * (1 - BAND)), DETAILED * min(_detail(now), _detail(then))
     for rest in (slice(rows), slice(-rows, None)):
         if _detail(now[rest]) >= least and residual(now[rest], then[rest], flows(now[rest], then[rest])) < ALIKE:
@@ -127,7 +127,7 @@ def _detail(image: Gray) -> float:
 
 
 def _explain(one: Gray, other: Gray) -> float:
-    """Return the share of the variance that a rising curve of tones leads to."""
+    """Return the share of the variance explained by a rising curve of tones."""
     tones = np.array_split(other[np.argsort(one, kind="stable")].astype(np.float32), TONES)
     means = np.array([part.mean() for part in tones])
     curve = (np.maximum.accumulate(means) + np.minimum.accumulate(means[::-1])[::-1]) / 2

@@ -1,8 +1,8 @@
 """Dissolves and wipes: one image becomes another in all tiles at once, or in one tile after the other.
 
-Every frame lies between two images that stand still, or nearly. In a dissolve each tile goes the same share of its way,
-and contrast sinks while two unrelated images are mixed, also where they move (Alattar 1993). In a wipe an edge crosses
-the image at a steady speed, and each tile changes while the edge crosses it. A pan or a passer-by follows none of it.
+Every frame lies between two images that nearly stand still. In a dissolve all tiles progress equally, and contrast
+sinks while two unrelated images are mixed, even if they move (Alattar 1993). In a wipe an edge crosses the image at a
+steady speed, and each tile changes while the edge crosses it. A pan or a passer-by does neither.
 
 Shapes: n frames in order; grid float32 n g, the image at 4 by 4 pixels (row, column, RGB), codes 0 to 255; times n, s.
 """
@@ -27,24 +27,24 @@ from framekiln_stages.shots.transitions import (
 
 Span = tuple[float, int, int, str]  # an error, first and last frame, and the shape
 Shape = Callable[[Grid], Grid]
-"""Shares of the time (t, 0 to 1) to shares of each tile's way (t g)."""
+"""Maps shares of the time (t, 0 to 1) to each tile's share of its change (t g)."""
 
 # Largest error of a dissolve, as in `_Frames.error`. Chosen on 8 dissolves between moving clips, two cameras and six
-# pans, which have 0.19 at most; elsewhere in those clips, in fast pans and at pop-ups it is 0.28 and more.
+# pans, with at most 0.19; elsewhere in those clips, in fast pans and at pop-ups it is at least 0.28.
 DISSOLVE_OFF = 0.24
 # Largest error of a wipe. On 8 wipes between the same clips: 0.05 to 0.16, one 0.20; elsewhere 0.18 and more.
 WIPE_OFF = 0.17
 LEAST_S = 0.16  # of a dissolve: four frames at 25 a second
-WIPE_S = 0.24  # of a wipe: a quicker edge looks like something that pops up
-LOST = 0.3  # weight of contrast that a dissolve should lose and keeps
-STRAY = 0.4  # of the distance, for frames at quarters of the way in a first search; chosen on those clips too
+WIPE_S = 0.24  # s of a wipe: a quicker edge looks like a pop-up
+LOST = 0.3  # weight of contrast that a dissolve should lose but keeps
+STRAY = 0.4  # share of the distance, for frames at quarters of the way in a first search; chosen on those clips too
 # Correlation of two images' tiles above which they are one image, under other light or partly faded. Of 453 pairs of
-# different photos that are apart enough, none is above 0.80; of 324 photos beside themselves darker, brighter or partly
-# faded to black or white, none is below 0.95.
+# different photos far enough apart, none is above 0.80. Of 324 photos paired with darker, brighter or partly faded
+# versions, none is below 0.95.
 SAME_IMAGE = 0.9
-OTHER_LIGHT = 3.0  # least ratio of contrasts, two stops; below, `changes.is_lit` tells one image in other light
-EVIDENCE_S = 0.16  # on each side that must stand still, or nearly; at least a frame
-LENGTHS = 12  # tried in a first search
+OTHER_LIGHT = 3.0  # least ratio of contrasts, two stops; below it `changes.is_lit` recognises one image in other light
+EVIDENCE_S = 0.16  # s on each side that must nearly stand still; at least a frame
+LENGTHS = 12  # lengths tried in a first search
 SIDE = 4  # tiles in a row
 
 
@@ -71,7 +71,7 @@ def gradual(
 ) -> list[Transition]:
     """Return dissolves and wipes of up to `longest` seconds between images at least `least` codes (RMS) apart.
 
-    An image that gets brighter, or is partly faded, is on a straight line too, but between two states of itself.
+    A brightening or partly faded image is on a straight line too, but between two states of itself.
 
     Args:
         grid: n g.
@@ -79,8 +79,8 @@ def gradual(
         least: codes.
         times: n.
         longest: s; the shortest dissolve has `LEAST_S`, the shortest wipe `WIPE_S`.
-        busy: n, true for frames of other transitions, over which none reaches. Of overlapping ones the straightest
-            remains.
+        busy: n, true for frames of other transitions, which none may include. The straightest of overlapping
+            transitions remains.
     """
     frames = _Frames(grid, contrast, times)
     rough = _select_apart(
@@ -98,14 +98,14 @@ def gradual(
 
 
 def same_image(a: Grid, b: Grid) -> bool:
-    """Tell whether two images (g) differ by brightness and contrast alone; see `SAME_IMAGE`."""
+    """Return whether two images (g) differ only by brightness and contrast; see `SAME_IMAGE`."""
     one, other = a - a.mean(), b - b.mean()
     size = float(np.sqrt((one**2).sum() * (other**2).sum()))
     return float((one * other).sum()) > SAME_IMAGE * max(size, 1e-6)
 
 
 def is_other_light(grid: Grid, contrast: Values, first: int) -> bool:
-    """Tell whether a frame and the next one are one image in much other light, as between the flashes of a strobe."""
+    """Return whether a frame and the next are one image in very different light, as between a strobe's flashes."""
     low, high = sorted(contrast[first : first + 2].tolist())
     return high >= OTHER_LIGHT * low and same_image(grid[first], grid[first + 1])
 
@@ -128,7 +128,7 @@ class _Frames:
         self._grid, self._variance, self._times = grid, contrast**2, times
 
     def find_straight(self, length: float, least: float, shape: str) -> list[tuple[int, int]]:
-        """Return frames `length` s apart whose images differ, with the shape at quarters of the way between them."""
+        """Return frames `length` s apart with different images, and the shape at quarters of the way between them."""
         last = np.searchsorted(self._times, self._times + length - ROUNDING_S)
         first = np.flatnonzero((last < len(last)) & (last > np.arange(len(last)) + INNER))
         last, start = last[first], self._grid[first]
@@ -148,21 +148,21 @@ class _Frames:
         return [(a, b) for a, b in pairs if not same_image(self._grid[a], self._grid[b])]
 
     def _measure(self, first: Any, last: Any, shifts: tuple[float, float]) -> tuple[Any, Any]:
-        """Return begin and length in s of transitions, whose ends are shares of an interval inside of still frames."""
+        """Return begin and length in s of transitions, with ends given as shares of an interval inside still frames."""
         times = self._times
         begin = times[first] + shifts[0] * (times[first + 1] - times[first])
         return begin, times[last] - shifts[1] * (times[last] - times[last - 1]) - begin
 
     def error(self, first: int, last: int, shape: str) -> float:
-        """Return the smallest error of a transition between still frames, over what its kind may have at most."""
+        """Return the smallest error of a transition between still frames, relative to its kind's largest error."""
         shifts = PHASES if last - first <= FEW else PHASES[:1]
         limit = DISSOLVE_OFF if shape == DISSOLVE else WIPE_OFF
         return min(self._error(first, last, shape, by) for by in shifts) / limit
 
     def _error(self, first: int, last: int, shape: str, shifts: tuple[float, float]) -> float:
-        """Return the error of a transition between still frames: its distance from the shape, over that of the images.
+        """Return the error of a transition between still frames: its distance from the shape, relative to the images'.
 
-        That of a dissolve includes how far its contrast is from that of two mixed images.
+        A dissolve's error includes the difference of its contrast from that of two mixed images.
         """
         times, beside = self._times, EVIDENCE_S + ROUNDING_S
         low = max(0, min(int(np.searchsorted(times, times[first] - beside)), first - 1))
@@ -202,7 +202,7 @@ class _Frames:
         return last - first > INNER and LEAST_S - ROUNDING_S <= lasting <= longest + ROUNDING_S
 
     def is_transition(self, span: Span, least: float) -> bool:
-        """Tell whether a fit is near enough to its shape, and between different images."""
+        """Return whether a fit is near enough to its shape, and between different images."""
         error, first, last, shape = span
         long = shape == DISSOLVE or self._times[last] - self._times[first] >= WIPE_S - ROUNDING_S
         one, other = self._grid[first], self._grid[last]

@@ -1,8 +1,8 @@
 """Shots of a video and the transitions between them.
 
-Tracks and lip sync must not read across a cut. Cuts come from optical flow in small pixels, which flashes and passing
-objects mislead less than colours. Fades, dissolves and wipes come from colours in a few pixels, since flow does not
-show them. `changes.py`, `transitions.py` and `gradual.py` beside this file have the rules.
+Tracks and lip sync must not read across a cut. Cuts come from optical flow in small pixels: flashes and passing objects
+mislead it less than colours. Fades, dissolves and wipes come from colours in a few pixels, since flow does not show
+them. `changes.py`, `transitions.py` and `gradual.py` beside this file have the rules.
 
 Shapes: image uint8 h w 3; a grid is the image at 4 by 4 pixels, uint8 48 in the order row, column, channel.
 """
@@ -22,7 +22,7 @@ from framekiln_stages.shots.changes import cut_scores
 from framekiln_stages.shots.gradual import LEAST_S, gradual, is_other_light
 from framekiln_stages.shots.transitions import Transition, boundaries, cuts, fades, flashes
 
-# Pixels of the grid, each the mean of its tile; at 8, motion moves dissolves 1.6 to 2 times as far off their line.
+# Pixels of the grid, each the mean of its tile; with 8, motion moves dissolves 1.6 to 2 times as far off their line.
 SIDE = 4
 GRID = SIDE * SIDE * 3
 
@@ -30,15 +30,13 @@ FEATURES = pa.schema(
     [
         field("colour_grid", pa.list_(pa.uint8(), GRID), "mean colour in 4 by 4 tiles: row, column, RGB", "code"),
         field("luma_deviation", pa.float32(), "standard deviation of luma; near 0 for a plain colour", "code"),
-        field(
-            "cut", pa.float32(), "score of a cut before the next frame, 0 to 1, no probability; `shots` decides by more"
-        ),
+        field("cut", pa.float32(), "score of a cut before the next frame, 0 to 1, no probability; `shots` uses more"),
     ]
 )
 
 
 class Features(Stage):
-    """Features of each frame, by which transitions are found; only the score of a cut is null, for the last frame."""
+    """Features of each frame for finding transitions; only the score of a cut is null, for the last frame."""
 
     version = 4  # 4: captions; 3: the score of a cut, by small pixels and apart from light and bars
     scope = Scope.CLIP
@@ -51,8 +49,8 @@ class Features(Stage):
     class Config(Stage.Config):
         """The limit of the score."""
 
-        # Residual that scores 0.5. Chosen on ten photos and four films: of 205 pairs of neighbours in shots at 25
-        # frames a second none has over 0.06, of 312 cuts, 12 between speakers before one wall, none under 0.26. On as
+        # Residual that scores 0.5. Chosen on ten photos and four videos: of 205 pairs of neighbours in shots at 25
+        # frames a second none has over 0.06; of 312 cuts, 12 between speakers before one wall, none under 0.26. On as
         # many others: 0.10 and 0.24.
         cut_residual: Positive = 0.19
 
@@ -73,7 +71,7 @@ class Features(Stage):
 
 
 def _average(image: Image, height: int) -> Image:
-    # of columns and rows one after the other: at once takes four times as long
+    # columns, then rows: both at once takes four times as long
     return np.asarray(cv2.resize(image, (SIDE, height), interpolation=cv2.INTER_AREA), np.uint8)
 
 
@@ -83,7 +81,7 @@ SHOTS = pa.schema(
         field("shot", pa.int32(), "number of the shot in its file, from 0", nullable=False),
         field("first_frame", pa.int32(), "frame_index of its first frame", nullable=False),
         field("last_frame", pa.int32(), "frame_index of its last frame", nullable=False),
-        field("frames", pa.int32(), "frames that were looked at", nullable=False),
+        field("frames", pa.int32(), "number of its computed frames", nullable=False),
         field("start_s", pa.float64(), "time of its first frame; null for a photo", "s"),
         field("end_s", pa.float64(), "time of its last frame; null for a photo", "s"),
     ]
@@ -127,9 +125,9 @@ class Shots(Stage):
         # 40 ms, a shot rarely under 1/3 s.
         shortest_s: Positive = 0.12
         # Codes. Images before and after a flash differ by less; the flash differs from both by twice as much. Dark
-        # images around two real cuts differed by 2 and 10, so that similarity alone is not enough.
+        # images around two real cuts differed by 2 and 10, so similarity alone is not enough.
         flash: Positive = 12.0
-        longest_flash_s: Positive = 2.0  # longest fall of a flash's light; 0.2 to 1.1 s in the flashes that were tried
+        longest_flash_s: Positive = 2.0  # longest decay of a flash's light; 0.2 to 1.1 s in the flashes tried
         # Most luma deviation of a plain frame, in codes: 0.1 in a faded frame, at least 20 in 8 clips without.
         plain: Positive = 6.0
         longest_s: Positive = 3.0  # longest fade, dissolve or wipe; longer ones are rare, and slow pans look like them
@@ -163,11 +161,11 @@ class Shots(Stage):
         return Drawing(caption=", ".join(captions)) if captions else None
 
     def find(self, rows: pa.Table) -> list[Transition]:
-        """Return the transitions between a file's rows, which are sorted by frame."""
+        """Return the transitions between a file's rows, sorted by frame."""
         measured = np.flatnonzero(rows["luma_deviation"].is_valid().to_numpy())
         if not measured.size:
             return []
-        # the last row with features up to each row, else the first one
+        # for each row the last one with features, else the first one
         known = measured[np.maximum(np.searchsorted(measured, np.arange(len(rows)), side="right") - 1, 0)]
         grid = np.stack(rows["colour_grid"].take(pa.array(known)).to_numpy(zero_copy_only=False)).astype(np.float32)
         contrast, score = (

@@ -1,7 +1,7 @@
 """Cuts and fades of a video, from a few numbers of each frame, and where shots begin.
 
-A cut is where flow finds no motion that explains the next frame. Every frame of a fade lies on the line from an image
-that stands still, or nearly, to one colour.
+A cut is a place where flow finds no motion that explains the next frame. Every frame of a fade lies on the line from an
+image that nearly stands still to one colour.
 
 Shapes: n frames in order. cut float n, the score that frame i + 1 begins a new shot (NaN: unknown); grid float32 n g,
 the image at a few pixels, RGB codes 0 to 255; times n, s. A transition's `first` is the last frame wholly of the old
@@ -20,21 +20,21 @@ Values = NDArray[np.float64]  # n
 Grid = NDArray[np.float32]  # n g
 
 BLACK, WHITE = 32.0, 223.0  # mean codes: half way from the end of the scale to what is certainly dark or light grey
-# Score from which a cut is one, whatever lies around it. In 12 pans of 15 to 80 px of 398 a frame, and at the edges of
-# 16 wipes, scores are 0.92 at most; in 6 cuts between takes and 6 between such pans 0.993 and more.
+# Score that is a cut in any surroundings. In 12 pans of 15 to 80 px of 398 a frame, and at the edges of 16 wipes,
+# scores are at most 0.92; in 6 cuts between takes and 6 between such pans at least 0.993.
 SURE_CUT = 0.986
-# Least ratio of a cut's residual to the mean of those on the busier side, PySceneDetect's AdaptiveDetector's. Of both
-# sides together, it is no higher where a fast pan ends. A side is two frames at 25 a second, and at least one.
+# Least ratio of a cut's residual to the mean on the busier side, as in PySceneDetect's AdaptiveDetector. Over both
+# sides together, it is no higher at the end of a fast pan. A side is two frames at 25 a second, and at least one.
 TIMES, BESIDE_S = 3.0, 0.08
-SEEN = 0.25  # of an image's contrast, from which on it can be told under a flash
-STEADY = 2.0  # codes by which light that decays may rise: noise of a codec
+SEEN = 0.25  # of an image's contrast, from which it is recognised under a flash
+STEADY = 2.0  # codes by which decaying light may rise: noise of a codec
 SHORT_S = 0.12  # a quicker change is a cut
-PLATEAU_S = 0.4  # least time beside a fade in which the image must stay as light, or nearly
-INNER = 1  # frames that must lie inside what is gradual: without one there is nothing to tell it from a cut
-# Few frames show little of when a transition began: it lasts up to two intervals less than from still to still frame.
-# Shares of an interval by which it is tried to begin later and to end earlier, where it has up to `FEW` of them.
+PLATEAU_S = 0.4  # least time beside a fade in which the image must stay nearly as light
+INNER = 1  # least frames inside a gradual transition: without one it cannot be told from a cut
+# With few frames, a transition's start is hardly seen: it lasts up to two intervals less than from still to still
+# frame. These shares of an interval are tried for a later begin and an earlier end, if it has up to `FEW` of them.
 PHASES, FEW = tuple(itertools.product((0.0, 0.25, 0.5, 0.75), (0.0, 0.25, 0.5, 0.75))), 8
-BETWEEN = 0.12  # least share of the way from either image of a frame inside, or the change is a cut
+BETWEEN = 0.12  # least share of the way from either image of a frame inside; otherwise the change is a cut
 ROUNDING_S = 0.002  # times in files are multiples of 1 ms or finer
 
 
@@ -54,11 +54,11 @@ class Transition:
 
 
 def cuts(cut: Values, grid: Grid, times: Values, threshold: float, shortest: float, flash: float) -> list[Transition]:
-    """Return cuts where scores exceed the threshold; of several within `shortest` seconds (0: none), the highest.
+    """Return cuts with scores above the threshold; of several within `shortest` seconds (0: none), the highest.
 
-    A flash is no cut: frames that last at most `shortest` and differ from those on both sides, while these are the same
-    image (within `flash` codes, root mean square). A single frame may last twice as long, since what it shows may have
-    been there for a part of that. Motion that flow cannot follow is none either; see `_stands_out`.
+    A flash is no cut: its frames last at most `shortest` and differ from both sides, which show the same image (within
+    `flash` codes, root mean square). A single frame may last twice as long, since its content may cover only a part of
+    that. Motion that flow cannot follow is no cut either; see `_stands_out`.
     """
     above = np.flatnonzero(cut[:-1] > threshold)
     lasting = np.where(np.diff(above) == 1, 2 * shortest, shortest) + ROUNDING_S
@@ -95,10 +95,10 @@ def apart(a: Grid, b: Grid) -> float:
 def flashes(
     cut: Values, grid: Grid, times: Values, threshold: float, shortest: float, flash: float, longest: float
 ) -> list[range]:
-    """Return flashes that fill the frame at once and decay, each from the last frame before to the first one after.
+    """Return flashes that fill the frame at once and decay, each from the last frame before to the first after.
 
-    The first lit frame is no darker anywhere than the one before. Within `longest` seconds the light falls, and that
-    one's image is seen again, under other light, before another cut. The light falls up to the end.
+    The first lit frame is no darker anywhere than the one before. Within `longest` seconds the light falls, and the
+    earlier image appears again, under other light, before another cut. The light falls up to the end.
     """
     light, found = grid.mean(axis=1), []
     for a in np.flatnonzero(cut[:-1] > threshold).tolist():
@@ -106,7 +106,7 @@ def flashes(
             continue
         end = a
         for b in range(a + 2, int(np.searchsorted(times, times[a + 1] + longest + ROUNDING_S))):
-            # a frame may be the only lit one, at few frames a second
+            # with few frames a second, a frame may be the only lit one
             is_cut = b > a + 2 and cut[b - 1] > threshold and times[b - 1] - times[a] > shortest + ROUNDING_S
             if is_cut or (end > a and light[b] > light[b - 1] + STEADY):
                 break
@@ -121,7 +121,7 @@ def flashes(
 
 
 def _is_lit(image: Grid, other: Grid, flash: float) -> bool:
-    """Tell whether another image is this one under other light: within `flash` codes, for each code that is left."""
+    """Return whether another image is this one under other light: within `flash` codes, for each remaining code."""
     one, two = image - image.mean(), other - other.mean()
     gain = float((one @ two) / max(float(one @ one), 1e-6))
     return gain >= SEEN and apart(gain * one, two) < flash * min(gain, 1.0)
@@ -132,9 +132,9 @@ def fades(
 ) -> list[Transition]:
     """Return fades to and from black and white, around runs of frames with a luma deviation below `plain`.
 
-    The distance of a frame from the plain colour is one ramp between two plateaus, by least squares. `bounds` are the
-    first frames of shots after cuts, which no fade crosses. Cuts within `SHORT_S` of the plain ones do not count, since
-    the end of a quick fade looks like a cut.
+    A frame's distance from the plain colour is one ramp between two plateaus, by least squares. `bounds`: first frames
+    of shots after cuts, which no fade crosses. Cuts within `SHORT_S` of the plain frames do not count: the end of a
+    quick fade looks like a cut.
     """
     found: list[Transition] = []
     edges = np.flatnonzero(np.diff(np.concatenate([[0], contrast < plain, [0]])))
@@ -163,7 +163,7 @@ def _fit_ramp(away: Values, times: Values, plain: int, longest: float) -> tuple[
     for start in range(early, min(plain + 1, len(away) - INNER)):
         since, above = times[start:] - times[start], away[start:] - lowest
         shortest, end = np.searchsorted(since, [SHORT_S - ROUNDING_S, longest + ROUNDING_S]).tolist()
-        # to a frame that is not plain: among plain ones the smallest error is that of no fade at all
+        # to a frame that is not plain: among plain ones the smallest error means no fade at all
         for length in range(max(INNER + 1, shortest, plain - start), min(end, len(since))):
             beside = max(1.5 * since[length], PLATEAU_S)  # later it may be another image
             seen = int(np.searchsorted(since, since[length] + beside + ROUNDING_S))
@@ -184,8 +184,8 @@ def _fit_ramp(away: Values, times: Values, plain: int, longest: float) -> tuple[
 def boundaries(found: Sequence[Transition], plain: NDArray[np.bool_]) -> list[int]:
     """Return the first frames of all shots but the first, in order.
 
-    A fade is one where its plain stretch lies between two images, in the middle of that stretch: at few frames a second
-    the other fade may not be seen. `plain`: n, true for frames of one colour.
+    A fade counts once, in the middle of its plain stretch, if the stretch lies between two images: with few frames a
+    second the other fade may be missed. `plain`: n, true for frames of one colour.
     """
     at = [item.middle for item in found if item.kind in ("cut", "dissolve", "wipe")]
     ends = [item.last if item.kind == "fade_out" else item.first for item in found if item.kind.startswith("fade")]

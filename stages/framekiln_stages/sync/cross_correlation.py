@@ -13,23 +13,23 @@ from framekiln_stages.sync.speech import GRID_HZ, Signal
 
 BESIDE = 0.15 * GRID_HZ  # points; nearer maxima belong to the same peak, as wide as a period of the fastest syllables
 LOCAL = round(0.5 * GRID_HZ)  # points over which energy is averaged: two syllables; pauses are longer
-# Seconds of a seen face for one in which lips and sound both change, in the clips that `ODDS` was fitted on.
+# Seconds of a visible face for each second in which lips and sound both change, in the clips that `ODDS` was fitted on.
 SEEN_S = 1.6
 
 # Constant, and weights of the height over the median and over the runner-up, both in deviations of unrelated signals,
-# and of the height itself. Fitted by logistic regression on 1,052 curves of four GRID clips (three speakers), and with
-# the last term on 477 curves of all six: 3 s, cut to 1.5 and 2 s, joined to 6 s, with pauses, in noise. Half of the
-# weight has the speakers' own sound, moved by up to 0.8 s, half another's. Without the height itself, which needs no
-# estimate of chance, the log loss of those was 0.41 and not 0.37.
+# and of the height itself. Fitted by logistic regression on 1,052 curves of four GRID clips (three speakers); with the
+# last term on 477 curves of all six: 3 s, cut to 1.5 and 2 s, joined to 6 s, with pauses, in noise. Half of the weight
+# has the speakers' own sound, moved by up to 0.8 s, half another's. Without the height itself, which needs no estimate
+# of chance, the log loss of those was 0.41 instead of 0.37.
 ODDS = (-8.26, 0.77, 1.35, 9.9)
 
 
 def correlation(lips: Signal, sound: Signal, most: int) -> Signal:
-    """Return the correlation of lips (g) with sound (g) that is late by -most to most points: 2 most + 1 values.
+    """Return the correlation of lips (g) with sound (g) late by -most to most points: 2 most + 1 values.
 
-    NaN counts as no change. The divisor is the root of both energies while the lips are visible: that of the sound at
-    lag 0, or at the lag itself where it is louder. So no value leaves -1 to 1, and a lag with less overlap is less
-    likely to win by chance.
+    NaN counts as no change. The divisor is the root of both energies while the lips are visible. The sound's energy is
+    taken at lag 0, or at the lag itself if it is louder there. So no value leaves -1 to 1, and a lag with less overlap
+    is less likely to win by chance.
     """
     from scipy.signal import correlate
 
@@ -42,9 +42,9 @@ def correlation(lips: Signal, sound: Signal, most: int) -> Signal:
 
 
 def active_seconds(lips: Signal, sounds: Sequence[Signal], lag: int) -> float:
-    """Return for how long lips (g) and sounds (g) change together, where the sound is late by `lag` points.
+    """Return how long lips (g) and sound (g) change together, with the sound late by `lag` points.
 
-    Pauses tell nothing about the offset, so only energy counts: it is the time in which two steady signals would
+    Pauses say nothing about the offset, so only energy counts. It is the time in which two steady signals would
     correlate by chance as much as these do.
     """
     moves = _average(np.nan_to_num(lips) ** 2)
@@ -72,7 +72,7 @@ class Peak:
     height: float
     second: float  # height of the highest other maximum farther than `BESIDE`; 0 without one
     median: float  # of the curve
-    inside: bool  # neither end of the curve is higher, so that no slope of a peak outside is in sight
+    inside: bool  # neither end of the curve is higher, so no slope of an outside peak is visible
 
 
 def highest(curve: Signal) -> Peak | None:
@@ -96,9 +96,9 @@ def highest(curve: Signal) -> Peak | None:
 
 
 def confidence(peak: Peak, chance: float) -> float:
-    """Return the probability that a peak lies at the true offset, 0 to 1; `chance` is a deviation of unrelated signals.
+    """Return the probability that a peak is at the true offset, 0 to 1; `chance`: a deviation of unrelated signals.
 
-    It is a logistic function of the peak's height; `ODDS` has its coefficients, and what they were fitted on.
+    It is a logistic function of the peak's height, with the coefficients in `ODDS`.
     """
     constant, over_median, over_second, height = ODDS
     beyond = over_median * (peak.height - peak.median) + over_second * (peak.height - peak.second)

@@ -23,15 +23,15 @@ LOST_S = 0.5  # after a longer gap, it may be another face
 
 
 def opening_of_largest(times: Values, mouths: pa.ChunkedArray, least_s: float) -> tuple[Values, Values, Values]:
-    """Return time, opening and track number of the largest steady face of each frame that has one.
+    """Return time, opening and track number of the largest steady face in each frame with one.
 
-    Faces are one track as long as their boxes overlap from frame to frame. A track shorter than `least_s` seconds does
-    not count. The largest track is that of the largest median area.
+    Faces form one track as long as their boxes overlap from frame to frame. A track shorter than `least_s` seconds does
+    not count. The largest track has the largest median area.
 
     Args:
         times: n, in s, rising.
         mouths: n lists of structs with `box` and `opening`.
-        least_s: of a track, from its first frame to its last.
+        least_s: shortest track, from its first frame to its last.
     """
     detections = Detections.from_column(mouths)
     boxes = detections.boxes
@@ -52,7 +52,7 @@ def opening_of_largest(times: Values, mouths: pa.ChunkedArray, least_s: float) -
 
 
 def _track_mouths(times: Values, frames: NDArray[np.int64], boxes: Values) -> NDArray[np.int64]:
-    """Return each mouth's track number (m); pairs of boxes are matched by overlap, the best first."""
+    """Return each mouth's track number (m); pairs of boxes are matched by overlap, best first."""
     numbers = np.full(len(frames), -1)
     last: dict[int, int] = {}  # latest mouth by track
     for first, count in zip(*np.unique(frames, return_index=True, return_counts=True)[1:], strict=True):

@@ -1,4 +1,4 @@
-"""Speed of lips and of loudness on a common time grid, for any frame rate and with gaps.
+"""Speed of lips and of loudness on a common time grid, at any frame rate and with gaps.
 
 Shapes: n frames, w windows of sound, g points of a grid of `GRID_HZ`. A `Signal` is float64 g, NaN where unknown.
 """
@@ -17,7 +17,7 @@ MIDDLE_S = SOUND_WINDOW / 2 / SOUND_RATE  # from a window's start to its middle
 MOUTH_GAP_S = 0.13  # longest gap without a face: two frames at 25/s, one interval at 8/s
 SOUND_GAP_S = 0.05
 SILENT_DB = -70.0  # and below: no voice; 16 bits end at -90
-FLOOR_DB = 30.0  # below the loudest 5 %: quieter sound is the room's, not the voice's
+FLOOR_DB = 30.0  # dB below the loudest 5 %: quieter sound is the room's, not the voice's
 VOICED = 0.5  # harmonicity; none of 5,000 windows of white noise exceeds 0.25
 LEVELS = ("loudness", "middle", "high", "harmonicity")
 
@@ -25,8 +25,8 @@ LEVELS = ("loudness", "middle", "high", "harmonicity")
 def windows_of(times: Signal, voice: pa.ChunkedArray) -> tuple[Signal, Signal]:
     """Return the time in s (w) and the levels (w 4, in the order of `LEVELS`) of all windows of a file's sound.
 
-    A slice starts at its frame's time. The first slice with samples ends where the next frame starts, since it also
-    contains the sound before its frame.
+    A slice starts at its frame's time. The first slice with samples ends at the next frame, since it also contains the
+    sound before its frame.
 
     `times`: n, in s, increasing. `voice`: n structs with `samples` and lists `loudness`, `middle`, `high`,
     `harmonicity`.
@@ -87,7 +87,7 @@ def mouth_on_grid(grid: Signal, seen: tuple[Signal, Signal, Signal], least_s: fl
 
 
 def changes(signal: Signal, band: tuple[float, float]) -> Signal:
-    """Return the rate of change of a signal within a band in Hz, for each unbroken run alone; NaN stays NaN."""
+    """Return the rate of change of a signal within a band in Hz, for each unbroken run separately; NaN stays NaN."""
     from scipy.signal import butter, sosfiltfilt
 
     result = np.full(len(signal), np.nan)

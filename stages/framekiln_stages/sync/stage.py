@@ -33,8 +33,8 @@ from framekiln_stages.sync.speech import (
 )
 
 OFFSET = [
-    field("offset_ms", pa.float32(), "how late the sound is against the lips; negative: early", "ms"),
-    field("offset_frames", pa.float32(), "the same in frames, the median interval of those looked at", "frame"),
+    field("offset_ms", pa.float32(), "delay of the sound against the lips; negative: early", "ms"),
+    field("offset_frames", pa.float32(), "the same in frames, by the median interval of the computed ones", "frame"),
     field(
         "confidence",
         pa.float32(),
@@ -43,16 +43,16 @@ OFFSET = [
     ),
     field("correlation", pa.float32(), "of lips and sound at the best offset, -1 to 1"),
     field("correlation_at_zero", pa.float32(), "of lips and sound as they lie in the file, -1 to 1"),
-    field("face_seconds", pa.float32(), "for how long the steady face was seen whose lips were read", "s"),
+    field("face_seconds", pa.float32(), "time in which the steady face with the read lips was visible", "s"),
     field("first_frame", pa.int32(), "frame_index of the first frame whose lips were read"),
     field("last_frame", pa.int32(), "frame_index of the last one"),
-    field("reason", pa.string(), "why there is no offset; null where there is one"),
+    field("reason", pa.string(), "why there is no offset; null if there is one"),
 ]
 SYNC = pa.schema(
     [
         MEDIA_ID,
         *OFFSET,
-        field("shots", pa.list_(pa.int32()), "shots whose lips were read", nullable=False),
+        field("shots", pa.list_(pa.int32()), "shots with read lips", nullable=False),
         field("voiced_share", pa.float32(), "share of the sound's time that is voiced, 0 to 1; null without sound"),
     ]
 )
@@ -60,22 +60,23 @@ SHOTS = pa.schema([MEDIA_ID, field("shot", pa.int32(), "the shot", nullable=Fals
 
 Row = dict[str, Any]
 
-# Least difference in log-odds by which all shots together are preferred to the longest. 60 joins of two clips with
-# different offsets, 90 with a cutaway, 90 with a listener in the longest shot, 90 with one offset: 1 to 4 give the
-# same, 326 right, 3 null and 1 wrong. 0 gives that of another shot in 2, and the longest alone is wrong in 4 more.
+# Least difference in log-odds by which all shots together win over the longest. 60 joins of two clips with different
+# offsets, 90 with a cutaway, 90 with a listener in the longest shot, 90 with one offset: 1 to 4 give the same, 326
+# right, 3 null and 1 wrong. 0 gives another shot's offset in 2, and the longest shot alone is wrong in 4 more.
 SURER = 2.0
-# Times the search range in which a higher peak shows that the offset lies outside of it. Chosen on joins of two to four
-# GRID clips, with moves of 2.5 to 6 s: of 264 offsets 2 gives 30 wrong ones and 4 gives 8; no right one is lost.
+# Multiple of the search range in which a higher peak shows that the offset lies outside the range. Chosen on joins of
+# two to four GRID clips, with moves of 2.5 to 6 s: of 264 offsets 2 gives 30 wrong ones and 4 gives 8; no right one is
+# lost.
 BEYOND = 4
 SAME_MS = 80.0  # largest difference of equal offsets: the error of a single clip, two frames at 25 a second
 
 
 class Sync(Stage):
-    """The offset between sound and lips of each video: above zero where the sound is late.
+    """The offset between sound and lips of each video: above zero if the sound is late.
 
-    The face is the largest steady one of a shot. Where people take turns and the larger face listens, the confidence
-    falls. The file's offset comes from the lips of all shots. If the longest shot has another offset and all together
-    have no clearly higher confidence, it is that shot's. `sync_shots` has the offset of each shot.
+    The face is the largest steady one of a shot. If people take turns and the larger face listens, the confidence
+    falls. The file's offset comes from the lips of all shots. If the longest shot has another offset, and all together
+    have no clearly higher confidence, its offset is taken. `sync_shots` has the offset of each shot.
     """
 
     version = 7  # 7: an offset needs a confidence of 0.8, which counts the height
@@ -95,23 +96,23 @@ class Sync(Stage):
         """
 
         # Largest offset in seconds. Of GRID's six clips of 3 s, moved by up to 0.96 s, 58 of 66 offsets are right, 8
-        # null and none wrong. With 0.5 s all beyond it were wrong; with 1 s, 3 of 24 beyond it are, at the same least
-        # confidence. Moves of up to 0.4 s are found as often with 2 s. Accepted are 90 ms early and 185 ms late at most
+        # null and none wrong. With 0.5 s all beyond it were wrong; with 1 s 3 of 24 beyond it are, at the same least
+        # confidence. Moves of up to 0.4 s are found as often with 2 s. Accepted are at most 90 ms early and 185 ms late
         # (ITU-R BT.1359).
         search_s: Positive = 2.0
-        # Least probability of an offset that is given. Of 90 pairs of GRID's lips and another's sound none has 0.77,
-        # of 30 clips moved by up to 0.32 s none less than 0.82. Of 319 made curves without the true lag, in noise, cut
-        # short or with pauses, 0.027 have 0.8; of 187 with it 0.63, and all of 6 s.
+        # Least probability of a reported offset. Of 90 pairs of GRID's lips and another's sound none has 0.77; of 30
+        # clips moved by up to 0.32 s none has less than 0.82. Of 319 made curves without the true lag, in noise, cut
+        # short or with pauses, 0.027 have 0.8; of 187 with it 0.63 have it, and all of 6 s.
         min_confidence: Proportion = 0.8
-        # Band of changes that are compared. Slower ones belong to the whole sentence, as in another's sound: from 0.5
-        # Hz the AUC of own against another's sound in GRID is 0.991, from 1 Hz 0.996.
+        # Band of compared changes. Slower ones belong to the whole sentence, as in another's sound: from 0.5 Hz the AUC
+        # of own against another's sound in GRID is 0.991, from 1 Hz 0.996.
         low_hz: float = 1.0
         high_hz: float = 8.0  # up to the rate of fast syllables; with 6 Hz that AUC is 0.994
         min_face_s: Positive = 1.0  # least time of a face; less has too few syllables to distinguish lags
         # Least time of voice, some three syllables; GRID's sentences of six words in 3 s have 1.1 to 2.5.
         min_voiced_s: Positive = 0.5
         # Least frame rate. In GRID, every second frame (12.5/s) gives offsets within 53 ms, every third (8.3/s) within
-        # 39 ms, but a confidence lower by up to a third; fewer were not tried.
+        # 39 ms, but a confidence lower by up to a third; lower rates were not tried.
         min_frames_per_s: Positive = 8.0
 
         def __post_init__(self) -> None:
@@ -174,7 +175,7 @@ class Sync(Stage):
         inside = slice(start, stop)
         mouths = rows["mouths"].slice(start, stop - start)
         openings = opening_of_largest(times[inside], mouths, self.config.min_face_s)
-        # Only the shot's points and the search range beside them: a film has a thousand shots.
+        # Only the shot's points and the search range beside them: a video may have a thousand shots.
         begin, end = np.searchsorted(grid, [times[start], times[stop - 1]]).tolist()
         at = max(begin - BEYOND * self._most, 0)
         grid = grid[at : end + BEYOND * self._most + 1]

@@ -38,7 +38,7 @@ ROWS = pa.schema(
         TRACK,
         SHOT,
         annotates(
-            field("pose_index", pa.int32(), "which of the frame's `poses` it is; null where the person was missed"),
+            field("pose_index", pa.int32(), "index in the frame's `poses`; null if the person was missed"),
             of="poses",
             track="track",
         ),
@@ -46,7 +46,7 @@ ROWS = pa.schema(
             field(
                 "landmarks",
                 pa.list_(LANDMARK, LANDMARKS),
-                f"{BODY}; smoothed, and interpolated where the person was missed",
+                f"{BODY}; smoothed, and interpolated if the person was missed",
                 nullable=False,
             ),
             **{**BODY_POINTS, "kind": "tracks"},
@@ -63,7 +63,7 @@ SUMMARY = pa.schema(
         field("frames", pa.int32(), "frames in which the person was found", nullable=False),
         field("missing", pa.int32(), "frames between in which the person was missed", nullable=False),
         field("size", pa.float32(), "median diagonal of the box around all landmarks, in the image or not", "px"),
-        field("jitter", pa.float32(), "trembling of landmarks as found; null under three frames in a row", "size"),
+        field("jitter", pa.float32(), "trembling of detected landmarks; null under three consecutive frames", "size"),
         field("jitter_smoothed", pa.float32(), "trembling of the smoothed landmarks", "size"),
     ]
 )
@@ -88,15 +88,15 @@ class Tracks(Stage):
     class Config(Stage.Config):
         """Least similarity, longest gaps, least time and strength of smoothing."""
 
-        # Least mean of keypoint similarity and overlap to continue a track: 0.25 after a move by a third of the
+        # Least mean of keypoint similarity and overlap that continues a track: 0.25 after a move by a third of the
         # person's width, 0 for neighbours.
         least_likeness: Annotated[float, Limits(gt=0, le=1)] = 0.2
         # Longest gap; passing behind somebody takes 0.5 s, and later it may be another person.
         bridge_s: NonNegative = 0.5
-        # Longest gap while another person is seen beside, as in an embrace.
+        # Longest gap beside another visible person, as in an embrace.
         hidden_s: NonNegative = 3.0
-        # Shortest track; a frame lasts until the next one. It is three frames at 25 and 30 a
-        # second, the fewest with a jitter, and one at 10 and less. A shorter shot needs all of its own.
+        # Shortest track; a frame lasts until the next one. It is three frames at 25 and 30 a second, the fewest with a
+        # jitter, and one at 10 or less. A shorter shot needs all its frames.
         least_s: NonNegative = 0.1
         # One-euro filter of positions, in body diagonals; 1 Hz at rest is the paper's start value. At 25 fps noise of 1
         # % falls to a fifth, and a move of a diagonal a second lags by 0.3 frames. beta 3: a seventh, 0.7 frames; 30: a

@@ -23,19 +23,19 @@ Values = NDArray[np.float64]
 SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89]) / 1000
 
 SPEED_CUTOFF = 1.0  # Hz, of the speed in the one-euro filter: the paper's constant
-# Farthest move to the next frame of somebody whom no likeness finds, in diagonals of the box, and in those a second: a
+# Farthest move to the next frame of somebody whom no likeness finds, in box diagonals, and in diagonals a second: a
 # walk is 0.6 to 0.8 a second. At 25 frames a second this is 0.04, which likeness covers anyway.
 FARTHEST, FASTEST = 1.0, 1.0
 SAME_SIZE = 1.5  # ratio of the boxes' diagonals up to which it may be the same person a moment later
-BESIDE = 0.1  # IoU of boxes: two standing people, 0.3 of their height apart; chosen on made people alone
+BESIDE = 0.1  # IoU of boxes: two standing people, 0.3 of their height apart; chosen on artificial people only
 
 
 class TrackLimits(NamedTuple):
-    """TrackLimits of a match and of a gap in `follow`."""
+    """The limits of a match and of a gap in `follow`."""
 
     least: float  # likeness of a match
     bridge: float  # s, the longest gap of a path
-    hidden: float  # s, the longest gap of a path that ended beside somebody who is seen on
+    hidden: float  # s, the longest gap of a path that ended beside somebody still visible
 
 
 @dataclass
@@ -43,10 +43,10 @@ class Path:
     """One person through frames of one shot."""
 
     frames: list[int]  # positions among the frames of the shot
-    poses: list[int]  # numbers of the person in these frames
-    body: Body  # 33 5, in the last of them
+    poses: list[int]  # index of the person in these frames
+    body: Body  # 33 5, in the last of these
     speed: Values = field(default_factory=lambda: np.zeros(2))  # px a second
-    behind: "Path | None" = None  # the person that this one's box overlapped when it was missed
+    behind: "Path | None" = None  # the person whose box this one's overlapped when it was missed
     offset: Values = field(default_factory=lambda: np.zeros(2))  # px from the other's middle, at that time
 
     def append(self, frame: int, pose: int, body: Body, elapsed: float) -> None:
@@ -60,14 +60,14 @@ class Path:
         self.behind = None
 
     def hide(self, other: "Path") -> None:
-        """Remember somebody beside whom this person was missed."""
+        """Remember the person beside whom this one was missed."""
         self.behind = other
         self.offset = np.median(self.body[:, :2], axis=0) - np.median(other.body[:, :2], axis=0)
 
     def predict(self, elapsed: float, bridge: float) -> Body:
         """Return the person's landmarks after this time in s (33 5).
 
-        The speed is constant. After `bridge` seconds beside somebody the person is where it was beside them.
+        The speed is constant. After `bridge` seconds beside somebody, the person keeps its place beside them.
         """
         body = self.body.copy()
         if self.behind is not None and elapsed > bridge:
@@ -81,9 +81,9 @@ class Path:
 def follow(bodies: Sequence[Body], times: Values, limits: TrackLimits) -> list[Path]:
     """Return paths through the frames of one shot, in the order of their first frames.
 
-    People are assigned to paths with the largest sum of likenesses (Kuhn 1955); those below `least` do not count. A
-    path ends after `bridge` seconds without its person, at the earliest after the next frame; a path whose person was
-    missed beside somebody who is seen on, after `hidden` seconds. The order of people in a frame changes nothing.
+    People are assigned to paths with the largest sum of likenesses (Kuhn 1955); likenesses below `least` do not count.
+    A path ends `bridge` seconds after its person was last seen, at the earliest after the next frame; or after `hidden`
+    seconds if the person was missed beside somebody still visible. The order of people in a frame changes nothing.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -97,7 +97,7 @@ def follow(bodies: Sequence[Body], times: Values, limits: TrackLimits) -> list[P
         values = likeness(predicted, body[order])
         values[values < limits.least] = 0.0
         near = nearness(predicted, body[order], [elapsed[id(path)] * (path.frames[-1] == frame - 1) for path in live])
-        # likeness decides; nearness only among those whom it leaves over
+        # likeness decides; nearness counts only for the remaining people
         values = np.where(values > 0, values, near * limits.least / (1 + values.size))
         pairs = zip(*linear_sum_assignment(values, maximize=True), strict=True)
         matches = {column: live[row] for row, column in pairs if values[row, column] > 0}
@@ -117,7 +117,7 @@ def _is_awaited(path: Path, elapsed: float, frame: int, limits: TrackLimits) -> 
 
 
 def _hide_missed(live: Sequence[Path], frame: int) -> None:
-    # beside whom they overlapped in the last frame
+    # beside the person that they overlapped in the last frame
     seen = [path for path in live if path.frames[-1] == frame]
     for path in live:
         if seen and path.frames[-1] == frame - 1:
@@ -136,9 +136,9 @@ def likeness(paths: Body, people: Body) -> Values:
 
 
 def nearness(paths: Body, people: Body, elapsed: Sequence[float]) -> Values:
-    """Return how near people (p) are to paths (t), 0 to 1 (t p): 0 where nobody gets in the time elapsed (t, s).
+    """Return the nearness of people (p) to paths (t), 0 to 1 (t p): 0 if nobody gets there in the elapsed time (t, s).
 
-    At few frames a second somebody moves by more than likeness allows.
+    With few frames a second somebody moves more than likeness allows.
     """
     if not len(paths) or not len(people):
         return np.zeros((len(paths), len(people)))
@@ -150,7 +150,7 @@ def nearness(paths: Body, people: Body, elapsed: Sequence[float]) -> Values:
 
 
 def durations(times: Values) -> Values:
-    """Return how long each frame of a shot lasts in s: until the next one; the last one as long as the one before."""
+    """Return how long each frame of a shot lasts in s: until the next; the last one as long as the one before."""
     steps = np.diff(times)
     return np.append(steps, steps[-1:] if len(steps) else 0.0)
 
@@ -179,7 +179,7 @@ def sizes(body: Body) -> Values:
 
 
 def filled(values: Values, seen: Sequence[int], times: Values) -> Values:
-    """Return values (m ...): those at the positions in `seen` (m' ...), and others interpolated in time.
+    """Return values (m ...): at the positions in `seen` (m' ...) the given ones, and others interpolated in time.
 
     `times` has all positions from the first to the last of `seen`.
     """

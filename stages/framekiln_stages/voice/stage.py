@@ -1,7 +1,7 @@
 """Features of speech in the sound of each frame: loudness, two bands and harmonicity.
 
-Sound itself is not kept after the first pass: two hours of it take 230 MB, these features 12 MB. The features of a
-frame depend on its slice of the sound and on the start of the next two.
+Sound itself is not kept after the first pass: two hours take 230 MB, these features 12 MB. A frame's features depend on
+its slice of the sound and on the start of the next two.
 
 Shapes: k windows of one slice, evenly spaced, about 10 ms apart. A window is 512 samples (32 ms) of float32; the first
 one starts with the slice.
@@ -25,7 +25,7 @@ Slice = NDArray[np.int16]  # samples of one frame
 STEP = 160  # samples: 10 ms, the usual step in speech recognition
 SEEN = 400  # samples under the Hann window: 25 ms, the usual window in speech recognition
 PITCH = (80, 400)  # Hz: from a low male voice to a child's
-MOST_GAIN = 4.0  # of the power of a window that is cut off, at the end of a file or at very high frame rates
+MOST_GAIN = 4.0  # of the power of a window cut off at the end of a file or at very high frame rates
 SILENCE_DB = -100.0  # below the noise of 16 bits, -98 dB
 
 _LEVELS = pa.list_(pa.float32())
@@ -44,7 +44,7 @@ OUTPUTS = pa.schema(
 
 
 class Voice(Stage):
-    """Levels and harmonicity of the sound from each frame to the next; null where a file has no sound.
+    """Levels and harmonicity of the sound from each frame to the next; null if a file has no sound.
 
     A slice without samples has empty lists.
     """
@@ -53,21 +53,22 @@ class Voice(Stage):
     outputs = OUTPUTS
     scope = Scope.CLIP
     thread_safe = True
-    version = 2  # 2: three frames ahead, and levels of what a window has
+    version = 2  # 2: three frames ahead, and levels of the samples that a window has
     # A window reaches up to 32 ms beyond the start of its slice: three more slices hold that up to 120 frames a second.
-    # At 240 a window has 17 ms, of which its levels are: 7 frames would cost each packet 8 % of its pixels.
+    # At 240 a window has only 17 ms, which decide its levels: 7 frames would cost each packet 8 % of its pixels.
     halo = 3
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """The two frequency bands, and the samples that are processed at once.
+        """The two frequency bands, and the number of samples processed at once.
 
         Raises ValueError: a band is empty or above 8 kHz.
         """
 
         # Hz, the first two formants: the loudness there rises most when the mouth opens.
         middle_band: tuple[float, float] = (500.0, 2500.0)
-        # Hz. It gets louder with the opening too, softer with closed lips. Without it, swapped sound correlates more.
+        # Hz. It also gets louder with the opening, and softer with closed lips. Without it, swapped sound correlates
+        # more.
         high_band: tuple[float, float] = (2500.0, 4000.0)
         # Samples processed at once: 1 s. It limits memory if one image covers minutes of sound.
         chunk: Annotated[int, Limits(ge=WINDOW)] = 16_000
@@ -79,7 +80,7 @@ class Voice(Stage):
                     raise ValueError(f"{name} must rise from at least 0 to at most {SOUND_RATE // 2} Hz")
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
-        """Load librosa's part, so that no call waits for it."""
+        """Load a part of librosa, so that no call waits for it."""
         self._describe(np.zeros((1, WINDOW), np.float32))
 
     def __call__(self, batch: pa.Table) -> pa.Table:
@@ -109,7 +110,7 @@ class Voice(Stage):
             yield samples[starts[first : first + most, None] + np.arange(WINDOW)]
 
     def _describe(self, windows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return loudness, middle, high and harmonicity of each window (k 4), of the samples that are no NaN."""
+        """Return loudness, middle, high and harmonicity of each window (k 4), from the samples that are not NaN."""
         taper, tones = hann_and_tones()
         heard = np.isfinite(windows).sum(axis=1, keepdims=True)
         windows = np.nan_to_num(windows)
@@ -129,7 +130,7 @@ def hann_and_tones() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the Hann window in the middle of a window (WINDOW), and the frequency of each of its tones in Hz.
 
     These parts of librosa load in a second. `librosa.stft`, `rms` and `autocorrelate` lie in modules that numba
-    compiles when they are imported, for 15 s; the two transforms here equal theirs.
+    compiles on import, for 15 s; the two transforms here equal theirs.
     """
     from librosa import fft_frequencies
     from librosa.filters import get_window
@@ -143,7 +144,7 @@ def harmonicity(windows: NDArray[np.float32], heard: NDArray[np.int64]) -> NDArr
     It is the autocorrelation at the lag over that at zero, divided by the overlapping fraction of the window (Boersma
     1993, eq. 9, for a rectangular window). The mean is subtracted first.
 
-    `heard`: k 1, samples of each window, which zeros follow. Periods have two thirds of them at most.
+    `heard`: k 1, samples of each window before the padding zeros. Periods have at most two thirds of them.
     """
     shortest, longest = (SOUND_RATE // pitch for pitch in reversed(PITCH))
     means = windows.sum(axis=1, keepdims=True) / heard

@@ -114,7 +114,7 @@ def test_the_plan_leaves_out_a_network_without_random_weights(tmp_path, monkeypa
     assert plan("mobilefacenet").dummies == ("faces",)
     planned = plan("sface")
     assert [step.name for step in planned.steps] == ["light"] and planned.dummies == ()
-    assert planned.skipped["faces"].endswith("it has no random weights to run on")
+    assert planned.skipped["faces"].endswith("it does not support random weights")
 
 
 def test_a_detector_with_weights_is_used_with_a_random_network(networks, ready, images):

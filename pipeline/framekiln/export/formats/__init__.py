@@ -1,6 +1,6 @@
-"""The formats by name; a module each, imported when it is asked for.
+"""The formats by name, a module each, imported when needed.
 
-A format is a subclass of `framekiln.export.formats.base.Format` that is called `Writer` in its module.
+A format is a subclass of `framekiln.export.formats.base.Format` named `Writer` in its module.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The seam of all formats: each gets the images in their order, batch by batch, and ends once."""
+"""The interface of all formats: each gets the images in order, batch by batch, and ends once."""
 
 import json
 import shutil
@@ -23,26 +23,26 @@ class Format(ABC):
     kinds: ClassVar[frozenset[str]]
     """Kinds of `framekiln.export.request.KINDS` that the format can hold."""
     default: ClassVar[frozenset[str]]
-    """Kinds that are exported where --include names none, as far as the output has them; without biometrics."""
+    """Kinds exported without --include, if the output has them; no biometrics."""
     needs_annotations: ClassVar[bool] = False
-    """Whether an export without any of these makes no sense."""
+    """Whether an export needs at least one of these."""
     holds_pictures: ClassVar[bool] = False
-    """Whether its files have the pictures in them; see `framekiln.export.formats.sharded`."""
+    """Whether its files contain the pictures; see `framekiln.export.formats.sharded`."""
 
     def __init__(self, destination: Store, request: ExportRequest) -> None:
-        """Bind to a destination. Nothing is written yet; `request.include` has the kinds that are exported.
+        """Bind to a destination. Nothing is written yet; `request.include` holds the exported kinds.
 
-        Raises ConfigError: the format cannot do what is asked for.
+        Raises ConfigError: the format cannot do what was requested.
         """
         self.destination = destination
         self.request = request
-        self.notes: list[str] = []  # sentences about what the format could not hold
+        self.notes: list[str] = []  # sentences about things that the format could not hold
         self.categories = Categories()
         self.splits: dict[str, None] = {}  # of the images so far
-        self.holes = 0  # masks with holes, of those that were outlined
+        self.holes = 0  # number of outlined masks with holes
 
     def bind(self, pictures: PictureReader, columns: pa.Schema) -> None:
-        """Take where pictures come from, and the types of the values and embeddings of rows. Nothing is written yet."""
+        """Set the source of pictures, and the types of rows' values and embeddings. Nothing is written yet."""
         self.pictures, self.columns = pictures, columns
 
     def folder_of(self, image: ExportedImage) -> str:
@@ -58,11 +58,11 @@ class Format(ABC):
         return file_name(image, suffix)
 
     def choose(self, images: Sequence[ExportedImage]) -> list[ExportedImage]:
-        """Return the images that the format has a place for, with the annotations that it writes."""
+        """Return the images that the format can hold, with the annotations that it writes."""
         return list(images)
 
     def category_of(self, image: ExportedImage) -> Any:
-        """Return the category of a whole image; None where categories are not exported, or it has none."""
+        """Return the category of a whole image; None if it has none, or categories are not exported."""
         return image.values.get("category") if "categories" in (self.request.include or ()) else None
 
     def outline(self, item: Annotation, image: ExportedImage) -> list[Ring]:
@@ -72,18 +72,18 @@ class Format(ABC):
         return outlines.parts
 
     def write(self, images: Sequence[ExportedImage]) -> None:
-        """Take images whose files, if any, lie in the destination. All images of a file come one after another."""
+        """Take images whose files, if any, are in the destination. All images of a file come one after another."""
         for image in images:
             self.splits[image.split] = None
             self.add(image)
 
     def add(self, image: ExportedImage) -> None:
-        """Take one image; a format that takes several at once has its own `write`."""
+        """Take one image; a format that takes several at once overrides `write`."""
         raise NotImplementedError
 
     @abstractmethod
     def end(self) -> None:
-        """Write what needs all images, and fill `notes`."""
+        """Write the parts that need all images, and fill `notes`."""
 
 
 class Spool:

@@ -1,8 +1,8 @@
 """COCO: annotations/instances_SPLIT.json, as pycocotools, FiftyOne and torchvision read it.
 
-Boxes are x, y, width and height in px, masks compressed run lengths, keypoints x, y and visibility. Beside COCO's own
-names an annotation has `score`, `track_id` and `attributes`, an image `media_id`, `frame_index` and `category`.
-Embeddings, for which COCO has no place, are Parquet tables beside it that name the image and the annotation.
+Boxes are x, y, width and height in px, masks compressed run lengths, keypoints x, y and visibility. Beyond COCO's own
+names an annotation has `score`, `track_id` and `attributes`, an image `media_id`, `frame_index` and `category`. COCO
+has no embeddings: Parquet tables beside it hold them, and name the image and the annotation.
 """
 
 import json
@@ -18,14 +18,14 @@ from framekiln.output.object_store import Store
 
 
 class Writer(Format):
-    """One JSON file a split; embeddings lie beside them."""
+    """One JSON file a split, with embeddings beside it."""
 
     kinds = frozenset(KINDS)
     default = frozenset({"boxes", "masks", "poses", "faces", "categories"})
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._spool = Spool()  # a file of COCO has the images before the annotations
+        self._spool = Spool()  # a COCO file has the images before the annotations
         self._vectors = Vectors(self.destination)
         self._tracks: dict[tuple[str, str, int], int] = {}
         self._image_id = self._annotation_id = 0
@@ -64,7 +64,7 @@ class Writer(Format):
         return record if category is None else record | {"category": category}
 
     def _track(self, item: Annotation, image: ExportedImage) -> dict[str, int]:
-        """Return COCO's track_id: a number over all files, where ours is one of a file."""
+        """Return COCO's track_id: a number over all files, made from our number within a file."""
         if item.track is None:
             return {}
         key = image.media_id, *item.track
@@ -102,7 +102,7 @@ SCHEMA = pa.schema(
     [
         ("image_id", pa.int64()),
         ("annotation_id", pa.int64()),  # null for an embedding of the whole image
-        ("column", pa.string()),  # of `frames/` that it is from
+        ("column", pa.string()),  # the column of `frames/` that it comes from
         ("embedding", pa.list_(pa.float32())),
     ]
 )

@@ -1,7 +1,7 @@
-"""CVAT 1.1: annotations/SPLIT.xml ("for images"), and with tracks tracks/FILM.xml ("for video") for each film.
+"""CVAT 1.1: annotations/SPLIT.xml ("for images"), and for tracks tracks/FILM.xml ("for video") for each video.
 
-Shapes have px, masks their rows' run lengths inside their box. A track is a box on each frame, and `outside` where
-it is missing. The task must have the labels that `meta` lists.
+Shapes are in px, masks are their rows' run lengths inside their box. A track is a box on each frame, with `outside` if
+it is missing. The task must have the labels listed in `meta`.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ _END = b"\n</annotations>\n"
 
 
 class Writer(Format):
-    """One file a split, and one a film; the tracks of one film are in memory at a time."""
+    """One file a split, and one a video; only one video's tracks are in memory at a time."""
 
     kinds = frozenset({"boxes", "masks", "poses", "faces", "tracks", "categories"})
     default = kinds
@@ -62,12 +62,12 @@ class Writer(Format):
                 stream.write(_END)
 
     def _make_head(self) -> bytes:
-        """Return the beginning of a file, with the labels that were met."""
+        """Return the beginning of a file, with the labels met so far."""
         meta = Element("meta")
         labels = SubElement(SubElement(meta, "task"), "labels")
         for name in dict.fromkeys([*(name for name, _ in self.categories), *self._tags]):
             SubElement(SubElement(labels, "label"), "name").text = name
-        size = SubElement(meta, "original_size") if self._tracks else meta  # of a film, which datumaro needs
+        size = SubElement(meta, "original_size") if self._tracks else meta  # of a video, which datumaro needs
         for name, side in self._size.items() if self._tracks else ():
             SubElement(size, name).text = str(side)
         start = b'<?xml version="1.0" encoding="utf-8"?>\n<annotations>\n<version>1.1</version>\n'
@@ -84,7 +84,7 @@ class Writer(Format):
         return element
 
     def _draw(self, item: Annotation, image: ExportedImage) -> Iterator[Element]:
-        """Yield the shapes of a thing: its mask, else its box, and its keypoints."""
+        """Yield the shapes of an object: its mask, else its box, and its keypoints."""
         self.categories.number(item.category)
         own = {"label": item.category.name, "source": "auto", "z_order": 0}
         if item.mask is not None:
@@ -101,7 +101,7 @@ class Writer(Format):
             yield skeleton
 
     def _follow(self, items: Sequence[Annotation], image: ExportedImage) -> None:
-        """Add the boxes of a film's frame to its tracks; one that is missing there ends, or pauses."""
+        """Add the boxes of a video's frame to its tracks; a missing one ends, or pauses."""
         there = set()
         for item in items:
             key = item.track or ("", 0)
@@ -132,7 +132,7 @@ def _sides(box: Box) -> dict[str, str]:
 
 
 def _run_lengths(pixels: Mask) -> dict[str, object]:
-    """Return a mask as CVAT writes it: lengths of background and mask in turns, row by row inside its box."""
+    """Return a mask in CVAT's form: alternating lengths of background and mask, row by row inside its box."""
     rows, columns = (np.flatnonzero(pixels.any(axis=axis)) for axis in (1, 0))
     top, left = int(rows[0]), int(columns[0])
     inside = pixels[top : rows[-1] + 1, left : columns[-1] + 1]

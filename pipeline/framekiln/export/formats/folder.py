@@ -22,33 +22,31 @@ from framekiln.export.request import WHOLE
 from framekiln.media.media_ids import as_folder, escape
 
 _OF_FILE = ("media_type", "media_id")
-"""Columns of decoding that name a folder too."""
+"""Columns of decoding that may name a folder too."""
 _PERSON = "identity"
-"""The number of the person on a cut-out face, as a column."""
+"""The column with the number of the person on a cropped face."""
 _NO_VALUE = "none"
 """The folder of images without a value."""
 _AT_ONCE = 1 << 20  # bytes
 
 
 class Writer(Format):
-    """Lets pictures be put into folders, and writes a table for each split."""
+    """Has pictures put into folders, and writes a table for each split."""
 
     kinds = frozenset({"categories", "faces", "identities"})
     default = frozenset({"categories"})
 
     def __init__(self, *given: Any) -> None:
-        """See `Format`. Raises ConfigError: faces are asked for without cutting them out."""
+        """See `Format`. Raises ConfigError: faces are requested without being cropped."""
         super().__init__(*given)
         kinds = self.request.include or frozenset()
         if kinds - self.default and self.request.images != CROP:
-            message = (
-                f"folder has a place for faces and identities only with --images {CROP}; add it, or leave them out."
-            )
+            message = f"folder holds faces and identities only with --images {CROP}; add it, or leave them out."
             raise ConfigError(message, code="FK-EXPORT-KIND")
         self._people = [_PERSON] if "identities" in kinds else []
 
     def bind(self, *given: Any) -> None:
-        """See `Format`. Raises ConfigError: the rows lack the column that is asked for."""
+        """See `Format`. Raises ConfigError: the rows lack the requested column."""
         super().bind(*given)
         column, names = self.request.folders, self.columns.names
         if column is not None:

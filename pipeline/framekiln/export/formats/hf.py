@@ -1,7 +1,7 @@
-"""Hugging Face datasets: Parquet files with the pictures in them, and a card that says which split they are of.
+"""Hugging Face datasets: Parquet files that contain the pictures, and a card that names their splits.
 
-`datasets.load_dataset(FOLDER)` reads it, as does the Hub once the folder is there. The schema's metadata says that
-`image` is one; all other columns are plain Arrow.
+`datasets.load_dataset(FOLDER)` reads it, and so does the Hub after an upload. The schema's metadata marks `image` as a
+picture; all other columns are plain Arrow.
 """
 
 import json
@@ -18,7 +18,7 @@ from framekiln.export.request import WHOLE
 _FEATURES = {b"huggingface": json.dumps({"info": {"features": {"image": {"_type": "Image"}}}}).encode()}
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _GROUP = 100
-"""Rows of a row group, as the Hub's viewer wants: it reads one at a time."""
+"""Rows of a row group, small for the Hub's viewer, which reads one at a time."""
 _MOST = 256 << 20  # bytes of pictures in a row group, far below the 2 GiB of an Arrow array
 _CARD = """---
 configs:
@@ -57,7 +57,7 @@ class Writer(Sharded):
 
 
 def _name_split(split: str) -> str:
-    """Return a split's name on the Hub, where "all" is a reserved word."""
+    """Return a split's name on the Hub, where "all" is reserved."""
     return "train" if split == WHOLE else split
 
 

@@ -1,6 +1,6 @@
-"""Label Studio: tasks/SPLIT.json with predictions to be corrected, and config.xml, the labelling interface for them.
+"""Label Studio: tasks/SPLIT.json with predictions to correct, and config.xml, its labelling interface.
 
-Images are found by Label Studio's local storage: its root is the folder of the export or one above. Values are
+Label Studio finds images through its local storage: its root is the export's folder or one above. Values are
 percentages of width and height.
 """
 
@@ -12,7 +12,7 @@ from xml.sax.saxutils import quoteattr
 from framekiln.export.annotation import ABSENT, Annotation, ExportedImage
 from framekiln.export.formats.base import Format, Spool
 
-_POINT_WIDTH = 0.5  # percent of the width: how large a keypoint is drawn
+_POINT_WIDTH = 0.5  # percent of the width: the drawn size of a keypoint
 _TAGS = {"rectanglelabels": "RectangleLabels", "polygonlabels": "PolygonLabels", "keypointlabels": "KeyPointLabels"}
 
 
@@ -46,11 +46,11 @@ class Writer(Format):
                 stream.write(b"\n]\n")
         self.destination.write("config.xml", "\n".join(self._list_controls()).encode())
         if self.holes:
-            text = f"{self.holes:,} masks have holes, which Label Studio's polygons cannot have: they are filled."
+            text = f"{self.holes:,} masks have holes, which Label Studio's polygons do not support: they are filled."
             self.notes.append(text)
 
     def _address(self, image: ExportedImage) -> str:
-        """Return where Label Studio finds a picture."""
+        """Return the address by which Label Studio finds a picture."""
         if self.request.images == "none":
             return image.name if "://" in image.name else f"/data/local-files/?d={quote(image.name.lstrip('/'))}"
         return f"/data/local-files/?d={quote(f'{self.folder_of(image)}/{image.name}')}"
@@ -63,7 +63,7 @@ class Writer(Format):
             yield {"from_name": "choices", "to_name": "image", "type": "choices", "value": {"choices": [category]}}
 
     def _describe(self, item: Annotation, image: ExportedImage) -> Iterator[dict[str, Any]]:
-        """Yield the regions of a thing: a polygon for each part of its mask, else its box, and its keypoints."""
+        """Yield the regions of an object: a polygon for each part of its mask, else its box, and its keypoints."""
         x, y = 100 / image.width, 100 / image.height
         if item.mask is not None:
             for part in self.outline(item, image):

@@ -1,6 +1,6 @@
 """Lance: a table for each split that is read by row number as fast as in order, pictures included.
 
-A shard is one commit, so a table has as many versions as it has shards, and an export goes on after the last.
+A shard is one commit, so a table has one version for each shard, and an export continues after the last.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _BATCH = 64  # rows in memory at once
 
 
 class Writer(Sharded):
-    """Writes SPLIT.lance, with the columns of the Hugging Face format; `image` is the bytes of a picture."""
+    """Writes SPLIT.lance with the Hugging Face format's columns; `image` holds the picture's bytes."""
 
     def __init__(self, *given: Any) -> None:
         """Raises ConfigError: pylance is missing, or the destination is a bucket."""

@@ -17,7 +17,7 @@ from framekiln.media.media_ids import as_folder
 
 
 class Writer(Format):
-    """Two small files a film; a film is in memory one at a time, as numbers."""
+    """Two small files a video; one video is in memory at a time, as numbers."""
 
     kinds = frozenset({"tracks"})
     default = kinds
@@ -34,13 +34,13 @@ class Writer(Format):
         return image.split
 
     def name_of(self, image: ExportedImage, suffix: str = "") -> str:
-        """Return the name of a frame's picture as MOTChallenge has it."""
+        """Return MOTChallenge's name of a frame's picture."""
         if image.media_type == PHOTO:
             return super().name_of(image, suffix)
         return f"{as_folder(image.media_id)}/img1/{image.frame_index + 1:06d}{suffix or '.jpg'}"
 
     def choose(self, images: Sequence[ExportedImage]) -> list[ExportedImage]:
-        """See `Format`: frames of films, with what has a track."""
+        """See `Format`: frames of videos, with tracked objects."""
         films = [image for image in images if image.media_type != PHOTO]
         self._photos += len(images) - len(films)
         return [
@@ -60,7 +60,7 @@ class Writer(Format):
         names = "".join(f"{number + 1} {name}\n" for number, (name, _) in enumerate(self.categories))
         self.destination.write("classes.txt", names.encode())
         if self._photos:
-            self.notes.append(f"Left out, as MOT has films only: {counted(self._photos, 'photo')}.")
+            self.notes.append(f"Left out, since MOT holds only videos: {counted(self._photos, 'photo')}.")
 
     def _describe(self, item: Annotation, frame: int) -> str:
         number = self._tracks.setdefault(item.track or ("", 0), len(self._tracks) + 1)

@@ -1,7 +1,7 @@
-"""A row as formats without a schema of their own for annotations hold it: one record, in JSON or in Arrow.
+"""One record of a row in JSON or Arrow, for formats without an annotation schema of their own.
 
-Boxes are COCO's (left, top, width, height in px of the exported picture), masks COCO's compressed run lengths at its
-size, keypoints x, y, visibility one after another; `categories.json` beside the data names them.
+Boxes are COCO's (left, top, width, height in px of the exported picture), masks COCO's compressed run lengths at their
+own size, keypoints x, y, visibility in sequence; `categories.json` beside the data names them.
 """
 
 import json
@@ -20,14 +20,14 @@ Record = dict[str, Any]
 OBJECT = pa.struct(
     [
         ("kind", pa.string()),
-        ("source", pa.string()),  # the column or table that it is from
+        ("source", pa.string()),  # the column or table that it comes from
         ("category", pa.string()),
         ("bbox", pa.list_(pa.float64())),
         ("area", pa.float64()),
         ("score", pa.float64()),
         ("segmentation", pa.struct([("size", pa.list_(pa.int32())), ("counts", pa.string())])),
         ("keypoints", pa.list_(pa.float64())),
-        ("track_table", pa.string()),  # the table that follows it, and its number there, of its file
+        ("track_table", pa.string()),  # the table of the track, and its number there within the file
         ("track_id", pa.int64()),
         ("identity", pa.int64()),
         ("attributes", pa.string()),  # JSON
@@ -45,7 +45,7 @@ OWN = pa.schema(
         ("objects", pa.list_(OBJECT)),
     ]
 )
-"""Columns of every record; those of the row and its embeddings follow."""
+"""Columns of every record; the row's columns and its embeddings follow."""
 
 
 def make_record(image: ExportedImage) -> Record:
@@ -69,17 +69,17 @@ def _make_object(item: Annotation, image: ExportedImage) -> Record:
 
 
 def free_name(name: str) -> str:
-    """Return the name of a row's column in records, which have some of their own."""
+    """Return the name of a row's column in records, which have own columns too."""
     return f"{name}_" if name in {*OWN.names, "image", "split"} else name
 
 
 def make_schema(columns: pa.Schema) -> pa.Schema:
-    """Return the schema of records. `columns`: of the rows' values, and of their embeddings, which become fp32."""
+    """Return the schema of records. `columns`: the rows' values, and embeddings, which become fp32."""
     return pa.schema([*OWN, *(pa.field(free_name(item.name), _as_single(item.type)) for item in columns)])
 
 
 def _as_single(dtype: pa.DataType) -> pa.DataType:
-    """Return the type of an embedding in fp32, which every library reads, and any other type as it is."""
+    """Return an embedding's type in fp32, which every library reads, and any other type unchanged."""
     return pa.list_(pa.float32(), dtype.list_size) if pa.types.is_fixed_size_list(dtype) else dtype
 
 

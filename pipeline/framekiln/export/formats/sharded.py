@@ -1,4 +1,4 @@
-"""Formats whose files hold many rows with their pictures: each shard is whole or absent, so an export can go on."""
+"""Formats with many rows and their pictures in a file: each shard is whole or absent, so an export can continue."""
 
 import json
 from abc import abstractmethod
@@ -15,7 +15,7 @@ from framekiln.export.request import BIOMETRIC, KINDS
 
 
 class Sharded(Format):
-    """A writer of shards. Which rows are in which follows from their order, so done shards are passed over."""
+    """A writer of shards. A shard's rows follow from their order, so finished shards are skipped."""
 
     kinds = frozenset(KINDS)
     default = frozenset(KINDS) - BIOMETRIC
@@ -44,7 +44,7 @@ class Sharded(Format):
         if self.failures:
             first = self.failures[0]
             self.notes.append(
-                f"{len(self.failures):,} frames were left out: they cannot be read any more, such as {first.media_id} "
+                f"{len(self.failures):,} frames were left out: they are not readable now, such as {first.media_id} "
                 f"({first.message})."
             )
 
@@ -66,7 +66,7 @@ class Sharded(Format):
         """Write a shard; annotations are in px of the pictures."""
 
     def _add_pictures(self, images: Sequence[ExportedImage]) -> Iterator[Pictured]:
-        """Yield images with their pictures; what cannot be read is counted."""
+        """Yield images with their pictures; unreadable ones are counted."""
         for found in self.pictures.read(images):
             if isinstance(found, Failure):
                 self.failures.append(found)

@@ -1,7 +1,7 @@
 """WebDataset: tar files with a picture, a record and the embeddings of each row.
 
 A member's key ends at its first dot, so keys are numbers (six digits of the shard, six of the row), and the record has
-the name of the file. The same rows give the same bytes: members have no time and no owner.
+the file's name. Equal rows give equal bytes: members have no time or owner.
 """
 
 import io

@@ -1,7 +1,7 @@
 """YOLO: labels/SPLIT/NAME.txt beside images/SPLIT/, and data.yaml, as Ultralytics reads them.
 
-One kind with masks is a set for segmentation, one with keypoints for poses; anything else is a set of boxes. A label
-file has a line for each thing: the class, then shares of width and height.
+A kind with masks gives a set for segmentation, one with keypoints a set for poses; anything else a set of boxes. A
+label file has a line for each object: the class, then shares of width and height.
 """
 
 import json
@@ -17,7 +17,7 @@ _MASKS, _POINTS = frozenset({"masks"}), frozenset({"poses", "faces"})
 
 
 class Writer(Format):
-    """One label file an image, empty where nothing was found."""
+    """One label file an image, empty if nothing was found."""
 
     kinds = frozenset({"boxes", "masks", "poses", "faces", "tracks"})
     default = frozenset({"boxes", "masks", "poses", "faces"})
@@ -32,9 +32,9 @@ class Writer(Format):
         self._odd = 0
 
     def name_of(self, image: ExportedImage, suffix: str = "") -> str:
-        """Return a name that differs from all others without its suffix too, which label files replace.
+        """Return a name that differs from all others even without its suffix, which label files replace.
 
-        Ultralytics looks for them by the last folder `images` of a path, so one of the collection's own is escaped.
+        Ultralytics finds labels by the last folder `images` of a path, so the collection's own one is escaped.
         """
         name = file_name(image, suffix, unique_stem=True)
         return "/".join("%69mages" if part == "images" else part for part in name.split("/"))
@@ -55,21 +55,21 @@ class Writer(Format):
             flip = [self._points.index(_mirrored(name, self._points)) for name in self._points]
             facts += [("kpt_shape", [len(self._points), 3]), ("flip_idx", flip)]
             facts += [("kpt_names", {number: list(self._points) for number in names})]
-        # JSON is YAML, but for the keys of mappings, which are numbers here
+        # JSON is YAML, except for the keys of mappings, which are numbers here
         lines = [f"{name}: {_to_yaml(value)}\n" for name, value in facts if name != "all"]
         self.destination.write("data.yaml", "".join(lines).encode())
         if self.holes:
-            self.notes.append(f"{self.holes:,} masks have holes, which YOLO's outlines cannot have: they are filled.")
+            self.notes.append(f"{self.holes:,} masks have holes, which YOLO's outlines cannot hold: they are filled.")
         if self._odd:
-            self.notes.append(f"{self._odd:,} objects were left out: YOLO takes one number of keypoints for all.")
+            self.notes.append(f"{self._odd:,} objects were left out: in YOLO all objects have equally many keypoints.")
 
     def _describe(self, item: Annotation, image: ExportedImage) -> str:
-        """Return the line of a thing; empty where it has none."""
+        """Return the line of an object; empty if it has none."""
         number = self.categories.number(item.category)
         if self._outlined:
             if item.mask is None:
                 return ""
-            whole = join(self.outline(item, image))  # by lines without width, as Ultralytics joins COCO's
+            whole = join(self.outline(item, image))  # joined by lines without width, as Ultralytics joins COCO's
             return f"{number} {_join_numbers((whole / (image.width, image.height)).ravel())}"
         line = f"{number} {_join_numbers(_center(item, image))}"
         if not self._pointed:

@@ -1,8 +1,7 @@
 """Measurement of one step alone: the search runs in this process, the calls in a child process.
 
 A child that runs out of memory reports it and continues. A child that crashes or hangs is replaced, and its batch
-counts as one that does not fit. Memory is fitted by least squares with non-negative coefficients: more rows never
-take less.
+counts as too large. Memory is fitted by least squares with non-negative coefficients: more rows never take less.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import ChildDied
 from framekiln.runtime.recovery.child_tasks import not_set_up
 
-_SET_UP_S = 1800.0  # timeout: imports, weights and compilation on a busy machine
+_SET_UP_S = 1800.0  # s for imports, weights and compilation on a busy machine
 _IDLE = (
     "its model had nothing to do, since these rows hold no masks, faces or whatever it works on (random weights find "
     "none): nothing is kept of it; take real weights, or an input that has them"
 )
-_DEATHS = 4  # of one step's children, after which its measurement ends
+_DEATHS = 4  # deaths of a step's children that end its measurement
 
 
 def memory_line(trials: Sequence[Sample]) -> Line | None:
-    """Return peak memory as a function of batch and megapixels; None where the device does not measure memory.
+    """Return peak memory by batch and megapixels; None if the device does not measure memory.
 
-    With images of one size only, all growth with the batch counts as per row.
+    With images of one size only, all growth with the batch counts per row.
     """
     from scipy.optimize import nnls
 
@@ -47,7 +46,7 @@ def memory_line(trials: Sequence[Sample]) -> Line | None:
     several = len(np.unique(sizes)) > 1
     matrix = np.stack([np.ones_like(batches), batches, batches * sizes * several], axis=1)
     lengths = np.linalg.norm(matrix, axis=0)
-    lengths[lengths == 0] = 1.0  # columns of length 1 keep the algorithm of Lawson and Hanson stable
+    lengths[lengths == 0] = 1.0  # columns of length 1 keep Lawson and Hanson's algorithm stable
     coefficients = nnls(matrix / lengths, peaks)[0] / lengths
     error = float(np.abs(matrix @ coefficients - peaks).max())
     base, row, pixel = coefficients.tolist()
@@ -55,7 +54,7 @@ def memory_line(trials: Sequence[Sample]) -> Line | None:
 
 
 class GaveUpError(Exception):
-    """The reason why a step cannot be measured any further."""
+    """The reason why measuring a step was given up."""
 
 
 @dataclass
@@ -65,7 +64,7 @@ class StepMeasurement:
     step: str
     figures: StepFigures | None = None  # None if none of its calls succeeded
     device: DeviceMemory | None = None
-    notes: list[str] = field(default_factory=list)  # failures and the end of the search, a sentence each
+    notes: list[str] = field(default_factory=list)  # failures and the end of the search, one sentence each
 
 
 def measure(
@@ -79,8 +78,8 @@ def measure(
 ) -> StepMeasurement:
     """Measure batches of a step until they do not fit.
 
-    `sizes` are files of rows by `write_rows`, smallest images first. `say` takes a sentence after each set-up. `dummy`
-    is True if the step's weights are random.
+    `sizes`: files of rows by `write_rows`, smallest images first. `say` gets a sentence after each set-up. `dummy`: the
+    step's weights are random.
     """
     result = StepMeasurement(step.name)
     limits = search_limits(step, limits, meter)
@@ -107,7 +106,7 @@ def measure(
 
 
 def search_limits(step: Step, limits: Limits, meter: Meter | None) -> Limits:
-    """Return the limits for a step: where no memory is metered, the search ends as soon as the rate is level."""
+    """Return the limits for a step: without a memory meter, the search ends once the rate is level."""
     metered = step.placement.device != "cpu" or meter is not None
     return replace(limits, memory=limits.memory and metered)
 
@@ -132,14 +131,14 @@ def _figures(step: Step, bench: _Bench, searched: SearchResult, *, dummy: bool) 
 
 
 class _Bench(CellChild):
-    """A step's child process, replaced when it dies."""
+    """A step's child process, replaced after a death."""
 
     def __init__(
         self, step: Step, sizes: Sequence[Path], limits: Limits, say: Callable[[str], None], meter: Meter | None
     ) -> None:
         super().__init__()
         self._step, self._sizes, self._limits, self._say, self._meter = step, sizes, limits, say, meter
-        self._batch = 0  # of the child's set-up
+        self._batch = 0  # batch of the child's set-up
         self._deaths = 0
         self.ready: dict[str, Any] = {}  # facts of the first child's set-up
         self.uncompiled: list[str] = []  # why functions of the step run uncompiled in it
@@ -147,10 +146,10 @@ class _Bench(CellChild):
         self.trials: list[Sample] = []  # all batches that ran
 
     def attempt(self, count: int) -> Sample:
-        """Make calls of `count` rows: of the largest images, whose sample is returned, then of the smaller ones.
+        """Make calls of `count` rows: first of the largest images, whose sample is returned, then of smaller ones.
 
-        A batch of the largest images that fits also fits with smaller ones. Raises GaveUpError: the step raises another
-        error than out-of-memory, or its children keep dying.
+        A batch that fits with the largest images also fits with smaller ones. Raises GaveUpError: the step raises
+        another error than out-of-memory, or its children keep dying.
         """
         *smaller, largest = range(len(self._sizes))
         result = self._attempt(largest, count)
@@ -177,7 +176,7 @@ class _Bench(CellChild):
         return result
 
     def flops(self) -> float | None:
-        """Return the FLOPs of a row, counted without compilation; None where counting fails."""
+        """Return the FLOPs of a row, counted without compilation; None if counting fails."""
         step = self._step
         if step.placement.compile:
             self.end()
@@ -199,11 +198,11 @@ class _Bench(CellChild):
         return dict(answer[1])
 
     def _set_up_for(self, count: int) -> None:
-        """Start the child and set the step up, where it is not; a compiled step needs a child for each batch."""
+        """Start the child and set the step up, if needed; a compiled step needs a child for each batch."""
         if self.is_there and (not self._step.placement.compile or self._batch == count):
             return
         step = not_set_up(self._step)
-        if step.placement.compile:  # for one batch
+        if step.placement.compile:  # compiled for one batch
             step = replace(step, placement=replace(step.placement, batch=count))
         threads = str(max(1, int(step.placement.cpus)))  # as Ray sets it for a worker
         self.start(Probe(step, self._sizes, self._limits, self._meter), {"OMP_NUM_THREADS": threads})

@@ -1,4 +1,4 @@
-"""A calibration: sample rows of the input, each step with a model measured alone, and the resulting file."""
+"""A calibration: sample rows of the input, measurements of each step with a model alone, and the resulting file."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -18,10 +18,9 @@ from framekiln.runtime.run.environment import package_version, processor
 
 
 def measurable(plan: Plan, names: Sequence[str]) -> list[Step]:
-    """Return the named steps with a model, or all of them without names; only those on the GPU if any runs there.
+    """Return the named steps with a model, by default all; if any runs on the GPU, only those.
 
-    Raises ConfigError: none of these steps has a model. Raises ResourceError: a step runs on a GPU, and this machine
-    has none.
+    Raises ConfigError: no step has a model. Raises ResourceError: a step needs a GPU, and this machine has none.
     """
     models = [step for step in plan.first if has_model(step) and (not names or step.name in names)]
     on_gpu = [step for step in models if step.placement.device != "cpu"]
@@ -53,7 +52,7 @@ def calibrate(
 ) -> Calibration:
     """Measure each step alone on rows of the input.
 
-    `say` takes sentences on the way, `show` each step's figures with the calibration of all steps so far. Raises
+    `say` gets sentences on the way. `show` gets each step's figures, with the calibration of all steps so far. Raises
     InputError: there is no input, or no frame in it. Raises SetupError: no call of any step succeeded.
     """
     sample = sample_rows(sources, plan, steps, rows, say)
@@ -62,7 +61,7 @@ def calibrate(
     rate = f"{sample.decode_rows_per_s:.1f} rows a second in one process"
     say(f"Rows of {megapixels}; decoding and steps without a model: {rate}.")
     for name, why in sample.failed.items():
-        say(f"{name} failed on some of them, which its readers then see without its columns: {why}")
+        say(f"{name} failed on some of them; its readers get nulls there: {why}")
     results: list[StepMeasurement] = []
     with tempfile.TemporaryDirectory(prefix="framekiln-") as folder:
         sizes = [write_rows(table, Path(folder) / f"{i}.arrow") for i, table in enumerate(tables)]

@@ -24,15 +24,15 @@ from framekiln.profiling.step_work import pixels
 from framekiln.runtime.recovery.captured_error import CapturedError, capture
 from framekiln.runtime.stage_setup import set_up
 
-_LEAST, _MOST = 3, 50  # timed calls unless they are slow; a median of three tolerates one disturbed call
-_PATIENCE = 5.0  # multiple of `timed_s` for small batches to reach every row
+_LEAST, _MOST = 3, 50  # timed calls, unless they are slow; a median of three tolerates one disturbed call
+_PATIENCE = 5.0  # multiple of `timed_s` in which small batches may reach every row
 
 
 class Probe:
     """The measurement of one step in its process."""
 
     def __init__(self, step: Step, sizes: Sequence[Path], limits: Limits, meter: Meter | None = None) -> None:
-        """Bind, loading nothing; each file of `sizes` holds rows with images of one size."""
+        """Keep the arguments, and load nothing; each file of `sizes` holds rows with images of one size."""
         self._step, self._paths, self._limits = step, sizes, limits
         self._meter = meter or Meter(step.placement.device)
         self._rows: list[pa.Table] = []
@@ -113,9 +113,9 @@ class Probe:
             raise ContractError(f"Step {self._step.name!r} {problem}.", code="FK-ROW-COUNT")
 
     def _time_limits(self, first: float, around: float) -> TimeLimits:
-        """Return the limits of timed calls, by the seconds of the untimed one.
+        """Return the limits of timed calls, from the seconds of the untimed one.
 
-        Rows differ in cost, so small batches continue until each row was in a call, which takes `around` calls.
+        Rows differ in cost, so small batches continue until each row was in a call: `around` calls.
         """
         seconds = self._limits.timed_s
         return TimeLimits(

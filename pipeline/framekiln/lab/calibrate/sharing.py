@@ -1,8 +1,8 @@
-"""Calibrations that may be published: nothing of a person, a machine or an input, and figures that their GPU can reach.
+"""Calibrations for publication: without facts about a person, machine or input, and plausible for their GPU.
 
-`framekiln calibrate --share FILE` writes one, and `manifests/calibrations/` takes it. What does not name itself in the
-shipped pipeline is left out: own steps, whose names and classes are a person's, and what runs have learned. So is what
-a step measured with random weights. All else is kept but for the time of day.
+`framekiln calibrate --share FILE` writes one, and `manifests/calibrations/` takes it. It leaves out everything not
+named in the shipped pipeline: own steps, with personal names and classes, and limits that runs learned. It also leaves
+out steps measured with random weights. Everything else is kept, except the time of day.
 """
 
 import re
@@ -27,9 +27,9 @@ FASTEST = 2.5  # times the bound by counted FLOPs: Winograd's 3 x 3 convolutions
 
 
 def share_calibration(source: Path, target: Path) -> Sequence[str]:
-    """Write what may be published of a GPU's calibration into a file, and return the names of steps left out.
+    """Write the publishable part of a GPU's calibration into a file, and return the names of omitted steps.
 
-    Raises ConfigError: there is no calibration of a GPU at `source`, or what may be published of it is not plausible.
+    Raises ConfigError: there is no GPU calibration at `source`, or its publishable part is not plausible.
     """
     known = read_gpu_calibration(source)
     shared = to_shared(known)
@@ -44,7 +44,7 @@ def share_calibration(source: Path, target: Path) -> Sequence[str]:
 
 
 def to_shared(calibration: Calibration) -> Calibration:
-    """Return what may be published of a calibration."""
+    """Return the publishable part of a calibration."""
     shipped = {name: entry.use for name, entry in read_pipeline(None).steps.items()}
     kept = {
         name: figures.model_copy(
@@ -57,7 +57,7 @@ def to_shared(calibration: Calibration) -> Calibration:
 
 
 def find_implausible(calibration: Calibration, gpus: GpuList) -> Iterator[str]:
-    """Yield what tells that a shared calibration was not measured on the GPU that it names, or says too much."""
+    """Yield signs that a shared calibration was not measured on the GPU that it names, or holds too much."""
     if to_shared(calibration) != calibration:
         yield "it holds more than `framekiln calibrate --share` writes"
     if not calibration.steps:
@@ -67,11 +67,11 @@ def find_implausible(calibration: Calibration, gpus: GpuList) -> Iterator[str]:
     if odd := _ODD.search(calibration.model_dump_json()):
         yield f"it holds {odd[0]!r}, which no name and no number of a calibration has"
     if (gpu := find_gpu(calibration.device, gpus)) is None:
-        yield f"manifests/gpus.yaml does not have {calibration.device!r}"
+        yield f"manifests/gpus.yaml lacks {calibration.device!r}"
         return
     memory, (least, most) = calibration.gpu_vram_gb or 0.0, _MEMORY
     if not least * gpu.memory_gb <= memory <= most * gpu.memory_gb:
-        yield f"the GPU had {memory:.1f} GB, and its data sheet has {gpu.memory_gb:g}"
+        yield f"the GPU had {memory:.1f} GB, but its data sheet has {gpu.memory_gb:g}"
     for name, figures in calibration.steps.items():
         peak = max(figures.weights_gb, *(trial.reserved_gb or trial.peak_gb or 0.0 for trial in figures.trials))
         if not _agrees(figures):
@@ -97,7 +97,7 @@ def _agrees(figures: StepFigures) -> bool:
 
 
 def _reached(figures: StepFigures, batch: int, seconds: float, gpu: GpuSpecs) -> float:
-    """Return the share of the GPU's arithmetic, or of its memory's rate for the weights alone; 0 if not known."""
+    """Return the reached share of the GPU's arithmetic, or of its memory rate for weights alone; 0 if unknown."""
     if figures.flops_per_row is None or seconds <= 0:
         return 0.0
     arithmetic = figures.flops_per_row / (gpu.tflops(figures.precision) * 1e12)

@@ -1,1 +1,1 @@
-"""A model inside of a clip's whole way: decoded, uploaded, preprocessed, inferred, downloaded, drawn, encoded."""
+"""A model in a clip's whole pipeline: decoded, uploaded, preprocessed, inferred, downloaded, drawn, encoded."""

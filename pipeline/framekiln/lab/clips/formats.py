@@ -1,8 +1,7 @@
-"""Clips of several formats, and the ways in which their frames arrive.
+"""Clips of several formats, and the scenarios in which their frames arrive.
 
-Ways are those of MLPerf Inference: single stream, multiple streams, server and offline. Requests of a server arrive at
-random times with a known mean rate. They wait until a batch is full, or until the oldest of them has lingered long
-enough.
+Scenarios are those of MLPerf Inference: single stream, multiple streams, server and offline. A server's requests arrive
+at random times with a known mean rate. They wait until a batch is full, or until the oldest has waited long enough.
 """
 
 import time
@@ -24,15 +23,15 @@ Scenario = Literal["single", "multi", "server", "offline"]
 SCENARIOS: tuple[Scenario, ...] = ("single", "multi", "server", "offline")
 
 Handle = Callable[[int], None]
-"""Takes a number of frames through the whole way, and returns when all are done."""
-MADE_FRAMES = 48  # of a made clip, which is read again from its start as often as needed
+"""Processes a number of frames from decoding to encoding, and returns when all are done."""
+MADE_FRAMES = 48  # frames of a generated clip, which is repeated as often as needed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
     """One batch."""
 
-    arrivals: tuple[float, ...]  # s, of its frames
+    arrivals: tuple[float, ...]  # arrival of each frame, s
     start: float
     end: float
 
@@ -44,18 +43,18 @@ class Served:
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """The frames of a measurement and how they arrive."""
+    """The frames of a measurement, and how they arrive."""
 
     scenario: Scenario = "single"
-    frames: int = 120  # more than the hundred that a p95 needs
-    batch: int = 1  # most frames of a batch; of several streams, their number
-    rate: float = 30.0  # requests a second of a server: those of one common camera
+    frames: int = 120  # more than the hundred for a p95
+    batch: int = 1  # most frames of a batch; for several streams, their number
+    rate: float = 30.0  # requests a second of a server, as one common camera sends
     linger_s: float = 0.0
     clock: Callable[[], float] = field(default=time.perf_counter)
     sleep: Callable[[float], None] = field(default=time.sleep)
 
     def serve(self, handle: Handle) -> list[Served]:
-        """Handle all frames, and return the batches in order."""
+        """Process all frames, and return the batches in order."""
         if self.scenario == "server":
             return self.serve_arrivals(handle, arrivals(self.frames, self.rate, self.clock()))
         size = 1 if self.scenario == "single" else self.batch
@@ -68,7 +67,7 @@ class Load:
         return done
 
     def serve_arrivals(self, handle: Handle, times: Sequence[float]) -> list[Served]:
-        """Handle requests that arrive at known times, in ascending order, in dynamic batches."""
+        """Process requests with known arrival times, in ascending order, in dynamic batches."""
         done: list[Served] = []
         first = 0
         while first < len(times):
@@ -91,7 +90,7 @@ def arrivals(frames: int, rate: float, start: float) -> list[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class ClipFormat:
-    """The size of a clip's frames, and how many views each shows side by side."""
+    """The size of a clip's frames, and the number of views side by side."""
 
     name: str
     height: int  # px
@@ -118,7 +117,7 @@ class BenchClip:
     format: ClipFormat
 
     def images(self) -> Iterator[Image]:
-        """Yield frames (h w 3) without end, from the file's start again after its last one.
+        """Yield frames (h w 3) without end: after the last one, from the file's start.
 
         Raises MediaError: the file cannot be decoded, or has no frame.
         """

@@ -1,7 +1,7 @@
-"""Clips through a model, by phase: each format in each scenario, with buffer pools and without, a row each.
+"""Clips through a model, by phase: a row for each format and scenario, with and without buffer pools.
 
-Pixels are uploaded as they were decoded, and resized and normalised on the device. It is waited for after each phase,
-so that nothing overlaps. With buffer pools each array (staging, pixels, levels, outputs) is made once and used again.
+Pixels are uploaded as decoded, then resized and normalised on the device. Each phase ends with a wait, so that nothing
+overlaps. With buffer pools each array (staging, pixels, levels, outputs) is made once and reused.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from framekiln.media.video.encoder import VideoEncoder
 from framekiln.planning.sample import Outcome, Statistics
 
 PHASES = ("decode", "upload", "preprocess", "infer", "download", "postprocess", "encode")
-MEAN, STD = 0.45, 0.225  # of all channels, in fractions of 255: ImageNet's on average
+MEAN, STD = 0.45, 0.225  # mean and deviation of all channels, in fractions of 255: ImageNet's averages
 _LEAST_MAP = 8  # px: a smaller output is no map of the image
-_HALF_TINT = np.array((20, 100, 45), np.uint8)  # half of a green, which is added to half of the frame
+_HALF_TINT = np.array((20, 100, 45), np.uint8)  # half of a green, added to half of the frame
 
 
 @dataclass(kw_only=True)
 class Buffers:
-    """Tensors by name, kept from batch to batch where they are pooled."""
+    """Tensors by name, kept from batch to batch if pooled."""
 
     pooled: bool
     _kept: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Buffers:
 
 @dataclass(kw_only=True)
 class FrameCall:
-    """A prepared model that is called on frames; each eye of a frame is an item of the batch."""
+    """A prepared model called on frames; each eye of a frame is an item of the batch."""
 
     prepared: Prepared
     eyes: int = 1
@@ -68,7 +68,7 @@ class FrameCall:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time a part of the way, until the device is idle."""
+        """Time a phase until the device is idle."""
         self.clock.begin()
         try:
             yield
@@ -77,7 +77,7 @@ class FrameCall:
             self.clock.end(name)
 
     def __call__(self, frames: Sequence[Image]) -> list[Image]:
-        """Return frames (h w 3) with the model's map of the image laid over them, where it has one."""
+        """Return frames (h w 3) overlaid with the model's map of the image, if it has one."""
         with torch.inference_mode():
             with self.phase("upload"):
                 pixels = self._upload(frames)
@@ -108,7 +108,7 @@ class FrameCall:
         return self.buffers.take("pixels", shape, torch.uint8, device).copy_(staging, non_blocking=True)
 
     def _preprocess(self, pixels: torch.Tensor) -> None:
-        """Write the eyes of frames (n h w 3) into the model's input; items beyond them keep what they had."""
+        """Write the eyes of frames (n h w 3) into the model's input; further items keep their content."""
         from torch.nn.functional import interpolate
 
         count, height, width, _ = pixels.shape
@@ -135,7 +135,7 @@ class FrameCall:
 
 
 def _is_map(array: torch.Tensor, images: torch.Tensor) -> bool:
-    """Return whether an output has a value for each place of an image: sides of its proportions, unlike tokens."""
+    """Return whether an output has a value for each place of an image: its sides have the image's proportions."""
     if array.dim() < 3 or len(array) != len(images) or not array.is_floating_point():
         return False
     (rows, columns), (height, width) = array.shape[-2:], images.shape[-2:]
@@ -152,7 +152,7 @@ class ClipSettings:
     scenarios: Sequence[Scenario] = ("single",)
     pools: Sequence[bool] = (True,)
     load: Load = field(default_factory=Load)
-    cell: Cell = field(default_factory=Cell)  # size, precision, compilation of the model; its batch follows
+    cell: Cell = field(default_factory=Cell)  # size, precision and compilation of the model; the batch is set later
     device: str = "cpu"
 
 
@@ -173,15 +173,15 @@ class ClipRow:
     outcome: Outcome
     why: str = ""
     frames: int = 0
-    batch: float | None = None  # frames of a batch, on average
+    batch: float | None = None  # mean frames of a batch
     latency_ms: Statistics | None = None  # of a frame, from its arrival until it is encoded
     fps: float | None = None  # over the whole measurement
-    phases_ms: Mapping[str, float] = field(default_factory=dict)  # of a frame on average
+    phases_ms: Mapping[str, float] = field(default_factory=dict)  # means of a frame
     shares: Mapping[str, float] = field(default_factory=dict)  # of the phases' sum
 
 
 def measure_clips(model: BenchModel, clips: Sequence[BenchClip], settings: ClipSettings) -> Iterator[ClipRow]:
-    """Yield the rows of a model; what fails, does not fit or cannot be read is a row that says why."""
+    """Yield the rows of a model; failures are rows with the reason."""
     for clip, scenario, pooled in product(clips, settings.scenarios, settings.pools):
         item, frames = clip.format, 1 if scenario == "single" else settings.load.batch
         row = ClipRow(
@@ -209,8 +209,8 @@ def _measured(row: ClipRow, model: BenchModel, clip: BenchClip, load: Load) -> C
     size = row.cell.batch // row.eyes
     prepared = model.prepare(row.cell, row.device)
     call = FrameCall(prepared=prepared, eyes=row.eyes, buffers=Buffers(pooled=row.pools))
-    streams = [clip.images() for _ in range(size if row.scenario == "multi" else 1)]  # each reads the clip by itself
-    height, width = row.height // 2 * 2, row.width // 2 * 2  # sides that the encoder takes
+    streams = [clip.images() for _ in range(size if row.scenario == "multi" else 1)]  # each stream has its own
+    height, width = row.height // 2 * 2, row.width // 2 * 2  # even sides, as the encoder needs
     with (
         tempfile.TemporaryDirectory() as name,
         VideoEncoder(Path(name) / "out.mp4", (height, width), clip.format.fps) as encoder,

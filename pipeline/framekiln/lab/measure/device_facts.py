@@ -1,8 +1,8 @@
-"""Facts of the machine beside the figures of a bench: software and load, the GPU's state, energy and measured limits.
+"""Facts of the machine for a bench's figures: software and load, GPU state, energy and measured limits.
 
-Clocks are read and never set. A model's rate is a share of what this device reaches in this state, and not of a data
+Clocks are read and never set. A model's rate is a share of what this device reaches in its present state, not of a data
 sheet: the rates of a large matrix product and of a large copy. The fastest of some calls counts: other work on the
-machine makes calls slower, never faster.
+machine only makes calls slower.
 """
 
 import os
@@ -29,15 +29,15 @@ _REASONS = {  # NVML's bits of reasons for a lower clock, from nvml.h; idle and 
     "hardware thermal slowdown": 0x40,
     "hardware power brake": 0x80,
 }
-_LISTEN_S = 0.25  # the system counts cores in hundredths of a second
-LEAST_S = 0.5  # NVML renews the counter every 20 to 100 ms, so a shorter loop would be off by a tenth or more
+_LISTEN_S = 0.25  # s; the system counts CPU time in hundredths of a second
+LEAST_S = 0.5  # s; NVML updates the counter every 20 to 100 ms, so a shorter loop could err by a tenth or more
 _LIMITS = TimeLimits(warmup=1, least=5, wanted=5, seconds=0.1, patience_s=3.0, slow_s=0.2)
-_SIDES = {"cpu": 512, "cuda": 8192}  # of square matrices; without 16-bit arithmetic a CPU takes seconds for 1,024
+_SIDES = {"cpu": 512, "cuda": 8192}  # of square matrices; a CPU without 16-bit arithmetic takes seconds for 1,024
 _COPIED = {"cpu": 2**27, "cuda": 2**30}  # bytes, several times the largest cache
 
 
 def bench_environment(device: str) -> dict[str, Any]:
-    """Return what figures depend on beside the model."""
+    """Return the facts that figures depend on, besides the model."""
     known = environment()
     known["versions"] |= {name: package_version(name) for name in _MORE if package_version(name)}
     gpu = device != "cpu" and torch.cuda.is_available()
@@ -56,10 +56,10 @@ def bench_environment(device: str) -> dict[str, Any]:
 
 
 def load_of_others(device: str) -> dict[str, Any]:
-    """Return what other programs use while this one waits: cores of the machine's, and the GPUs that it may use.
+    """Return other programs' load while this one waits: cores of the machine, and the GPUs that it may use.
 
-    It has to be called before this process uses a GPU. Programs that draw a display have no entry in
-    `gpu_processes_gb`, by process id, and count in `gpu_percent`.
+    Call it before this process uses a GPU. Programs that draw a display are missing in `gpu_processes_gb` (by process
+    id), but count in `gpu_percent`.
     """
     cores = psutil.cpu_count() or 1  # of the machine: a container may use fewer
     used: dict[str, Any] = {"cores": psutil.cpu_percent(_LISTEN_S) / 100 * cores, "machine_cores": cores}
@@ -80,7 +80,7 @@ def _driver() -> str | None:
 
 
 def gpu_states() -> list[dict[str, Any]]:
-    """Return a sample of each GPU that this process may use; a figure that NVML does not give is left out."""
+    """Return a sample of each GPU that this process may use, without figures that NVML does not support."""
     nvml = library()
     figures: dict[str, Callable[[Any, Any], Any]] = {
         "sm_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
@@ -93,25 +93,25 @@ def gpu_states() -> list[dict[str, Any]]:
 
 
 def _list_throttling(nvml: Any, handle: Any) -> list[str]:
-    """Return the reasons why a GPU runs below the clock that it could have."""
+    """Return the reasons for a GPU clock below the possible one."""
     read = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
     bits = int((read or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
     return [name for name, bit in _REASONS.items() if bits & bit]
 
 
 class EnergyCounter:
-    """The counter of one device; a CPU has none. Tests give their own `nvml`, and the `uuid` that it knows."""
+    """The energy counter of one device; a CPU has none. Tests pass their own `nvml`, and a `uuid` that it knows."""
 
     def __init__(self, device: str, nvml: Any = None, uuid: str | None = None) -> None:
         self._device, self._uuid, self._nvml = device, uuid, None if device == "cpu" else nvml or library()
         self._before: float | str = ""
 
     def mark(self) -> None:
-        """Note the joules so far."""
+        """Note the joules counted so far."""
         self._before = self._read()
 
     def since_mark(self, seconds: float) -> tuple[float | None, str]:
-        """Return the joules since the mark, in a loop that took so long; None with the reason why there are none."""
+        """Return the joules since the mark, for a loop of this length; None and the reason if there are none."""
         before, after = self._before, self._read()
         if isinstance(before, str) or isinstance(after, str):
             return None, str(after)
@@ -120,14 +120,14 @@ class EnergyCounter:
         return after - before, ""
 
     def _read(self) -> float | str:
-        """Return the joules that the device has counted, or why it counts none."""
+        """Return the joules that the device has counted, or the reason why it counts none."""
         if self._nvml is None:
             return "only a GPU counts its energy" if self._device == "cpu" else "NVML is missing"
         try:
             uuid = self._uuid or f"GPU-{torch.cuda.get_device_properties(self._device).uuid}"
             gpu = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
             return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(gpu)) / 1e3
-        except Exception as error:  # NVML's own, of any class: GPUs before Volta, parts of a GPU, or no permission
+        except Exception as error:  # NVML errors of any class: GPUs before Volta, parts of a GPU, or no permission
             return f"NVML does not count the GPU's energy: {error}"
 
 
@@ -135,8 +135,8 @@ class EnergyCounter:
 def peak_tflops(precision: str, device: str) -> float | None:
     """Return the TFLOP/s of a matrix product in a precision; None for 8-bit integers.
 
-    Compared with a linear layer in that type only: what a device does in sparse or 8-bit formats is not measured. On a
-    CPU, `torch.matmul` in fp16 takes another kernel than models do: 0.0025 TFLOP/s beside 0.019 on two cores.
+    For a linear layer in that type only: sparse and 8-bit formats are not measured. On a CPU, `torch.matmul` in fp16
+    uses another kernel than models: 0.0025 TFLOP/s instead of 0.019 on two cores.
     """
     from torch.nn.functional import linear
 
@@ -151,7 +151,7 @@ def peak_tflops(precision: str, device: str) -> float | None:
 
 @cache
 def peak_gb_s(device: str) -> float:
-    """Return the GB/s that a large copy on a device reads and writes together."""
+    """Return the GB/s (read and written together) of a large copy on a device."""
     source = torch.zeros(_COPIED[device.partition(":")[0]], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     seconds = timed(lambda: target.copy_(source), lambda: wait(device), _LIMITS, wait_each=True).seconds

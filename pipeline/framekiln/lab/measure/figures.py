@@ -1,4 +1,4 @@
-"""All figures of one cell; the difference of its outputs from fp32's, and its speed beside fp32's, in turns."""
+"""All figures of one cell, with its outputs' difference from fp32's, and its speed beside fp32's in turns."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TURNS = 5
-"""Turns of two variants, A B A B ...: other load of the machine then disturbs both."""
-SLOW_S = 1.0  # of a call, from which one turn is enough: it takes two calls of each
+"""Turns of two variants, A B A B ...: other load on the machine then disturbs both."""
+SLOW_S = 1.0  # s of a call from which one turn is enough: it takes two calls of each
 
 _TURN = TimeLimits(warmup=1, least=1, wanted=3, seconds=0.2, patience_s=1.0)
-ABOVE = "more than the measured peak: other work slowed that measurement down, or its shape has a slower kernel here"
-CACHED = "more traffic than the measured bandwidth: caches serve a part, or other work slowed that measurement down"
+ABOVE = "more than the measured peak: other work slowed the peak's measurement, or its shape has a slower kernel here"
+CACHED = "more traffic than the measured bandwidth: caches serve a part, or other work slowed the measurement"
 MODEL_SHARE = "model_share"
 """Name of the extra figure with a stage's rate as a share of its model's."""
-_LAYER_CALLS = 20  # timed calls with hooks, enough for a mean and its spread
+_LAYER_CALLS = 20  # timed calls with hooks: enough for a mean and its spread
 
 
 def drift(outputs: Any, reference: Any) -> Drift:
-    """Compare floating outputs with those of a reference, all of them together in float64.
+    """Compare floating-point outputs with a reference's, all of them together in float64.
 
-    Distances are None where a value that is finite in the reference is not finite here, and without floating outputs.
+    Distances are None if a value is finite in the reference but not here, and without floating-point outputs.
     """
     pairs = list(zip(_floats(outputs), _floats(reference), strict=True))
     if not pairs:
@@ -73,9 +73,9 @@ def _floats(value: Any) -> list[Any]:
 
 
 def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) -> CellResult:
-    """Return a cell's result with all figures that were asked for."""
+    """Return a cell's result with all requested figures."""
     cell, device = blank.cell, options.device
-    peaks, about = _peaks(cell.precision, device), model.about()  # a stage is set up for the latter
+    peaks, about = _peaks(cell.precision, device), model.about()  # the latter sets up a stage
     if device != "cpu":
         Meter(device).clear()
     prepared = model.prepare(cell, device)
@@ -100,7 +100,7 @@ def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) 
 
 
 def _peaks(precision: str, device: str) -> tuple[float | None, float | None]:
-    """Return the device's TFLOP/s and GB/s, measured before the model takes memory; None where they lack memory."""
+    """Return the device's TFLOP/s and GB/s, measured before the model takes memory; None if memory is short."""
     try:
         return peak_tflops(precision, device), peak_gb_s(device)
     except Exception as error:
@@ -112,11 +112,11 @@ def _peaks(precision: str, device: str) -> tuple[float | None, float | None]:
 
 
 def _add_shares(result: CellResult, prepared: Prepared, peaks: tuple[float | None, float | None]) -> None:
-    """Add rates of arithmetic and memory traffic, and their shares of what the device reached in a large operation."""
+    """Add rates of arithmetic and memory traffic, and their shares of the device's rates in a large operation."""
     assert result.items_per_s is not None
     calls_per_s = result.items_per_s / result.items
     is_eager = result.cell.compile == "off" and result.cell.backend == "torch"
-    result.traffic = traffic_of(prepared.call) if is_eager else None  # other calls have no operators of torch
+    result.traffic = traffic_of(prepared.call) if is_eager else None  # other calls have no torch operators
     result.tflops = result.flops * calls_per_s / 1e12 if result.flops else None
     result.gb_s = result.traffic * calls_per_s / 1e9 if result.traffic else None
     rates = zip((result.tflops, result.gb_s), peaks, strict=True)
@@ -152,7 +152,7 @@ def _counted(layer: Layer, roots: Mapping[str, str], flops: Mapping[str, float])
 
 
 def _add_drift(result: CellResult, model: BenchModel, prepared: Prepared) -> None:
-    """Add the difference from fp32's outputs and, of eager models, the speed beside it in turns."""
+    """Add the difference from fp32's outputs and, for eager models, the speed compared in turns."""
     is_eager = result.cell.compile == "off"
     try:
         cell = replace(result.cell, precision=FP32, compile="off", backend="torch")
@@ -178,7 +178,7 @@ def _add_drift(result: CellResult, model: BenchModel, prepared: Prepared) -> Non
 
 
 def _add_model_share(result: CellResult, prepared: Prepared) -> None:
-    """Add the rate of a stage as a share of its model's calls alone, in turns; the rest is the work around them."""
+    """Add the rate of a stage as a share of its model's calls alone, in turns; the rest is work around them."""
     prepared.before(0)
     if (alone := prepared.alone()) is not None and result.latency_ms is not None:
         turns = 1 if result.latency_ms.median > 1000 * SLOW_S else TURNS

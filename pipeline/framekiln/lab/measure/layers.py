@@ -1,7 +1,8 @@
-"""Time of a model's modules by path, from hooks around each module down to a depth.
+"""The time of a model's modules by path, from hooks on each module down to a depth.
 
-Hooks cost about 2 us a module on a CPU, so that the depth is limited and totals are never timed with hooks on. Compiled
-models run past hooks: the table is of eager mode. On a GPU times are between events in its stream. Where launches are
+Hooks cost about 2 us a module on a CPU. So the depth is limited, and totals are never timed with hooks on. Compiled
+models bypass hooks: the table is for eager mode. On a GPU, times lie between events in its stream. If launches are
+slower than kernels, they measure Python.
 slower than kernels they measure Python.
 """
 
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
     from torch import nn
 
 WHOLE = "(model)"
-"""Path of everything outside the modules that are listed."""
+"""Path of everything outside the listed modules."""
 
 
 @contextmanager
 def around_modules(
     roots: Mapping[str, nn.Module], depth: int, before: Callable[[str], object], after: Callable[[str], object]
 ) -> Iterator[None]:
-    """Within this block, call functions with a module's path before and after each of its calls, also if it raises."""
+    """In this block, call functions with a module's path before and after each of its calls, even if it raises."""
     with ExitStack() as stack:
         for path, module, _ in modules_to(roots, depth):
             begin: Any = partial(_called, before, path)
@@ -45,7 +46,7 @@ def _called(function: Callable[[str], object], path: str, *_: object) -> None:
 
 @contextmanager
 def hooked(roots: Mapping[str, nn.Module], depth: int, clock: PhaseClock) -> Iterator[Counter[str]]:
-    """Time modules within this block; yields the number of uses by path, which counts on."""
+    """Time modules in this block; yields the number of uses by path, which keeps counting."""
     uses = Counter[str]()
 
     def after(path: str) -> None:
@@ -57,9 +58,9 @@ def hooked(roots: Mapping[str, nn.Module], depth: int, clock: PhaseClock) -> Ite
 
 
 def modules_to(roots: Mapping[str, nn.Module], depth: int) -> Iterator[tuple[str, nn.Module, int]]:
-    """Yield the path, the module and its depth: roots with a name at 0, their children at 1, each module once.
+    """Yield each module once, with its path and depth: named roots at 0, their children at 1.
 
-    Lists of modules are not called themselves. They take no level, so that the blocks of an encoder are its children.
+    Lists of modules are never called themselves. They take no level, so that an encoder's blocks are its children.
     """
     seen: set[int] = set()
     waiting = [(name, root, 0) for name, root in reversed(list(roots.items()))]
@@ -80,9 +81,9 @@ def modules_to(roots: Mapping[str, nn.Module], depth: int) -> Iterator[tuple[str
 def measure_layers(
     call: Callable[[], Any], roots: Mapping[str, nn.Module], depth: int, device: str, calls: int
 ) -> list[Layer]:
-    """Return the modules of a model with their times, parents before children, after one untimed call in eager mode.
+    """Return a model's modules with their times, parents before children, after one untimed call in eager mode.
 
-    `roots` are its modules by path, an empty one for the module that is the model; `depth` is of children.
+    `roots`: its modules by path (empty path: the module is the model). `depth`: levels of children.
     """
     clock = clock_of(device)
     seconds: list[Mapping[str, float]] = []
@@ -102,14 +103,14 @@ def measure_layers(
 
 
 def slowest(layers: Sequence[Layer], count: int = 5) -> list[Layer]:
-    """Return the layers with the most time of their own, the slowest first."""
+    """Return the layers with the most own time, slowest first."""
     return sorted((layer for layer in layers if layer.path != WHOLE), key=lambda layer: -layer.own_ms)[:count]
 
 
 def _table(
     modules: Sequence[tuple[str, nn.Module, int]], seconds: Sequence[Mapping[str, float]], used: Mapping[str, float]
 ) -> list[Layer]:
-    """Return the layers; a module's time is its own and that of the paths below it."""
+    """Return the layers; a module's time is its own plus that of the paths below it."""
     whole = [1000 * sum(call.values()) for call in seconds]
     mean = statistics.fmean(whole)
     rows = [_layer(WHOLE, "", 0, 1, whole, [1000 * call.get(WHOLE, 0.0) for call in seconds], mean)]

@@ -1,7 +1,7 @@
-"""Memory of a model's calls: what tensors take over time, peaks, and growth from call to call.
+"""Memory of a model's calls: tensors over time, peaks, and growth from call to call.
 
-The figures are those that torch's allocators report to its profiler, on a CPU as on a GPU. Memory that other libraries
-take for themselves is not among them.
+The figures come from torch's allocators through its profiler, on a CPU as on a GPU. Memory of other libraries is not
+included.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,19 +17,19 @@ from framekiln.lab.output.cells import Leak, Memory, MemoryPoint
 from framekiln.profiling.tools.torch_profiler import profiler_of
 
 STEADY = 0.9
-"""Share of calls that grow. A call that keeps a tensor grows each time, however small: the loss in a list has 4 bytes
+"""Share of calls that grow. A call that keeps a tensor grows each time, however small: a loss in a list has 4 bytes
 on a CPU, and one block of 512 on a GPU."""
 LEAK = 1024.0
-"""Bytes a call on average: growth in some calls only is a leak above it, as of a log that is kept now and then."""
+"""Mean bytes a call: above it, growth in only some calls is a leak too, such as a log kept now and then."""
 
-_POINTS = 240  # of a time line, as many as a chart draws
+_POINTS = 240  # of a timeline, as many as a chart draws
 _CALL = "framekiln: call"
 
 
 def measure_memory(prepared: Prepared, cap_gb: float | None = None) -> Memory:
-    """Return the memory of one call; on a GPU with the peaks of all calls since the last reset.
+    """Return the memory of one call; on a GPU also the peaks of all calls since the last reset.
 
-    The bench may take `cap_gb`, as if the device had no more; None for all.
+    `cap_gb` limits the memory, as if the device had only this; None: no limit.
     """
     points, size = _profiled(prepared.call, prepared.device), weights_bytes(prepared.roots) or 0
     outputs = tensor_bytes(prepared.call())
@@ -50,7 +50,7 @@ def measure_memory(prepared: Prepared, cap_gb: float | None = None) -> Memory:
 def measure_leak(prepared: Prepared, calls: int) -> Leak:
     """Make calls, and return the growth of allocated memory over the second half of them.
 
-    The first half is left out, so that a cache that fills once is no leak.
+    The first half is left out, so that a cache that fills once counts as no leak.
     """
     if prepared.device == "cpu":
         return find_leak(_allocated_on_cpu(prepared.call, calls))
@@ -63,10 +63,10 @@ def measure_leak(prepared: Prepared, calls: int) -> Leak:
 
 
 def find_leak(allocated: Sequence[int]) -> Leak:
-    """Return the slope of bytes after each call, by least squares over the second half, and whether it is a leak.
+    """Return the slope of the bytes after each call, by least squares over the second half, and whether it is a leak.
 
-    A leak grows in nearly every call, or much on average, and most of that growth stays: buffers that are filled and
-    emptied in turn are none.
+    A leak grows in nearly every call, or much on average, and most of that growth stays. Buffers that fill and empty in
+    turn are none.
     """
     half = np.asarray(allocated[len(allocated) // 2 :], np.float64)
     slope = float(np.polyfit(np.arange(len(half)), half - half[0], 1)[0]) if len(half) > 1 else 0.0
@@ -78,7 +78,7 @@ def find_leak(allocated: Sequence[int]) -> Leak:
 
 
 def thinned(points: Sequence[MemoryPoint]) -> tuple[MemoryPoint, ...]:
-    """Return at most so many points as a chart shows: the largest of each stretch of time, the first and the last."""
+    """Return at most as many points as a chart shows: the largest of each stretch of time, the first and the last."""
     if len(points) <= _POINTS:
         return tuple(points)
     edges = np.linspace(1, len(points) - 1, _POINTS - 1).astype(int)
@@ -122,7 +122,7 @@ def _points(events: Sequence[Any]) -> list[MemoryPoint]:
 
 
 def _allocations(profile: Any, device: str) -> list[Any]:
-    """Return the profiler's nodes of allocations and releases on a device, which also tell what is reserved."""
+    """Return the profiler's nodes of allocations and releases on a device, which also hold the reserved bytes."""
     kind, found = device.partition(":")[0], list[Any]()
     waiting = list(profile.profiler.kineto_results.experimental_event_tree())
     while waiting:

@@ -1,6 +1,6 @@
-"""Arithmetic of a model: TF32, 16-bit types by casting or autocast, and 8-bit integers.
+"""Precisions of a model: TF32, 16-bit types by casting or autocast, and 8-bit integers.
 
-cuDNN's TF32 is on by default and that of matrix products off. Both are set for each measurement and put back after it.
+By default cuDNN's TF32 is on and matrix products' TF32 is off. Both are set for each measurement and restored after it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ PRECISIONS = (
     "int8-static",
     "int8-torch",
 )
-"""fp16 and bf16 cast weights and inputs; fp16-sums also sums matrix products up in fp16. int8-dynamic and int8-static
+"""fp16 and bf16 cast weights and inputs; fp16-sums also sums matrix products in fp16. int8-dynamic and int8-static
 are torchao's; int8-torch is `quantize_dynamic`, deprecated, and for CPUs only."""
 
 
 _PLAIN = (FP32, "tf32", "fp16", "bf16")
 CASTS = {"onnxruntime": (FP32, "fp16"), "torchscript": _PLAIN, "tensorrt": _PLAIN}
-"""Precisions that another runtime's graph can have; numpy, which binds ONNX Runtime's tensors, has no bf16."""
+"""Precisions of another runtime's graph; numpy, which binds ONNX Runtime's tensors, has no bf16."""
 
 
 class UnsupportedError(Exception):
-    """The reason why a cell cannot be measured here; it is no mistake of the user's."""
+    """The reason why a cell cannot be measured here; not a user's mistake."""
 
 
 def check(precision: str, device: str) -> None:
-    """Check that a precision exists on a device. Raises UnsupportedError if it does not."""
+    """Check that a precision exists on a device. Raises UnsupportedError."""
     if precision == "tf32" and device == "cpu":
         raise UnsupportedError("TF32 is a format of NVIDIA GPUs")
     if precision == "fp16-sums" and device == "cpu":
@@ -55,10 +55,10 @@ def converted(module: Any, precision: str, calibrate: Callable[[Any], object]) -
     """Return a module (float32, on its device) with its weights in a precision; it may be the same one, changed.
 
     `calibrate` calls a module on the example inputs, which sets the ranges of static INT8. Raises UnsupportedError:
-    nothing in it has INT8 here, so that its figures would be those of fp32.
+    nothing in it has INT8 here, so its figures would be those of fp32.
     """
     if precision.startswith("int8") and not _linear(module):
-        raise UnsupportedError("the model has no linear layers, and no others are quantised")
+        raise UnsupportedError("the model has no linear layers, the only ones that are quantised")
     if precision == "int8-dynamic":
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
@@ -69,7 +69,7 @@ def converted(module: Any, precision: str, calibrate: Callable[[Any], object]) -
     if precision != "int8-torch":
         return module.to(type_of(precision))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is deprecated, as the documentation says
+        warnings.simplefilter("ignore")  # deprecated, as the documentation says
         quantize: Any = torch.ao.quantization.quantize_dynamic
         return quantize(module, {torch.nn.Linear}, dtype=torch.qint8)
 
@@ -94,7 +94,7 @@ def _linear(module: Any) -> dict[str, Any]:
 
 
 def _torchao_static(module: Any, calibrate: Callable[[Any], object]) -> Any:
-    """Quantise linear layers by the largest input that each saw on the example inputs."""
+    """Quantise linear layers by each one's largest input on the example inputs."""
     from torchao.quantization import Int8StaticActivationInt8WeightConfig, PerRow, PerTensor, quantize_
 
     layers = _linear(module)

@@ -1,4 +1,4 @@
-"""A model made ready for one cell: built, converted, moved, compiled, its inputs on the device; its calls timed."""
+"""A model prepared for one cell: built, converted, moved, compiled, with inputs on the device; and its timed calls."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from framekiln.planning.sample import Statistics
 
 @dataclass(kw_only=True)
 class Prepared:
-    """One call of a model, and what belongs to it."""
+    """One prepared call of a model."""
 
     call: Callable[[], Any]  # returns the outputs on the device
     device: str
     items: int  # of a call
     frames: int  # of an item
-    roots: Mapping[str, torch.nn.Module]  # modules whose layers are measured, by path; before any compilation
+    roots: Mapping[str, torch.nn.Module]  # modules with measured layers, by path; before compilation
     inputs: Any = None  # on the device
-    host_inputs: Any = None  # as they come
+    host_inputs: Any = None  # before the upload
     set_up_s: float = 0.0
-    agreement: Callable[[Any, Any], Mapping[str, float] | None] | None = None  # a stage's own measure of two results
+    agreement: Callable[[Any, Any], Mapping[str, float] | None] | None = None  # a stage's own comparison of two results
     alone: Callable[[], Callable[[], Any] | None] = lambda: None  # makes calls of a stage's model alone, if it has one
     before: Callable[[int], None] = lambda _: None  # called before each timed call, with its number
 
@@ -40,9 +40,9 @@ class Prepared:
 
 
 def prepare(built: Built, cell: Cell, device: str) -> Prepared:
-    """Make a model ready for a cell; the built module stays as it is.
+    """Prepare a model for a cell; the built module stays unchanged.
 
-    Raises UnsupportedError: the cell does not exist here.
+    Raises UnsupportedError: the cell cannot exist here.
     """
     check(cell.precision, device)
     began = time.perf_counter()
@@ -81,7 +81,7 @@ def prepare(built: Built, cell: Cell, device: str) -> Prepared:
 def example_inputs(built: Built, cell: Cell) -> Any:
     """Return the inputs of a cell on the CPU, the same each time.
 
-    Raises UnsupportedError: the cell asks for an axis that the inputs do not have.
+    Raises UnsupportedError: the cell requests an axis that the inputs lack.
     """
     asked = {"batch": cell.batch, "size": cell.size, "frames": cell.frames}
     for name, value in asked.items():
@@ -101,7 +101,7 @@ def run(function: Callable[..., Any], inputs: Any) -> Any:
 
 
 def moved(inputs: Any, device: str, dtype: torch.dtype | None, *, channels_last: bool = False) -> Any:
-    """Return inputs on a device, floating ones in a type (None: as they are)."""
+    """Return inputs on a device, floating-point ones in a type (None: unchanged)."""
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.to(device, dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype)
@@ -111,7 +111,7 @@ def moved(inputs: Any, device: str, dtype: torch.dtype | None, *, channels_last:
 
 
 def compiled(module: Any, mode: str) -> Any:
-    """Return a function compiled in a mode of `torch.compile`; the module itself for "off"."""
+    """Return a function compiled by a mode of `torch.compile`; for "off" the module itself."""
     if mode == "off":
         return module
     torch._dynamo.reset()
@@ -127,9 +127,9 @@ _COPIES = TimeLimits(warmup=2, least=5, wanted=5, seconds=0.05, patience_s=1.0)
 
 
 def measure_speed(blank: CellResult, prepared: Prepared, limits: TimeLimits, *, cold: bool = False) -> CellResult:
-    """Time a model's calls: each to its end for the latency, and on a GPU also in a row without waiting.
+    """Time a model's calls: each to its end for the latency, and on a GPU also in a row without waits.
 
-    With `cold` a buffer larger than the caches is written before each call; then no calls are made in a row.
+    With `cold`, a buffer larger than the caches is written before each call, and no calls are made in a row.
     """
     began = time.perf_counter()
     prepared.call()
@@ -141,7 +141,7 @@ def measure_speed(blank: CellResult, prepared: Prepared, limits: TimeLimits, *, 
     loop = partial(timed, prepared.call, prepared.wait, event=event, before=before)
     single = loop(limits, wait_each=True)
     row = loop(limits) if event and not cold else single
-    joules, no_energy = (None, "the caches' flushing would count too") if cold else counter.since_mark(row.wall_s)
+    joules, no_energy = (None, "flushing the caches would count too") if cold else counter.since_mark(row.wall_s)
     copies = _copies(prepared) if event else (None, None)
     latency, items = Statistics.of(single.seconds), prepared.items
     rate = items * row.calls / (sum(row.seconds) if cold else row.wall_s)
@@ -174,7 +174,7 @@ def _before(prepared: Prepared, counter: EnergyCounter, *, cold: bool) -> Callab
         if number == 0:
             counter.mark()
         prepared.before(number)
-        if cold:  # whatever the caches hold gives way
+        if cold:  # replaces the content of all caches
             buffer.zero_()
             prepared.wait()
 

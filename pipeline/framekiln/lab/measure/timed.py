@@ -1,7 +1,7 @@
-"""One timing loop for the bench, for calibration and for the benchmarks, and the settings of a bench's cells.
+"""One timing loop for the bench, calibration and benchmarks, and the settings of a bench's cells.
 
-Warm-up is limited by calls and by seconds, whichever is later. Calls are then timed until there are enough. On a GPU a
-pair of events surrounds each call. They are read after the loop, so that the loop itself never waits for them.
+Warm-up lasts for a number of calls and of seconds, whichever ends later. Then calls are timed until there are enough.
+On a GPU a pair of events surrounds each call. They are read after the loop, so that the loop never waits for them.
 """
 
 import time
@@ -14,25 +14,25 @@ from framekiln.device.timing import Event
 
 Clock = Callable[[], float]
 _LONGEST = 10
-"""Length of a loop, as a multiple of the seconds of its calls: emptying the caches takes longer than most calls."""
+"""Most length of a loop, as a multiple of its calls' seconds: emptying the caches takes longer than most calls."""
 USUAL_CALLS = 100  # enough for a p95
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeLimits:
-    """Length of a warm-up and of a timed loop."""
+    """The length of a warm-up and of a timed loop."""
 
     warmup: int = 1  # calls; the first loads kernels and chooses algorithms
-    warmup_s: float = 0.0  # clocks of a GPU rise within about a second of work
+    warmup_s: float = 0.0  # a GPU's clocks rise within about a second of work
     least: int = 3  # calls; a median of three tolerates one disturbed call
     seconds: float = 2.0  # of timed calls
     wanted: int = 3  # calls, unless they take longer than `patience_s`
     patience_s: float = 10.0
-    most: int | None = None  # calls, however short
-    slow_s: float = 30.0  # a longer call ends the loop, since more of them would take too long
+    most: int | None = None  # calls, however short they are
+    slow_s: float = 30.0  # a longer call ends the loop: more of them would take too long
 
     def is_enough(self, count: int, timed_s: float, elapsed_s: float, slowest_s: float) -> bool:
-        """Return whether a loop ends after `count` calls that took `timed_s`, of `elapsed_s` in all."""
+        """Return whether a loop ends after `count` calls of `timed_s` in all, and `elapsed_s` of the loop."""
         if count < 1:
             return False
         if slowest_s > self.slow_s or (self.most is not None and count >= self.most):
@@ -46,7 +46,7 @@ class TimeLimits:
 class Samples:
     """Raw times of a loop, in the order of its calls."""
 
-    seconds: tuple[float, ...]  # until a call had returned, and with `wait_each` until the device was idle
+    seconds: tuple[float, ...]  # until a call had returned and, with `wait_each`, the device was idle
     enqueue_s: tuple[float, ...]  # until a call had returned
     gpu_s: tuple[float, ...] = ()  # between two events in the GPU's stream; empty without events
     wall_s: float = 0.0  # of the loop, until the device was idle
@@ -72,11 +72,11 @@ def timed(
     event: Callable[[], Event] | None = None,
     clock: Clock = time.perf_counter,
 ) -> Samples:
-    """Repeat a call and time each repetition; its exceptions pass through.
+    """Repeat a call and time each repetition; exceptions pass through.
 
-    `wait` waits until the device is idle. With `wait_each` each call ends then, as a client sees it that needs the
-    result. `before` is called with the number of the timed call before it, and its time counts for the length of the
-    loop alone. `event` makes an event of the GPU; None for no times by events.
+    `wait` waits until the device is idle. With `wait_each` each call ends with this wait, as for a client that needs
+    the result. `before` gets the number of each timed call before it; its time counts for the loop's length only.
+    `event` makes a GPU event; None: no event times.
     """
     warmup, warmup_s = _warm_up(call, wait, limits, clock)
     taken, enqueued, events = list[float](), list[float](), list[tuple[Event, Event]]()
@@ -116,18 +116,18 @@ def _warm_up(
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureOptions:
-    """Choices for all cells of a bench."""
+    """The options of all cells of a bench."""
 
     device: str = "cpu"
-    iterations: int | None = None  # exactly as many timed calls; None for `seconds`
-    seconds: float | None = None  # of timed calls; None for `iterations`, or for enough calls for p95
-    least: int = 0  # calls, for a percentile that is asked for, where neither is given
+    iterations: int | None = None  # exact number of timed calls; None: `seconds` decides
+    seconds: float | None = None  # of timed calls; None: `iterations`, or enough calls for p95
+    least: int = 0  # calls for a requested percentile, if neither is given
     warmup: int = 5  # timm's and trtexec's defaults lie between 1 and 10
     warmup_s: float = 0.5  # trtexec warms up for 0.2 s
     layers: bool = False
     depth: int = 2  # levels of modules: a part of the model and its blocks
-    leak: int = 0  # calls; 0 for no test
-    cold_cache: bool = False  # a model called again and again finds its weights in the caches, as in a loop of ours
+    leak: int = 0  # calls; 0: no test
+    cold_cache: bool = False  # a model called repeatedly finds its weights in the caches, as in our own loop
     memory_cap_gb: float | None = None  # as on a smaller device
 
     @property
@@ -135,18 +135,18 @@ class MeasureOptions:
         usual = TimeLimits(warmup=self.warmup, warmup_s=self.warmup_s)
         if (count := self.iterations) is not None:
             return replace(usual, least=count, most=count, wanted=count, seconds=0.0)
-        if self.seconds is not None:  # emptying the caches may take all of the time
+        if self.seconds is not None:  # emptying the caches may take all the time
             return replace(usual, seconds=self.seconds, least=TimeLimits.least if self.cold_cache else 1, wanted=1)
         least, wanted = max(5, self.least), max(USUAL_CALLS, self.least)
         return replace(usual, least=least, wanted=wanted, seconds=1.0, patience_s=15.0)
 
 
 def default_device() -> str:
-    """Return cuda where there is a GPU, else cpu."""
+    """Return cuda if there is a GPU, else cpu."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def check_device(device: str | None) -> None:
-    """Check that the device that was asked for is there. Raises ConfigError if it is a GPU, and torch sees none."""
+    """Check that the requested device exists. Raises ConfigError: it is a GPU, and torch sees none."""
     if device == "cuda" and default_device() != "cuda":
         raise ConfigError("device cuda: torch sees no GPU here; leave it out, or give cpu.", code="FK-BENCH-NO-GPU")

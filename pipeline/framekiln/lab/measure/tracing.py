@@ -22,15 +22,15 @@ from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.profiling.tools.torch_profiler import operator_tables, profiler_of
 
-_CALLS = 3  # recorded, after one that is not: enough to see what repeats, few enough to read
-_ROWS = 30  # of a table
+_CALLS = 3  # recorded calls, after one unrecorded: enough to show a pattern, few enough to read
+_ROWS = 30  # rows of a table
 _SYNCING = ("aten::item", "aten::_local_scalar_dense", "aten::nonzero")
-"""Operators whose results the CPU needs, so that on a GPU it waits for them."""
+"""Operators with results for the CPU, which on a GPU must wait for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetailOptions:
-    """Recordings of the first cell of each model; none by default, since each makes calls slower."""
+    """Recordings of the first cell of each model; none by default, since each slows calls down."""
 
     trace: bool = False
     cprofile: bool = False
@@ -52,7 +52,7 @@ class Details:
 
 
 def record(prepared: Prepared, title: str, options: DetailOptions, folder: Path) -> Details:
-    """Make all recordings that were asked for in files of a folder, named by the title."""
+    """Make all requested recordings, in files of a folder named by the title."""
     folder.mkdir(parents=True, exist_ok=True)
     start = str(folder / re.sub(r"[^\w.-]+", "-", title))
     asked = {"trace": options.trace, "cprofile": options.cprofile, "lines": bool(options.lines)}
@@ -117,7 +117,7 @@ def _write_lines(prepared: Prepared, start: str, options: DetailOptions) -> list
 
 
 def function_of(target: str) -> Any:
-    """Return the function that `module:function` or `module:Class.method` names. Raises ConfigError: there is none."""
+    """Return the function named `module:function` or `module:Class.method`. Raises ConfigError: there is none."""
     module, _, path = target.partition(":")
     try:
         found: Any = sys.modules.get(module) or importlib.import_module(module)
@@ -132,8 +132,8 @@ def function_of(target: str) -> Any:
 def synchronisations(prepared: Prepared) -> dict[str, int]:
     """Return how often a call waits for the GPU, by operator or by line of code.
 
-    On a GPU torch warns at each operation that waits, and the warning names the line. On a CPU the operators are
-    counted that would wait on a GPU.
+    On a GPU torch warns at each operation that waits, and the warning names the line. On a CPU, operators that would
+    wait on a GPU are counted.
     """
     prepared.call()
     if prepared.device != "cpu":
@@ -167,7 +167,7 @@ def _warned_lines(prepared: Prepared) -> dict[str, int]:
 
 @contextmanager
 def _ranges(prepared: Prepared, depth: int) -> Iterator[None]:
-    """Put a range of the profiler, and of NVTX on a GPU, around each module's calls, which are nested."""
+    """Put a range of the profiler, and on a GPU of NVTX, around each module's calls; ranges are nested."""
     opened: list[Any] = []
 
     def before(path: str) -> None:

@@ -5,8 +5,8 @@ A factory takes no argument and returns a module, or a module with its example i
     def mine():
         return Mine(), lambda batch, size=224, frames=16: torch.rand(batch, frames, 3, size, size)
 
-The parameters of the inputs' function are the axes that a sweep may vary, and their defaults the sizes where it does
-not. Instead of a function there may be a tensor, or a tuple or dict of tensors: its rows are the model's own batch, and
+The parameters of the inputs' function are the axes that a sweep may vary; their defaults are the sizes otherwise.
+Instead of a function there may be a tensor, or a tuple or dict of tensors. Its rows are the model's own batch, and
 another batch repeats them. A module alone is called on images, batch 3 size size, of 224 px.
 """
 
@@ -28,16 +28,16 @@ from framekiln.planning.sample import Outcome
 REAL, RANDOM = "real", "seeded random"
 """Sources of weights."""
 AXES = ("batch", "size", "frames")
-IMAGE_SIDE = 224  # px, of images for a module without example inputs; what most encoders were trained on
+IMAGE_SIDE = 224  # px, side of images for a module without example inputs; most encoders were trained on it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """A module in float32 on the CPU, for inference, and its example inputs."""
+    """A module in float32 on the CPU, for inference, with its example inputs."""
 
     module: torch.nn.Module
-    inputs: Callable[..., Any]  # of some of `AXES`
-    axes: Mapping[str, int | None]  # the axes that `inputs` takes, with their defaults
+    inputs: Callable[..., Any]  # takes some of `AXES`
+    axes: Mapping[str, int | None]  # axes that `inputs` takes, with their defaults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +46,12 @@ class Factory:
 
     use: str  # package.module:factory
     settings: Mapping[str, Any]
-    weights: Path | None = None  # verified file; None for seeded random weights
+    weights: Path | None = None  # verified file; None: seeded random weights
     takes_weights: bool = False  # whether it has a parameter `weights`
     given: Callable[..., Any] | None = None  # the function itself, which may lie in a notebook
 
     def load(self) -> Callable[..., Any]:
-        """Return the function, of a module in the current folder too: the installed command does not look there.
+        """Return the function, even from a module in the current folder, which the installed command does not search.
 
         Raises ConfigError: the module cannot be imported, or has no such function.
         """
@@ -72,16 +72,16 @@ class Factory:
         return function
 
     def build(self) -> Built:
-        """Build the model with the same random weights each time, where it has no others.
+        """Build the model; without weights, with the same random ones each time.
 
-        Raises ConfigError: it raised, or returned something else than a module with example inputs.
+        Raises ConfigError: it raised, or returned no module with example inputs.
         """
         arguments, make = dict(self.settings) | ({"weights": self.weights} if self.takes_weights else {}), self.load()
         try:
             with seeded():
                 result = make(**arguments)
         except Exception as error:  # of any class: the factory's own code runs
-            problem = f"The factory {self.use!r} failed ({one_line(error)}); mend it, or what it reads."
+            problem = f"The factory {self.use!r} failed ({one_line(error)}); correct it, or its inputs."
             raise ConfigError(problem, code="FK-BENCH-BUILD") from error
         module, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(module, torch.nn.Module):
@@ -100,9 +100,9 @@ def one_line(error: Exception) -> str:
 
 
 def failure_of(error: Exception) -> tuple[Outcome, str]:
-    """Return what an error of a model's call means for its sample, and why; what it held in memory is given back.
+    """Return the outcome and the reason for an error of a model's call; release the memory that it held.
 
-    Raises Exception: this one, where the GPU is lost and its process with it.
+    Raises Exception: this error, if the GPU is lost, and its process with it.
     """
     if is_broken_gpu(error):
         raise error
@@ -116,7 +116,7 @@ def failure_of(error: Exception) -> tuple[Outcome, str]:
 
 
 def inputs_function(inputs: Any) -> Callable[..., Any]:
-    """Return a function of axes for example inputs of any form: a function, tensors, or nothing."""
+    """Return a function that builds example inputs. Accepts a function, tensors or None."""
     if callable(inputs):
         return inputs
     if inputs is None:

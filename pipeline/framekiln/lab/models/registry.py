@@ -1,4 +1,4 @@
-"""Models by name: those of `manifests/bench.yaml`, steps of the pipeline file, and factories of the user's own."""
+"""Models by name: from `manifests/bench.yaml`, steps of the pipeline file, and the user's own factories."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ _OF_FACTORY = "of its factory; random ones are seeded"
 
 @dataclass(frozen=True, kw_only=True)
 class TorchModel:
-    """A torch module with example inputs, which a factory makes at the first use; each cell gets a copy."""
+    """A torch module with example inputs, made by a factory at the first use; each cell gets a copy."""
 
     name: str
     factory: Factory
-    weights: str  # real with the file, or seeded random
+    weights: str  # real from the file, or seeded random
 
     @cached_property
     def built(self) -> Built:
-        """The module, without any cell's settings."""
+        """The module, unchanged by any cell."""
         return self.factory.build()
 
     def load(self) -> None:
         _ = self.built
 
     def prepare(self, cell: Cell, device: str) -> Prepared:
-        """Return a call of the model in a cell. Raises UnsupportedError if the cell does not exist here."""
+        """Return a call of the model in a cell. Raises UnsupportedError: the cell cannot exist here."""
         return prepare(self.built, cell, device)
 
     def flops(self, cell: Cell, prepared: Prepared) -> Mapping[str, float]:
-        """Count on the meta device, where nothing is computed; where a model reads values, in a call in fp32."""
+        """Count on the meta device, where nothing is computed; for a model that reads values, in a call in fp32."""
         with torch.inference_mode():
             try:
                 module = copy.deepcopy(self.built.module).to("meta")
                 inputs = moved(example_inputs(self.built, cell), "meta", None)
                 return flops_by_module(lambda: run(module, inputs))
-            except Exception:  # of any class: the model's code meets tensors without values
+            except Exception:  # of any class: the model's code gets tensors without values
                 inputs = moved(prepared.host_inputs, "cpu", None)
                 return flops_by_module(lambda: run(self.built.module, inputs))
 
@@ -70,7 +70,7 @@ class TorchModel:
 
 
 BenchModel = TorchModel | StageModel
-"""A model that is pickled before its first use, and built in another process."""
+"""A model, pickled before its first use and built in another process."""
 
 
 def _params(module: Any) -> int:
@@ -82,7 +82,7 @@ class ModelEntry(Strict):
 
     use: str  # package.module:factory
     with_: Mapping[str, Any] = Field(default_factory=dict, alias="with")
-    weights: tuple[str, ...] = ()  # entries in models.yaml, the first that is here
+    weights: tuple[str, ...] = ()  # entries in models.yaml; the first one present is used
 
     @field_validator("weights", mode="before")
     @classmethod
@@ -97,25 +97,25 @@ def known_models() -> dict[str, ModelEntry]:
 
 
 def is_model(name: str, pipeline: PipelineFile) -> bool:
-    """Return whether a name has the form of a factory, or is that of a model or a step."""
+    """Return whether a name has a factory's form, or is a model's or a step's."""
     return ":" in name or name in known_models() or name in pipeline.steps
 
 
 def is_step(name: str, pipeline: PipelineFile) -> bool:
-    """Return whether a model's name is that of a step; a step goes before a model of the registry."""
+    """Return whether a model's name is a step's; a step wins over a model of the registry."""
     return name in pipeline.steps
 
 
 def first_pass_steps(pipeline: PipelineFile) -> list[str]:
-    """Return the steps that can be measured; those of the second pass work on whole tables."""
+    """Return the steps that can be measured; second-pass steps work on whole tables."""
     stages = build_all(pipeline, ProfileFile(), {})
     return [name for name, stage in stages.items() if stage.scope.first_pass]
 
 
 def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = None) -> TorchModel:
-    """Return a model by its name in the registry, or that of a factory, package.module:factory.
+    """Return a model by its name in the registry, or by its factory, package.module:factory.
 
-    A message about an unknown name lists the pipeline's steps, too. Raises ConfigError: there is no such model, or it
+    A message about an unknown name also lists the pipeline's steps. Raises ConfigError: there is no such model, or it
     is a step. Raises WeightsError: the folder of weights does not exist.
     """
     if ":" in name:
@@ -131,7 +131,7 @@ def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = Non
     )
     if name not in known:
         raise ConfigError(
-            f"{name!r} is a step of the pipeline; --clip takes models (framekiln bench --list) alone.",
+            f"{name!r} is a step of the pipeline; --clip takes only models (framekiln bench --list).",
             code="FK-BENCH-OPTION",
         )
     entry = known[name]
@@ -145,6 +145,6 @@ def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = Non
 
 
 def of_function(function: Callable[..., Any]) -> TorchModel:
-    """Return the model of a factory that Python code gives, from a notebook too."""
+    """Return the model of a factory given in Python, even from a notebook."""
     name = f"{function.__module__}:{function.__qualname__}"
     return TorchModel(name=name, factory=Factory(use=name, settings={}, given=function), weights=_OF_FACTORY)

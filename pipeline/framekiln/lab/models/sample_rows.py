@@ -1,4 +1,4 @@
-"""Sample rows for calibration: a few frames from all over the input, with the columns that measured steps read."""
+"""Sample rows for calibration: a few frames from all over the input, with the columns of measured steps."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,32 +25,32 @@ from framekiln.runtime.recovery.child_tasks import NotTried, StageCalls, call_in
 from framekiln.runtime.stage_setup import set_up
 from framekiln.runtime.step_results import PacketCaller
 
-_FILE_FRAMES = 4  # at most from one video, so that the rows come from several
-_FILES_PER_ROW = 4  # files that are tried for each row, since some cannot be read
+_FILE_FRAMES = 4  # most frames of one video, so that the rows come from several
+_FILES_PER_ROW = 4  # files tried for each row, since some are unreadable
 
 
 @dataclass
 class SampleRows:
-    """Decoded rows with their halo, the time that they took, and steps that failed on them."""
+    """Decoded rows with halo, their decoding time, and steps that failed on them."""
 
     rows: pa.Table
-    seconds: float  # of decoding, and of the steps that have no model, in one process
+    seconds: float  # of decoding and steps without a model, in one process
     failed: dict[str, str] = field(default_factory=dict)  # steps that failed, with the reason
 
     @property
     def own(self) -> pa.Table:
-        """The rows without halo rows."""
+        """The rows without halo."""
         return self.rows.filter(pc.invert(self.rows[HALO]))
 
     @property
     def decode_rows_per_s(self) -> float:
-        """Rate of decoding in one process, with the steps that have no model."""
+        """Rate of decoding in one process, with the steps without a model."""
         return float(self.own.num_rows / self.seconds)
 
     def sizes(self, scope: Scope = Scope.ROW) -> list[pa.Table]:
         """Return tables of rows with one image size each: the smallest and the largest; one table if they are equal.
 
-        For a CLIP stage they are rows of videos and animations, if there are any: photos have no motion and no sound.
+        For a CLIP stage they are rows of videos and animations if possible: photos have no motion or sound.
         """
         films = self.own.filter(pc.not_equal(self.own["media_type"], "photo"))
         own = films if scope is Scope.CLIP and films.num_rows else self.own
@@ -58,7 +58,7 @@ class SampleRows:
         return [own.filter(pa.array(sizes == size)) for size in sorted({int(sizes.min()), int(sizes.max())})]
 
     def add(self, step: Step) -> None:
-        """Add a step's columns, null where it fails; nothing if a step that adds its inputs had no input either."""
+        """Add a step's columns, null where it fails; nothing if a producer of its inputs lacked inputs too."""
         if not set(step.stage.inputs) <= set(self.rows.column_names):
             return
         began = time.perf_counter()
@@ -75,10 +75,10 @@ class SampleRows:
 def sample_rows(
     sources: Sequence[str], plan: Plan, wanted: Sequence[Step], count: int, say: Callable[[str], None] = lambda _: None
 ) -> SampleRows:
-    """Decode about `count` rows, and run the steps that add columns for the measured ones, `wanted`.
+    """Decode about `count` rows, and run the steps that produce columns for the measured ones, `wanted`.
 
-    `say` takes a sentence before a step with a model runs on the rows, since that may take long. Raises InputError:
-    there is no input, or none of the files that were tried has a frame.
+    `say` gets a sentence before a step with a model runs on the rows, since that may take long. Raises InputError:
+    there is no input, or no tried file has a frame.
     """
     use_one_thread()
     needed = {name for step in wanted for name in step.depends}
@@ -91,7 +91,7 @@ def sample_rows(
     sample = _decoded([media[place] for place in places], plan.decode, count, ", ".join(sources))
     for step in steps:
         if has_model(step):
-            say(f"{step.name} runs over the rows, since others read its columns.")
+            say(f"{step.name} runs on the rows, since other steps read its columns.")
         sample.add(step)
     return sample
 
@@ -114,10 +114,10 @@ def has_model(step: Step) -> bool:
 
 
 def batch_of(stage: Stage, rows: pa.Table, count: int, start: int = 0) -> pa.Table:
-    """Return a batch of `count` rows and a halo for a call: rows repeated as slices of the same buffers.
+    """Return a batch of `count` rows and a halo for a call: repeated rows, as slices of the same buffers.
 
-    It begins with row `start`; numbers continue beyond the last row. For a CLIP stage the rows are numbered as frames
-    of one clip, and its halo follows them.
+    It begins with row `start`; numbers continue after the last row. For a CLIP stage the rows are numbered as frames of
+    one clip, and its halo follows them.
     """
     first, count = start % rows.num_rows, count + stage.halo
     batch = pa.concat_tables([rows] * -(-(first + count) // rows.num_rows)).slice(first, count)
@@ -159,7 +159,7 @@ def _packets(media: Sequence[MediaFile], how: DecodeStep, each: int) -> Iterator
 
 
 def _in_children(step: Step, _: pa.Table, own: pa.Table) -> tuple[pa.Table, str]:
-    """Return a step's columns and its first error; called row by row in child processes, which alone use the device."""
+    """Return a step's columns and its first error; child processes call it row by row, and alone use the device."""
     batches = [batch_of(step.stage, own.slice(i, 1), 1) for i in range(own.num_rows)]
     answers = call_in_children(StageCalls.of(step, batches), len(batches))
     error = next((_reason(answer) for answer in answers if not isinstance(answer, pa.Table)), "")

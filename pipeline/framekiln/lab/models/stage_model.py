@@ -30,7 +30,7 @@ from framekiln.runtime.stage_setup import set_up
 
 @dataclass(frozen=True, kw_only=True)
 class StageModel:
-    """A step of a plan and the rows that it is called on; its batch is in rows, and it has no other axis."""
+    """A step of a plan and its rows; its batch is in rows, and it has no other axis."""
 
     name: str
     step: Step
@@ -38,12 +38,12 @@ class StageModel:
     weights: str  # real, seeded random, or none
 
     def load(self) -> None:
-        """Load nothing: the stage is set up in each cell."""
+        """Load nothing: each cell sets the stage up."""
 
     def prepare(self, cell: Cell, device: str) -> Prepared:
-        """Set the stage up as a cell says, with the rows in turn.
+        """Set the stage up for a cell, with the rows in turn.
 
-        Raises UnsupportedError: a stage cannot be called so.
+        Raises UnsupportedError: a stage cannot run in this cell.
         """
         rows, began = open_rows(self.rows), time.perf_counter()
         step = not_set_up(replace(self.step, placement=self._placement(cell, device)))
@@ -69,7 +69,7 @@ class StageModel:
 
     @staticmethod
     def _model_alone(step: Step, batch: pa.Table) -> Callable[[], None] | None:
-        """Return a repetition of the model's calls on their inputs, which are on the device; None without any."""
+        """Return a function that repeats the model's calls on their inputs on the device; None without calls."""
         with recorded_calls() as calls:
             step.stage(batch)
 
@@ -85,7 +85,7 @@ class StageModel:
         return flops_by_module(prepared.call)
 
     def about(self) -> dict[str, Any]:
-        """Return `params`, `parts` (parameters by network) and `axes`; the stage is set up for it once."""
+        """Return `params`, `parts` (parameters by network) and `axes`, from one set-up of the stage."""
         return self._facts
 
     @cached_property
@@ -96,7 +96,7 @@ class StageModel:
 
     def _placement(self, cell: Cell, device: str) -> Any:
         if cell.size is not None or cell.frames is not None:
-            raise UnsupportedError("a stage takes rows as they are decoded: it has no size or frames to vary")
+            raise UnsupportedError("a stage takes decoded rows: it has no size or frames to vary")
         if cell.precision not in WEIGHT_TYPES:
             raise UnsupportedError(f"stages run in {', '.join(WEIGHT_TYPES)}")
         if cell.compile not in ("off", "default"):
@@ -124,8 +124,8 @@ def stage_source(
 ) -> StageModel:
     """Plan a step, decode some rows into a folder for it as its pipeline does, and return it as a model.
 
-    Steps that it reads run on the rows; those with a model do so in a child process. Raises ConfigError: it is a step
-    of the second pass, or nothing made a column that it reads. Raises InputError: no frame in the inputs.
+    Steps that it reads run on the rows; steps with a model run in a child process. Raises ConfigError: it is a step of
+    the second pass, or nothing made a column that it reads. Raises InputError: the inputs have no frame.
     """
     chosen: dict[str, Any] = {"stages": (name,), "device": device, "weights_dir": weights_dir}
     options = PlanOptions(**chosen, missing_weights="dummy", accept_license=True)
@@ -140,5 +140,5 @@ def stage_source(
         raise ConfigError(problem, code="FK-BENCH-BUILD")
     path = write_rows(sample.sizes(step.stage.scope)[-1], folder / f"{name}.arrow")
     weights = "none" if not step.stage.weights else RANDOM if step.name in step.dummies else REAL
-    # a step without a model was set up here for the rows, and flow cannot be pickled then
+    # a step without a model was set up here for the rows, and a set-up flow cannot be pickled
     return StageModel(name=name, step=not_set_up(step), rows=path, weights=weights)

@@ -1,9 +1,9 @@
-"""Reports of Nsight's tools: when the GPU worked, waited and copied, how near each kernel is to its peaks; findings.
+"""Reports of Nsight's tools: work, waits and copies of the GPU, kernels' shares of their peaks, and findings.
 
-Tables and columns of Nsight Systems are those of NVIDIA's "SQLite Export Schema Reference"; tables without events do
-not exist. Times in the file are nanoseconds. Of Nsight Compute's raw page as CSV the first line has metrics' names, the
-second their units. Shares are percent of the peak that can be sustained. Names of some metrics differ between versions
-and GPUs, so they are found by a part of the name. Limits of findings are first settings, as in guides to profiling.
+Tables and columns of Nsight Systems follow NVIDIA's "SQLite Export Schema Reference"; tables without events do not
+exist. Times in the file are nanoseconds. In Nsight Compute's raw page as CSV, the first line has the metrics' names,
+the second their units. Shares are percent of the sustainable peak. Some metrics have other names in other versions and
+GPUs, so they are found by a part of the name. Limits of findings are first settings, as in guides to profiling.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from framekiln.lab.output.results import BenchFinding
 
 _NAME, _TIME = "Kernel Name", "gpu__time_duration.sum"
 _US = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3, "s": 1e6, "second": 1e6}
-_SECTOR = 32  # bytes that the caches move at once
+_SECTOR = 32  # bytes that caches move at once
 _PERCENT = {
     "compute_percent": r"sm__throughput\.avg\.pct_of_peak_sustained_elapsed",
     "memory_percent": r"gpu__compute_memory_throughput\.avg\.pct_of_peak_sustained_elapsed",
@@ -31,21 +31,21 @@ _PERCENT = {
 }
 _BYTES = r"smsp__sass_average_data_bytes_per_sector_mem_global_op_(?:ld|st)\.(pct|ratio)"
 _COPIES = {1: "host to device", 2: "device to host", 8: "device to device"}  # copyKind, of CUPTI
-SMALL_US = 10.0  # a kernel shorter than about two launches, each 3 to 5 us on a current host
-GAP_US = 50.0  # a pause that one launch cannot explain
+SMALL_US = 10.0  # us; a kernel shorter than about two launches, each 3 to 5 us on a current host
+GAP_US = 50.0  # us; a pause that one launch cannot explain
 IDLE = 0.2  # share of the span: guides ask for 80 % use of the GPU
 COPYING = 0.1  # share of the span in copies between host and device
-LAUNCHING = 1.0  # time in launches as a multiple of the busy time: from here on the host is the limit
+LAUNCHING = 1.0  # time in launches as a multiple of the busy time; above it the host is the limit
 SMALL = 0.5  # share of kernels below SMALL_US
-NEAR_PEAK = 60.0  # percent of a peak, from which Nsight Compute's own rules call a kernel well used
-OCCUPANCY = 30.0  # percent of warps, below which latency is hardly hidden
-TENSOR = 10.0  # percent of tensor cores, below which a kernel does its arithmetic elsewhere
-COALESCED = 50.0  # percent of the bytes of a sector: below it more than half of the traffic serves nobody
+NEAR_PEAK = 60.0  # percent of a peak from which Nsight Compute's own rules call a kernel well used
+OCCUPANCY = 30.0  # percent of warps below which latency is hardly hidden
+TENSOR = 10.0  # percent of tensor cores below which arithmetic runs elsewhere
+COALESCED = 50.0  # percent of a sector's bytes; below it, more than half of the traffic is wasted
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelFigures:
-    """One launch of a kernel; None where ncu gave no number."""
+    """One launch of a kernel; None if ncu gave no number."""
 
     name: str
     us: float | None
@@ -55,7 +55,7 @@ class KernelFigures:
     tensor_percent: float | None = None  # of the busiest kind of tensor cores
     l1_hit_percent: float | None = None
     l2_hit_percent: float | None = None
-    sector_percent: float | None = None  # of the bytes moved for global memory that threads use; of loads or stores
+    sector_percent: float | None = None  # used share of the bytes moved for global memory; of loads or stores
 
 
 def read_compute(text: str) -> list[KernelFigures]:
@@ -79,7 +79,7 @@ def read_compute(text: str) -> list[KernelFigures]:
 
 
 def _sector_percent(numbers: Mapping[str, float]) -> float | None:
-    """Return the worse of loads and stores; 0 stands for a kernel without any."""
+    """Return the worse of loads and stores; 0 for a kernel without any."""
     found = ((re.fullmatch(_BYTES, name), number) for name, number in numbers.items() if number)
     shares = (number if match[1] == "pct" else 100 * number / _SECTOR for match, number in found if match)
     return min(shares, default=None)
@@ -88,7 +88,7 @@ def _sector_percent(numbers: Mapping[str, float]) -> float | None:
 def _number(value: str | None) -> float | None:
     try:
         return float((value or "").replace(",", ""))
-    except (AttributeError, ValueError):  # more cells than names are a list
+    except (AttributeError, ValueError):  # more cells than names form a list
         return None
 
 
@@ -106,9 +106,9 @@ class SystemsFigures:
     """Figures of one device, from its first operation to its last."""
 
     span_ms: float
-    busy_ms: float  # at least one kernel, copy or fill ran
+    busy_ms: float  # at least one kernel, copy or fill runs
     kernels: int
-    kernel_ms: float  # sum; more than `busy_ms` where kernels overlap
+    kernel_ms: float  # sum; more than `busy_ms` if kernels overlap
     small_kernels: int  # below SMALL_US
     gaps: int  # pauses above GAP_US
     gaps_ms: float
@@ -116,7 +116,7 @@ class SystemsFigures:
     launches: int = 0  # calls of CUDA's interface that started kernels
     launch_ms: float = 0.0  # time of the host in them
     copies: Mapping[str, Copies] = field(default_factory=dict)  # by direction
-    slowest: Mapping[str, float] = field(default_factory=dict)  # ms of the five kernels that took longest in all
+    slowest: Mapping[str, float] = field(default_factory=dict)  # ms of the five kernels with the most time in all
 
     @property
     def idle_share(self) -> float:
@@ -124,7 +124,7 @@ class SystemsFigures:
         return 1 - self.busy_ms / self.span_ms if self.span_ms else 0.0
 
 
-_TABLES = {  # with the columns that are read; one without events does not exist
+_TABLES = {  # with their columns; a table without events does not exist
     "CUPTI_ACTIVITY_KIND_KERNEL": "start, end, deviceId, correlationId, shortName",
     "CUPTI_ACTIVITY_KIND_MEMCPY": "start, end, deviceId, copyKind, bytes",
     "CUPTI_ACTIVITY_KIND_MEMSET": "start, end, deviceId",
@@ -155,7 +155,7 @@ _COPIED = """SELECT copyKind, COUNT(*), SUM(end - start) / 1e6, SUM(bytes) / 1e6
 
 
 def read_systems(path: Path) -> SystemsFigures | None:
-    """Return the figures of the device with the most operations; None where none was recorded.
+    """Return the figures of the device with the most operations; None if none were recorded.
 
     Raises sqlite3.DatabaseError: the file is no export of nsys.
     """
@@ -181,7 +181,7 @@ def read_systems(path: Path) -> SystemsFigures | None:
 
 
 def systems_findings(where: str, figures: SystemsFigures) -> Iterator[BenchFinding]:
-    """Yield what a recording of nsys shows."""
+    """Yield findings in a recording of nsys."""
     idle = figures.idle_share
     if idle > IDLE:
         text = (
@@ -210,7 +210,7 @@ def systems_findings(where: str, figures: SystemsFigures) -> Iterator[BenchFindi
 
 
 def compute_findings(where: str, kernels: Sequence[KernelFigures]) -> Iterator[BenchFinding]:
-    """Yield the limit of the slowest kernel that ncu recorded, and what else its figures show."""
+    """Yield the limit of the slowest kernel in ncu's recording, and further findings."""
     timed = [kernel for kernel in kernels if kernel.us is not None]
     if not timed:
         return
@@ -218,7 +218,7 @@ def compute_findings(where: str, kernels: Sequence[KernelFigures]) -> Iterator[B
     yield _limit(where, slow)
     if slow.sector_percent is not None and slow.sector_percent < COALESCED:
         text = f"{slow.name[:80]} uses {slow.sector_percent:.0f} % of the bytes that it moves from or to global memory"
-        fix = "let neighbouring threads take neighbouring values: contiguous tensors, channels last, no strided slices"
+        fix = "let neighbouring threads read neighbouring values: contiguous tensors, channels last, no strided slices"
         yield BenchFinding.of("scattered access", where, text, fix, sector_percent=slow.sector_percent)
 
 

@@ -1,10 +1,10 @@
-"""Recordings of a model by Nsight's tools: the commands as lists of words, run one after the other, and their reports.
+"""Recordings of a model by Nsight's tools: commands as lists of words, run one after the other, and their reports.
 
     nsys, external   the whole process is recorded
-    nsys, inline     only what lies between two calls of CUDA's profiler interface: the calls after the warm-up
-    ncu              a few kernels after the warm-up; each is run several times, so its times are no latencies
+    nsys, inline     only the calls after the warm-up, between two calls of CUDA's profiler interface
+    ncu              a few kernels after the warm-up; each is repeated, so its times are no latencies
 
-`--capture-range-end=stop` keeps nsys from ending the process with the range, before it has written its results.
+`--capture-range-end=stop` prevents nsys from ending the process with the range, before its results are written.
 """
 
 import json
@@ -24,28 +24,28 @@ Mode = Literal["external", "inline"]
 Done = subprocess.CompletedProcess[str]
 
 REPORTS = ("cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum", "cuda_api_sum", "nvtx_sum")
-KERNELS = 20  # launches that ncu repeats: one call's first blocks, about a minute
-_SECTIONS = (  # what the rules read: peaks and occupancy, tensor cores, hits of the caches, bytes of a sector
+KERNELS = 20  # launches that ncu repeats: the first blocks of one call, about a minute
+_SECTIONS = (  # needed by the rules: peaks and occupancy, tensor cores, cache hits, bytes of a sector
     *("SpeedOfLight", "LaunchStats", "Occupancy"),
     *("ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables"),
 )
 _FORBIDDEN = "ERR_NVGPUCTRPERM"  # ncu's message without permission for the GPU's counters
-_OWN = ("ERROR", "==ERROR==", "Importer error", "==WARNING==")  # how the tools' own lines begin, the gravest first
-_TIMEOUT_S = 3600.0  # ncu repeats each kernel up to dozens of times
+_OWN = ("ERROR", "==ERROR==", "Importer error", "==WARNING==")  # prefixes of the tools' own lines, the gravest first
+_TIMEOUT_S = 3600.0  # s; ncu repeats each kernel up to dozens of times
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The calls that are recorded."""
+    """The recorded calls."""
 
     model: str
     cell: Cell = field(default_factory=Cell)
-    own_batch: bool = False  # that of the model instead of the cell's
+    own_batch: bool = False  # the model's own batch instead of the cell's
     device: str = "cuda"
     weights_dir: Path | None = None
-    pipeline: str | None = None  # path of the file with the step that the model may be; None for the shipped one
+    pipeline: str | None = None  # path of the pipeline file, if the model is a step; None: the shipped one
     inputs: Sequence[str] = ()  # media for a step; none: the sample collection
-    calls: int = 10  # enough to see what repeats, few enough to read
+    calls: int = 10  # enough to show a pattern, few enough to read
 
     def words(self, *, ranged: bool) -> list[str]:
         """Return the command that makes the calls; `ranged` marks them for the profiler."""
@@ -54,7 +54,7 @@ class Target:
 
 
 def nsys_command(tool: Sequence[str], target: Target, mode: Mode, report: Path) -> list[str]:
-    """Return the command that records a target into `report`, a path that ends in .nsys-rep."""
+    """Return the command that records a target into `report`, a path ending in .nsys-rep."""
     words = ["profile", "--trace=cuda,cudnn,cublas,nvtx,osrt", "--sample=none", "--force-overwrite=true"]
     if mode == "inline":
         words += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
@@ -68,7 +68,7 @@ def stats_command(tool: Sequence[str], report: Path) -> list[str]:
 
 
 def ncu_command(tool: Sequence[str], target: Target, report: Path) -> list[str]:
-    """Return the command that records kernels of a target into `report`, a path that ends in .ncu-rep."""
+    """Return the command that records kernels of a target into `report`, a path ending in .ncu-rep."""
     sections = [word for name in _SECTIONS for word in ("--section", name)]
     limits = ["--profile-from-start", "off", "--launch-count", str(KERNELS), "--target-processes", "all"]
     return [*tool, *sections, *limits, "--force-overwrite", "--export", str(report), *target.words(ranged=True)]
@@ -76,13 +76,13 @@ def ncu_command(tool: Sequence[str], target: Target, report: Path) -> list[str]:
 
 @dataclass(kw_only=True)
 class NsightRecorder:
-    """Recordings in one folder; `note` takes a sentence about what was done otherwise than asked."""
+    """Recordings in one folder; `note` gets a sentence about each deviation from the request."""
 
     folder: Path
     note: Callable[[str], None] = field(default=lambda _: None)
 
     def commands(self, tool: Sequence[str], target: Target, mode: Mode | None) -> list[list[str]]:
-        """Return the commands of a recording by nsys in a mode, or by ncu for None, in order."""
+        """Return the commands of a recording, in order: by nsys in a mode, or by ncu for None."""
         report = self.report(target, mode)
         if mode is None:
             table = [*tool, "--import", str(report), "--csv", "--page", "raw"]  # a line for each kernel
@@ -94,10 +94,10 @@ class NsightRecorder:
         return self.folder / (f"{name}.ncu-rep" if mode is None else f"{name}.nsys-rep")
 
     def record_systems(self, tool: Sequence[str], target: Target, mode: Mode) -> SystemsFigures | None:
-        """Record by nsys and read the export; None where no operation of a GPU was recorded.
+        """Record by nsys and read the export; None if no GPU operation was recorded.
 
-        In mode inline, where nsys wrote no report since it saw no range, the whole process is recorded instead. This
-        was seen on Blackwell. Raises SetupError: a command failed, or its export cannot be read.
+        If nsys saw no range in mode inline, and so wrote no report, the whole process is recorded instead. This
+        happened on Blackwell. Raises SetupError: a command failed, or its export cannot be read.
         """
         report, done = self._record(tool, target, mode)
         if mode == "inline" and not report.exists():
@@ -127,14 +127,14 @@ class NsightRecorder:
         return read_compute(text)
 
     def _record(self, tool: Sequence[str], target: Target, mode: Mode | None) -> tuple[Path, Done]:
-        """Run the command that records; its exit code is checked by `_read`, but for a range that is recorded again."""
+        """Run the recording command; `_read` checks its exit code, except for a range that is recorded again."""
         self.folder.mkdir(parents=True, exist_ok=True)
         report = self.report(target, mode)
         report.unlink(missing_ok=True)
         return report, _run(self.commands(tool, target, mode)[0])
 
     def _read(self, tool: Sequence[str], target: Target, mode: Mode | None, done: Done) -> str:
-        """Return what the command that reads a report prints; both tools end with 0 where they recorded nothing."""
+        """Return the output of the command that reads a report; both tools exit with 0 if nothing was recorded."""
         name = Path(tool[0]).name
         if mode != "inline":
             _check(name, done)

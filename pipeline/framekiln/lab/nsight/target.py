@@ -1,7 +1,7 @@
 """Calls of one model for Nsight's tools: `python -m framekiln.lab.nsight.target TARGET`, a `Target` as JSON.
 
-Each call is an NVTX range, named by its number. With --range only the calls after the warm-up are between the start
-and the stop of CUDA's profiler interface.
+Each call is an NVTX range, named by its number. With --range, only the calls after the warm-up lie between start and
+stop of CUDA's profiler interface.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WARM_UP = 3  # calls: the first loads kernels and chooses algorithms
 
 
 def main(words: Sequence[str]) -> int:
-    """Make the calls, and return how many."""
+    """Make the calls, and return their number."""
     target = TypeAdapter(Target).validate_json(words[0])
     profiler: Any = torch.cuda.profiler
     pipeline, ranged = read_pipeline(target.pipeline), "--range" in words[1:] and target.device != "cpu"

@@ -1,4 +1,4 @@
-"""One cell of a sweep: how a model is called, and what was measured."""
+"""One cell of a sweep: a way to call a model, and its measurements."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ class Cell:
     """One way to call a model."""
 
     batch: int = 1
-    size: int | None = None  # px of a side; None for the model's own
-    frames: int | None = None  # of a clip; None for the model's own
+    size: int | None = None  # px of a side; None: the model's own
+    frames: int | None = None  # of a clip; None: the model's own
     precision: str = "fp32"
     compile: str = "off"  # a mode of torch.compile
     channels_last: bool = False
@@ -21,7 +21,7 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """The cell in a few words, without what is left at its default."""
+        """The cell in a few words, without values left at their defaults."""
         axes = {"size": self.size, "frames": self.frames}
         parts = [f"batch {self.batch}", *(f"{name} {value}" for name, value in axes.items() if value)]
         parts += [self.precision, f"compile {self.compile}" if self.compile != "off" else ""]
@@ -42,13 +42,13 @@ class MemoryPoint:
 class Memory:
     """Bytes of one model in one cell."""
 
-    weights: int  # of parameters and buffers
+    weights: int  # parameters and buffers
     inputs: int
     outputs: int
-    activations_peak: int | None = None  # most that a call holds at one moment, its outputs included
-    peak: int | None = None  # most that was allocated in the call, with weights and inputs
-    reserved: int | None = None  # by torch's allocator, at most; None on the CPU
-    device: int | None = None  # of the GPU, or the limit of --memory-cap; None on a CPU without one
+    activations_peak: int | None = None  # most bytes that a call holds at one moment, outputs included
+    peak: int | None = None  # most bytes allocated in the call, with weights and inputs
+    reserved: int | None = None  # most bytes held by torch's allocator; None on the CPU
+    device: int | None = None  # of the GPU, or the limit of --memory-cap; None on a CPU without a limit
     timeline: tuple[MemoryPoint, ...] = ()
 
     @property
@@ -68,70 +68,70 @@ class Leak:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """Difference of a cell's outputs from those in fp32."""
+    """The difference of a cell's outputs from fp32's."""
 
-    rel_l2: float | None  # of all outputs together; None where one is not finite
+    rel_l2: float | None  # of all outputs together; None if one is not finite
     cosine: float | None
     max: float | None
-    nonfinite: int  # values
+    nonfinite: int  # number of values
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedUp:
-    """Speed beside fp32, measured in turns in one process."""
+    """Speed relative to fp32, measured in turns in one process."""
 
     factor: float  # median of the turns
-    low: float  # of the turns
+    low: float  # lowest of the turns
     high: float
     turns: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """Time and arithmetic of one module in all its uses of a call."""
+    """Time and arithmetic of one module over all its uses in a call."""
 
-    path: str  # of attributes; empty for the whole model
+    path: str  # path of attributes; empty for the whole model
     kind: str  # class
     depth: int
     uses: int  # in a call
-    mean_ms: float  # with the modules in it
+    mean_ms: float  # with the modules inside it
     std_ms: float | None
-    own_ms: float  # mean, without the modules in it that are listed
+    own_ms: float  # mean, without listed modules inside it
     share: float  # of the whole model's mean
     flops: float | None = None
 
 
 @dataclass(kw_only=True)
 class CellResult:
-    """Figures of one cell, filled one after the other; times are of a call, not of an item, unless a name says so."""
+    """The figures of one cell, filled one after the other; times are of a call unless a name says otherwise."""
 
     cell: Cell
     model: str
     outcome: Outcome
-    why: str = ""  # of any other outcome than ok
+    why: str = ""  # reason for any outcome other than ok
     notes: tuple[str, ...] = ()
     items: int = 0  # of a call: the batch
     warmup: int = 0  # calls
-    set_up_s: float = 0.0  # the model built and moved
-    compile_s: float | None = None  # of the first call of a compiled model, less a later one
+    set_up_s: float = 0.0  # time to build and move the model
+    compile_s: float | None = None  # first call of a compiled model, less a later one
     latency_ms: Statistics | None = None  # from a call's start until its results are on the device
     enqueue_ms: Statistics | None = None  # until the call has returned
     gpu_ms: Statistics | None = None  # by the GPU's events; None on the CPU
     h2d_ms: float | None = None  # median copy of the inputs to the GPU; None on the CPU
     d2h_ms: float | None = None  # median copy of the outputs back
-    item_ms: float | None = None  # latency by item: amortised, so not what one item waits
+    item_ms: float | None = None  # latency by item: amortised, so no item's own wait
     items_per_s: float | None = None  # over the whole loop, without waits between calls
-    frames_per_s: float | None = None  # items of several frames count as that many
-    item_j: float | None = None  # energy of the GPU by item, without that of the host
-    no_energy: str = ""  # why there is none
+    frames_per_s: float | None = None  # an item of several frames counts as that many
+    item_j: float | None = None  # GPU energy by item, without the host's
+    no_energy: str = ""  # why there is no energy
     params: int = 0
     weights_bytes: int | None = None
     flops: float | None = None  # of a call
     traffic: int | None = None  # bytes that a call's operators read and write
-    tflops: float | None = None  # reached
-    peak_share: float | None = None  # of the rate of a large matrix product on this device
+    tflops: float | None = None  # arithmetic rate
+    peak_share: float | None = None  # share of a large matrix product's rate on this device
     gb_s: float | None = None  # traffic by time
-    bandwidth_share: float | None = None  # of the rate of a large copy
+    bandwidth_share: float | None = None  # share of a large copy's rate
     memory: Memory | None = None
     leak: Leak | None = None
     drift: Drift | None = None

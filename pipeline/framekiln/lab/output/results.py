@@ -1,4 +1,4 @@
-"""The files of a bench: its figures as JSON, a table of cells, clips and videos, and one of the modules of models."""
+"""The files of a bench: figures as JSON, a table of cells, clips and videos, and a table of models' modules."""
 
 import csv
 import json
@@ -19,14 +19,14 @@ from framekiln.lab.sav.measure import VideoRow
 from framekiln.planning.sample import PERCENTILES
 
 FORMAT = 1
-"""Raised when a key changes its meaning or goes."""
+"""Increased when a key changes its meaning or is removed."""
 
 STATS = "profile_stats.json"
 SUMMARY, LAYERS = "profile_summary.csv", "layers.csv"
 
 
 TOO_FEW = "too few"
-"""A percentile for which there were not enough calls."""
+"""A percentile with too few calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,17 +34,17 @@ class ModelInfo:
     """One model of a bench."""
 
     name: str
-    weights: str  # real with its file, or seeded random
+    weights: str  # real from its file, or seeded random
     params: int = 0
-    weights_bytes: int | None = None  # in the first cell that was measured
-    flops_per_item: float | None = None  # in it; another size or number of frames has others
+    weights_bytes: int | None = None  # in the first measured cell
+    flops_per_item: float | None = None  # there; another size or number of frames has other FLOPs
     parts: Mapping[str, int] = field(default_factory=dict)  # parameters by direct child
-    batch: int = 1  # its own, which is measured where no other is asked for
+    batch: int = 1  # its own batch, measured if no other is requested
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchFinding:
-    """A rule that applies to the figures."""
+    """A finding: a rule that applies to the figures."""
 
     rule: str
     where: str  # the model and the cell
@@ -60,7 +60,7 @@ class BenchFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class OtherFigures:
-    """Figures of what is no cell and no video."""
+    """Figures that belong to no cell or video."""
 
     clips: tuple[ClipRow, ...] = ()
     nsight: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by model and option
@@ -76,7 +76,7 @@ class BenchReport:
     models: tuple[ModelInfo, ...] = ()
     cells: tuple[CellResult, ...] = ()
     findings: tuple[BenchFinding, ...] = ()
-    video: tuple[VideoRow, ...] = ()  # of video segmentation: by video, object, model and run
+    video: tuple[VideoRow, ...] = ()  # rows of video segmentation: by video, object, model and run
     targets: tuple[Mapping[str, Any], ...] = ()
     extra: OtherFigures = OtherFigures()
     format: int = FORMAT
@@ -89,7 +89,7 @@ def new_report(environment: Mapping[str, Any], **figures: Any) -> BenchReport:
 
 
 def with_figures(info: ModelInfo, cells: Sequence[CellResult]) -> ModelInfo:
-    """Return a model's facts with what its first measured cell told of it."""
+    """Return a model's facts with those of its first measured cell."""
     first = next((cell for cell in cells if cell.outcome == "ok"), None)
     if first is None:
         return info
@@ -98,14 +98,14 @@ def with_figures(info: ModelInfo, cells: Sequence[CellResult]) -> ModelInfo:
 
 
 def write_report(report: BenchReport, path: Path) -> Path:
-    """Write a report as JSON, null for numbers that are not finite. Raises OutputError: the file cannot be written."""
+    """Write a report as JSON, with null for non-finite numbers. Raises OutputError: the file cannot be written."""
     with writing(path):
         path.write_bytes(TypeAdapter(BenchReport).dump_json(report, indent=1) + b"\n")
     return path
 
 
 def read_report(path: Path) -> BenchReport:
-    """Read a report, or that of a folder of `--out`. Raises ConfigError if there is none, or it has another form."""
+    """Read a report, or that of a folder of `--out`. Raises ConfigError: it is missing, or has another form."""
     file = path
     try:
         file = path / STATS if path.is_dir() else path
@@ -126,19 +126,19 @@ def read_report(path: Path) -> BenchReport:
 
 
 def require_any(rows: Sequence[Any]) -> None:
-    """Check that a cell, or a row of a video or a clip, was measured: a bench without figures is no success.
+    """Check that some cell, video or clip was measured: a bench without figures is no success.
 
-    Raises ConfigError: all rows are without figures.
+    Raises ConfigError: no row has figures.
     """
     if not any(row.outcome == "ok" for row in rows):
         reason = f" ({rows[0].outcome}: {rows[0].why})" if rows else ""
         raise ConfigError(
-            f"Nothing was measured{reason}; mend the model, or choose other cells.", code="FK-BENCH-NOTHING-MEASURED"
+            f"Nothing was measured{reason}; correct the model, or choose other cells.", code="FK-BENCH-NOTHING-MEASURED"
         )
 
 
 def write_tables(rows: Sequence[Any], folder: Path) -> list[Path]:
-    """Write cells, runs of videos or clips into a folder, a row each, and the layers of cells, a row each.
+    """Write cells, runs of videos or clips into a folder, a row each, and layers of cells, a row each.
 
     Returns the paths of the tables with a row. Raises OutputError: a file cannot be written.
     """
@@ -149,7 +149,7 @@ def write_tables(rows: Sequence[Any], folder: Path) -> list[Path]:
 
 
 def _flatten(row: Any, start: str = "") -> dict[str, Any]:
-    """Return the plain values of a row by name, and those of its parts behind the part's name: latency_p50."""
+    """Return the plain values of a row by name, and those of its parts with the part's name in front: latency_p50."""
     cells: dict[str, Any] = {}
     for name, value in (row if isinstance(row, Mapping) else vars(row)).items():
         if is_dataclass(value):

@@ -1,1 +1,1 @@
-"""The cost of a run, here and on GPUs that nobody has to own: bounds, estimates, back-tests."""
+"""The cost of a run, here and on GPUs that one need not own: bounds, estimates, back-tests."""

@@ -1,7 +1,7 @@
-"""The pace of a plan before anything was measured: a line of `plan` that names what would bound a run.
+"""The pace of a plan before any measurement: a line of `plan` that names the likely limit of a run.
 
-`manifests/row_seconds.yaml` has the seconds of a photo. Those of an H200 are scaled by the kinder of two ratios of data
-sheets, arithmetic and bandwidth. So a GPU is never told too slow, and does not hide what else would bound a run.
+`manifests/row_seconds.yaml` has the seconds of a photo. An H200's seconds are scaled by the better of two ratios of
+data sheets, arithmetic and bandwidth. So a GPU is never called too slow, and hides no other limit of a run.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from framekiln.planning.plan import Plan
 from framekiln.planning.processes.waves import Wave
 
 RowSeconds = Mapping[str, Mapping[str, float]]
-"""Seconds of a photo by step: of a `core` with a small model, of an `h200` with the large one."""
+"""Seconds of a photo by step: on a `core` with a small model, on an `h200` with the large one."""
 
 
 def read_row_seconds() -> RowSeconds:
@@ -27,9 +27,9 @@ def read_row_seconds() -> RowSeconds:
 
 
 def describe_pace(plan: Plan, gpus: float, device: str, profile_gb: float | None) -> str:
-    """Return a sentence on what would set the pace; empty where no step with a model is known.
+    """Return a sentence on what sets the pace; empty if no step with a model is known.
 
-    The GPU is the `device` that a driver names, else the fastest of those that the profile's limit is for.
+    The GPU is the `device` that a driver names, else the fastest within the profile's limit.
     """
     known, models = read_row_seconds(), [step for step in plan.first if step.keeps_model]
     if not known.keys() & {step.name for step in models}:
@@ -52,7 +52,7 @@ def _rate(seconds: float) -> str:
 
 
 def choose_gpu(device: str, profile_gb: float) -> tuple[str, float]:
-    """Return a GPU's name, and its seconds for one of an H200."""
+    """Return a GPU's name, and its seconds for one second of an H200."""
     gpus = read_gpus()
     like, own = gpus["h200"], find_gpu(device, gpus)
 
@@ -68,7 +68,7 @@ def choose_gpu(device: str, profile_gb: float) -> tuple[str, float]:
 
 
 def wave_limits(wave: Wave, known: RowSeconds, factor: float) -> dict[str, float]:
-    """Return the seconds of a photo on the GPU and in each process of a wave, by the step that takes most of them."""
+    """Return the seconds of a photo on the GPU and in each process of a wave, by the step with the largest share."""
     limits, on_gpu = dict[str, float](), Counter[str]()
     for place, group in enumerate(wave.groups()):
         first = group[0].placement if place and group else None

@@ -1,9 +1,9 @@
-"""A run on GPUs that nobody has to own: what fits, the bound, an estimate, what it costs, and what would help most.
+"""A run on GPUs that one need not own: what fits, the bound, an estimate, its cost, and the best improvement.
 
-The host's part is measured: seconds a row of decoding, of steps without a model, and of the host's work in the others,
-from a run on any machine. The GPU's part is counted (`work`), and corrected by measurements (`reached`). Workers and
-packets in work are settings of a profile, which no GPU is faster or slower by. So the host's part fills the cores, on
-each GPU alike.
+The host's part is measured in a run on any machine: seconds a row of decoding, of steps without a model, and of the
+host's work in the others. The GPU's part is counted (`work`), and corrected by measurements (`reached`). Workers and
+packets in work are settings of a profile, and change no GPU's speed. So the host's part fills the cores, equally on
+each GPU.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from framekiln.planning.sample import COPIES, MODEL
 from framekiln.planning.step import Step
 
 ONE_MORE, MORE_CORES = "a second GPU", "twice the cores"
-_OTHER_END = {"central": "central", "low": "high", "high": "low"}  # the more seconds, the lower the rate
-_NAMED = 0.1  # share of the cores' time from which a step is said to fill them
+_OTHER_END = {"central": "central", "low": "high", "high": "low"}  # more seconds: a lower rate
+_NAMED = 0.1  # share of the cores' time from which a step is named as filling them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +39,11 @@ class StepChoice:
 
     step: str
     batch: int
-    gb: float  # its share of the GPU's memory; 0 where neither profile nor calibration tells
+    gb: float  # its share of the GPU's memory; 0 if neither profile nor calibration states it
     flops: float  # of a row
     bound: float | None  # rows a second that no run can exceed, of the step alone; None if its model had no row
     seconds: Interval  # on the GPU, of a row
-    measured: bool  # on some GPU with these settings; else by what other models reach
+    measured: bool  # on some GPU with these settings; otherwise from other models' shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +52,16 @@ class GpuChoice:
 
     gpu: str
     profile: str
-    waves: Sequence[Sequence[str]] = ()  # steps that are on the GPU together; empty if they do not fit
+    waves: Sequence[Sequence[str]] = ()  # steps on the GPU together; empty if they do not fit
     steps: Sequence[StepChoice] = ()
     bound: float | None = None  # rows a second that no run on this GPU can exceed; None if no step is on the GPU
-    rate: Interval | None = None  # the run's rows a second, by the host's measured seconds
+    rate: Interval | None = None  # the run's rows a second, from the host's measured seconds
     limit: str = ""  # what sets the pace of each wave
-    helps: Mapping[str, float] = field(default_factory=dict)  # factor of the rate, the largest first
+    helps: Mapping[str, float] = field(default_factory=dict)  # factor of the rate, largest first
     hours: Interval | None = None
-    kwh: Interval | None = None  # at the board's most power, without the host
+    kwh: Interval | None = None  # at the board's maximum power, without the host
     money: Interval | None = None
-    why_not: str = ""  # the reason without an estimate
+    why_not: str = ""  # the reason for a missing estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Prices:
     per_kwh: float | None = None
 
     def of(self, gpu: str, hours: Interval, kwh: Interval) -> Interval | None:
-        """Return what hours on a GPU cost; None without a price, or where others have one and this GPU has none."""
+        """Return the cost of hours on a GPU; None without prices, or if only other GPUs have one."""
         by_hour, by_kwh = self.per_hour.get(gpu), self.per_kwh
         if by_hour is None and (by_kwh is None or self.per_hour):
             return None
@@ -81,23 +81,23 @@ class Prices:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """A collection on GPUs, by a run's measurements."""
+    """A collection on GPUs, from a run's measurements."""
 
     output: str  # of the run
     cores: float  # beside the GPU
     rows: Interval  # of the collection
     prices: Prices
     gpus: Sequence[GpuChoice]
-    notes: Sequence[str]  # sentences on what the figures lack
+    notes: Sequence[str]  # sentences on the figures' gaps
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chooser:
-    """A run, a collection and prices, by which GPUs are judged."""
+    """A run, a collection and prices, with which GPUs are judged."""
 
     source: SourceRun
     pipeline: PipelineFile
-    profile: ProfileFile  # the run's own, which is kept where it is for a GPU that is no larger
+    profile: ProfileFile  # the run's own, kept if it is for a GPU that is no larger
     options: PlanOptions
     cores: float
     rows: Interval
@@ -106,7 +106,7 @@ class Chooser:
     measured: Mapping[str, tuple[str, MeasuredStep]]  # by step, with the fingerprint of its settings
 
     def judge(self, name: str, gpu: GpuSpecs) -> GpuChoice:
-        """Return the run on a GPU, by its own profile or the largest shipped one that fits."""
+        """Return the run on a GPU, with its own profile or the largest shipped one that fits."""
         own_gb = self.profile.gpu_vram_gb if self.source.gpu_steps else None
         profile_name, cap_gb = fitting_profile(gpu.driver_gb)
         profile = read_profile(profile_name)
@@ -149,7 +149,7 @@ class Chooser:
         batch, settings = step.placement.batch, settings_of(step.facts)
         known_settings, known = self.measured.get(step.name, ("", None))
         is_known = known is not None and known_settings == settings
-        least = work.bound(gpu, batch).seconds  # 0 where the run's rows gave the model nothing, such as no face
+        least = work.bound(gpu, batch).seconds  # 0 if the run's rows gave the model no work, such as no face
         return StepChoice(
             step=step.name,
             batch=batch,
@@ -178,7 +178,7 @@ class Chooser:
         )
 
     def _waves(self, choice: GpuChoice, plan: Plan, end: str) -> list[WaveSeconds]:
-        """Return the seconds of a row in each wave, at an end of their intervals; conditions choose as in the run."""
+        """Return the seconds of a row in each wave, at one end of their intervals; conditions choose as in the run."""
         ran = self._ran
         on_gpu = {step.step: ran[step.step].chosen * getattr(step.seconds, end) for step in choice.steps}
 
@@ -201,20 +201,20 @@ class Chooser:
 class WaveSeconds:
     """Seconds of a row in one reading of the media, by step."""
 
-    host: Mapping[str, float]  # on one core, decoding too
+    host: Mapping[str, float]  # on one core, decoding included
     on_gpu: Mapping[str, float]
 
     def seconds(self, cores: float, gpus: int = 1) -> float:
-        """Return the seconds of a row: the GPU and the cores work at the same time."""
+        """Return the seconds of a row: GPU and cores work at the same time."""
         return max(sum(self.on_gpu.values()) / gpus, sum(self.host.values()) / cores, 1e-9)
 
     def filling(self, cores: float) -> Mapping[str, float]:
-        """Return the seconds by step of what sets the pace, the GPU or the cores."""
+        """Return the seconds by step of the slower side: the GPU or the cores."""
         is_gpu = sum(self.on_gpu.values()) > sum(self.host.values()) / cores
         return self.on_gpu if is_gpu else self.host
 
     def limit(self, cores: float) -> str:
-        """Return what sets the pace in words: the GPU, or the cores with the steps that fill them."""
+        """Return the limit in words: the GPU, or the cores with the steps that fill them."""
         filling = self.filling(cores)
         if filling is self.on_gpu:
             return GPU
@@ -222,7 +222,7 @@ class WaveSeconds:
         return f"the cores ({', '.join(name for name, seconds in filling.items() if seconds >= _NAMED * whole)})"
 
     def half(self, name: str) -> WaveSeconds:
-        """Return the same for half the rows of a step."""
+        """Return these seconds with half the rows of a step."""
         host, on_gpu = (
             {step: seconds / (1 + (step == name)) for step, seconds in side.items()}
             for side in (self.host, self.on_gpu)
@@ -236,7 +236,7 @@ def _rate(waves: Sequence[WaveSeconds], cores: float, gpus: int = 1) -> float:
 
 
 def _what_helps(waves: Sequence[WaveSeconds], cores: float) -> dict[str, float]:
-    """Return the factor of the rate by a second GPU, twice the cores, half the rows of each wave's costliest step."""
+    """Return the rate's factors for a second GPU, twice the cores, and half the rows of costly steps."""
     rate = _rate(waves, cores)
     factors = {MORE_CORES: _rate(waves, 2 * cores) / rate}
     if any(wave.on_gpu for wave in waves):

@@ -1,9 +1,8 @@
 """The cost of a run before it is made: rows, hours and gigabytes of each step and of the whole, with intervals.
 
-Seconds of a row come from an earlier run (`source_run`) or from the calibration of a GPU. How steps run beside each
-other is as in `pace`, here on the plan's processes, not on those of the run that was measured. Intervals are
-from the 5 % to the 95 % quantile of a bootstrap (`measured`). They tell how much the measured files differ, and nothing
-of another machine.
+Seconds of a row come from an earlier run (`source_run`) or from a GPU's calibration. Steps run beside each other as in
+`pace`, but on the plan's processes, not those of the measured run. Intervals reach from the 5 % to the 95 % quantile of
+a bootstrap (`measured`). They show how much the measured files differ, and say nothing of other machines.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,31 +37,31 @@ from framekiln.planning.step import DecodeStep, Step
 
 @dataclass(frozen=True, kw_only=True)
 class StepCost:
-    """One step over the files that it has left to do; None where nothing tells a figure."""
+    """One step over its remaining files; None for unknown figures."""
 
     step: str
     rows: Interval
     row_s: float | None = None  # seconds of a row, in one process
-    hours: Interval | None = None  # on its processes, without waiting for other steps
+    hours: Interval | None = None  # on its processes, without waits for other steps
     saved: float = 0.0  # hours that its condition saves
     gb: Interval | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """The cost of what a plan has left to do."""
+    """The cost of a plan's remaining work."""
 
     steps: Sequence[StepCost] = ()
     rows: Interval | None = None
-    hours: Interval | None = None  # of the whole: steps run beside each other; None where a step is `unknown`
+    hours: Interval | None = None  # of the whole: steps run beside each other; None if a step is `unknown`
     gb: Interval | None = None
     limit: str = ""  # what sets the pace of each wave: the steps of a process, or the GPU
-    unknown: Sequence[str] = ()  # steps of which nothing is known
-    notes: Sequence[str] = ()  # sentences on what it rests on
+    unknown: Sequence[str] = ()  # steps without any measurement
+    notes: Sequence[str] = ()  # sentences on the basis of the estimate
     why_not: str = ""  # why there is no estimate at all
 
     def to_dict(self, price_per_hour: float | None = None) -> dict[str, Any]:
-        """Return the fields, with `money` beside `hours` where a price is given."""
+        """Return the fields, with `money` beside `hours` if a price is given."""
         facts = asdict(self)
         for one in (facts, *facts["steps"]):
             if price_per_hour is not None and one["hours"] is not None:
@@ -72,16 +71,16 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """A run that is estimated."""
+    """A run to estimate."""
 
     plan: Plan
-    files: Sequence[MediaFile]  # all that it selects
-    left: Mapping[str, frozenset[str]] | None = None  # by step the media ids that it has left to do; None: all
-    rows: Mapping[str, int] = field(default_factory=dict)  # by step, of these files, where parts tell
+    files: Sequence[MediaFile]  # all selected files
+    left: Mapping[str, frozenset[str]] | None = None  # by step, media ids of the remaining files; None: all
+    rows: Mapping[str, int] = field(default_factory=dict)  # by step, rows of these files, where parts show them
     local: bool = True  # without Ray
 
     def files_left(self, name: str) -> Sequence[MediaFile]:
-        """Return the files that a step works on; decoding again for any step of the first pass."""
+        """Return a step's files; decoding repeats for any step of the first pass."""
         if self.left is None:
             return self.files
         names = [step.name for step in self.plan.first] if name == DECODE else []
@@ -90,7 +89,7 @@ class PlannedRun:
 
 
 def estimate_costs(work: PlannedRun, source: SourceRun, store: Store, calibration: Calibration | None = None) -> Costs:
-    """Estimate a run from an earlier one, whose output is `store`, and from a calibration what that lacks."""
+    """Estimate a run from an earlier one in the output `store`, and missing steps from a calibration."""
     measured = read_measured(store, work.plan.decode.config.every_nth)
     steps: list[DecodeStep | Step] = [work.plan.decode, *work.plan.steps]
     found = {step.name: estimate_rows(work.files_left(step.name), measured) for step in steps}
@@ -131,7 +130,7 @@ def estimate_costs(work: PlannedRun, source: SourceRun, store: Store, calibratio
 def _place(
     work: PlannedRun, known: Mapping[str, SourceStep], busy: Mapping[str, Draws]
 ) -> tuple[dict[str, int], Draws, str]:
-    """Return the packets of each step that are in work at a time, the hours of the whole, and what sets its pace."""
+    """Return each step's packets in work at a time, the hours of the whole, and its limit."""
     waves = [_place_wave(wave, i, known, local=work.local) for i, wave in enumerate(work.plan.waves)]
     workers = {step.name: step.workers * step.in_flight for steps in waves for step in steps}
     workers |= {step.name: count_later_processes(step) for step in work.plan.second}
@@ -147,7 +146,7 @@ def _read_seconds(
     measured: MeasuredFiles,
     rows: Mapping[str, Mapping[str, Draws]],
 ) -> tuple[dict[str, SourceStep], dict[str, Draws]]:
-    """Return the steps of which something is known, and their seconds for all rows that are left, chosen or not."""
+    """Return the measured steps, and their seconds for all remaining rows, whether conditions choose them or not."""
     ran = {one.name: one for one in (*source.steps, *source.later)}
     known: dict[str, SourceStep] = {}
     seconds: dict[str, Draws] = {}
@@ -169,7 +168,7 @@ def _read_seconds(
 
 
 def _from_trial(step: Step, figures: StepFigures) -> SourceStep:
-    """Return a step as the calibration measured it, at the batch that is nearest to the plan's."""
+    """Return a step as the calibration measured it, at the batch nearest to the plan's."""
     trial = min(figures.trials, key=lambda trial: abs(trial.batch - step.placement.batch))
     none = np.zeros(0, np.int64)
     return SourceStep(
@@ -187,7 +186,7 @@ def _from_trial(step: Step, figures: StepFigures) -> SourceStep:
 
 
 def _list_doubts(work: PlannedRun, known: Mapping[str, SourceStep]) -> list[str]:
-    """Return sentences on what intervals do not hold."""
+    """Return sentences on what the intervals exclude."""
     whole = [step.name for step in work.plan.second if step.stage.scope is Scope.DATASET and step.name in known]
     notes = []
     if shares := [
@@ -195,14 +194,14 @@ def _list_doubts(work: PlannedRun, known: Mapping[str, SourceStep]) -> list[str]
         for step in work.plan.steps
         if step.is_narrowed and step.name not in work.rows and (source := known.get(step.name))
     ]:
-        notes.append(f"Conditions are taken to choose as many rows as in the measured run: {', '.join(shares)}")
+        notes.append(f"Conditions are assumed to choose as many rows as in the measured run: {', '.join(shares)}")
     if whole:
         notes.append(f"{', '.join(whole)}: they see all rows at once, and may take longer than in proportion")
     return notes
 
 
 def _place_wave(wave: Wave, number: int, known: Mapping[str, SourceStep], *, local: bool) -> list[SourceStep]:
-    """Return the measured steps of a wave, decoding first, with the processes that a plan gives them."""
+    """Return the measured steps of a wave, decoding first, with the plan's processes."""
     processes = count_processes(wave, wave.steps) if local else 0
     placed = []
     for place, group in enumerate(wave.groups()):
@@ -218,14 +217,14 @@ def _place_wave(wave: Wave, number: int, known: Mapping[str, SourceStep], *, loc
 
 
 def count_later_processes(step: Step) -> int:
-    """Return the processes of a step of the second pass: one where a call takes the whole run."""
+    """Return the processes of a second-pass step: one if a call takes the whole run."""
     if step.stage.scope is Scope.DATASET:
         return 1
     return step.placement.workers if step.keeps_model else max(1, int(usable_cores() / step.placement.cpus))
 
 
 def whole_hours(waves: list[list[SourceStep]], seconds: Mapping[str, Draws]) -> tuple[Draws, str]:
-    """Return the hours of all waves, and what sets the pace in each; `seconds` are those of all rows of a step."""
+    """Return the hours of all waves, and each one's limit; `seconds`: of all rows of a step."""
     hours = np.zeros(1 + DRAWS)
     limits = []
     for steps in waves:
@@ -241,7 +240,7 @@ def whole_hours(waves: list[list[SourceStep]], seconds: Mapping[str, Draws]) -> 
 
 
 def _scale(step: SourceStep, seconds: float) -> SourceStep:
-    """Return a step of which one row takes so many seconds."""
+    """Return a step with this many seconds a row."""
     whole = max(sum(step.sample.phases.values()), 1e-9)
     phases = {name: value * seconds / whole for name, value in step.sample.phases.items()}
     return replace(step, sample=step.sample.model_copy(update={"phases": phases}))

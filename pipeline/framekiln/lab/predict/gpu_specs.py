@@ -14,8 +14,8 @@ from framekiln.planning.manifest import read_named
 from framekiln.planning.settings import Strict, parse
 
 _FIGURES = ("memory_gb", "bandwidth_gb_s", "fp32_tflops", "fp16_tflops", "bf16_tflops", "watts")
-_ALL = "all"  # the source of every figure that has none of its own
-_MAKERS_GB = 2**30 / 1e9  # makers count memory in 2^30 bytes, drivers tell bytes
+_ALL = "all"  # the source of every figure without one of its own
+_MAKERS_GB = 2**30 / 1e9  # makers count memory in 2^30 bytes, drivers report bytes
 
 
 class GpuSpecs(Strict):
@@ -27,20 +27,20 @@ class GpuSpecs(Strict):
     fp32_tflops: Positive  # without tensor cores
     fp16_tflops: Positive  # dense, sums in fp32
     bf16_tflops: Positive
-    watts: Positive  # most power of the board
+    watts: Positive  # maximum power of the board
     maker: str = Field(min_length=1)  # address of the maker's document
-    sources: dict[str, str]  # by figure, and of all others
+    sources: dict[str, str]  # by figure, and `all` for the others
 
     @model_validator(mode="after")
     def _every_figure_has_a_source(self) -> Self:
         for name in _FIGURES:
             if not self.sources.get(name, self.sources.get(_ALL, "")).strip():
-                raise ValueError(f"{name} has no source; say under `sources:` where it comes from")
+                raise ValueError(f"{name} has no source; name it under `sources:`")
         return self
 
     @property
     def driver_gb(self) -> float:
-        """Memory as the GPU's driver tells it."""
+        """Memory as the GPU's driver reports it."""
         return self.memory_gb * _MAKERS_GB
 
     def tflops(self, precision: str) -> float:
@@ -58,7 +58,7 @@ class _GpuFile(RootModel[dict[str, GpuSpecs]]):
 def read_gpus(path: Path | None = None) -> GpuList:
     """Read GPUs by their short names from a file, or from the shipped one.
 
-    Raises ConfigError: there is no such file, or it does not list GPUs.
+    Raises ConfigError: the file is missing, or does not list GPUs.
     """
     where = str(path) if path else "manifests/gpus.yaml"
     text = read_named(where, "file of GPUs", "--gpus") if path else shipped("gpus.yaml").read_bytes()
@@ -84,7 +84,7 @@ def short_name(name: str, gpus: GpuList, option: str) -> str:
 
 
 def gpu_by_driver_name(device: str, gpus: GpuList) -> GpuSpecs:
-    """Return the GPU that a driver reports by this name. Raises ConfigError if the file has none."""
+    """Return the GPU with this name in its driver. Raises ConfigError: the file has none."""
     if (gpu := find_gpu(device, gpus)) is None:
         raise ConfigError(
             f"The run was measured on {device!r}, which the file of GPUs does not have; add its data sheet's figures "

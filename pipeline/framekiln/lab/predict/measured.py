@@ -1,8 +1,8 @@
-"""Figures of a collection from an output of some of it: rows of its files, seconds of its packets, and bytes of a row.
+"""Figures of a collection from an output of part of it: rows of its files, seconds of packets, bytes of a row.
 
-Films differ in length, so their rows follow from bytes: the rows of a megabyte of files of the same kind. Photos give
-one row each. Draws are those of a bootstrap: files, or packets, are drawn again with replacement, and the spread of the
-results is the interval. Place 0 of an array of draws is the estimate itself.
+Videos differ in length, so their rows follow from bytes: rows a megabyte of files of the same kind. A photo gives one
+row. A bootstrap draws files, or packets, again with replacement; the spread of the results is the interval. Index 0 of
+an array of draws is the estimate itself.
 """
 
 import math
@@ -28,23 +28,23 @@ from framekiln.planning.step import is_file_column
 from framekiln.profiling.advice import OTHERS
 from framekiln.runtime.run.record import read_earlier
 
-DRAWS = 200  # a 5 % quantile of 200 has ten draws beyond it
-MOST_NAMED = 5  # steps; more are counted
-FEW = 5  # files or packets; of fewer an interval by drawing them again says little
-FEW_SPREAD = 2.0  # of fewer packets an interval reaches from half to twice the time at least: an assumption
-FILM_SPREAD = 1.1  # deviation of the logarithm of rows a megabyte, among the 11 MP4 films that tests use: a factor of 3
+DRAWS = 200  # draws; 10 of them lie beyond a 5 % quantile
+MOST_NAMED = 5  # steps; more are only counted
+FEW = 5  # files or packets; an interval from fewer says little
+FEW_SPREAD = 2.0  # with fewer packets, the interval reaches at least from half to twice the time: an assumption
+FILM_SPREAD = 1.1  # deviation of the logarithm of rows a megabyte, among the tests' 11 MP4 videos: a factor of 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredFiles:
-    """Files whose rows an output has."""
+    """Files with rows in an output."""
 
     files: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # bytes and rows by media_id
-    units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by unit the kind of file behind each row
+    units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by unit, the kind of file behind each row
 
 
 def read_measured(store: Store, every_nth: int = 1) -> MeasuredFiles:
-    """Read how many rows files have where each n-th frame is one, from some of the tables in `frames/`."""
+    """Read the number of rows of files, at every n-th frame, from some of the tables in `frames/`."""
     record = (read_earlier(store) or {}).get(DECODE) or {}
     thinner = record.get("every_nth", every_nth) / every_nth
     members = {unit.name: unit.media for unit in read_units(store)}
@@ -65,9 +65,9 @@ def read_measured(store: Store, every_nth: int = 1) -> MeasuredFiles:
 
 
 def estimate_rows(files: Sequence[MediaFile], measured: MeasuredFiles) -> tuple[dict[str, Draws], list[str]]:
-    """Return the rows of files by kind, and sentences on what the estimate lacks.
+    """Return the rows of files by kind, and sentences on the estimate's gaps.
 
-    Files that were measured have their own rows, without an interval.
+    Measured files have their own rows, without an interval.
     """
     chance = np.random.default_rng(0)
     sizes: dict[str, list[int]] = defaultdict(list)
@@ -93,9 +93,9 @@ def _draw_rows(seen: NDArray[np.int64], left: Sequence[int], chance: np.random.G
     if not len(seen):
         return np.full(1 + DRAWS, float(len(left)))
     drawn = _sums(seen.astype(np.float64), chance)
-    if seen[:, 1].max(initial=0) <= 1:  # photos: the share that can be read
+    if seen[:, 1].max(initial=0) <= 1:  # photos: the readable share
         return drawn[:, 1] / len(seen) * len(left)
-    if len(seen) == 1:  # drawing one film again says nothing of others
+    if len(seen) == 1:  # drawing one video again says nothing of others
         drawn[1:, 1] *= np.exp(FILM_SPREAD * chance.standard_normal(DRAWS))
     return drawn[:, 1] / np.maximum(drawn[:, 0], 1) * sum(left)
 
@@ -105,14 +105,14 @@ def _doubt(kind: str, seen: NDArray[np.int64], left: int) -> str:
     if not len(seen):
         return f"{name}{left:,} files, none measured, count as a row each"
     if len(seen) < FEW and seen[:, 1].max(initial=0) > 1:
-        return f"{name}rows rest on {len(seen)} film{'s' * (len(seen) > 1)}, so their interval says little"
+        return f"{name}rows rest on {len(seen)} video{'s' * (len(seen) > 1)}, so their interval says little"
     return ""
 
 
 def seconds_a_row(step: SourceStep, measured: MeasuredFiles) -> dict[str, Draws]:
-    """Return the seconds of a row by the kind of its file, and with the key "" of any row.
+    """Return the seconds of a row by the kind of its file, with the key "" for any row.
 
-    Rows are those of the first pass, whatever a step of the second pass made of them.
+    Rows are those of the first pass, even for second-pass steps.
     """
     seconds: dict[str, list[tuple[float, float]]] = defaultdict(list)
     packets = step.packets
@@ -134,7 +134,7 @@ def seconds_a_row(step: SourceStep, measured: MeasuredFiles) -> dict[str, Draws]
 
 
 def time_spread(step: SourceStep) -> Interval:
-    """Return the factors of a step's measured time that are plausible by how much its packets differ."""
+    """Return plausible factors of a step's measured time, from the spread of its packets."""
     draws = seconds_a_row(step, MeasuredFiles()).get("")
     low, high = (1.0, 1.0) if draws is None or draws[0] <= 0 else np.quantile(draws[1:], QUANTILES) / draws[0]
     least = FEW_SPREAD if len(step.packets.rows) < FEW else 1.0
@@ -142,7 +142,7 @@ def time_spread(step: SourceStep) -> Interval:
 
 
 def measuring_notes(others: float, steps: Iterable[SourceStep]) -> list[str]:
-    """Return sentences on what a run was measured beside, as a share of the cores, and on steps with few packets."""
+    """Return sentences on other load during a run, as a share of the cores, and on steps with few packets."""
     few = [step.name for step in steps if 0 < len(step.packets.rows) < FEW]
     named = ", ".join(few) if len(few) <= MOST_NAMED else f"{len(few)} steps"
     busy = f"Other programs took {others:.0%} of the machine's cores while the run was measured: alone it may be faster"
@@ -151,19 +151,19 @@ def measuring_notes(others: float, steps: Iterable[SourceStep]) -> list[str]:
 
 
 def _sums(values: NDArray[np.float64], chance: np.random.Generator) -> NDArray[np.float64]:
-    """Return the sums of n values (n d) and of n values drawn from them with replacement: 1 + DRAWS times d."""
+    """Return the sums of n values (n d), and of n values drawn with replacement: 1 + DRAWS times d."""
     drawn = [values[chance.integers(len(values), size=len(values))].sum(0) for _ in range(DRAWS)]
     return np.array([values.sum(0), *drawn])
 
 
 TABLES = "tables"
-"""`frames/`, where the columns of all steps are written once more."""
+"""`frames/`, which repeats the columns of all steps."""
 
 
 def bytes_a_row(plan: Plan, store: Store) -> dict[str, float]:
-    """Return the bytes that a row of the first pass takes in an output, by step: parts, images, tables of its own.
+    """Return the output's bytes for each row of the first pass, by step: parts, images, own tables.
 
-    A step that the output does not have is missing.
+    Steps missing in the output are left out.
     """
     ledger = Ledger(store)
 

@@ -1,4 +1,4 @@
-"""The rate of steps that run beside each other: turns on the GPU, turns in a process, all else at the same time."""
+"""The rate of steps beside each other: they take turns on the GPU and in a process, and overlap otherwise."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from framekiln.lab.predict.source_run import SourceStep
 
 Draws = NDArray[np.float64]
-"""1 + n values: the estimate, and that of each draw of a bootstrap."""
+"""1 + n values: the estimate, and each draw of a bootstrap."""
 QUANTILES = (0.05, 0.95)  # of draws, the ends of an interval
 GPU = "the GPU"
-HOST = "the host's part of "  # before the steps of a process with a model on the GPU
+HOST = "the host's part of "  # prefix for the steps of a process with a model on the GPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Interval:
 
 
 def pace(steps: Sequence[SourceStep], on_gpu: Mapping[str, float]) -> tuple[float, str]:
-    """Return the rate of steps that run at once, and the limit: seconds a row `on_gpu` add up, all others overlap."""
+    """Return the rate of simultaneous steps, and the limit: seconds a row `on_gpu` add up, all others overlap."""
     rates = {GPU: 1 / max(sum(on_gpu.values()), 1e-9)} if on_gpu else {}
     for process in dict.fromkeys(step.process for step in steps):
         members = [step for step in steps if step.process == process]

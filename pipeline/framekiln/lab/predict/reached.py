@@ -1,9 +1,9 @@
 """The share of the roofline that models reach: `manifests/ceilings.yaml`, or the same step measured on another GPU.
 
-A share that was measured on one GPU holds for another as far as both are limited by the same thing. Which of the two,
-arithmetic or memory, no measurement of the whole tells. So the interval reaches to what either ratio alone gives, and
-to the unchanged time where a model reached less than nine of ten do: then something else was its limit. And a share is
-no surer on another GPU than it is among models, so both ends are wider by that spread.
+A share measured on one GPU holds for another if the same thing limits both. No measurement of the whole shows whether
+that is arithmetic or memory. So the interval covers the ratio of each alone. It also covers the unchanged time if a
+model reached less than nine of ten models do: then something else limited it. A share is no surer on another GPU than
+among models, so both ends are widened by that spread.
 """
 
 import math
@@ -28,9 +28,9 @@ _END = 0.95  # quantile; the interval holds nine of ten
 
 
 class Ceiling(Strict):
-    """One model alone on one GPU, at a batch where its rate is level."""
+    """One model alone on one GPU, at a batch with a level rate."""
 
-    gpu: str  # of gpus.yaml
+    gpu: str  # name in gpus.yaml
     model: str
     compile: bool
     batch: int
@@ -45,7 +45,7 @@ def read_ceilings() -> tuple[Ceiling, ...]:
 
 
 def usual_share(ceilings: Sequence[Ceiling] | None = None, *, compiled: bool = True) -> Interval:
-    """Return the share that another model may reach: the geometric mean, and nine of ten by Student's t."""
+    """Return the likely share of another model: the geometric mean, and nine of ten by Student's t."""
     from scipy.stats import t
 
     alike = [ceiling for ceiling in ceilings or read_ceilings() if ceiling.compile == compiled]
@@ -56,7 +56,7 @@ def usual_share(ceilings: Sequence[Ceiling] | None = None, *, compiled: bool = T
 
 
 def guess(work: GpuWork, batch: int, gpu: GpuSpecs, *, compiled: bool = True) -> Interval:
-    """Return the seconds a row of a step that was measured nowhere."""
+    """Return the seconds a row of a step without any measurement."""
     share, roofline = usual_share(compiled=compiled), work.roofline_s(gpu, batch)
     bound = work.bound(gpu, batch).seconds
     ends = [max(bound, roofline / reached) for reached in (share.central, share.high, share.low)]
@@ -97,7 +97,7 @@ class MeasuredStep:
 def measured_steps(
     source: SourceRun, calibration: Calibration | None, here: Callable[[str], GpuSpecs]
 ) -> dict[str, tuple[str, MeasuredStep]]:
-    """Return the steps that a GPU has measured: those of a run on one, and those of a calibration, which go first.
+    """Return the steps measured on a GPU: by a run, and by a calibration, which wins.
 
     Raises ConfigError: the run reserved several GPUs.
     """

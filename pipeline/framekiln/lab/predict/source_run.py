@@ -1,4 +1,4 @@
-"""Measurements of a run that a prediction starts from: seconds a row by phase, workers, batch and rate of each step."""
+"""The measurements of a run for predictions: seconds a row by phase, workers, batch and rate of each step."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -24,18 +24,18 @@ from framekiln.runtime.run.progress import FINISHED
 from framekiln.runtime.run.record import read_run_record
 
 _SHARED = 0.5  # share of two steps' processes that run both, from which the steps count as sharing them
-_MOST_RUNS = 8  # earlier ones that are read as a whole
-_MIN_PACKETS = 4  # of each process, from which its first packet is left out, since that includes lazy loading
+_MOST_RUNS = 8  # earlier runs that are read completely
+_MIN_PACKETS = 4  # packets of each process from which its first one is left out: that one includes lazy loading
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PacketTimes:
     """Steady packets of a step, n of them."""
 
-    units: tuple[str, ...]  # units of files; of the second pass the tables' files
+    units: tuple[str, ...]  # units of files; in the second pass the tables' files
     starts: NDArray[np.int64]  # n, first row in the unit
     rows: NDArray[np.int64]  # n
-    seconds: NDArray[np.float64]  # n, without the wait for other packets
+    seconds: NDArray[np.float64]  # n, without waits for other packets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +72,8 @@ class SourceRun:
     devices: tuple[str, ...]  # GPUs of its machine, by their drivers' names
     steps: tuple[SourceStep, ...]  # of the first pass, decoding first
     later: tuple[SourceStep, ...]  # of the second pass, which is not predicted on other GPUs
-    others: float = 0.0  # share of all cores that other programs took meanwhile; 0 where no record tells
-    shared: float = 1.0  # factor of processes waiting for each other on the GPU; the steps' times are divided by it
+    others: float = 0.0  # share of all cores used by other programs meanwhile; 0 if unknown
+    shared: float = 1.0  # factor of waits for each other on the GPU; the steps' times are divided by it
 
     @property
     def gpu_steps(self) -> list[SourceStep]:
@@ -82,18 +82,17 @@ class SourceRun:
 
     @property
     def rows_per_s(self) -> float:
-        """The run's rate: that of its slowest step."""
+        """The run's rate, which is its slowest step's."""
         return min(step.rows_per_s for step in self.steps)
 
 
 def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> SourceRun:
-    """Read the last run into an output; one that is not `finished` too where that is False.
+    """Read the last run of an output; `finished` False allows an unfinished one.
 
-    With `earlier` each step is that of the run that tells most of it: the last run may have added three files to a
+    With `earlier`, each step comes from the run with most of its work: the last run may have added three files to a
     million, or none.
 
-    Raises ConfigError: no run into it is finished. Raises OutputError: that run kept no records, or computed no first-
-    pass step.
+    Raises ConfigError: no run is finished. Raises OutputError: the run kept no records, or computed no first-pass step.
     """
     store = Store(path).check_folder()
     record = _record(store, finished=finished)
@@ -102,7 +101,7 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
     calls = {name: read(store, CALLS, name) for name in names}
     if not any(PACKET in pc.unique(table["kind"]).to_pylist() for table in calls.values()):
         raise OutputError(
-            f"There are no records of a run in {path!r}, and nothing is predicted without them; give the output of a "
+            f"There are no records of a run in {path!r}, and a prediction needs them; give the output of a "
             "run with its folder `profile`.",
             code="FK-NO-RECORDS",
         )
@@ -123,7 +122,7 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
 def _read_steps(
     calls: Mapping[str, pa.Table], record: Mapping[str, Any]
 ) -> tuple[dict[str, SourceStep], dict[str, SourceStep]]:
-    """Return the steps of the first pass and of the second, by name, from the calls of each run."""
+    """Return the steps of the first and second pass, by name, from each run's calls."""
     steps, later = dict[str, SourceStep](), dict[str, SourceStep]()
     for table in calls.values():
         statistics = step_statistics(table)
@@ -138,12 +137,12 @@ def _read_steps(
 
 
 def _tells_more(step: SourceStep, earlier: SourceStep) -> bool:
-    """Return whether a later run's step takes the place of an earlier one's: by other settings, or by more rows."""
+    """Return whether a later run's step replaces an earlier one's: by other settings, or by more rows."""
     return step.settings != earlier.settings or step.packets.rows.sum() >= earlier.packets.rows.sum()
 
 
 def _list_others(store: Store, last: str | None) -> list[str]:
-    """Return the runs before the last one that did most, in the order in which they began."""
+    """Return the earlier runs with the most work, in the order of their start."""
     work = read_work(store)
     most = sorted(work.keys() - {last}, key=lambda name: work[name].busy)[-_MOST_RUNS:]
     return sorted(most, key=lambda name: work[name].began)
@@ -161,10 +160,10 @@ def _record(store: Store, *, finished: bool) -> dict[str, Any]:
 
 
 def _unshared(source: SourceRun) -> SourceRun:
-    """Return the run without the time that its processes waited for each other on the GPU.
+    """Return the run without its processes' waits for each other on the GPU.
 
-    A GPU's clock goes on while another process has its turn. A second of the run has one second of the GPU. Where the
-    steps' times on it add up to more, all are divided by the same factor.
+    A GPU's clock goes on during another process's turn. A second of the run has one second of the GPU. If the steps'
+    GPU times add up to more, all are divided by the same factor.
     """
     shared = max(1.0, source.rows_per_s * sum(step.sample.model_s + step.sample.copies_s for step in source.gpu_steps))
     steps = []
@@ -224,7 +223,7 @@ def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, proc
 
 
 def _read_settings(stored: Mapping[str, Any]) -> str:
-    """Return the settings of a step by run.json: of the second pass, which has no set-up of its own."""
+    """Return a second-pass step's settings from run.json, since it has no set-up of its own."""
     return settings_of(stored) if {"use", "version", "settings"} <= stored.keys() else ""
 
 

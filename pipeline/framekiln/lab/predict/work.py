@@ -1,8 +1,8 @@
-"""The work of a row on a GPU, counted on any machine: kernels of each step's networks, and the least time they take.
+"""A row's work on a GPU, counted on any machine: kernels of each step's networks, and their least time.
 
-A *bound* is a time that no run can be below: all operations at the data sheet's rate, each weight read once a call, a
-gap between kernels. The *roofline* is longer: each kernel takes its operations or its bytes, whichever last longer, and
-nothing between two kernels stays in a cache. Models reach a share of the roofline (`reached`).
+A *bound* is a time that no run can beat: all operations at the data sheet's rate, each weight read once a call, a gap
+between kernels. The *roofline* is longer: each kernel takes the longer of its operations and its bytes, and no data
+stays in a cache between kernels. Models reach a share of the roofline (`reached`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from framekiln.runtime.recovery.child_tasks import not_set_up
 from framekiln.runtime.stage_setup import set_up
 
 GAP_S = 0.5e-6
-"""Seconds between two kernels of a CUDA graph: 3.4 us each of which 2.9 are the kernel, NVIDIA's "Getting started with
+"""Seconds between two kernels of a CUDA graph: 3.4 us each, 2.9 of them the kernel's, NVIDIA's "Getting started with
 CUDA graphs" (V100). Launches from Python take some ten times as long, which a bound must not count on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """Seconds of a row that no run can be below; the three go on at the same time."""
+    """The least seconds of a row; the three kinds overlap."""
 
     arithmetic: float = 0.0
     memory: float = 0.0
@@ -38,11 +38,11 @@ class Bound:
 
     @property
     def seconds(self) -> float:
-        """The longest of them."""
+        """The longest of the three."""
         return max(self.arithmetic, self.memory, self.launches)
 
     def by(self, factor: float) -> Bound:
-        """Return the bound of so many rows."""
+        """Return the bound of this many rows."""
         return Bound(arithmetic=self.arithmetic * factor, memory=self.memory * factor, launches=self.launches * factor)
 
     def __add__(self, other: Bound) -> Bound:
@@ -58,11 +58,11 @@ class Bound:
 class NetworkWork:
     """One network of a step."""
 
-    rows: float  # of the network for a row of the step, such as six crops of a photo
+    rows: float  # of the network for one row of the step, such as six crops of a photo
     call: CountedCall
 
     def bound(self, gpu: GpuSpecs, batch: int) -> Bound:
-        """Return the bound for a row of a step whose calls have `batch` rows."""
+        """Return the bound for a row of a step with calls of `batch` rows."""
         rows, kernels = max(1.0, batch * self.rows), self.call.kernels
         arithmetic = sum(count * kernel.flops / (gpu.tflops(kernel.precision) * 1e12) for kernel, count in kernels)
         return Bound(
@@ -72,7 +72,7 @@ class NetworkWork:
         )
 
     def roofline_s(self, gpu: GpuSpecs, batch: int) -> float:
-        """Return the roofline's seconds for a row of a step whose calls have `batch` rows."""
+        """Return the roofline's seconds for a row of a step with calls of `batch` rows."""
         rows, seconds = max(1.0, batch * self.rows), 0.0
         for kernel, count in self.call.kernels:
             arithmetic = kernel.flops / self.call.rows / (gpu.tflops(kernel.precision) * 1e12)
@@ -95,7 +95,7 @@ class GpuWork:
 
     @property
     def precisions(self) -> tuple[str, ...]:
-        """Those of its arithmetic."""
+        """The precisions of its arithmetic."""
         kernels = (kernel for network in self.networks for kernel, _ in network.call.kernels)
         return tuple(sorted({kernel.precision for kernel in kernels if kernel.flops}))
 
@@ -109,14 +109,14 @@ class GpuWork:
 
 
 Items = Mapping[str, Mapping[str, float]]
-"""For each step the faces, masks, ... of a row, by kind."""
+"""For each step, the number of faces, masks, ... of a row, by kind."""
 
 
 class WorkCounter:
-    """Counts steps, each only once for its settings and precision, on a made photo of some size.
+    """Counts each step once for its settings and precision, on an artificial photo of some size.
 
-    Stages are set up on the CPU with made weights, and called with networks that compute nothing. So the numbers of
-    their items are made too: where `items` has those of real rows, the work is scaled to them.
+    Stages are set up on the CPU with artificial weights, and called with networks that compute nothing. So the numbers
+    of their items are artificial too. If `items` has real rows' numbers, the work is scaled to them.
     """
 
     def __init__(self, megapixels: float, items: Items) -> None:
@@ -124,7 +124,7 @@ class WorkCounter:
         self._known: dict[tuple[Any, ...], GpuWork | str] = {}
 
     def count(self, plan: Plan) -> tuple[dict[str, GpuWork], dict[str, str]]:
-        """Return the work of the steps with a model on a GPU, and why that of others is unknown."""
+        """Return the work of steps with a model on a GPU, and why the others' work is unknown."""
         wanted = [step for step in plan.first if step.placement.device != "cpu"]
         keys = {step.name: (step.fingerprint, step.placement.precision) for step in wanted}
         if not all(key in self._known for key in keys.values()):
@@ -140,7 +140,7 @@ class WorkCounter:
 
 
 def _call(step: Step, rows: pa.Table, items: Mapping[str, float]) -> tuple[pa.Table, GpuWork | str]:
-    """Return rows with the columns of a step, and its work or why it is unknown."""
+    """Return rows with a step's columns, and its work or why it is unknown."""
     ready = not_set_up(replace(step, weights={}, placement=step.placement.counted()))
     try:
         with made_weights(), counted_calls():
@@ -148,7 +148,7 @@ def _call(step: Step, rows: pa.Table, items: Mapping[str, float]) -> tuple[pa.Ta
         ready.stage.item_counts.take()
         with counted_calls() as calls:
             result = ready.stage(rows.select(ready.stage.inputs))
-    except Exception as error:  # of any class: a stage of anybody's, called with zeros
+    except Exception as error:  # of any class: a user's stage, called with zeros
         schema = step.stage.outputs
         result = pa.table([pa.nulls(rows.num_rows, kind.type) for kind in schema], schema=schema)
         calls, why = [], f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
@@ -161,7 +161,7 @@ def _call(step: Step, rows: pa.Table, items: Mapping[str, float]) -> tuple[pa.Ta
 
 
 def _join(calls: Sequence[tuple[int, CountedCall]], made: Mapping[str, int], items: Mapping[str, float]) -> GpuWork:
-    """Return the work of calls on one row: a network's rows as many as made items, or a multiple, follow real ones."""
+    """Return the work of calls on one row; networks whose rows follow the items are scaled to real ones."""
     networks = []
     for number in dict.fromkeys(number for number, _ in calls):
         own = [call for other, call in calls if other == number]
@@ -173,7 +173,7 @@ def _join(calls: Sequence[tuple[int, CountedCall]], made: Mapping[str, int], ite
 
 
 def _photo(columns: Sequence[str], megapixels: float) -> pa.Table:
-    """Return the row of a made photo of 4:3, with the columns that decoding provides."""
+    """Return the row of an artificial 4:3 photo, with the columns of decoding."""
     height = max(32, round((megapixels * 1e6 * 3 / 4) ** 0.5))
     width = height * 4 // 3
     rows = sample_rows([*SOURCE.names, *(name for name in columns if not is_pixel_column(name))], 1)

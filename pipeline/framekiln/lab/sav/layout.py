@@ -1,11 +1,11 @@
-"""Videos with true masks, in the layout of SA-V or of DAVIS, and a made one: discs that move over a textured ground.
+"""Videos with true masks, in SA-V's or DAVIS's layout, and a generated one: discs that move over a textured ground.
 
 DIR/JPEGImages_24fps/VIDEO/00000.jpg           frames
 DIR/Annotations_6fps/VIDEO/000/00000.png       SA-V: a folder for each object, above 0 on the object
 DIR/Annotations/480p/VIDEO/00000.png           DAVIS: one image of all objects, their numbers as palette indices
 
-Of the made video object 000 is there from the first frame, and the PNG of one annotated frame is missing. Object 001
-appears late.
+In the generated video, object 000 is visible from the first frame, and the PNG of one annotated frame is missing.
+Object 001 appears late.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,8 +26,8 @@ from framekiln.media.packets.decode import decode_frames
 
 _NO_OBJECT = (0, 255)  # labels of DAVIS that are no object: background, void
 NAME = "sav_made"
-EVERY = 4  # frames from an annotated one to the next: 24 and 6 a second
-FRAMES = 17  # annotated at 0, 4, ..., 16; the least in which object 001 is scored and SAM's 16 pointers are all used
+EVERY = 4  # frames between annotated ones: 24 and 6 a second
+FRAMES = 17  # annotated at 0, 4, ..., 16; the fewest with which object 001 is scored and SAM's 16 pointers are all used
 MISSING = 2 * EVERY  # frame without a PNG of object 000
 COLORS = ((220, 60, 40), (40, 90, 230))
 RADIUS = 0.12  # of the height
@@ -39,11 +39,11 @@ class AnnotatedVideo:
 
     name: str
     frames: list[Path]
-    masks: Mapping[str, Mapping[str, Path]]  # by object and frame's stem; "" for images of all objects
+    masks: Mapping[str, Mapping[str, Path]]  # by object and frame's stem; "": images of all objects
 
     @cached_property
     def objects(self) -> list[str]:
-        """Names of the objects: of their folders, or their labels."""
+        """Names of the objects: their folders or labels."""
         if "" not in self.masks:
             return sorted(self.masks)
         images = (read_labels(path) for path in self.masks[""].values())
@@ -55,17 +55,17 @@ class AnnotatedVideo:
         return sorted(self.masks.get(name, self.masks.get("", {})))
 
     def truth(self, name: str, stem: str) -> Mask:
-        """Return an object's mask in an annotated frame. Raises MediaError if the PNG cannot be read."""
+        """Return an object's mask in an annotated frame. Raises MediaError: the PNG cannot be read."""
         if name in self.masks:
             return read_labels(self.masks[name][stem]) > 0
         return read_labels(self.masks[""][stem]) == int(name)
 
     def first_visible(self, name: str) -> str | None:
-        """Return the first frame with a pixel of an object, which takes its prompt; None if there is none."""
+        """Return the first frame with a pixel of an object, which gets its prompt; None without one."""
         return next((stem for stem in self.annotated(name) if self.truth(name, stem).any()), None)
 
     def images(self, start: str = "") -> Iterator[tuple[str, Image]]:
-        """Yield stem and image (h w 3) of each frame from one on, decoded on demand.
+        """Yield stem and image (h w 3) of each frame, from one on, decoded on demand.
 
         Raises MediaError: a frame cannot be decoded.
         """
@@ -81,7 +81,7 @@ class AnnotatedVideo:
 def annotated_videos(root: Path) -> list[AnnotatedVideo]:
     """Return the videos of a folder in the order of their names.
 
-    Raises InputError: there are no frames, or none with masks.
+    Raises InputError: there are no frames, or none has masks.
     """
     images, notes = (sorted(root.glob(f"{kind}*")) for kind in ("JPEGImages", "Annotations"))
     folders = sorted({path.parent for path in images[0].rglob("*.jpg")}) if images and notes else []
@@ -103,7 +103,7 @@ def annotated_videos(root: Path) -> list[AnnotatedVideo]:
 
 
 def made_disc(number: int, frame: int, size: tuple[int, int]) -> Mask:
-    """Return the true mask of an object in a frame: a disc that moves by 0.4 % of the width a frame, and turns back."""
+    """Return an object's true mask in a frame: a disc that moves by 0.4 % of the width a frame, and turns back."""
     height, width = size
     travelled = abs((0.2 + 0.5 * number + 0.004 * frame) % 1.2 - 0.6) + 0.2
     rows, columns = np.mgrid[:height, :width]

@@ -1,13 +1,13 @@
-"""Masks of objects: models that follow them, prompts from true masks, and J and F, counted as SA-V's evaluator does.
+"""Masks of objects: models that follow them, prompts from true masks, and J and F as SA-V's evaluator computes them.
 
 Networks and tracker are those of the stage `objects`. They are imported by name, as a pipeline file does, since the
 pipeline knows no stage.
 
 J is the overlap of masks, F that of their outlines (Perazzi et al., CVPR 2016, section 5.1). SA-V's evaluator is
-`sav_dataset/utils/sav_benchmark.py` of facebookresearch/sam2. It leaves out the first and the last annotated frame of
-each object. A frame without a PNG of the object is not annotated. Frames before the object is first in the truth or in
-the result are not counted, and later frames where both are empty count as 1. So the prompt's frame of a late object
-counts if an empty PNG precedes it.
+`sav_dataset/utils/sav_benchmark.py` of facebookresearch/sam2. It leaves out each object's first and last annotated
+frame. A frame without a PNG of the object is not annotated. Frames before the object first appears, in the truth or in
+the result, are not counted. Later frames with two empty masks count as 1. So the prompt's frame of a late object counts
+if an empty PNG precedes it.
 
 Masks are h w bool, both of one size. Pictures show them beside the truth.
 """
@@ -42,17 +42,17 @@ _LONGEST = 1280  # px: larger frames are reduced, since outlines and errors are 
 
 
 def evaluated(annotated: Sequence[T]) -> Sequence[T]:
-    """Return the annotated frames of an object, in order, that are scored: all but the first and the last."""
+    """Return an object's scored annotated frames, in order: all except the first and the last."""
     return annotated[1:-1]
 
 
 @dataclass(kw_only=True)
 class ObjectScores:
-    """J and F of one object, a value for each counted frame."""
+    """J and F of one object, one value for each counted frame."""
 
     j: list[float] = field(default_factory=list)
     f: list[float] = field(default_factory=list)
-    in_truth: bool = False  # in one of the frames; the evaluator gives no score to other objects
+    in_truth: bool = False  # in one of the frames; the evaluator gives other objects no score
 
     def add(self, mask: Mask, truth: Mask) -> None:
         """Count the next evaluated frame, in the order of the video."""
@@ -64,21 +64,21 @@ class ObjectScores:
 
     @property
     def means(self) -> tuple[float, float] | None:
-        """The mean J and F, 0 to 1; None where no evaluated frame has the object."""
+        """The mean J and F, 0 to 1; None if no evaluated frame shows the object."""
         return (float(np.mean(self.j)), float(np.mean(self.f))) if self.in_truth else None
 
 
 def region_similarity(mask: Mask, truth: Mask) -> float:
-    """Return J: intersection over union, 0 to 1; 1 where both are empty."""
+    """Return J: intersection over union, 0 to 1; 1 if both are empty."""
     union = int((mask | truth).sum())
     return int((mask & truth).sum()) / union if union else 1.0
 
 
 def contour_accuracy(mask: Mask, truth: Mask) -> float:
-    """Return F: the harmonic mean of an outline's precision and recall, 0 to 1; 1 where both are empty.
+    """Return F: the harmonic mean of an outline's precision and recall, 0 to 1; 1 if both are empty.
 
-    A pixel of one outline is matched where the other has one within the tolerance. As in the benchmark's published
-    code, one side is dilated with a disc instead of a bipartite matching.
+    A pixel of one outline is matched if the other has one within the tolerance. As in the benchmark's published code,
+    one side is dilated with a disc, in place of a bipartite matching.
     """
     radius = math.ceil(TOLERANCE * math.hypot(*truth.shape))
     lines = [outline(area) for area in (mask, truth)]
@@ -92,7 +92,7 @@ def contour_accuracy(mask: Mask, truth: Mask) -> float:
 
 
 def outline(mask: Mask) -> Mask:
-    """Return the pixels that differ from one to the right, below, or both: a line one pixel wide.
+    """Return the pixels that differ from the one to the right, below, or both: a line one pixel wide.
 
     The frame's edge is not part of it.
     """
@@ -102,7 +102,7 @@ def outline(mask: Mask) -> Mask:
 
 
 def full_size(logits: object, size: tuple[int, ...]) -> Mask:
-    """Return a mask at the size of its frame from logits (h w), interpolated bilinearly and above 0, as SAM 2 does."""
+    """Return a mask at its frame's size from logits (h w), interpolated bilinearly and above 0, as in SAM 2."""
     from torch.nn.functional import interpolate
 
     low: object = logits[None, None].float()  # type: ignore[index]
@@ -124,7 +124,7 @@ def write_overlay(folder: Path, stem: str, image: Image, mask: Mask, truth: Mask
 
 
 def draw(image: Image, mask: Mask, truth: Mask) -> Image:
-    """Return a copy of an image (h w 3) with a mask filled and the outline of the true one, both h w."""
+    """Return a copy of an image (h w 3) with a filled mask and the true mask's outline, both h w."""
     picture = image.copy()
     picture[mask] = (_SHARE * image[mask] + (1 - _SHARE) * np.array(_FILL)).astype(np.uint8)
     line = cv2.dilate(outline(truth).astype(np.uint8), np.ones((2, 2), np.uint8)).astype(bool)
@@ -154,7 +154,7 @@ VIDEO_MODELS: Mapping[str, str] = {
 def points_of(mask: Mask, kind: PromptKind) -> Points:
     """Return the prompt of a true mask (h w) with at least one pixel.
 
-    points: the pixel that is farthest from the outline, the first of several. box: the corners of the smallest box.
+    points: the pixel farthest from the outline, the first of several. box: the corners of the smallest box.
     """
     if kind == "points":
         depth = distance_transform_edt(np.pad(mask, 1))[1:-1, 1:-1]

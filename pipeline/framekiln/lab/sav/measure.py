@@ -20,7 +20,7 @@ from framekiln.lab.sav.layout import AnnotatedVideo
 from framekiln.planning.sample import Outcome, Statistics
 
 OnMask = Callable[[str, Image, masks.Mask, masks.Mask], None]
-"""Takes the stem of a scored frame, its image, its mask and the true one."""
+"""Gets the stem of a scored frame, its image, its mask and the true mask."""
 WARM_UP = 3  # frames: one with a prompt, one with its memory, one more; they load kernels and choose algorithms
 
 
@@ -29,33 +29,33 @@ class ObjectFigures:
     """The figures of one run on an object."""
 
     first_frame: str = ""  # stem of the prompted frame
-    frames: int = 0  # tracked ones
-    fps: float | None = None  # over all tracked frames, without reading and scoring them
+    frames: int = 0  # tracked frames
+    fps: float | None = None  # over all tracked frames, without reading and scoring
     first_ms: float | None = None  # latency of the prompted frame
-    latency_ms: Statistics | None = None  # of the frames after it
+    latency_ms: Statistics | None = None  # of the later frames
     peak_gb: float | None = None  # 1e9 bytes of the GPU's allocator; None on a CPU
     ram_gb: float | None = None  # of the process, at the end
-    j: float | None = None  # 0 to 1; None where no scored frame shows the object
+    j: float | None = None  # 0 to 1; None if no scored frame shows the object
     f: float | None = None
     scored_frames: int = 0
 
 
 @dataclass(kw_only=True)
 class ObjectBench:
-    """A tracker on one object of a video; its prompt is made from the first true mask with a pixel."""
+    """A tracker on one object of a video; its prompt comes from the first non-empty true mask."""
 
     tracker: masks.VideoTracker
     device: str
     meter: Meter
     prompt: masks.PromptKind = "points"
     clock: Callable[[], float] = field(default=time.perf_counter)
-    warm_up: int = 0  # frames that are tracked before any is timed, once
+    warm_up: int = 0  # frames tracked once before any is timed
 
     def run(self, video: AnnotatedVideo, name: str, on_mask: OnMask | None = None) -> ObjectFigures | None:
-        """Track and score an object; None where no mask of it has a pixel.
+        """Track and score an object; None if all its masks are empty.
 
-        A latency is that of `track` with its wait for the device: preprocessing, upload and the network. Decoding the
-        frame and scaling its mask to the frame are outside of it. Raises MediaError: a frame or a mask cannot be read.
+        A latency covers `track` with its wait for the device: preprocessing, upload and the network. It excludes
+        decoding the frame and scaling its mask. Raises MediaError: a frame or a mask cannot be read.
         """
         start = video.first_visible(name)
         if start is None:
@@ -70,7 +70,7 @@ class ObjectBench:
             wait(self.device)
             self.warm_up = 0
         self._begin(prompt)
-        for stem, image in video.images(start):  # nothing counts before the object is there
+        for stem, image in video.images(start):  # nothing counts before the object appears
             began = self.clock()
             logits, _ = self.tracker.track(image)
             wait(self.device)
@@ -109,20 +109,20 @@ class ObjectBench:
 class SavSettings:
     """Settings of the measurement of a folder of videos."""
 
-    prompt: masks.PromptKind = "points"  # what a user gives first: a click
+    prompt: masks.PromptKind = "points"  # a user's first input: a click
     limit_videos: int | None = None
     limit_objects: int | None = None  # of each video
     runs: int = 5  # of each object: a median that tolerates two disturbed ones
     device: str = "cpu"
-    overlays: Path | None = None  # folder of pictures; None for none
+    overlays: Path | None = None  # folder of pictures; None: no pictures
 
 
 @dataclass(frozen=True, kw_only=True)
 class VideoModel:
-    """A model that follows objects, built when its turn comes."""
+    """A model that follows objects, built when needed."""
 
     name: str
-    weights: str  # a note: real with their file, or random; J and F of random ones mean nothing
+    weights: str  # real from its file, or random; J and F of random ones mean nothing
     build: Callable[[], masks.VideoTracker]
 
 
@@ -142,7 +142,7 @@ class VideoRow(ObjectFigures):
 
 
 def measure_videos(model: VideoModel, videos: Sequence[AnnotatedVideo], settings: SavSettings) -> Iterator[VideoRow]:
-    """Yield the rows of a model: of each video, each object and each run, until one fails."""
+    """Yield the rows of a model: each video, object and run, until one fails."""
     about: dict[str, Any] = {"device": settings.device, "prompt": settings.prompt, "video": "", "object": ""}
     blank = VideoRow(model=model.name, weights=model.weights, **about, run=1, outcome="error")
     meter = Meter(settings.device)
@@ -178,13 +178,13 @@ def _measured(row: VideoRow, bench: ObjectBench, video: AnnotatedVideo, overlays
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSummary:
-    """A model over all objects that it tracked; each object counts once."""
+    """A model over all its tracked objects; each object counts once."""
 
     model: str
     weights: str
     objects: int
-    runs: int  # that succeeded
-    failed: int  # runs that did not
+    runs: int  # successful runs
+    failed: int  # failed runs
     fps: float | None = None  # median over runs
     fps_std: float | None = None  # over runs; None for one
     median_ms: float | None = None  # of a frame after the prompted one: the median of the runs' medians

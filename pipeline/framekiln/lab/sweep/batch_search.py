@@ -1,7 +1,7 @@
-"""Search for the batches of a step or a model: doubling until a batch does not fit or is slower, then bisection.
+"""Search for a step's or a model's batches: doubling until a batch does not fit or is slower, then bisection.
 
 The search knows neither stages nor devices. Its caller passes a function that tries a batch. The knee is the batch
-beyond which more latency brings no more throughput.
+above which more latency brings no more throughput.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,26 +11,26 @@ from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.planning.sample import Sample
 
 FELL = 0.03  # relative change of a rate that counts as a fall or a gain; less is noise
-_FALLS = 2  # falls, or batches without a gain, in a row that end the search; one may be chance, or an odd size
+_FALLS = 2  # consecutive falls, or batches without a gain, that end the search; one may be chance, or an odd size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """Limits of the search."""
 
-    most_batch: int = 256  # the rates of all shipped models are flat long before
-    slow_s: float = 30.0  # a longer call ends the search, since the next one would take twice as long
-    timed_s: float = 2.0  # length of the timed calls of a batch; at least three calls unless they are slow
-    hang_s: float = 900.0  # timeout for all calls of a batch: SAM 2.1 with 64 prompts takes one core 20 s a photo
-    memory: bool = True  # look for the largest batch that fits, though the rate is level; a CPU has no such limit
+    most_batch: int = 256  # the rates of all shipped models level off long before
+    slow_s: float = 30.0  # a longer call ends the search: the next one would take twice as long
+    timed_s: float = 2.0  # length of a batch's timed calls; at least three calls unless they are slow
+    hang_s: float = 900.0  # timeout of all calls of a batch: SAM 2.1 with 64 prompts takes 20 s a photo on one core
+    memory: bool = True  # search the largest batch that fits, even at a level rate; a CPU has no such limit
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """The batches that ran, in ascending order, and the reason for the end of the search."""
+    """The batches that ran, in ascending order, and why the search ended."""
 
     trials: list[Sample]
-    failure: Sample | None = None  # of the smallest batch that failed; None if none did
+    failure: Sample | None = None  # of the smallest failed batch; None if none failed
     cut_short: str = ""  # why no larger batch was tried, if none failed
 
     @property
@@ -41,9 +41,9 @@ class SearchResult:
 def search(attempt: Callable[[int], Sample], limits: Limits) -> SearchResult:
     """Try batches of 1, 2, 4, ... rows, then bisect between the last that ran and the first that failed.
 
-    `attempt` returns a sample of a batch; one without an outcome `ok` did not fit, or killed its process.
-    Doubling also ends when a call takes longer than `slow_s`, or when two batches in a row had a lower rate than the
-    best one; without a search for the memory's limit, when two in a row gained nothing.
+    `attempt` returns a batch's sample; an outcome other than `ok` means that it did not fit, or killed its process.
+    Doubling also ends when a call takes longer than `slow_s`, or when two batches in a row were slower than the best.
+    Without a search for the memory's limit, it ends when two in a row gained nothing.
     """
     trials: list[Sample] = []
     batch, falls, level, gained = 1, 0, 0, 0.0
@@ -84,10 +84,10 @@ def _bisect(attempt: Callable[[int], Sample], trials: list[Sample], above: int, 
 
 
 def fastest(trials: Sequence[Sample]) -> int:
-    """Return the smallest batch with a rate within 3 % of the best: larger ones take memory and gain nothing.
+    """Return the smallest batch with a rate within 3 % of the best: larger ones only take memory.
 
-    With images of several sizes, a batch's rate is that of a mix with the same number of each size. Only batches tried
-    with all sizes count.
+    With images of several sizes, a batch's rate is that of a mix with equal numbers of each. Only batches tried with
+    all sizes count.
     """
     sizes = {trial.megapixels for trial in trials}
     seconds: dict[int, dict[float, float]] = {}
@@ -98,7 +98,7 @@ def fastest(trials: Sequence[Sample]) -> int:
 
 
 def curves(cells: Sequence[CellResult]) -> dict[tuple[str, Cell], list[CellResult]]:
-    """Return the cells that were measured by model and settings other than the batch (then 1), by ascending batch."""
+    """Return the measured cells by model and settings other than the batch (then 1), by ascending batch."""
     groups: dict[tuple[str, Cell], list[CellResult]] = {}
     for cell in cells:
         if cell.outcome == "ok" and cell.items_per_s:

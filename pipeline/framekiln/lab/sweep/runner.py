@@ -1,4 +1,4 @@
-"""Cells of a bench in a child process, which is replaced where a cell ends it or fills the memory."""
+"""Cells of a bench in a child process, which is replaced after a cell that ends it or fills the memory."""
 
 import resource
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from framekiln.planning.sample import Sample
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
 
-_TIMEOUT_S = 3600.0  # of one cell: max-autotune of a large model took minutes on an H200
+_TIMEOUT_S = 3600.0  # s of one cell: max-autotune of a large model took minutes on an H200
 
 
 class CellChild:
@@ -33,7 +33,7 @@ class CellChild:
 
     @classmethod
     def of(cls, held: object) -> Self:
-        """Return one that has started, for a block."""
+        """Return a started one, for a block."""
         child = cls()
         child.start(held)
         return child
@@ -50,12 +50,12 @@ class CellChild:
         return self._process is not None
 
     def start(self, held: object, environment: Mapping[str, str] | None = None) -> None:
-        """End the child, and start another one that holds an object, with variables of its environment."""
+        """Start another child, which holds an object, with variables for its environment; end the one before."""
         self.end()
         self._process = ChildProcess(held, environment)
 
     def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
-        """Call a method of what the child holds; the answer is what it returned, raised, or died of."""
+        """Call a method of the child's object; return its value, its error or its death."""
         assert self._process is not None
         answer = self._process.call(method, *arguments, timeout_s=timeout_s)
         if isinstance(answer, ChildDied):
@@ -69,7 +69,7 @@ class CellChild:
 
 
 def reason_of(answer: ChildDied | CapturedError) -> str:
-    """Return why a call gave nothing, in one line."""
+    """Return why a call gave no result, in one line."""
     if isinstance(answer, CapturedError):
         kind = "" if answer.kind == ConfigError.__name__ else answer.kind
         return ": ".join(filter(None, [kind, " ".join(answer.message.split())]))
@@ -85,7 +85,7 @@ class ModelBench(CellChild):
         self._source, self._options = source, options
 
     def about(self) -> ModelInfo:
-        """Return the model's facts. Raises ConfigError if it cannot be built."""
+        """Return the model's facts. Raises ConfigError: it cannot be built."""
         answer = self.ask("about")
         if isinstance(answer, ChildDied | CapturedError):
             problem = f"The model {self._source.name!r} cannot be built: {reason_of(answer)}"
@@ -99,21 +99,21 @@ class ModelBench(CellChild):
         )
 
     def measure(self, cell: Cell) -> CellResult:
-        """Return a cell's result, whatever became of its process."""
+        """Return a cell's result, even after its process's death."""
         answer = self.ask("measure", cell)
         if isinstance(answer, ChildDied | CapturedError):
             self.end()
             blank = CellResult(cell=cell, model=self._source.name, outcome="error", why=reason_of(answer))
             if isinstance(answer, ChildDied) and answer.how == "SIGKILL":
-                why = "the system ended the process (SIGKILL), as it does without memory"
+                why = "the system ended the process (SIGKILL), as when memory runs out"
                 return replace(blank, outcome="oom", why=why)
             return blank
         if answer.outcome == "oom":
-            self.end()  # what an allocation that failed leaves behind is not measured
+            self.end()  # leftovers of a failed allocation would falsify later figures
         return answer
 
     def details(self, cell: Cell, options: DetailOptions, folder: Path) -> Details:
-        """Return what was recorded of a cell, or why nothing was."""
+        """Return a cell's recordings, or why there are none."""
         answer = self.ask("details", cell, options, folder)
         if isinstance(answer, ChildDied | CapturedError):
             return Details(files=(), notes=(reason_of(answer),))
@@ -140,13 +140,13 @@ class ModelBench(CellChild):
 
 
 class ModelProcess:
-    """One model in a process of its own; it is pickled before use."""
+    """One model in a process of its own, pickled before use."""
 
     def __init__(self, model: BenchModel, options: MeasureOptions) -> None:
         self._model, self._options, self._is_limited = model, options, False
 
     def measure(self, cell: Cell) -> CellResult:
-        """Measure a cell; memory that runs out and cells that do not exist here are outcomes."""
+        """Measure a cell; full memory and cells that cannot exist here are outcomes."""
         blank = CellResult(cell=cell, model=self._model.name, outcome="ok")
         try:
             return measure_cell(self.model(), blank, self._options)
@@ -165,13 +165,13 @@ class ModelProcess:
         return self.model().about()
 
     def model(self) -> BenchModel:
-        """Return the model, built at the first use, with the memory that this process may have."""
+        """Return the model, built at the first use, within this process's memory limit."""
         if not self._is_limited:
             self._model.load()
             self._is_limited = True
             if (cap := self._options.memory_cap_gb) is not None and self._options.device != "cpu":
                 limit_memory(cap)
-            elif cap is not None:  # of this process's addresses beyond what it has mapped by now
+            elif cap is not None:  # of this process's addresses beyond those mapped now
                 mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
                 resource.setrlimit(
                     resource.RLIMIT_AS, (mapped + int(cap * 1e9), resource.getrlimit(resource.RLIMIT_AS)[1])

@@ -1,1 +1,1 @@
-"""From what a person names as input to the files of a run."""
+"""From a user's inputs to the files of a run."""

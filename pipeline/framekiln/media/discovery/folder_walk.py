@@ -1,7 +1,7 @@
-"""Files below a folder on this machine that a pattern matches, whatever their names, kinds, times and permissions.
+"""Files below a folder of this machine that match a pattern, whatever their names, kinds, times and permissions.
 
-Each real folder is visited once, so folders that link to each other end. A folder is listed under its own path, and
-only one outside the input under that of a link: the first in alphabetical order.
+Each real folder is visited once, so links in a circle end. A folder is listed under its own path. Only folders outside
+the input are listed under a link: the first in alphabetical order.
 
 Every entry that cannot be read stays in the listing with size 0: a broken link, a link to itself, a folder without
 permission or deeper than the system's paths, a pipe, a socket, a device. Decoding reports why.
@@ -22,14 +22,14 @@ from framekiln.media.media_ids import media_id
 
 _ANY_DEPTH = "**"
 Positions = frozenset[int]
-"""Places in a pattern, each the number of its next part; more than one after `**`, empty where nothing fits."""
+"""Positions in a pattern, each the index of its next part; several after `**`, none if nothing fits."""
 
 
 class GlobPattern:
     """A pattern as its parts between "/"; without parts it matches every file below a folder.
 
-    As in `glob`, `*` and `?` match neither "/" nor a leading ".". A folder that is matched stands for all files below
-    it, unless the pattern has `**`.
+    As in `glob`, `*` and `?` match neither "/" nor a leading ".". A matched folder stands for all files below it,
+    unless the pattern has `**`.
     """
 
     def __init__(self, *parts: str) -> None:
@@ -37,7 +37,7 @@ class GlobPattern:
         self.start = self._add_reached({0})  # positions at the pattern's root
 
     def advance(self, positions: Positions, *names: str) -> Positions:
-        """Return the positions after names, each below the one before."""
+        """Return the positions after these names, each below the one before."""
         for name in names:
             parts = [(position, self._parts[position]) for position in positions if position < len(self._parts)]
             kept = {position for position, part in parts if part == _ANY_DEPTH and not name.startswith(".")}
@@ -46,11 +46,11 @@ class GlobPattern:
         return positions
 
     def matches(self, positions: Positions) -> bool:
-        """Return whether the entry that led to these positions is matched."""
+        """Return whether the entry at these positions is matched."""
         return len(self._parts) in positions
 
     def is_deep(self, positions: Positions) -> bool:
-        """Return whether a folder that led to these positions may have a match at any depth."""
+        """Return whether a folder at these positions may have matches at any depth."""
         return any(self._parts[position : position + 1] == (_ANY_DEPTH,) for position in positions)
 
     def _add_reached(self, positions: set[int]) -> Positions:
@@ -66,18 +66,18 @@ def _match_name(name: str, part: str) -> bool:
 
 
 Excludes = Callable[[str, Identity, set[str]], bool]
-"""A function from a folder's path below the root, identity and names to whether it is left out."""
+"""Returns whether a folder is left out, from its path below the root, its identity and its names."""
 
 
 @dataclass(kw_only=True)
 class FolderWalk:
-    """One listing of the files below `root` that a pattern matches."""
+    """One listing of the files below `root` that match a pattern."""
 
     root: str  # absolute
     excludes: Excludes
     pattern: GlobPattern = field(default_factory=GlobPattern)
     _folders: list[tuple[str, Positions]] = field(default_factory=list, init=False)
-    _links: list[tuple[str, list[int]]] = field(default_factory=list, init=False)  # to folders, a heap
+    _links: list[tuple[str, list[int]]] = field(default_factory=list, init=False)  # links to folders, as a heap
     _visited: set[tuple[Identity, Positions]] = field(default_factory=set, init=False)
 
     def files(self) -> Iterator[MediaFile]:
@@ -119,18 +119,18 @@ class FolderWalk:
 
 
 def local_file(path: str, relative: str) -> MediaFile:
-    """Return a file by its absolute path; with size and time 0 if it has none, or is no regular file."""
+    """Return a file by its absolute path; size and time are 0 if it is missing or not a regular file."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):  # an entry of a list may be no valid path
         return unreadable(path, relative)
-    if not stat.S_ISREG(status.st_mode):  # the time of a pipe changes with each use
+    if not stat.S_ISREG(status.st_mode):  # a pipe's time changes with each use
         return unreadable(path, relative)
     return MediaFile(media_id=media_id(relative), path=path, size=status.st_size, mtime_ns=as_int64(status.st_mtime_ns))
 
 
 def unreadable(path: str, relative: str) -> MediaFile:
-    """Return an entry that decoding will report."""
+    """Return an unreadable entry, which decoding will report."""
     return MediaFile(media_id=media_id(relative), path=path, size=0, mtime_ns=0)
 
 

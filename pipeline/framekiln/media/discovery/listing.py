@@ -1,4 +1,4 @@
-"""The list of files of inputs, made without opening them; other files than media are found when they are decoded.
+"""The list of inputs' files, made without opening them; non-media is found on decoding.
 
 Only archives (`.tar`, `.zip`) are opened, for the list of their members.
 
@@ -10,15 +10,15 @@ Only archives (`.tar`, `.zip`) are opened, for the list of their members.
     s3://bucket/photos      a folder, glob, file or list in an object store; gs:// and file:// too
     https://host/files.txt  a file or list of a web server
 
-A single file is classified by content. With Parquet's magic number it is a table of paths. Text with a line that names
-an existing file, or with a URL, is a list of paths. Anything else is media.
+A single file is classified by content. A file with Parquet's magic number is a table of paths. Text with a URL, or with
+a line that names an existing file, is a list of paths. Anything else is media.
 
 Outputs of runs are excluded (`output_filter`), unless a list or the fixed part of a pattern names them.
 
-Of several inputs each file is listed once, under a name of its own. Files of the first input have the ids that they
-have alone, so an output of one input is continued. In front of an id of a later input stand that input's name and
-"%3A", an escaped ":" that no other id has: `more%3A/a.jpg` is `a.jpg` of the input `more/`. Of inputs with the same
-name, the second is `more%3A2`. A file in several inputs belongs to the first.
+With several inputs each file is listed once, under a unique name. Files of the first input keep their ids, so an output
+of one input is continued. Ids of later inputs get a prefix: the input's name and "%3A", an escaped ":" that no other id
+has. `more%3A/a.jpg` is `a.jpg` of the input `more/`. A second input of the same name is `more%3A2`. A file in several
+inputs belongs to the first.
 """
 
 import difflib
@@ -64,10 +64,10 @@ def list_media(
 ) -> list[MediaFile]:
     """Return every file of the input once, sorted by `media_id`.
 
-    Entries that cannot be read stay in the list with size 0: missing files and bad URLs of a list, broken links,
-    folders without permission, pipes, sockets, devices. Decoding reports why, so that no file is lost silently.
+    Unreadable entries stay in the list with size 0: missing files and bad URLs of a list, broken links, folders without
+    permission, pipes, sockets, devices. Decoding reports why, so that no file is lost silently.
 
-    This run's output and others inside the input are excluded; `on_message` is called with a sentence on them.
+    This run's output and others inside the input are excluded; `on_message` gets a sentence about them.
 
     Raises:
         InputError: it does not exist, is unreadable, has no files, or is an output itself.
@@ -120,7 +120,7 @@ def _list_local(source: str, path: str, outputs: OutputFilter, list_entries: Lis
     if not os.path.isdir(path):
         return [local_file(path, os.path.basename(path))]  # opening a pipe would wait for a writer
     outputs.check_root(path)
-    with os.scandir(path):  # raises if unreadable; an unreadable folder below it is a line in the errors table
+    with os.scandir(path):  # raises if unreadable; an unreadable folder below is a row in the errors table
         media = list(FolderWalk(root=path, excludes=outputs.excludes_folder).files())
     if not media:
         raise make_no_files_error(source)
@@ -133,7 +133,7 @@ def _suggest(path: str) -> str:
     except OSError:
         return f" Its folder {escape(os.path.dirname(path))!r} does not exist either; check the path."
     word = os.path.basename(path)
-    others = [name for name in names if name != word]  # there is a link of that name, to nothing
+    others = [name for name in names if name != word]  # a link of that name leads nowhere
     close = len(others) <= 10_000 and difflib.get_close_matches(word, others, n=1)
     return did_you_mean(word, close) if close else " Check the path."  # never the whole content of the folder
 
@@ -150,7 +150,7 @@ def _list_matches(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:
 
 
 def fixed_part(source: str) -> str:
-    """Return the folder of a pattern that no wildcard is in; all of another path, or of one that exists."""
+    """Return the folder of a pattern before its first wildcard; an existing or plain path as a whole."""
     if is_url(source):
         place, mark, query = source.partition("?")
         magic = MAGIC.search(place, len(urlsplit(place).netloc))
@@ -167,7 +167,7 @@ def list_inputs(
 ) -> list[MediaFile]:
     """Return every file of the inputs once, sorted by `media_id`; see `list_media`, also for errors.
 
-    `on_message` is called with sentences on files in several inputs too.
+    `on_message` also gets sentences about files in several inputs.
     """
     listings = [list_media(source, output, on_message) for source in sources]
     if len(listings) == 1:
@@ -196,7 +196,7 @@ def _make_prefixes(sources: Sequence[str]) -> Iterator[str]:
 
 
 def _make_comparable(path: str) -> str:
-    """Return a path or URL in a form that is the same in every input."""
+    """Return a path or URL in a form that is the same for every input."""
     return path if is_url(path) else os.path.join(_resolve_folder(os.path.dirname(path)), os.path.basename(path))
 
 

@@ -1,7 +1,7 @@
 """Exclusion of outputs that lie inside the input.
 
-A folder is an output if it holds a run's lease, or three of the names that every run writes. A listing has the names in
-a folder anyway, so no file is opened. This run's own output is excluded from the first run on, when it is still empty.
+A folder is an output if it holds a run's lease, or three of the names that every run writes. A listing already has a
+folder's names, so no file is opened. This run's own output is excluded from the first run on, while it is still empty.
 """
 
 # Names stay strings as the system gave them, and pathlib would make listing several times slower.
@@ -17,7 +17,7 @@ from framekiln.contract.errors import InputError
 from framekiln.media.files import inner_path
 from framekiln.media.media_ids import escape, is_url
 
-_MIN_MARKS = 3  # one or two of these names may be the user's own
+_MIN_MARKS = 3  # one or two of these names may belong to the user
 _MAX_NAMED = 3  # folders that a message names
 Identity = tuple[int, int]
 """Device and inode."""
@@ -31,7 +31,7 @@ def is_output(names: Collection[str]) -> bool:
 
 
 class OutputFilter:
-    """The outputs that a listing of an input excludes: this run's own, if it writes one, and those of others."""
+    """The outputs excluded from an input's listing: this run's own, if it writes one, and others."""
 
     def __init__(self, source: str, output: str | None = None) -> None:
         self._source, self._output = source, output
@@ -39,7 +39,7 @@ class OutputFilter:
         self._excluded: set[str] = set()
 
     def check_root(self, root: str) -> None:
-        """Check that a folder, absolute or a URL, is not written by this run.
+        """Check that this run does not write a folder, given absolute or as a URL.
 
         Raises InputError: it is the output, or one of the folders that runs write there.
         """
@@ -68,7 +68,7 @@ class OutputFilter:
         return excluded
 
     def excludes_below(self, relative: str, identity: Identity, names: Collection[str]) -> bool:
-        """Return the same for folders of a pattern, which always reads its fixed part."""
+        """Return the same for a pattern's folders; its fixed part is always read."""
         return bool(relative) and self.excludes_folder(relative, identity, names)
 
     def excluded_folders(self, root: str, paths: Sequence[str]) -> set[str]:
@@ -120,7 +120,7 @@ def parents(path: str) -> Iterator[str]:
 
 
 def _find_outputs(paths: Sequence[str]) -> set[str]:
-    """Return the folders of a listing that are outputs; "" is the listed folder."""
+    """Return the outputs among a listing's folders; "" is the listed folder."""
     names: dict[str, set[str]] = defaultdict(set)
     for path in paths:
         parts = path.split("/")

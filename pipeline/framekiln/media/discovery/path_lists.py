@@ -18,11 +18,11 @@ from framekiln.contract.errors import InputError, did_you_mean
 from framekiln.media.file_types import is_text
 from framekiln.media.media_ids import escape, is_url, is_web
 
-_HEAD_BYTES = 1 << 16  # examined to distinguish text from media
+_HEAD_BYTES = 1 << 16  # bytes examined to distinguish text from media
 _BLOCK = 1 << 20  # bytes of one read
 _MAX_LINE = 1 << 16  # bytes: Linux accepts paths of 4,096, object stores keys of 1,024
 _MAX_ENTRIES = 10_000_000  # 9 GB of memory in the driver; more need several runs
-_CHECKED = 1000  # first lines, at least one with an existing file: otherwise the text is hardly a list
+_CHECKED = 1000  # first lines; at least one must name an existing file, or the text is no list
 _COLUMNS = ("path", "url", "URL")  # the last two as in LAION's tables
 _PHOTOS_IN_LETTERS = (".pbm", ".pgm", ".ppm")
 _FACTS = ("size", "mtime_ns")
@@ -32,7 +32,7 @@ Facts = tuple[int, int]
 
 @dataclass(frozen=True)
 class PathList:
-    """The entries of a list in its order, without duplicates: absolute paths and URLs, and facts of some."""
+    """The entries of a list in order, without duplicates: absolute paths and URLs, and known facts of some."""
 
     paths: list[str]
     facts: dict[str, Facts] = field(default_factory=dict)
@@ -41,9 +41,9 @@ class PathList:
 def read_path_list(stream: Any, source: str) -> PathList | None:
     """Return the entries of a list; None if the file is no list.
 
-    Relative entries are resolved against the folder of `source`, the list's path or URL.
-    Raises InputError: the file is empty, or a list without entries or without a column of paths, with more than ten
-    million entries, or with one longer than any path. Or a list of a web server names files elsewhere.
+    Relative entries are resolved against the folder of `source`, the list's path or URL. Raises InputError: the file is
+    empty, has no entries or no column of paths, has over ten million entries, or one longer than any path; or a web
+    server's list names files elsewhere.
     """
     head = stream.read(_HEAD_BYTES)
     if not head:
@@ -86,7 +86,7 @@ def _collect(entries: Iterator[tuple[str, Facts | None]], source: str) -> PathLi
 
 
 def _find_column(head: bytes) -> tuple[int, str] | None:
-    """Return the place of the column of paths, and what divides columns; None for a text without a header."""
+    """Return the position of the column of paths, and the separator; None for text without a header."""
     first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode(errors="replace").rstrip("\r")
     divider = "\t" if "\t" in first else ","
     names = [name.strip(' "') for name in first.split(divider)]
@@ -104,7 +104,7 @@ def _read_csv(lines: Iterator[str], source: str, place: int, divider: str) -> It
 
 
 def _read_lines(stream: Any, source: str) -> Iterator[bytes]:
-    """Yield lines; a line above the limit is an error before it is read as a whole."""
+    """Yield lines; an overlong line raises before it is read completely."""
     rest = stream.read(3).removeprefix(b"\xef\xbb\xbf")
     while block := stream.read(_BLOCK):
         *lines, rest = (rest + block).split(b"\n")

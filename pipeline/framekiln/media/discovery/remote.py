@@ -1,4 +1,4 @@
-"""Files of buckets and web servers: folders, patterns, single files, and what lists of URLs name."""
+"""Files of buckets and web servers: folders, patterns, single files, and the entries of lists."""
 
 import posixpath
 import re
@@ -18,13 +18,13 @@ from framekiln.media.media_ids import escape, is_url, is_web, media_id, relative
 
 MAGIC = re.compile(r"[*?[]")
 _NOT_COUNTED = "apart from hidden ones and those of outputs"
-_AT_ONCE, _BATCH = 32, 4096  # requests to a store, which mostly wait; entries of a list whose answers are held back
-_WORD_S = 10.0  # from one sentence on a long list to the next
+_AT_ONCE, _BATCH = 32, 4096  # requests to a store, which mostly wait; entries of a list looked up at once
+_WORD_S = 10.0  # s between two sentences about a long list
 Lister = Callable[[PathList], Iterable[MediaFile]]
 
 
 def list_entries(on_message: Callable[[str], None], entries: PathList) -> Iterator[MediaFile]:
-    """Yield the files of a list. Those of buckets without known facts are looked up, many at a time."""
+    """Yield the files of a list. Bucket files without known facts are looked up, many at a time."""
     named = list(zip(entries.paths, relative_to_common(entries.paths), strict=True))
     told = time.monotonic()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -40,7 +40,7 @@ def list_entries(on_message: Callable[[str], None], entries: PathList) -> Iterat
 
 
 def _find_entry(path: str, relative: str, facts: Mapping[str, Facts]) -> MediaFile | None:
-    """Return an entry about which no store has to be asked. A web server is asked for the content alone."""
+    """Return an entry that needs no request to a store. A web server is only asked for content."""
     if not is_url(path):
         return local_file(path, relative)
     if path not in facts and not is_web(path):
@@ -55,12 +55,12 @@ def _look_up_url(url: str, relative: str) -> MediaFile:
             return local_file(path, relative)
         system, inner = connect(url)
         return _make_remote_media(system.get_file_info(inner), url, relative)
-    except (OSError, ValueError, pa.ArrowException):  # one entry's mistake; decoding reports it
+    except (OSError, ValueError, pa.ArrowException):  # a mistake of one entry; decoding reports it
         return unreadable(url, relative)
 
 
 def list_remote(source: str, outputs: OutputFilter, list_entries: Lister) -> Iterable[MediaFile]:
-    """Return the files of a URL that is not of this disk. Raises InputError; OSError, ValueError, MediaError."""
+    """Return the files of a URL that is not on this disk. Raises InputError; OSError, ValueError, MediaError."""
     if is_web(source):
         file = MediaFile(media_id=media_id(relative_to_common([source])[0]), path=source, size=0, mtime_ns=0)
         with open_media(file) as stream:
@@ -98,7 +98,7 @@ def _list_remote_matches(
 def _list_remote_folder(
     source: str, system: fs.FileSystem, root: str, outputs: OutputFilter, pattern: GlobPattern
 ) -> list[MediaFile]:
-    """Return the files below a folder of a store that a pattern matches, apart from outputs."""
+    """Return the files below a store's folder that match a pattern, without outputs."""
     seen = list(_walk_store(system, root, pattern))
     excluded = outputs.excluded_folders(url_of(source, root), [relative for _, relative, _ in seen])
     return [
@@ -113,9 +113,9 @@ def _make_remote_media(info: fs.FileInfo, url: str, relative: str) -> MediaFile:
 
 
 def _walk_store(system: fs.FileSystem, root: str, pattern: GlobPattern) -> Iterator[tuple[fs.FileInfo, str, bool]]:
-    """Yield what is listed below a folder of a store: it, its path below the folder, and whether it is a matched file.
+    """Yield each entry below a store's folder, its path below it, and whether it is a matched file.
 
-    Folders that cannot hold a match are not listed, and all below `**` or a matched folder is one listing.
+    Folders without possible matches are not listed. Everything below `**` or a matched folder is one listing.
     """
     folders = [(root, pattern.start)]
     while folders:

@@ -1,8 +1,8 @@
-"""Files spread over a collection, for a preview that stands for all of it.
+"""Files spread over a collection, so that a preview represents all of it.
 
-The first files of a listing are one folder, or one camera. So each kind of file (by the end of its name) is sorted by
-folder and size, and taken at evenly spread places. The choice depends on the files alone, and a larger preview holds
-every file of a smaller one: nothing of the smaller one is computed again.
+The first files of a listing come from one folder, or one camera. So each kind of file (by its ending) is sorted by
+folder and size, and taken at evenly spread places. The choice depends on the files alone. A larger preview holds every
+file of a smaller one, so that nothing is computed again.
 """
 
 import posixpath
@@ -13,7 +13,7 @@ from framekiln.media.files import MediaFile
 
 
 def kind_of(media_id: str) -> str:
-    """Return the end of a file's name, which stands for its type before it is opened.
+    """Return the ending of a file's name, which stands for its type before it is opened.
 
     >>> kind_of("2024/IMG_01.JPG")
     '.jpg'
@@ -22,11 +22,10 @@ def kind_of(media_id: str) -> str:
 
 
 def spread_over(files: Sequence[MediaFile], most: int) -> list[MediaFile]:
-    """Return at most `most` files that are spread over folders, kinds and sizes, sorted by kind and `media_id`.
+    """Return at most `most` files, spread over folders, kinds and sizes, sorted by kind and `media_id`.
 
-    A kind gets a share of the choice that is the mean of its shares of the files and of their bytes. So films count
-    where they are few and long, and so do photos beside them. Shares are rounded by the method of Sainte-Lague, in
-    which a larger choice never takes a file away.
+    A kind's share of the choice is the mean of its shares of the files and of their bytes. So few long videos count,
+    and so do photos beside them. Shares are rounded by the method of Sainte-Lague: a larger choice never drops a file.
     """
     if len(files) <= most:
         return list(files)
@@ -46,7 +45,7 @@ def spread_over(files: Sequence[MediaFile], most: int) -> list[MediaFile]:
 
 
 def _spread_places(count: int) -> Iterator[int]:
-    """Yield 0 to `count` - 1, each at the largest distance from those before: 0, 4, 2, 6, 1, 5, 3, 7 of eight."""
+    """Yield 0 to `count` - 1, each farthest from all before: 0, 4, 2, 6, 1, 5, 3, 7 of eight."""
     bits = max(1, (count - 1).bit_length())
     for number in range(1 << bits):
         place = int(f"{number:0{bits}b}"[::-1], 2)

@@ -1,9 +1,9 @@
 """Colours of photos to sRGB: by an ICC profile, by code points of ITU-T H.273 (CICP), or by a PNG's gAMA and cHRM.
 
-One rule for all formats. Code points of PNG, AVIF and HEIC count first where they name PQ or HLG, which no profile
-describes, and in a PNG, whose standard says so; else a profile counts first. PQ and HLG are mapped as in films. Other
-transfers than those of `_POWERS` are shown as sRGB, as in films. A damaged profile, or one of other channels, leaves
-colours as they are.
+One rule for all formats. Code points of PNG, AVIF and HEIC count first if they name PQ or HLG, which no profile
+describes. In a PNG they always do, by its standard. Otherwise a profile counts first. PQ and HLG are mapped as in
+videos. Transfers outside `_POWERS` are shown as sRGB, as in videos. A damaged profile, or one for other channels,
+leaves colours unchanged.
 """
 
 import io
@@ -25,9 +25,9 @@ from framekiln.media.hdr import hdr_name, map_image
 from framekiln.media.media_ids import escape
 
 _SAME = 4
-"""Levels of 255 by which a profile of sRGB may differ from lcms's own. Three published ones, in 18 photos, differ by 1,
+"""Levels of 255 by which an sRGB profile may differ from lcms's own. Three published ones, in 18 photos, differ by 1,
 Gray Gamma 2.2 by 9, the nearest of other colours by 45."""
-_LARGEST, _KEPT = 4 << 20, 8  # bytes of a profile, twice those of inks; profiles with a transform in memory
+_LARGEST, _KEPT = 4 << 20, 8  # bytes of a profile, twice those for inks; profiles with a transform in memory
 _MODES = {"RGB": "RGB", "GRAY": "L", "CMYK": "CMYK"}  # of Pillow, by the channels of a profile
 _GREYS = ("1", "L", "LA", "La", "I", "F")  # beginnings of modes
 _MAX_NAME = 60  # characters of a profile's description
@@ -39,24 +39,24 @@ _TO_BT709 = {
 }
 _POWERS = {4: 2.2, 5: 2.8, 8: 1.0}
 _HDR = (16, 18)
-_LONGEST_CHUNK, _GAMMAS = 64, (0.2, 2.0)  # bytes; from the darkest display to light that is brighter than linear
-_NEAR_POWER, _NEAR_MATRIX = 0.1, 0.02  # of 2.2 and of BT.709: writers round, and say 0.45 or 0.4545 for sRGB
+_LONGEST_CHUNK, _GAMMAS = 64, (0.2, 2.0)  # bytes; from the darkest display to light brighter than linear
+_NEAR_POWER, _NEAR_MATRIX = 0.1, 0.02  # of 2.2 and of BT.709: writers round, and write 0.45 or 0.4545 for sRGB
 _BT709_XYZ, _D65 = ((0.64 / 0.33, 1, 0.03 / 0.33), (0.5, 1, 0.1 / 0.6), (2.5, 1, 0.79 / 0.06)), (0.95046, 1.0, 1.08906)
 _BRADFORD = np.array([[0.8951, 0.2664, -0.1614], [-0.7502, 1.7135, 0.0367], [0.0389, -0.0685, 1.0296]])
-_ROWS = 64  # converted at once: linear light takes 12 bytes a pixel
+_ROWS = 64  # rows converted at once: linear light takes 12 bytes a pixel
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """A photo's way to sRGB; `name` says from where, and the functions are None where nothing is to be done."""
+    """A photo's conversion to sRGB; `name` is the source, and functions are None if nothing is to be done."""
 
     name: str
     of_rgb: Callable[[Image], Image] | None = None
-    of_ink: Callable[[Pil.Image], Image] | None = None  # of an image in CMYK or L*a*b*
+    of_ink: Callable[[Pil.Image], Image] | None = None  # for an image in CMYK or L*a*b*
 
 
 def find_conversion(data: bytes, kind: Kind, image: Pil.Image) -> Conversion | None:
-    """Return how the colours of an opened photo become sRGB; None where they are, or where the file says nothing."""
+    """Return the conversion of an opened photo to sRGB; None if it is sRGB, or the file does not tell."""
     if image.mode == "LAB":
         return Conversion("CIE L*a*b*", of_ink=lambda image: np.asarray(_open_lab().apply(image)))
     profile, chunks = image.info.get("icc_profile"), _read_chunks(data) if kind.name == "PNG" else {}
@@ -79,7 +79,7 @@ def _read_chunks(data: bytes) -> dict[bytes, bytes]:
 
 
 def _find_by_chunks(chunks: dict[bytes, bytes]) -> Conversion | None:
-    """Return the conversion by gAMA and cHRM (PNG, third edition, 11.3.2), as in browsers; None for those of sRGB."""
+    """Return the conversion by gAMA and cHRM (PNG, third edition, 11.3.2), as in browsers; None for sRGB values."""
     gamma, places = chunks.get(b"gAMA", b""), chunks.get(b"cHRM", b"")
     stated = int.from_bytes(gamma, "big") / 100_000
     if len(gamma) != 4 or not _GAMMAS[0] <= stated <= _GAMMAS[1]:
@@ -93,7 +93,7 @@ def _find_by_chunks(chunks: dict[bytes, bytes]) -> Conversion | None:
 
 
 def _find_matrix(places: bytes) -> np.ndarray | None:
-    """Return the matrix from a PNG's primaries, in linear light, to those of BT.709; None for points on one line."""
+    """Return the matrix from a PNG's primaries, in linear light, to BT.709's; None if they lie on one line."""
     x, y = np.array(struct.unpack(">8I", places)).reshape(4, 2).T / 100_000
     if (y <= 0).any():
         return None
@@ -108,7 +108,7 @@ def _find_matrix(places: bytes) -> np.ndarray | None:
 
 
 def _find_code_points(data: bytes, kind: Kind, chunks: dict[bytes, bytes]) -> tuple[int, int]:
-    """Return the numbers of primaries and transfer; zeros where a file has none."""
+    """Return the numbers of primaries and transfer; zeros if a file has none."""
     if len(points := chunks.get(b"cICP", b"")) == 4:
         return points[0], points[1]
     if kind.name in ("AVIF", "HEIF"):
@@ -168,7 +168,7 @@ def _find_by_code_points(primaries: int, transfer: int) -> Conversion | None:
 
 
 def _convert_light(image: Image, matrix: np.ndarray, power: float | None) -> Image:
-    """Return an image (h w 3) of other primaries or of another power as sRGB (IEC 61966-2-1); the rest is cut off."""
+    """Return an image (h w 3) with other primaries or another power as sRGB (IEC 61966-2-1), clipped."""
     levels = np.arange(256) / 255.0
     of_srgb = np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
     to_light = levels**power if power else of_srgb
@@ -205,7 +205,7 @@ def _convert(transform: ImageCms.ImageCmsTransform, mode: str, image: Image) -> 
 
 @lru_cache(_KEPT)
 def _open_profile(profile: bytes) -> tuple[str, str, ImageCms.ImageCmsTransform | None]:
-    """Return a profile's description, its channels and its transform; None for sRGB, and no name if it is damaged."""
+    """Return a profile's description, channels and transform; None for sRGB, no name if it is damaged."""
     try:
         if len(profile) > _LARGEST:
             return "", "", None
@@ -221,12 +221,12 @@ def _open_profile(profile: bytes) -> tuple[str, str, ImageCms.ImageCmsTransform 
             flags=ImageCms.Flags.BLACKPOINTCOMPENSATION,
         )
         return name, channels, None if _changes_little(transform, channels) else transform
-    except Exception:  # of lcms, for any damage; the photo is not damaged
+    except Exception:  # lcms's errors, for any damage; the photo is not damaged
         return "", "", None
 
 
 def _changes_little(transform: ImageCms.ImageCmsTransform, channels: str) -> bool:
-    """Return whether a transform leaves the colours of a grid, or all greys, nearly as they are."""
+    """Return whether a transform leaves a grid of colours, or all greys, nearly unchanged."""
     if channels == "CMYK":
         return False
     levels = np.arange(0, 256, 15 if channels == "RGB" else 1).astype(np.uint8)

@@ -35,9 +35,9 @@ _SKIPPED = frozenset({0xC4, 0xDB, 0xDD, 0xE0, *range(0xE3, 0xF0), 0xFE})
 
 
 def plain_size(data: bytes) -> tuple[int, int] | None:
-    """Return height and width of a grey or colour photo of 8 bits, upright and in sRGB by its header.
+    """Return height and width of an upright grey or colour photo of 8 bits in sRGB, by its header.
 
-    None where the header says more, or is damaged: Pillow reads such.
+    None if the header says more, or is damaged: then Pillow reads it.
     """
     size = None
     for marker, at in _read_markers(data):
@@ -73,7 +73,7 @@ def decode_frame(
     orientation: int = 1,
     conversion: Conversion | None = None,
 ) -> Frame:
-    """Decode a photo of this stored height and width, and convert its colours once it is small.
+    """Decode a photo with this stored height and width, and convert its colours at the small size.
 
     Raises MediaError: TOO_LARGE, TRUNCATED or CORRUPT.
     """

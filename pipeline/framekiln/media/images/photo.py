@@ -1,13 +1,13 @@
 """Photos and animations to RGB at each requested size, each from the bytes alone.
 
-Of a truncated photo Pillow returns the part that it can decode; that is a row and a line in the errors table. Without a
-visible part, and for damage inside the file, it is only the line.
+For a truncated photo Pillow returns the decodable part: a row, and a row in the errors table. Without a visible part,
+or with damage inside the file, there is only the latter.
 
 JPEG is scaled while it is decoded (`jpeg`), which also makes the small sizes cheap. Every other format is decoded once
 at full size and reduced by area.
 
-Animated GIF, WebP, PNG and AVIF are read as short films: their frames have numbers and times like those of a video.
-Pillow composes them as a viewer shows them, one after the other, so that memory does not grow with their number.
+Animated GIF, WebP, PNG and AVIF are read as short videos: their frames have numbers and times. Pillow composes them as
+a viewer does, one after the other, so that memory does not grow with their number.
 """
 
 import io
@@ -41,10 +41,10 @@ from framekiln.media.images.wide_tiff import WideTiff
 from framekiln.media.tags import CREDENTIALS_WITHIN, Tags, find_credentials, read_photo_tags
 
 _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no frames: only the first is used
-_PIXELS_PER_BYTE = 1000  # of a truncated file: JPEG needs a byte for 30 to 50 pixels of a flat image
-_MOST_PIXEL = 48  # bytes of one: six channels of 64 bits
-_LEAST_PART = 0.01  # of the pixels; a decoder may invent a block or two where the data ends
-_MAX_HEADER = 1 << 22  # bytes of the box `meta` that are searched: a grid of 10,000 tiles takes 1 MB
+_PIXELS_PER_BYTE = 1000  # most pixels a byte of a truncated file: JPEG needs a byte for 30 to 50 pixels of a flat image
+_MOST_PIXEL = 48  # bytes of one pixel: six channels of 64 bits
+_LEAST_PART = 0.01  # of the pixels; a decoder may invent a block or two at the end of the data
+_MAX_HEADER = 1 << 22  # bytes searched in the box `meta`: a grid of 10,000 tiles takes 1 MB
 _STATED_SIZE = re.compile(rb"ispe\0{4}(.{4})(.{4})", re.S)  # ISO/IEC 23008-12, 6.5.3: version and flags, width, height
 
 
@@ -74,7 +74,7 @@ def _read_tags(data: bytes, kind: Kind, spec: FrameSpec) -> Tags | None:
     if not spec.tags:
         return None
     if kind.name == "JPEG" and jpeg.plain_size(data) and data.find(b"Photoshop 3.0", 0, CREDENTIALS_WITHIN) < 0:
-        return find_credentials(data)  # its header has neither EXIF nor XMP nor IPTC
+        return find_credentials(data)  # its header has no EXIF, XMP or IPTC
     with suppress(MediaError), pillow.decode_errors(data, kind, spec.config.max_pixels), pillow.incomplete_images():
         return read_photo_tags(data, pillow.open_image(data, kind))
     return find_credentials(data)  # Pillow does not know the file
@@ -98,11 +98,10 @@ def _decode(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
 
 
 def _check_stated_size(data: bytes, spec: FrameSpec) -> None:
-    """Check the size of each image that the header of an AVIF or HEIC photo states, before a decoder sees the file.
+    """Check each image size in the header of an AVIF or HEIC photo, before a decoder sees the file.
 
-    libavif refuses more than 268 million pixels as if the file were damaged, and a grid of tiles states its size here
-    only.
-    Raises MediaError: TOO_LARGE.
+    libavif rejects more than 268 million pixels as if the file were damaged. Only here does a grid of tiles state its
+    size. Raises MediaError: TOO_LARGE.
     """
     for kind, start, stop in boxes(io.BytesIO(data), len(data)):
         if kind == b"meta":
@@ -115,7 +114,7 @@ def _check_stated_size(data: bytes, spec: FrameSpec) -> None:
 def _find_own_reader(data: bytes, kind: Kind, spec: FrameSpec) -> tuple[bytes, WideTiff | None]:
     """Return the header of a TIFF that Pillow does not read and this package does, else None, and the file.
 
-    In a TIFF whose first page is a thumbnail or a mask, the photo comes first.
+    If a TIFF's first page is a thumbnail or a mask, the photo is put first.
     Raises MediaError: UNSUPPORTED, TOO_LARGE or CORRUPT, by the header.
     """
     data, page = find_photo(data) if kind.name == "TIFF" else (data, None)
@@ -126,7 +125,7 @@ def _find_own_reader(data: bytes, kind: Kind, spec: FrameSpec) -> tuple[bytes, W
 
 
 def _read_part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
-    """Return what a truncated photo shows; None if that is nothing."""
+    """Return the visible part of a truncated photo; None if there is none."""
     with suppress(MediaError), pillow.decode_errors(data, kind, spec.config.max_pixels), pillow.incomplete_images():
         data, own = _find_own_reader(data, kind, spec)
         header = own or pillow.open_image(data, kind)
@@ -137,7 +136,7 @@ def _read_part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
         image = own.image(data.ljust(own.end, b"\0")) if own else _open_incomplete(data, kind)
         turn = own.orientation if own else pillow.orientation(image)
         full, color_space = _show(data, kind, image)
-        step = max(1, min(full.shape[:2]) // 256)  # a copy of all would take as much memory again
+        step = max(1, min(full.shape[:2]) // 256)  # a full copy would double the memory
         differing = (full[::step, ::step] != full[-1, -1]).any(axis=2)  # decoders fill the rest with one colour
         if differing.mean() > _LEAST_PART:
             return _make_frame(full, color_space, turn, spec)
@@ -145,9 +144,9 @@ def _read_part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
 
 
 def _open_incomplete(data: bytes, kind: Kind) -> ImageFile:
-    """Return a truncated photo as Pillow can read it."""
+    """Return a truncated photo in a form that Pillow can read."""
     image = pillow.open_image(data, kind)
-    if kind.name == "PPM":  # Pillow fills only what has 255 levels
+    if kind.name == "PPM":  # Pillow only fills files with 255 levels
         rest = bytes(2 * image.height * image.width * len(image.getbands()))
         image = pillow.open_image(data + rest, kind)
     return image
@@ -158,7 +157,7 @@ def _make_source(frame: Frame) -> FrameSource:
 
 
 def _show(data: bytes, kind: Kind, image: Pil.Image) -> tuple[Image, str | None]:
-    """Return an opened photo in sRGB (h w 3), and the name of the colours it was converted from."""
+    """Return an opened photo in sRGB (h w 3), and the name of its colours before the conversion."""
     if kind.name == "TGA" and image.mode == "RGBA" and not data[17] & 0x0F:  # no bits of its fourth byte are alpha
         image = image.convert("RGB")
     image = crop_avif(data, image) if kind.name == "AVIF" else image
@@ -170,7 +169,7 @@ def _make_frame(full: Image, color_space: str | None, orientation: int, spec: Fr
     return spec.frame(0, full.shape[:2], orientation, partial(reduce_by, full), is_key=True, color_space=color_space)
 
 
-_CANVAS_DIVISOR = 4  # Pillow holds several copies of a canvas: 25 to 35 bytes a pixel, of a photo 6 to 20
+_CANVAS_DIVISOR = 4  # Pillow holds several copies of a canvas: 25 to 35 bytes a pixel; of a photo 6 to 20
 _DEFAULT_MS, _TOO_FAST_MS = 100.0, 10.0  # browsers show frames of up to 10 ms, "as fast as possible", for 0.1 s
 
 
@@ -182,7 +181,7 @@ def open_animation(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
 
 
 def _read_durations(data: bytes, kind: Kind, spec: FrameSpec) -> Iterator[float]:
-    """Yield the milliseconds of each frame, up to the first that cannot be decoded."""
+    """Yield the milliseconds of each frame, up to the first undecodable one."""
     try:
         for image in _read_pages(data, kind, spec):
             stated = float(image.info.get("duration", 0))

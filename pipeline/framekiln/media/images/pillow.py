@@ -36,9 +36,9 @@ from framekiln.media.images.tiff import COMPRESSION, OLD_JPEG, find_photo
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # decode tasks run side by side
 pillow_heif.register_heif_opener(decode_threads=1, thumbnails=False, depth_images=False, aux_images=False)
 _ORIENTATION = 0x0112
-_NO_VARIANT = re.compile("Unsupported BMP ")  # start of Pillow's messages about variants that it does not read
+_NO_VARIANT = re.compile("Unsupported BMP ")  # start of Pillow's messages about unsupported variants
 _PIXELS_ARE_MISSING = ("truncated", "not enough image data")  # in Pillow's messages
-_DEPTHS = {"L;2": 85, "L;4": 17}  # from a PNG's transparent level to that of 8 bits, by Pillow's mode of the file
+_DEPTHS = {"L;2": 85, "L;4": 17}  # from a PNG's transparent level to 8 bits, by Pillow's mode of the file
 _BACKGROUND, _OVER = 2, 1  # a GIF's disposal; an APNG's blend
 _CONVERTIBLE = ("L", "RGB", "1", "P", "YCbCr", "HSV", "CMYK", "RGBX")
 
@@ -65,7 +65,7 @@ def decode_errors(data: bytes, kind: Kind, max_pixels: int) -> Iterator[None]:
         raise MediaError(Reason.TOO_LARGE, "it does not fit into memory") from exc
     except Exception as exc:
         if _NO_VARIANT.match(str(exc)):
-            message = f"a variant that is not read ({_shorten_error(exc)}); convert the file to PNG"
+            message = f"an unsupported variant ({_shorten_error(exc)}); convert the file to PNG"
             raise MediaError(Reason.UNSUPPORTED, message) from exc
         _, page = find_photo(data) if kind.name == "TIFF" else (data, None)
         if page and (isinstance(exc, UnidentifiedImageError) or page.first(COMPRESSION, 1) == OLD_JPEG):
@@ -80,7 +80,7 @@ def decode_errors(data: bytes, kind: Kind, max_pixels: int) -> Iterator[None]:
 
 @contextmanager
 def pixels_allowed(count: int) -> Iterator[None]:
-    """Let Pillow open images of that many pixels inside the block, which the caller has checked."""
+    """Let Pillow open images of this many pixels in the block; the caller has checked the number."""
     before, Pil.MAX_IMAGE_PIXELS = Pil.MAX_IMAGE_PIXELS, count
     try:
         yield
@@ -90,7 +90,7 @@ def pixels_allowed(count: int) -> Iterator[None]:
 
 @contextmanager
 def incomplete_images() -> Iterator[None]:
-    """Let Pillow return what a truncated image has, inside the block; it fills the rest."""
+    """Let Pillow return the available part of a truncated image in the block; it fills the rest."""
     ImageFile.LOAD_TRUNCATED_IMAGES = True
     try:
         yield
@@ -104,7 +104,7 @@ def open_image(data: bytes, kind: Kind) -> ImageFile.ImageFile:
 
 
 def orientation(image: Pil.Image) -> int:
-    """Return the EXIF orientation 1 to 8, or XMP's without EXIF; 1 if either is damaged, since the image is not."""
+    """Return the EXIF orientation 1 to 8, or XMP's without EXIF; 1 if it is damaged, since the image is not."""
     try:
         value = image.getexif().get(_ORIENTATION, 1)
         return int(value) if value in range(1, 9) else 1
@@ -115,8 +115,8 @@ def orientation(image: Pil.Image) -> int:
 def load_page(image: Any) -> None:
     """Load a page of an animation as browsers compose it.
 
-    Pillow disposes a part of a GIF by a colour of another palette, and gives what is half transparent in an APNG too
-    little weight over what is fully transparent.
+    Pillow disposes a GIF's part by a colour of another palette. In an APNG it gives half-transparent pixels too little
+    weight over fully transparent ones.
     """
     under = image._prev_im if image.format == "PNG" and image.mode == "RGBA" and image.blend_op == _OVER else None
     image.blend_op = 0 if under else getattr(image, "blend_op", 0)
@@ -132,7 +132,7 @@ def load_page(image: Any) -> None:
 
 
 def _fit_transparency(image: Any) -> None:
-    """Put the transparent level of a PNG into the 8 bits that Pillow reads."""
+    """Convert a PNG's transparent level to the 8 bits that Pillow reads."""
     key, mode = image.info.get("transparency"), str(image.tile[0][3]) if getattr(image, "tile", None) else ""
     if isinstance(key, int) and mode in _DEPTHS:
         image.info["transparency"] = min(255, key * _DEPTHS[mode])
@@ -141,14 +141,14 @@ def _fit_transparency(image: Any) -> None:
 
 
 def to_rgb(image: Pil.Image, conversion: Conversion | None = None) -> Image:
-    """Load an image and return it as RGB (h w 3) by the module's table, its colours converted.
+    """Load an image and return it as RGB (h w 3) by the module's table, with converted colours.
 
     Raises MediaError: UNSUPPORTED for a mode that is not in the table.
     """
     _fit_transparency(image)
     image.load()
     to_srgb = conversion and conversion.of_rgb
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):  # whose white is 65,535
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):  # its white is 65,535
         levels = np.asarray(image)
         grey = np.repeat((levels >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
         grey = np.array(to_srgb(grey)) if to_srgb else grey
@@ -174,7 +174,7 @@ def _shorten_error(exc: Exception) -> str:
 
 
 def read_labels(path: Path) -> NDArray[np.uint8]:
-    """Return the palette indices or grey levels of an image, h w; the palette's colours are not applied.
+    """Return the palette indices or grey levels of an image, h w, without the palette's colours.
 
     Raises MediaError: the file cannot be read or decoded, is too large, or has several channels.
     """

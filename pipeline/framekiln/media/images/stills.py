@@ -1,7 +1,7 @@
-"""Pictures for other programs: a photo's own bytes where every reader shows them alike, else encoded anew.
+"""Pictures for other programs: a photo's own bytes if every reader shows them alike, else a new encoding.
 
-Readers differ in what they make of a turned photo: browsers and OpenCV turn it upright, Pillow and torchvision do not.
-So boxes would be wrong for some of them, and a photo that is turned, cut off or of a rare type is encoded anew.
+Readers treat a turned photo differently: browsers and OpenCV turn it upright, Pillow and torchvision do not. So boxes
+would be wrong in some of them. A photo that is turned, truncated or of a rare type is encoded again.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from framekiln.media.file_types import HEAD_BYTES, kind_of
 from framekiln.media.files import MediaFile, access_errors, open_media, read_stream
 from framekiln.media.images import jpeg, pillow
 
-JPEG_QUALITY = 95  # img2dataset's own: 0.5 to 1 byte a pixel, and no block shows
+JPEG_QUALITY = 95  # img2dataset's own: 0.5 to 1 byte a pixel, without visible blocks
 _ENDINGS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "BMP": ".bmp"}
 """Types that Pillow, OpenCV, torchvision and browsers read, and their endings."""
-_HEADER = 1 << 20  # bytes: EXIF takes 64 KB at most, and a profile of colours seldom more than 1 MB
+_HEADER = 1 << 20  # bytes: EXIF takes at most 64 KB, and a colour profile seldom more than 1 MB
 _LONGEST = 65_500  # px of a side, libjpeg's limit
 
 
@@ -30,13 +30,13 @@ class Still:
     ending: str  # of a file name: .jpg
     height: int  # px
     width: int
-    is_own: bool = False  # whether it is a photo's own file
+    is_own: bool = False  # true for a photo's own file
 
 
 def read_still(media: MediaFile, max_pixels: int, *, content: bool = True) -> Still | None:
-    """Return a photo's own bytes; None if it must be encoded anew, as an animation's or a film's frames.
+    """Return a photo's own bytes; None if it must be encoded again, as frames of animations and videos.
 
-    `content`: False to read the header alone; then there are no bytes.
+    `content`: false reads only the header, and returns no bytes.
     Raises MediaError: the file cannot be read.
     """
     with open_media(media) as stream, access_errors():
@@ -57,7 +57,7 @@ def read_still(media: MediaFile, max_pixels: int, *, content: bool = True) -> St
 
 
 def encode(image: Image) -> Still:
-    """Return an image (h w 3, RGB) as JPEG; as PNG where it is too long for that."""
+    """Return an image (h w 3, RGB) as JPEG; as PNG if it is too long for that."""
     height, width = image.shape[:2]
     ending, options = (
         (".jpg", [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY]) if max(height, width) <= _LONGEST else (".png", [])
@@ -69,7 +69,7 @@ def encode(image: Image) -> Still:
 
 
 def shrink(image: Image, height: int, width: int) -> Image:
-    """Return an image (h w 3) in a size (px) that is not larger."""
+    """Return an image (h w 3) at a size (px) that is not larger."""
     if image.shape[:2] == (height, width):
         return image
     return cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)

@@ -1,6 +1,6 @@
-"""Pages of a TIFF by their tags (TIFF 6.0, BigTIFF): the photo among them, and the variants that are not read.
+"""Pages of a TIFF by their tags (TIFF 6.0, BigTIFF): the photo among them, and unsupported variants.
 
-A variant that is not read is no damage: its error says so, and how to convert it.
+An unsupported variant is no damage: its error names it, and how to convert it.
 """
 
 import struct
@@ -42,7 +42,7 @@ _BY_PILLOW = (1, 2, 3, 4, 5, OLD_JPEG, 7, 8, 32771, 32773, 32946, 34925, 50000)
 
 @dataclass(frozen=True)
 class Page:
-    """The tags of one page, as far as they are whole numbers or bytes."""
+    """The tags of one page that are whole numbers or bytes."""
 
     order: str  # "<" or ">"
     is_big: bool  # BigTIFF
@@ -69,18 +69,18 @@ class Page:
 
     @property
     def numbers(self) -> int:
-        """The kind of numbers; those that are stated as unknown are unsigned (TIFF 6.0, section 19)."""
+        """The kind of numbers; numbers of unknown kind are unsigned (TIFF 6.0, section 19)."""
         kind = self.first(FORMAT, UNSIGNED)
         return UNSIGNED if kind == UNKNOWN else kind
 
     @property
     def has_narrow_palette(self) -> bool:
-        """True where a palette has 8 bits, which its writer left in the lower half of 16."""
+        """True if a palette has 8 bits in the lower half of 16."""
         return self.first(PHOTOMETRIC, 1) == INDEXED and self.tags.get(PALETTE, np.array([256])).max() < 256
 
     @property
     def unsupported(self) -> MediaError:
-        """The error for a variant that is not read."""
+        """The error of an unsupported variant."""
         samples, apart = self.first(SAMPLES, 1), self.first(PLANES, 1) == APART
         kind = _FORMATS.get(self.numbers, "other")
         what = f"a TIFF with {samples} {'channel' if samples == 1 else 'channels'} of {self.first(BITS, 1)} {kind} bits"
@@ -90,9 +90,9 @@ class Page:
 
     @property
     def is_of_pillow(self) -> bool:
-        """True where Pillow reads the right pixels: whole numbers of up to 8 bits, or colours of 16 that are together.
+        """True if Pillow reads the right pixels: whole numbers up to 8 bits, or 16-bit colours in one plane.
 
-        It reads planes of colours only, and no big-endian BigTIFF.
+        It reads planes only for colours, and no big-endian BigTIFF.
 
         Raises MediaError: UNSUPPORTED for a compression that neither Pillow nor this package reads, and for other inks.
         """
@@ -108,9 +108,9 @@ class Page:
 
 
 def find_photo(data: bytes) -> tuple[bytes, Page | None]:
-    """Return the file with the photo as its first page, and that page; None where the tags are damaged.
+    """Return the file with the photo as its first page, and that page; None if the tags are damaged.
 
-    Thumbnails and masks of other pages are no photos, unless the file has nothing else.
+    Thumbnails and masks on other pages are no photos, unless there is nothing else.
     Raises MediaError: UNSUPPORTED for a camera's raw file.
     """
     found = list(islice(_read_pages(data), 1))
@@ -156,7 +156,7 @@ def _read_page(data: bytes, order: str, place: int, *, is_big: bool) -> Page:
         values = np.dtype(f"{order}{_TYPES.get(kind, 'u1')}")
         inside = number * values.itemsize <= wide
         (far,) = struct.unpack_from(f"{order}{offset}", data, start + step - wide)
-        with suppress(ValueError, OverflowError):  # of a tag that is damaged, or behind the end
+        with suppress(ValueError, OverflowError):  # of a damaged tag, or one past the end
             if kind in _TYPES and number:
                 tags.setdefault(tag, np.frombuffer(data, values, number, start + step - wide if inside else far))
     (following,) = struct.unpack_from(f"{order}{offset}", data, at + count * step)

@@ -1,4 +1,4 @@
-"""TIFF photos that Pillow has no name for, or reads in another light.
+"""TIFF photos for which Pillow has no mode, or which it shows too dark or too light.
 
 They have wide, signed or floating-point channels, channels in planes, odd numbers of bits, further channels, or are
 big-endian BigTIFF. Pillow unpacks each strip and tile, as a small grey TIFF of bytes.
@@ -28,22 +28,22 @@ _COLOURS = {_WHITE_IS_ZERO: 1, 1: 1, _RGB: 3, tiff.INDEXED: 1, tiff.INK: 4}  # c
 _PLAIN, _DIFFERENCES, _OF_FLOATS, _BACKWARDS = 1, 2, 3, 2
 _PACKED = (5, 8, 32773, 32946, 34925, 50000)  # LZW, Deflate, PackBits, LZMA and Zstd
 _WITH_PREDICTOR = (5, 8, 32946, 34925, 50000)
-_MOST = 6  # channels, as Pillow reads in 8 bits
-_LEAST_TILE, _MOST_TILE = 16, 4096  # px, a side: of TIFF 6.0; of 16 MP
+_MOST = 6  # channels that Pillow reads in 8 bits
+_LEAST_TILE, _MOST_TILE = 16, 4096  # px, a side: the least in TIFF 6.0; 16 MP
 _MOST_BYTES = 1_200_000_000  # unpacked: 100 MP of three channels with 32 bits
-_ALPHA = {1: ("La", "RGBa"), 2: ("LA", "RGBA")}  # multiplied with the colours, and not: modes of Pillow
-_BAND = 64  # rows turned into levels at once
+_ALPHA = {1: ("La", "RGBa"), 2: ("LA", "RGBA")}  # multiplied with the colours, or not: modes of Pillow
+_BAND = 64  # rows converted to levels at once
 
 
 @dataclass(frozen=True)
 class WideTiff:
-    """A page of such a kind."""
+    """A page of this kind."""
 
     page: tiff.Page
 
     @classmethod
     def of(cls, page: tiff.Page) -> "WideTiff":
-        """Return a page. Raises MediaError: UNSUPPORTED, or TOO_LARGE where it would take too much memory."""
+        """Return a page. Raises MediaError: UNSUPPORTED, or TOO_LARGE if it would take too much memory."""
         result, most = cls(page), {tiff.UNSIGNED: (1, 64), tiff.SIGNED: (8, 64), tiff.FLOAT: (16, 64)}
         bits, (low, high) = page.bits, most.get(page.numbers, (1, 0))
         known = page.first(tiff.COMPRESSION, 1) in (_PLAIN, *_PACKED)
@@ -75,7 +75,7 @@ class WideTiff:
 
     @property
     def end(self) -> int:
-        """Bytes to which a truncated file is filled; none where it is compressed."""
+        """Bytes to which a truncated file is filled; none if compressed."""
         if self.page.first(tiff.COMPRESSION, 1) != _PLAIN:
             return 0
         offsets, _ = self._places
@@ -145,7 +145,7 @@ class WideTiff:
         return self.page.tags.get(offsets, none), self.page.tags.get(counts, none)
 
     def _read_blocks(self, data: bytes) -> Iterator[tuple[tuple[slice, slice, slice], NDArray[Any]]]:
-        """Yield the place of each strip or tile among the shown values, and its values."""
+        """Yield each strip's or tile's place among the shown values, and its values."""
         (height, width, channels), (offsets, counts) = self._block, self._places
         down, across = -(-self.height // height), -(-self.width // width)
         for number in range(down * across * (self._shown if self._is_apart else 1)):
@@ -164,7 +164,7 @@ class WideTiff:
             yield place, values[..., : shown.stop - shown.start]
 
     def _unpack(self, stored: bytes, rows: int, row_bytes: int) -> NDArray[Any]:
-        """Return the numbers of a strip or tile, rows by the numbers of a row."""
+        """Return the numbers of a strip or tile, as rows."""
         compression, backwards = self.page.first(tiff.COMPRESSION, 1), self.page.first(_FILL_ORDER, 1) == _BACKWARDS
         if compression != _PLAIN:
             small = _write_grey(stored, compression, rows, row_bytes, backwards=backwards)
@@ -223,7 +223,7 @@ class WideTiff:
 
 
 def _find_range(values: NDArray[Any]) -> tuple[float, float]:
-    """Return the least and the greatest finite value; zeros where there is none."""
+    """Return the least and the greatest finite value; zeros if there is none."""
     low, high = np.inf, -np.inf
     for top in range(0, len(values), _BAND):
         part = values[top : top + _BAND]
@@ -234,7 +234,7 @@ def _find_range(values: NDArray[Any]) -> tuple[float, float]:
 
 
 def _split_bits(raw: NDArray[np.uint8], bits: int) -> NDArray[Any]:
-    """Return the numbers of less than 16 bits, one after the other in each row of bytes."""
+    """Return numbers of less than 16 bits, packed in each row of bytes."""
     count = raw.shape[1] * 8 // bits
     singles = np.unpackbits(raw, axis=1)[:, : count * bits].reshape(len(raw), count, bits)
     numbers = np.zeros((len(raw), count), np.uint8 if bits < 8 else np.uint16)
@@ -244,7 +244,7 @@ def _split_bits(raw: NDArray[np.uint8], bits: int) -> NDArray[Any]:
 
 
 def _write_grey(stored: bytes, compression: int, rows: int, row_bytes: int, *, backwards: bool) -> bytes:
-    """Return a grey TIFF with 8 bits a pixel of one compressed strip."""
+    """Return a grey TIFF with 8 bits a pixel from one compressed strip."""
     tags = {tiff.WIDTH: row_bytes, tiff.HEIGHT: rows, tiff.BITS: 8, tiff.COMPRESSION: compression, tiff.PHOTOMETRIC: 1}
     tags |= {_FILL_ORDER: 1 + backwards, _STRIPS: 0, tiff.SAMPLES: 1, _ROWS: rows, _STRIP_BYTES: len(stored)}
     start = 8 + 2 + 12 * len(tags) + 4

@@ -1,7 +1,7 @@
 """Units of files to packets of rows.
 
-No damaged file ends a run: a file without a readable frame is one line in the errors table, and so is each stretch of a
-video that could not be decoded.
+No damaged file ends a run: a file without a readable frame is one row in the errors table, and so is each undecodable
+stretch of a video.
 """
 
 import ctypes
@@ -45,10 +45,10 @@ def decode(
         halo: number of the file's next frames that follow each clip, as rows with `halo` true.
         config: the rules of decoding.
         wanted: the segments of one film to decode; None for all.
-        is_done: True if the rows between two numbers exist already; such a segment yields nothing.
+        is_done: returns whether rows between two numbers exist already; such a segment yields nothing.
         guard: called for each file and frame.
         drops: columns that packets do not carry; their pixels are not made, but count in packet sizes.
-        spared: frames that no step needs; they have rows as ever, and no pixels.
+        spared: frames that no step needs; they have rows, but no pixels.
 
     Yields:
         Packets of whole clips: at most `packet_rows` rows and `packet_bytes` of pixels, unless one clip has more.
@@ -69,9 +69,9 @@ def decode(
 def decode_frames(
     media: MediaFile, columns: Sequence[str], config: DecodeConfig, *, wanted: Collection[int] | None = None
 ) -> Iterator[Frame]:
-    """Yield the frames of one file that `decode` makes rows of, in display order.
+    """Yield the frames of one file for which `decode` makes rows, in display order.
 
-    `wanted`: numbers of frames; segments of a film without one are left out. None: all.
+    `wanted`: numbers of frames; segments without such a frame are left out. None: all.
     Raises MediaError: the file could not be opened.
     """
     reader = SourceReader(columns=columns, config=config)
@@ -93,8 +93,8 @@ def decode_frames(
 class Reader:
     """The frames of a whole file for the second pass; see `framekiln.contract.stage.Media`.
 
-    They are decoded again, one after the other, by the rules and the code of the first pass, so frame numbers agree
-    with its rows. Frames that the first pass reported as lost are missing here too, and are not reported again.
+    They are decoded again, one after the other, by the first pass's rules and code, so frame numbers agree with its
+    rows. Frames that the first pass lost are missing here too, and are not reported again.
     """
 
     media: MediaFile
@@ -125,7 +125,7 @@ class _UnitDecoder:
         yield from builder.finish(1.0)
 
     def segments(self, wanted: Segments, is_done: Callable[[int, int], bool]) -> Iterator[Packet]:
-        """Yield packets of the wanted segments; those with index 0 are all of a film that is not read in segments."""
+        """Yield packets of the wanted segments; index 0 stands for a whole video that is not read in segments."""
         (media,) = self.unit.media
         if media.media_id in self.spared.files:  # the first request gets all of it
             if wanted.index == 0:
@@ -175,7 +175,7 @@ class _UnitDecoder:
             failures.append(as_failure(media, exc))
 
     def packets(self, media: MediaFile, source: FrameSource, builder: PacketBuilder) -> Iterator[Packet]:
-        """Yield the packets that are full before or with one of the source's clips."""
+        """Yield the packets completed by one of the source's clips."""
         segment, config = source.segment, self.reader.config
         clips = cut_clips(
             self.reader.frames(media, source, builder.failures),
@@ -191,7 +191,7 @@ class _UnitDecoder:
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of `mallopt`'s parameters, malloc.h
 _KEPT = 256 << 20  # bytes: the frames of a packet and of the next one
-_LARGEST = 32 << 20  # bytes, the most that glibc allows: a frame of 3840 x 2160; larger blocks are given back
+_LARGEST = 32 << 20  # bytes, glibc's most: a frame of 3840 x 2160; larger blocks return to the system
 
 
 def use_one_thread() -> None:
@@ -200,10 +200,10 @@ def use_one_thread() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep up to 256 MB of freed memory; without effect on other C libraries than glibc.
+    """Let this process keep up to 256 MB of freed memory; only with glibc.
 
-    glibc gives blocks of the size of a frame back at once, and the kernel zeroes each page that it hands out again, at
-    the cost of decoding it.
+    glibc returns frame-sized blocks to the system at once, and the kernel zeroes each page that it hands out again,
+    which costs as much as decoding.
     """
     with suppress(AttributeError, OSError):
         library = ctypes.CDLL(None)

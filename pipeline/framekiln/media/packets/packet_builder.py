@@ -33,9 +33,9 @@ def cut_clips(
 ) -> Iterator[OpenClip]:
     """Yield a file's clips in order, each with up to `halo` of the next frames.
 
-    A clip ends before a key frame once it has `max_frames` / 2 frames, and at `max_frames` in any case. It also ends
-    where frames were lost, and at the end of a segment. `max_frames` is lowered for large frames so that a clip's
-    full-size pixels stay within `max_bytes`, whether or not full size is requested.
+    A clip ends before a key frame once it has `max_frames` / 2 frames, and at `max_frames` in any case. It also ends at
+    lost frames, and at the end of a segment. `max_frames` is lowered for large frames, so that a clip's full-size
+    pixels stay within `max_bytes`, whether full size is requested or not.
 
     The first clip has the number `first`. Frames from the number `stop` on serve as halo only.
     """
@@ -72,8 +72,8 @@ class PacketBuilder:
         columns: source columns of the packet.
         config: its limits on rows, and on bytes of pixels.
         start: row of the unit that comes first.
-        stop: row after the last one of a segment. The name of its last packet covers all remaining rows, however many
-            frames were lost, so that later rows keep their numbers. None: the unit's end, marked by an empty packet.
+        stop: row after the last one of a segment. Its last packet covers all remaining rows, even if frames were
+            lost, so that later rows keep their numbers. None: the unit's end, marked by an empty packet.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class PacketBuilder:
         self._clear()
 
     def add(self, media_id: str, source: FrameSource, clip: OpenClip) -> Iterator[Packet]:
-        """Add a clip; yield the packets that are full before or with it."""
+        """Add a clip; yield the packets that it completes."""
         rows, size = len(clip.frames), clip.nbytes
         most_rows, most_bytes = self._config.packet_rows, self._config.packet_bytes
         if self._rows and (self._rows + rows > most_rows or self._bytes + size > most_bytes):
@@ -106,7 +106,7 @@ class PacketBuilder:
             yield self._close()
 
     def finish(self, share: float = 0.0) -> Iterator[Packet]:
-        """Yield the remaining packet, and at the unit's end the empty one; the last states the decoded `share`."""
+        """Yield the remaining packet, and at the unit's end the empty one; the last has the decoded `share`."""
         if self._stop is not None:
             if self._start < self._stop:
                 yield replace(self._close(self._stop), share=share)
@@ -133,8 +133,8 @@ class PacketBuilder:
         self._frames: list[Frame] = []
         self._values: dict[str, list[Any]] = {name: [] for name in SOURCE.names}
         self._halo: list[bool] = []
-        self._tags: list[Mapping[str, str] | None] = []  # of each row's file
-        self._digests: list[bytes | None] = []  # of each row's file
+        self._tags: list[Mapping[str, str] | None] = []  # for each row, of its file
+        self._digests: list[bytes | None] = []  # for each row, of its file
         self._rows: int = 0  # without halo rows
         self._bytes: int = 0  # of pixels only
 

@@ -1,4 +1,4 @@
-"""Frames whose pixels no step needs: their rows are known from an earlier reading, or are made without pixels."""
+"""Frames whose pixels no step needs: their rows are known from an earlier run, or are made without pixels."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,19 +15,19 @@ from framekiln.media.packets.packet_builder import OpenClip
 
 Span = tuple[int, int]
 ReadRows = Callable[[], pa.Table | None]
-"""Reads the rows of a packet, with the columns of `SOURCE`; None if it has to be decoded."""
+"""Reads the rows of a packet, with the columns of `SOURCE`; None if it must be decoded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spared:
-    """The frames of a unit that need not be decoded, or not be converted."""
+    """The frames of a unit that need no decoding, or no conversion."""
 
-    files: Mapping[str, pa.Table] = field(default_factory=dict)  # rows of files that are not opened, as `SOURCE`
+    files: Mapping[str, pa.Table] = field(default_factory=dict)  # unopened files' rows, as `SOURCE`
     spans: Mapping[Span, ReadRows] = field(default_factory=dict)  # of packets, by their rows in the unit
-    needed: Mapping[str, Mapping[str, IsNeeded]] = field(default_factory=dict)  # by file and pixel column, of others
+    needed: Mapping[str, Mapping[str, IsNeeded]] = field(default_factory=dict)  # for others, by file and pixel column
 
     def read(self, media_id: str, columns: tuple[str, ...], config: DecodeConfig) -> tuple[FrameSource, list[OpenClip]]:
-        """Return a file that is not opened, as its rows say; frames count in packets as if they had pixels."""
+        """Return an unopened file from its rows; its frames count in packets as if they had pixels."""
         spec = FrameSpec(pixels=(), dropped=tuple(filter(is_pixel_column, columns)), config=config)
         rows = self.files[media_id].to_pylist()
         source = FrameSource(media_type=rows[0]["media_type"], frames=iter(()), fps=rows[0]["fps"])
@@ -39,9 +39,9 @@ class Spared:
     def packets(
         self, unit: str, start: int, stop: int, columns: tuple[str, ...], share: float
     ) -> Iterator[Packet] | None:
-        """Return packets of the rows of a segment, without pixels; None unless all of them are known.
+        """Return packets of a segment's rows, without pixels; None unless all of them are known.
 
-        `share`: of the unit's bytes that the segment ends with.
+        `share`: of the unit's bytes at the segment's end.
         """
         found, at = list[tuple[Span, pa.Table]](), start
         following = {span[0]: span for span in self.spans if span[1] <= stop}

@@ -1,9 +1,9 @@
 """Sound of each frame: from its time until that of the next kept frame.
 
 Sound is read beside the video through a second handle on the file, only as far as the next frame needs. So memory never
-holds a film's whole sound. It is mixed to mono (`channel_mix`) and resampled once for the file, or for a segment from
+holds a video's whole sound. It is mixed to mono (`channel_mix`) and resampled, once for the file, or for a segment from
 shortly before its first frame. All slices together are the file's sound. Gaps in the time stamps (lost packets) become
-silence, and what their overlaps would play twice is cut, which keeps sound and video in sync.
+silence, and overlaps are cut, which keeps sound and video in sync.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +22,11 @@ from framekiln.media.frames import Frame, LostFrames, Sound
 from framekiln.media.video.channel_mix import MIN_GAP_S, ChannelReader, mixed_to_mono
 from framekiln.media.video.container import default_track, has_content, open_container, open_film
 
-_MAX_SAMPLES = 600 * SOUND_RATE  # of one slice, 19 MB: also for a single frame with an hour of music
-_SILENT_S = 60.0  # of silence, after which another track is preferred
+_MAX_SAMPLES = 600 * SOUND_RATE  # of one slice, 19 MB: even for a single frame with an hour of music
+_SILENT_S = 60.0  # s of silence after which another track is preferred
 _SILENT_POWER = 1e-7  # -70 dB of full scale: above the noise of dithered 16 bits, -93 dB, and below any voice
-_MOST_TWICE_S = 1.0  # of sound before the end of the last piece: what is earlier has a clock that began anew
-_LEAD_S = 0.5  # given to decoder and resampler before the first needed sample: 22 packets of AAC, 25 of Opus
+_MOST_TWICE_S = 1.0  # s of sound before the end of the last piece; earlier sound has a restarted clock
+_LEAD_S = 0.5  # s given to decoder and resampler before the first needed sample: 22 packets of AAC, 25 of Opus
 _NONE: Sound = np.zeros(0, np.int16)
 
 
@@ -35,8 +35,8 @@ def with_sound(
 ) -> Iterator[Frame | LostFrames]:
     """Yield the same frames with their sound; the first includes all sound before it, the last all after it.
 
-    Frames of a segment are followed by those of the next ones; its sound `ends` at the frame with this number and time,
-    lost or not. The track is opened at the first frame.
+    A segment's frames are followed by the next segment's; its sound `ends` at the frame with this number and time, lost
+    or not. The track is opened at the first frame.
     """
     track: SoundTrack | None = None
     previous: Frame | None = None
@@ -54,7 +54,7 @@ def with_sound(
 
 
 class SoundTrack:
-    """The default sound track of a file, read from its start, or from `begins_s` after the first frame, to its end.
+    """The default sound track of a file, from its start, or from `begins_s` after the first frame, to its end.
 
     `origin_s` is the first frame's time on the clock of the container. The samples from a start on are identical if the
     track has no gaps and its codec no memory longer than _LEAD_S (the noise of AAC has).
@@ -68,9 +68,9 @@ class SoundTrack:
         self._chunks, self._rest = mixed.samples(self._taken), _NONE
 
     def until(self, time_s: float | None) -> Sound | None:
-        """Return the sound since the last call up to a time, counted from the first frame; all the rest for None.
+        """Return the sound since the last call up to a time, counted from the first frame; None: all the rest.
 
-        Returns None if the file has no sound. Sound beyond ten minutes up to that time is dropped.
+        Return None if the file has no sound. Sound beyond ten minutes up to that time is dropped.
         """
         if not self._exists:
             return None
@@ -143,7 +143,7 @@ class _Mixed:
             if now - end_s > MIN_GAP_S:
                 yield np.zeros(min(round((now - end_s) * SOUND_RATE), _MAX_SAMPLES), np.int16)
                 end_s = now
-            twice = round((end_s - now) * piece.sample_rate)  # samples, where stamps run slow
+            twice = round((end_s - now) * piece.sample_rate)  # samples, if time stamps run slow
             twice = twice if MIN_GAP_S < twice / piece.sample_rate < _MOST_TWICE_S else 0
             if twice >= piece.samples:
                 continue
@@ -164,7 +164,7 @@ class _Mixed:
 
 
 def _decode_track(container: Any, track: Any) -> Iterator[av.AudioFrame]:
-    """Yield the pieces of a track, None for no track, up to an unreadable part."""
+    """Yield the pieces of a track (None: no track) up to an unreadable part."""
     if track is None:
         return
     try:
@@ -178,7 +178,7 @@ def _decode_track(container: Any, track: Any) -> Iterator[av.AudioFrame]:
 
 
 def _choose_track(media: MediaFile, kind: Kind, tracks: Sequence[Any]) -> Any:
-    """Return the track that players use, or the next one with any sound where that begins with silence."""
+    """Return the track that players use, or if it begins with silence the next one with any sound."""
     rest = list(tracks)
     order = [rest.pop(rest.index(default_track(rest))) for _ in tracks]
     audible = (track for track in order if len(order) == 1 or _is_audible(media, kind, track.index))

@@ -1,9 +1,9 @@
-"""One channel of several: their mean, as players give it, but without what a mean hides.
+"""One channel from several: their mean, as in players, without the losses of a plain mean.
 
-The mean of two channels in opposite phase is silence, and a voice in one channel of two is half as loud. So for each
-second of the track the mean is taken over the channels with sound, and channels that oppose the first of them are
-turned. Where even that cancels, the loudest channel is taken. A second is counted from the track's first sample, so
-that all segments of a film get the same sound.
+The mean of two channels in opposite phase is silence, and a voice in one of two channels is half as loud. So for each
+second of the track the mean covers the channels with sound, and channels that oppose the first of them are inverted. If
+even that cancels, the loudest channel is taken. Seconds are counted from the track's first sample, so that all segments
+of a video get the same sound.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,10 +14,10 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-SILENT = 0.01  # of the loudest channel's level, 40 dB below it: crosstalk and noise of a channel without sound
-CANCELS = 0.25  # of that level, 12 dB below it; the mean of independent channels, n of them, has 1 / sqrt(n)
-# A correlation below which a channel is turned: that of sound in opposite phase in noise as loud as itself. Chosen by
-# that; in 27 seconds of eight films, kept aside, the lowest is 0.64.
+SILENT = 0.01  # share of the loudest channel's level, 40 dB below it: crosstalk and noise of a silent channel
+CANCELS = 0.25  # share of that level, 12 dB below it; the mean of n independent channels has 1 / sqrt(n)
+# A correlation below which a channel is inverted: that of sound in opposite phase in noise as loud as itself. In 27
+# seconds of eight held-out videos the lowest is 0.64.
 OPPOSES = -0.5
 _WEIGHTS = {"FC": 1.0, "LFE": 0.0, "LFE2": 0.0} | dict.fromkeys(("BL", "BR", "BC", "SL", "SR"), 0.5)
 _MOST = 16.0  # times full scale, for damaged floating-point samples; mono clips at 1
@@ -47,12 +47,12 @@ def mix(channels: Channels, weights: Sequence[float] = ()) -> NDArray[np.float32
 
 
 def _weigh(layout: Any) -> list[float]:
-    """Return the weight of each channel, by ITU-R BS.775, table 2, so that voices of the centre stay above music."""
+    """Return each channel's weight by ITU-R BS.775, table 2, which keeps the centre's voices above music."""
     return [_WEIGHTS.get(channel.name, 0.7071) for channel in layout.channels]
 
 
 def mixed_to_mono(pieces: Iterator[av.AudioFrame], start_s: float) -> Iterator[av.AudioFrame]:
-    """Yield a track's sound as mono pieces; those that are mono stay as they are. `start_s`: of the first sample."""
+    """Yield a track's sound as mono pieces; mono ones stay unchanged. `start_s`: of the first sample."""
     kept: list[Channels] = []  # of one second, from the sample `first` on
     first, count, rate = 0, 0, 1
     layout, weights, reader = "", list[float](), ChannelReader()
@@ -79,13 +79,13 @@ def mixed_to_mono(pieces: Iterator[av.AudioFrame], start_s: float) -> Iterator[a
 
 
 class ChannelReader:
-    """The channels of pieces in any form, by way of one plane.
+    """The channels of pieces in any form, read through one plane.
 
-    PyAV ends the process where eight or more planes are read: it looks for the end of their list beyond it.
+    PyAV ends the process when eight or more planes are read: it looks for the end of their list beyond it.
     """
 
     def __init__(self) -> None:
-        self._packers: dict[tuple[str, str, int], Any] = {}  # by what one of libav's resamplers is made for
+        self._packers: dict[tuple[str, str, int], Any] = {}  # by the parameters of libav's resamplers
 
     def read(self, piece: av.AudioFrame) -> Channels:
         """Return the samples of each channel (c n), -1 to 1."""

@@ -15,11 +15,11 @@ from framekiln.media.video.transport_stream import open_transport_stream
 PADDING = 1 << 20  # pixels that a codec may add to a frame, above the limit on the shown size
 _BUFFER = 1 << 18  # bytes of one read, each a call into Python
 _TAGS = {"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {}
-"""Arguments so that tags that are not UTF-8 do no harm; PyAV 19 needs none."""
+"""Arguments that make tags other than UTF-8 harmless; PyAV 19 needs none."""
 
 
 def open_film(media: MediaFile, kind: Kind) -> BinaryIO:
-    """Open a film for reading and seeking, joined transport streams as one. Raises MediaError: UNREADABLE."""
+    """Open a video for reading and seeking, joined transport streams as one. Raises MediaError: UNREADABLE."""
     return open_transport_stream(media) if kind.name == "mpegts" else open_media(media)
 
 
@@ -43,7 +43,7 @@ def decode_errors(stream: BinaryIO, kind: Kind) -> Iterator[None]:
     except MemoryError as exc:
         raise MediaError(Reason.TOO_LARGE, "it does not fit into memory") from exc
     except (av.error.PatchWelcomeError, av.error.DecoderNotFoundError) as exc:
-        raise MediaError(Reason.UNSUPPORTED, f"{kind.name}: a variant that libav does not read; convert it") from exc
+        raise MediaError(Reason.UNSUPPORTED, f"{kind.name}: a variant that libav does not support; convert it") from exc
     except Exception as exc:  # libav's errors derive from many of Python's
         if kind.name == "mov" and (error := find_missing_index(stream)):
             raise error from exc
@@ -54,8 +54,8 @@ def decode_errors(stream: BinaryIO, kind: Kind) -> Iterator[None]:
 def default_track(tracks: Sequence[Any]) -> Any:
     """Return the track that players use: the first one marked as default with a decoder.
 
-    Without a mark it is the first with a decoder, and the first of all if none has one. A track of one frame comes
-    last: a film's still picture, or a sequence's first one.
+    Without a mark it is the first with a decoder, or the first of all if none has one. A track of one frame comes last:
+    it is a video's still picture, or a sequence's first one.
     """
     default = av.stream.Disposition.default
 

@@ -1,9 +1,8 @@
-"""Clips cut out of films into files of their own, with their sound.
+"""Clips cut out of videos into files of their own, with their sound.
 
-A copied clip has the film's packets as they are stored. It begins at a key frame, and ends where no frame is missing
-among those before. Frames that are stored after the key frame and shown before it (open GOPs) refer to frames that the
-clip lacks, and are left out. An exact clip is encoded again. Whoever trains on video wants many files of seconds, and
-loaders that read them from their first frame.
+A copied clip has the video's packets as stored. It begins at a key frame, and ends where no earlier frame is missing.
+Frames stored after the key frame and shown before it (open GOPs) refer to missing frames, and are left out. An exact
+clip is encoded again. Training on video needs many files of a few seconds, which loaders read from the first frame.
 """
 
 import heapq
@@ -21,23 +20,23 @@ from framekiln.media.video.encoded_span import EncodedSpan
 from framekiln.media.video.film_span import FilmSpan, Span
 from framekiln.media.video.segments import REORDERED
 
-# Codecs that players and loaders expect in an MP4; films with others are copied into Matroska, which holds any.
+# Codecs that players and loaders expect in an MP4; videos with others are copied into Matroska, which holds any.
 _IN_MP4 = {"h264", "hevc", "av1", "mpeg4", "vp9", "aac", "mp3", "ac3", "eac3", "alac", "opus", "flac"}
 SUFFIXES = (".mp4", ".mkv")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clip:
-    """A file that was cut out of a film."""
+    """A file cut out of a video."""
 
     path: Path
     frames: int
-    start_s: float  # of its first frame, from the film's first one
+    start_s: float  # of its first frame, from the video's first one
     has_sound: bool
 
 
 def cut(media: MediaFile, span: Span, path: Path, *, exact: bool) -> Clip:
-    """Write a part of a film into a file of its own.
+    """Write a part of a video into a file of its own.
 
     Args:
         media: the film.
@@ -92,14 +91,14 @@ def _set_stream(packets: Iterator[Any], stream: Any) -> Iterator[Any]:
 
 
 def _merge(film: FilmSpan, *tracks: Iterator[Any]) -> Iterator[Any]:
-    """Yield the packets of all tracks by their time of storage. Raises MediaError: the film cannot be read."""
+    """Yield the packets of all tracks by storage time. Raises MediaError: the video cannot be read."""
     with film.errors():
         time = lambda packet: (packet.pts if packet.dts is None else packet.dts) * packet.time_base  # noqa: E731
         yield from heapq.merge(*tracks, key=time)
 
 
 class CopiedSpan:
-    """The packets of an open film's span, from the last key frame at or before its first frame."""
+    """The packets of an open video's span, from the last key frame at or before its first frame."""
 
     def __init__(self, film: FilmSpan) -> None:
         self._film = film
@@ -121,7 +120,7 @@ class CopiedSpan:
             packet = next(self._packets, None)
 
     def sound(self, track: Any) -> Iterator[Any]:
-        """Yield the packets of a track of sound that begin inside the span, on the same clock."""
+        """Yield the packets of a sound track that begin inside the span, on the same clock."""
         start_s = float(self.start * self._film.base)
         start = round(start_s / track.time_base)
         for packet in self._film.sound_packets(track, start_s):
@@ -133,7 +132,7 @@ class CopiedSpan:
 
 
 def from_key(packets: Iterable[Any], first: int) -> Iterator[Any]:
-    """Yield packets in order of storage, from the last key frame shown at `first` or before, without leading frames.
+    """Yield packets in storage order, from the last key frame shown at `first` or before, without leading frames.
 
     Raises MediaError: a packet has no time.
     """
@@ -142,7 +141,7 @@ def from_key(packets: Iterable[Any], first: int) -> Iterator[Any]:
     for packet in packets:
         if packet.pts is None:
             raise MediaError(Reason.UNSUPPORTED, "its packets have no times; cut it exactly")
-        if later > REORDERED:  # no packet further on is shown at `first` or before
+        if later > REORDERED:  # no later packet is shown at `first` or before
             yield packet
             continue
         if packet.is_keyframe and packet.pts <= first:
@@ -157,7 +156,7 @@ def from_key(packets: Iterable[Any], first: int) -> Iterator[Any]:
 
 
 def up_to(packets: Iterable[Any], last: int) -> Iterator[Any]:
-    """Yield packets in order of storage up to the frame shown at `last`, and those without which frames are missing."""
+    """Yield packets in storage order up to the frame shown at `last`, with all that the frames before need."""
     tail: list[Any] = []
     later = 0  # packets shown after `last`, of those in the tail
     for packet in packets:

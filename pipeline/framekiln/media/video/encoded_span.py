@@ -1,4 +1,4 @@
-"""A part of a film encoded again, exactly from one frame to another: H.264 and AAC.
+"""A part of a video encoded again, exactly from one frame to another: H.264 and AAC.
 
 Frames keep their times, their sample aspect, their colours and the matrix by which players turn them. Sound begins with
 the first frame and ends with the last one.
@@ -23,15 +23,15 @@ CRF = 18
 """x264's rate factor: its own guide calls 17 to 18 visually lossless or nearly so."""
 # Takes 0.36 of the processor time of x264's default, and 0.84 of its bytes, for 44.9 instead of 46.5 dB (a pan, 1080p).
 _PRESET = "veryfast"
-_SOUND_BITS = 96_000  # of AAC for each channel and second: where listeners no longer tell it from the source
+_SOUND_BITS = 96_000  # of AAC for each channel and second: listeners hardly tell it from the source
 _LIMITED, _FULL = 1, 2  # AVColorRange
 
 
 class EncodedSpan:
-    """Frames of an open film's span, encoded into tracks of a file that is being written."""
+    """Frames of an open video's span, encoded into tracks of a file being written."""
 
     def __init__(self, film: FilmSpan, out: Any, sound: Any) -> None:
-        """Decode the first frame, and add tracks to `out`; `sound` is the film's track of sound, or None.
+        """Decode the first frame, and add tracks to `out`; `sound` is the video's sound track, or None.
 
         Raises:
             MediaError: the film has no frame at the span's first time, or it cannot be decoded.
@@ -102,7 +102,7 @@ class EncodedSpan:
             yield from self._sound_track.encode(None)
 
     def _pieces(self) -> Iterator[Any]:
-        """Yield the sound from the first frame to the end of the last, with silence where the film has none."""
+        """Yield the sound from the first frame to the end of the last, with silence where the video has none."""
         rate, start_s = self._sound.rate, float(self.start * self._film.base)
         total, done, reader = round((self._film.stop_s - start_s) * rate), 0, ChannelReader()
         for piece in self._decode_sound(start_s):
@@ -134,7 +134,7 @@ class EncodedSpan:
 
 
 def _choose_format(frame: Any) -> str:
-    """Return the pixel format to encode: 4:2:0 with the depth of the film, or 4:4:4 where a side is odd."""
+    """Return the pixel format to encode: 4:2:0 with the video's depth, or 4:4:4 if a side is odd."""
     deep = any(component.bits > 8 for component in frame.format.components)
     full = "j" if _choose_range(frame) == _FULL and not deep else ""
     planes = "444" if frame.width % 2 or frame.height % 2 else "420"

@@ -1,4 +1,4 @@
-"""Videos written from RGB frames: H.264 in MP4, for measurements and made media."""
+"""Videos written from RGB frames: H.264 in MP4, for measurements and generated media."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -9,7 +9,7 @@ import numpy as np
 
 from framekiln.contract.columns import Image
 
-_OPTIONS = {"preset": "veryfast", "tune": "zerolatency"}  # without B-frames: a frame leaves as soon as it has come
+_OPTIONS = {"preset": "veryfast", "tune": "zerolatency"}  # without B-frames: a frame leaves as soon as it arrives
 
 
 class VideoEncoder:
@@ -43,7 +43,7 @@ class VideoEncoder:
         self._container.mux(self._track.encode(frame))
 
     def __exit__(self, *_: object) -> None:
-        """Write what the encoder still holds, and close the file."""
+        """Write all frames still held by the encoder, and close the file."""
         if self._count:
             self._container.mux(self._track.encode(None))
         self._container.close()

@@ -1,7 +1,7 @@
-"""A part of a film: where it lies in the file, and its packets from the key frame that its first frame needs.
+"""A part of a video: its place in the file, and its packets from the key frame that its first frame needs.
 
-Frames are known by their times from the film's first frame, as the table `frames` has them. So a span is found by
-seeking, and an hour before it is not decoded.
+Frames are known by their times from the video's first frame, as in the table `frames`. So a span is found by seeking,
+and the hour before it is not decoded.
 """
 
 from collections.abc import Iterator
@@ -24,23 +24,23 @@ from framekiln.media.video.container import (
     open_film,
 )
 
-# Seconds before the first frame at which a key frame is looked for, in turn. Seeking goes by the times of storage, so
-# the first key frame found may be shown after that frame; in transport streams it lies after the place sought.
+# Seconds before the first frame at which a key frame is sought, in turn. Seeking uses storage times, so the first key
+# frame found may be shown after that frame; in transport streams it lies after the sought place.
 _BACK_S = (0.0, 2.0, 20.0)
 _LEAD_S = 0.5  # of sound before a span, as in `audio`
-_FPS = 25  # where a film states no rate
+_FPS = 25  # if a video states no rate
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """The frames of a film from one to another, both inside, by their times in s from the film's first frame."""
+    """The frames of a video from one to another, both included, by their times in s from the first frame."""
 
     first_s: float
     last_s: float
 
 
 class FilmSpan:
-    """An open film and a part of it. Ticks are units of the video track's time base, on the container's clock."""
+    """An open video and a part of it. Ticks are units of the video track's time base, on the container's clock."""
 
     def __init__(self, media: MediaFile, span: Span) -> None:
         """Open a film.
@@ -86,7 +86,7 @@ class FilmSpan:
         self._origin = origin
         self.first, self.last = (origin + round(Fraction(value) / self.base) for value in (span.first_s, span.last_s))
         self.rate = self.track.average_rate or self.track.guessed_rate or Fraction(_FPS)
-        # of the sound: the last frame is shown for as long as most are
+        # of the sound: the last frame is shown as long as most frames
         self.stop_s = float(self.last * self.base + 1 / self.rate)
 
     def seconds(self, ticks: int) -> float:
@@ -102,21 +102,21 @@ class FilmSpan:
             key = next((packet for packet in packets if packet.is_keyframe), None)
             if key is not None and key.pts is not None and key.pts <= self.first:
                 return chain([key], packets)
-        # from the file's first one, by a handle of its own: seeking may pass over it
+        # from the file's first one, through a handle of its own: seeking may pass over it
         stream = self._opened.enter_context(open_film(self._media, self.kind))
         container = self._opened.enter_context(open_container(stream, self.kind, self._max_pixels))
         track = container.streams[self.track.index]
         return (packet for packet in container.demux(track) if packet.size)
 
     def open_sound(self) -> Any:
-        """Return the default track of sound, by a handle of its own that closes with the film; None without sound."""
+        """Open the default sound track, through a handle of its own that closes with the video; None without sound."""
         stream = self._opened.enter_context(open_film(self._media, self.kind))
         container = self._opened.enter_context(open_container(stream, self.kind, 0))
         tracks = [track for track in container.streams.audio if track.codec_context is not None]
         return default_track(tracks) if tracks else None
 
     def sound_packets(self, track: Any, start_s: float) -> Iterator[Any]:
-        """Yield the packets of a track of sound from shortly before a time on the container's clock."""
+        """Yield the packets of a sound track from shortly before a time on the container's clock."""
         container = track.container
         container.seek(max(0, int(Fraction(start_s - _LEAD_S) / track.time_base)), stream=track)
         return (packet for packet in container.demux(track) if packet.size and packet.pts is not None)

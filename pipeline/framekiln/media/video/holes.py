@@ -1,7 +1,7 @@
-"""Holes in films: bytes that are missing in the middle, as after a bad copy or a lost block.
+"""Holes in videos: bytes missing in the middle, as after a bad copy or a lost block.
 
-libav reads on behind a hole, with a wrong frame before it, or frames fewer and no word. In these formats each piece
-says where the next one begins, so the pieces from one packet on lead to the next one, unless there is a hole.
+libav reads on after a hole, with a wrong frame before it, or silently with fewer frames. In these formats each piece
+says where the next one begins. So pieces lead from one packet to the next, unless there is a hole.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ _BLOCKS = b"\xa3\xa1"  # elements that hold a packet
 _LISTS = (b"LIST", b"RIFF")
 _KEY = b"\x06\x0e\x2b\x34"  # of SMPTE
 _LONGEST_HEAD = 27 + 255  # bytes, of a page
-_MOST = 10_000  # pieces between two packets that are looked at
+_MOST = 10_000  # most pieces examined between two packets
 _PACKET_SIZE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # ASF's properties; the size follows 92 bytes later
 
 
 def _read_element(head: bytes) -> int:
-    """Return the length of a Matroska element, or of its head where packets are inside (RFC 8794)."""
+    """Return the length of a Matroska element, or of its head if it holds packets (RFC 8794)."""
     _, width = read_vint(head, 0)
     length, at = read_vint(head, width)
     return at if head[:width] in _INSIDE else at + (length or 0) if head[:width] in _BESIDE else 0
@@ -63,7 +63,7 @@ class Pieces:
             self._step = int.from_bytes(head[at : at + 4], "little") if at >= 92 else 0
 
     def lead(self, before: int | None, after: int | None) -> bool:
-        """Return whether the pieces from one packet's place lead to the next one's; True where nothing tells."""
+        """Return whether the pieces from one packet's place lead to the next one's; True if unknown."""
         if before is None or after is None or after <= before:
             return True
         if self._step:
@@ -74,14 +74,14 @@ class Pieces:
         return self._walk(start, stop) in (
             start,
             stop,
-        )  # where it stays at the start, packets of this file are no pieces
+        )  # if it stays at the start, packets of this file are no pieces
 
     def is_cut(self, last: int | None, size: int) -> bool:
-        """Return whether a piece after the last packet's place lacks its end; False of formats that state theirs."""
+        """Return whether a piece after the last packet's place lacks its end; False for formats that state theirs."""
         return self._kind == "matroska" and last is not None and self._walk(self._find_start(last), size) > size
 
     def _walk(self, at: int, stop: int) -> int:
-        """Return where the pieces lead: to `stop` or past it, or to something that is none."""
+        """Return where the pieces lead: to `stop` or past it, or to something that is no piece."""
         for _ in range(_MOST):
             length = _LENGTHS[self._kind](self._read(at)) if at < stop else 0
             if not length:
@@ -90,7 +90,7 @@ class Pieces:
         return stop
 
     def _find_start(self, at: int) -> int:
-        """Return where the piece of a packet begins; of AVI and Matroska libav has the place after its head."""
+        """Return where a packet's piece begins; for AVI and Matroska libav gives the place after its head."""
         if self._kind != "matroska":
             return at - 8 * (self._kind == "avi")
         head = self._read(max(0, at - 9))[: min(9, at)]
@@ -100,7 +100,7 @@ class Pieces:
         return at
 
     def _read(self, at: int, size: int = _LONGEST_HEAD) -> bytes:
-        place = self._stream.tell()  # where libav reads on
+        place = self._stream.tell()  # libav reads on here
         self._stream.seek(at)
         head = self._stream.read(size)
         self._stream.seek(place)

@@ -1,9 +1,9 @@
-"""Films that libav reads in part without a word: they were cut, or joined, as by `cat`.
+"""Videos that libav silently reads in part: they were cut, or joined, as by `cat`.
 
 Transport streams have a module of their own, since all their parts are read. libav reads joined AVI, Ogg and MPEG
-program streams of one codec to their end, two parts of Matroska, and one of MP4, FLV, ASF, RealMedia, IVF and
-YUV4MPEG. It reads no part in another container. Of the second of two MP4 with fragments, or of two Matroska with other
-tracks, it reads some packets as if they were the first one's. Formats that state their length are in `damaged`.
+program streams of one codec to their end, two parts of Matroska, and one of MP4, FLV, ASF, RealMedia, IVF and YUV4MPEG.
+It reads no part in another container. From the second of two fragmented MP4, or of two Matroska with other tracks, it
+reads some packets as if they belonged to the first. `damaged` handles formats that state their length.
 """
 
 import os
@@ -15,7 +15,7 @@ from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.damaged import CUT, read_segment_end, read_vint
 from framekiln.media.file_types import HEAD_BYTES, Kind, find_film
 
-_MOST = 10_000  # pieces that are looked at
+_MOST = 10_000  # most pieces examined
 _SHORTEST_BOX, _SHORTEST_PIECE, _TO_THE_END = 8, 27, 1 << 62  # bytes
 _END, _PACK, _MPEG_2 = 0xB9, 0xBA, 0x40  # of a program stream: codes, and a bit of MPEG-2's packs
 _LONGEST_PAGE = 27 + 255 * 256  # bytes, of Ogg
@@ -38,7 +38,7 @@ def _read_pack(head: bytes) -> int:
     return 4 if head[3] == _END else 14 + (head[13] & 7) if head[4] & _MPEG_2 else 12
 
 
-# The length of a container's piece by its first bytes; 0 where it is none of this container.
+# The length of a container's piece by its first bytes; 0 if it is no piece of this container.
 LENGTHS: dict[str, Callable[[bytes], int]] = {
     "mov": _read_box,
     "mpeg": _read_pack,
@@ -48,9 +48,9 @@ LENGTHS: dict[str, Callable[[bytes], int]] = {
     "ogg": lambda head: 27 + head[26] + sum(head[27 : 27 + head[26]]) if head[:4] == b"OggS" else 0,
     "rm": lambda head: int.from_bytes(head[4:8], "big") if head[1:4].isalnum() else 0,
 }
-_FROM_LAST = ("flv", "ogg", "mpeg")  # whose pieces are followed from that of the last packet
+_FROM_LAST = ("flv", "ogg", "mpeg")  # pieces are followed from the last packet's
 HEADS = {"ivf": 12, "yuv4mpegpipe": 0, "obu": 0, "dv": 0}
-"""Bytes before each packet of the formats that are packets and nothing else."""
+"""Bytes before each packet, for formats that consist of packets only."""
 _WITHOUT_LENGTH = (*_FROM_LAST, "asf", "rm", *HEADS)
 _SLACK = {"flv": 4, "rm": 16}  # bytes: FLV's last length, which some recorders omit; what ffmpeg counts too much
 
@@ -58,11 +58,11 @@ _SLACK = {"flv": 4, "rm": 16}  # bytes: FLV's last length, which some recorders 
 def find_unread(stream: BinaryIO, kind: Kind, last: int) -> list[MediaError]:
     """Return an error if parts of a film are missing or not read.
 
-    `last`: place of its last packet, of the formats in `HEADS` the end of its last whole one.
+    `last`: place of the last packet; for formats in `HEADS`, the end of the last whole one.
     """
     end, size = _find_end(stream, kind, last), stream.seek(0, os.SEEK_END)
     if 0 < end < size and kind.name not in ("dv", "obu") and find_film(_read_head(stream, end)):
-        message = "it was joined of films, and the last ones are not read: split it"
+        message = "it was joined from several videos, and the last ones are not read: split it"
         return [MediaError(Reason.UNSUPPORTED, message)]
     if kind.name == "ogg" and end < size and b"OggS" in _read_head(stream, end, _LONGEST_PAGE):
         return [MediaError(Reason.CORRUPT, "bytes are missing in its middle")]
@@ -71,13 +71,13 @@ def find_unread(stream: BinaryIO, kind: Kind, last: int) -> list[MediaError]:
 
 
 def find_join(stream: BinaryIO, kind: Kind) -> int | None:
-    """Return where another film begins whose packets libav takes for this one's; None where there is none."""
+    """Return where another video begins whose packets libav takes for this one's; None without one."""
     end = _find_end(stream, kind, 0) if kind.name in ("mov", "matroska") else 0
     return end if end and find_film(_read_head(stream, end)) else None
 
 
 def _read_tracks(stream: BinaryIO, at: int) -> bytes:
-    """Return the tracks' description in a Matroska file that starts here, empty where its head has none."""
+    """Return the tracks' description in a Matroska file that starts here; empty if its head has none."""
     head = _read_head(stream, at)
     if not (found := _TRACKS.search(head)):
         return b""
@@ -86,7 +86,7 @@ def _read_tracks(stream: BinaryIO, at: int) -> bytes:
 
 
 def _find_end(stream: BinaryIO, kind: Kind, last: int) -> int:
-    """Return where the pieces end that libav reads as one film; 0 if that is unknown."""
+    """Return the end of the pieces that libav reads as one video; 0 if unknown."""
     if kind.name in HEADS:
         return last
     if kind.name == "matroska":

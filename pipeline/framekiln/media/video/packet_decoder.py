@@ -1,8 +1,8 @@
 """Packets of a video track to numbered frames, with errors where data are missing.
 
 Decoders conceal missing data with grey or with the last frame. Here a damaged packet is an error. All frames up to the
-next key frame are lost with it, since they are predicted from the damage. Frames before it are kept. Damage that a
-decoder does not detect, such as flipped bits on a disk, remains undetected, except in FFV1 with checksums.
+next key frame are lost with it, since they are predicted from damage. Earlier frames are kept. Damage that a decoder
+does not detect, such as flipped bits on a disk, remains undetected, except in FFV1 with checksums.
 """
 
 import heapq
@@ -22,7 +22,7 @@ from framekiln.media.video.container import error_text
 from framekiln.media.video.segments import REORDERED
 
 _WITH_LENGTH = ("avi", "matroska", "mov", "mpegts", "mxf")
-"""Formats whose end is known to be there, or not; of the others an error of the last packet is a missing end."""
+"""Formats that show whether their end is missing; in others, an error of the last packet means so."""
 
 
 class FrameNumbers:
@@ -34,9 +34,9 @@ class FrameNumbers:
     def __init__(self, *, timed: bool, first: int = 0, stop: int | None = None) -> None:
         self._timed, self._stop = timed, stop
         self._next = first
-        self._error: MediaError | None = None  # the latest one
+        self._error: MediaError | None = None  # the latest error
         self._unreported = False  # losses without a `LostFrames` so far
-        self._times: list[int] = []  # heap of packets' times without a frame so far
+        self._times: list[int] = []  # heap of times of packets without a frame so far
         self._unknown = 0  # lost packets without a time
 
     @property
@@ -50,13 +50,13 @@ class FrameNumbers:
     def look_ahead(self, packets: Iterable[Any]) -> Iterator[Any]:
         """Yield the same packets or errors, some of them read ahead.
 
-        After an error a decoder returns its frames early; by then, the times of frames before them must be known.
+        After an error a decoder returns its frames early; the times of frames before them must be known by then.
         """
         queue: deque[Any] = deque()
         for packet in packets:
             queue.append(packet)
             timed = self._timed and not isinstance(packet, MediaError) and packet.size and packet.pts is not None
-            if timed and not packet.is_discard:  # an edit list hides it
+            if timed and not packet.is_discard:  # hidden by an edit list
                 heapq.heappush(self._times, packet.pts)
             if len(queue) > REORDERED:
                 yield queue.popleft()
@@ -94,14 +94,14 @@ class FrameNumbers:
 
 
 class PacketDecoder:
-    """The decoder of one track of libav's, in a file of some kind."""
+    """The decoder of one of libav's tracks, in a file of some kind."""
 
     def __init__(self, track: Any, kind: Kind) -> None:
         self._context, self._kind = track.codec_context, kind
         self._checksums = SliceChecksums() if self._context.name == "ffv1" else None
-        self._size = b""  # that of the last sequence header of MPEG-1 or MPEG-2
+        self._size = b""  # size in the last sequence header of MPEG-1 or MPEG-2
         self.truncated: Any = None  # the packet at the missing end of a file
-        self.last: Any = None  # that of the file
+        self.last: Any = None  # the file's last packet
         self.may_be_cut = kind.name not in _WITH_LENGTH  # and no hole was found
 
     def prime(self, packet: Any) -> None:
@@ -117,7 +117,7 @@ class PacketDecoder:
     def frames(self, packets: Iterator[Any], numbers: FrameNumbers) -> Iterator[tuple[int, Any] | LostFrames]:
         """Yield numbered frames; after an error, those from the next key frame on.
 
-        The packets are in order of storage; a `MediaError` among them is where reading ended.
+        The packets are in storage order; a `MediaError` among them marks the end of reading.
         """
         leading, skipping, truncated = _LeadingFrames(), False, False
         for packet in numbers.look_ahead(packets):
@@ -148,7 +148,7 @@ class PacketDecoder:
     def _decode(self, packet: Any, *, tolerant: bool) -> tuple[list[Any], MediaError | None]:
         """Return a packet's frames; after an error, the decoder's remaining frames before it.
 
-        With `tolerant`, a packet that cannot be decoded has no frames, without an error.
+        With `tolerant`, an undecodable packet has no frames, without an error.
         """
         error, before = None, list[Any]()
         try:
@@ -172,7 +172,7 @@ class PacketDecoder:
         return intact, error
 
     def _changes_size(self, packet: Any) -> bool:
-        """Return whether a packet begins with images of another size, at which libav drops the one that it holds.
+        """Return whether a packet begins with images of another size, at which libav drops the image that it holds.
 
         Only its decoders of MPEG-1 and MPEG-2 do; the others return it first.
         """
@@ -194,7 +194,7 @@ class PacketDecoder:
 class _LeadingFrames:
     """Frames stored after a key frame and shown before it (open GOPs), if decoding began at that key frame.
 
-    Their references are missing or damaged. Players do not show those at the start of a file that was cut there.
+    Their references are missing or damaged. Players skip them at the start of a cut file.
     """
 
     def __init__(self) -> None:
@@ -210,15 +210,16 @@ class _LeadingFrames:
         return bool(packet.size) and None not in times and packet.pts < self._entry
 
 
-_TRAILER = 8  # bytes at a slice's end: its size in 3, its status in 1, the checksum in 4 (RFC 9043, 4.9)
+_TRAILER = 8  # bytes at a slice's end: size in 3, status in 1, checksum in 4 (RFC 9043, 4.9)
 _REVERSED = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))  # zlib's CRC takes the lowest bit first
 _START = 0xFFFFFFFF  # zlib inverts it: FFV1's CRC starts at 0 and is not inverted
 
 
 class SliceChecksums:
-    """The checksums of one FFV1 track. Whether it has them is known from the first slice that matches its own.
+    """The checksums of one FFV1 track. The first slice that matches its own shows that the track has them.
 
-    libav logs a wrong checksum, fills the slice with other pixels and gives the frame as whole, with `err_detect` too.
+    libav logs a wrong checksum, fills the slice with other pixels and returns the frame as whole, even with
+    `err_detect`.
     """
 
     def __init__(self) -> None:
@@ -233,7 +234,7 @@ class SliceChecksums:
 
 
 def _split_slices(packet: bytes) -> list[bytes]:
-    """Return a frame's slices, last one first, up to a size that is impossible: the rest is one slice then."""
+    """Return a frame's slices, last first, up to an impossible size: then the rest is one slice."""
     slices, end = [], len(packet)
     while end:
         size = int.from_bytes(packet[max(0, end - _TRAILER) : end][:3], "big") + _TRAILER

@@ -3,7 +3,7 @@
 Rows are frames in display order, with presentation times from the first one. A large film is read in segments, each by
 a decoder of its own (see `segments`).
 
-On one core, 1280 x 720 h264: 780 frames a second with one thread (600 a core with frame threads), RGB of them 3,200.
+On one core at 1280 x 720, h264: 780 frames a second with one thread (600 a core with frame threads), then RGB 3,200.
 """
 
 import os
@@ -43,8 +43,8 @@ from framekiln.media.video.segments import INDEXED, locate
 from framekiln.media.video.shown_frames import DisplayMatrix, FrameClock, to_rgb, to_small_rgb
 from framekiln.media.video.transport_stream import ends_in_a_frame
 
-# Codecs whose decoders raise an error before the first key frame, or show grey in which something moves: a film that
-# was cut there is not damaged. Those of H.264 and MPEG-2 drop such frames, and know key frames that are not marked.
+# Codecs whose decoders raise an error before the first key frame, or show grey: a video cut there is not damaged.
+# H.264's and MPEG-2's drop such frames, and find unmarked key frames.
 _NEED_KEY = (
     *("mpeg4", "msmpeg4v1", "msmpeg4v2", "msmpeg4v3", "h263", "flv1", "wmv1", "wmv2"),
     *("vp8", "vp9", "hevc", "av1", "ffv1"),
@@ -54,14 +54,14 @@ _ENDS_CALMLY = (
     "dv",
     "ivf",
     "yuv4mpegpipe",
-)  # formats of which libav gives an error at damage, and none at a missing end
-_CONSTANT = ("mxf",)  # of one rate; libav gives all frames of a second film the time of the last one before
+)  # formats in which libav reports damage, but no missing end
+_CONSTANT = ("mxf",)  # of one rate; libav gives all frames of a second video the last time of the first
 
 
 def open_video(media: MediaFile, kind: Kind, spec: FrameSpec, wanted: Segments) -> FrameSource:
-    """Open some segments of a video, or all of it where it cannot be read in segments, for decoding on demand.
+    """Open some segments of a video, or if it has none all of it, for decoding on demand.
 
-    The frames of a segment are followed by those of the next one, as long as the caller reads on.
+    The frames of a segment are followed by the next one's, as long as the caller reads on.
     Raises MediaError: EMPTY (no video), UNSUPPORTED (no decoder), TOO_LARGE, TRUNCATED, CORRUPT or UNREADABLE.
     """
     video = _VideoReader(media, kind, spec, wanted)
@@ -78,7 +78,7 @@ class _VideoReader:
     def __init__(self, media: MediaFile, kind: Kind, spec: FrameSpec, wanted: Segments) -> None:
         self._spec, self._size, self._name, self._kind = spec, media.size, media.media_id, kind
         self._last = 0  # place of the last packet in bytes
-        self._broke = False  # reading ended at damage, or went on behind a hole
+        self._broke = False  # reading ended at damage, or continued after a hole
         self._reads_on = wanted.halo > 0 or spec.sound  # into the next segment
         self.segment: VideoSegment | None = None
         self._stream = container.open_film(media, kind)
@@ -89,7 +89,7 @@ class _VideoReader:
             self._stream.close()
             raise
         self._decoder, self._pieces = PacketDecoder(self._track, kind), Pieces(self._stream, kind)
-        stated = None if kind.name == "dv" else self._track.average_rate  # of DV libav has that of its clock
+        stated = None if kind.name == "dv" else self._track.average_rate  # for DV libav gives its clock's rate
         rate = stated or self._track.guessed_rate
         self.fps = float(rate) if rate else None
         self.clock = FrameClock(self.fps, self._track.time_base, self.segment.origin if self.segment else None)
@@ -122,7 +122,7 @@ class _VideoReader:
         if context is None:
             raise MediaError(Reason.UNSUPPORTED, "there is no decoder for its video codec")
         if context.name == "rawvideo" and context.pix_fmt is None:
-            raise MediaError(Reason.UNSUPPORTED, "its raw pixels have a format that libav does not know; convert it")
+            raise MediaError(Reason.UNSUPPORTED, "its raw pixels have a format unknown to libav; convert it")
         if context.height or context.width:
             self._spec.check_size(context.height, context.width)
         context.thread_count = 1  # decode tasks run side by side, and threads cost a third more work
@@ -149,7 +149,7 @@ class _VideoReader:
                 size = (av_frame.height, av_frame.width)
                 limit = max_frames("video", *size, self._size, self._spec.config.max_length)
                 if index >= limit:
-                    own = self.segment  # another task reports the losses of other segments
+                    own = self.segment  # another task reports other segments' losses
                     if own is None or own.start <= limit < own.stop:
                         yield LostFrames(index=index, error=too_many_frames(limit, self._spec.config.max_length))
                     return
@@ -168,7 +168,7 @@ class _VideoReader:
                 is_key = after_loss = False
 
     def _number_frames(self) -> Iterator[tuple[int, Any] | LostFrames]:
-        """Yield numbered frames; after a segment's, those of later ones without their losses."""
+        """Yield numbered frames; after a segment's, later ones without their losses."""
         if (segment := self.segment) is None:
             numbers = FrameNumbers(timed=self._stored is None)
             yield from self._decoder.frames(self._read_packets(), numbers)
@@ -191,14 +191,14 @@ class _VideoReader:
             yield LostFrames(index=segment.stop, error=error)
 
     def _read_segment(self, segment: VideoSegment) -> Iterator[Any]:
-        """Yield packets from a segment's start on, or the error at which reading ended."""
+        """Yield packets from a segment's start on, or the error that ended reading."""
         try:
             yield from segment.packets
         except (av.FFmpegError, OSError) as exc:
             yield self._decoder.corrupt(exc)
 
     def _demux(self) -> Iterator[Any]:
-        """Yield the track's packets with a last one of size 0, or the error at which reading ended."""
+        """Yield the track's packets and a last one of size 0, or the error that ended reading."""
         try:
             packets: Iterator[Any] = filter(container.has_content, self._container.demux(self._track))
             if self._track.codec_context.codec.canonical_name in _NEED_KEY:
@@ -210,9 +210,9 @@ class _VideoReader:
             yield ValueError("a packet is of a track that its header lacks")
 
     def _stop_at_join(self, packets: Iterator[Any], join: int) -> Iterator[Any]:
-        """Yield packets up to the next film, in which times begin anew: they are of other tracks, or not all there.
+        """Yield packets up to the next video, at which times restart: its packets are foreign or incomplete.
 
-        A fragment may state its place in its own file, so that packets of the first film come again.
+        A fragment may state its place in its own file, so that the first video's packets come again.
         """
         last, start = -float("inf"), 0 if self._kind.name == INDEXED else join
         for packet in packets:
@@ -223,7 +223,7 @@ class _VideoReader:
             yield packet
 
     def _read_packets(self) -> Iterator[Any]:
-        """Yield packets with the times of their storage, without a cut one that libav does not mark, and errors."""
+        """Yield packets with storage times, and errors; without a truncated one that libav does not mark."""
         head = HEADS.get(self._kind.name)
         for packet, following in pairwise(chain(self._demux(), [None])):
             if isinstance(packet, Exception):
@@ -250,7 +250,7 @@ class _VideoReader:
             yield MediaError(*CUT)
 
     def _explain(self, exc: Exception) -> Iterator[MediaError]:
-        """Yield the error at which reading ended, unless that is a missing end or a join, which are named later."""
+        """Yield the error that ended reading, unless it is a missing end or a join, which are named later."""
         unread = find_unread(self._stream, self._kind, self._last)
         if not unread or (self._kind.name in _ENDS_CALMLY and unread[0].reason is Reason.TRUNCATED):
             self._broke = True
@@ -262,7 +262,7 @@ def _is_cut_off(packet: Any) -> bool:
 
 
 def _make_reducer(av_frame: Any, reformatter: VideoReformatter) -> Reduced:
-    """Return the function that reduces a frame; all of it is converted to RGB once, where that is needed."""
+    """Return the function that reduces a frame; it converts the whole frame to RGB once if needed."""
     full = cache(partial(to_rgb, av_frame, reformatter))
 
     def make(factor: int) -> Image:

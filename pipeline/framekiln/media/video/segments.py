@@ -1,12 +1,12 @@
 """Segments of a long film, decoded by several tasks at once without knowledge of each other.
 
 A segment begins at a closed-GOP key frame: frames stored before it are shown before it, and frames stored after it are
-shown after it. A decoder can start there, and as many frames are shown before it as are stored before it. So frames are
+shown after it. So a decoder can start there, and the number of frames before it is the same in both orders. Frames are
 numbered from the container's index alone.
 
-They begin on a grid of frame numbers: the cuts depend only on the film. A task is asked for an equal part of the video
-track's bytes, and has all segments that begin there. Each is decoded by itself. So rows do not depend on the number of
-tasks, also where a film is damaged.
+Segments begin on a grid of frame numbers: cuts depend only on the video. A task gets an equal part of the video track's
+bytes, with all segments that begin there. Each is decoded by itself. So rows do not depend on the number of tasks, even
+in a damaged video.
 
 Segments need an MP4 or MOV with a complete index; other containers list only key frames, or nothing. Frame numbers are
 unknown in advance if an edit list hides frames, or if the film begins with another kind of frame.
@@ -26,7 +26,7 @@ REORDERED = 16  # frames that a decoder may delay (H.264, A.3.1 h; H.265, A.4.2)
 
 
 def locate(container: Any, track: Any, wanted: Segments, every_nth: int, least: int) -> VideoSegment | None:
-    """Seek to the first of the wanted segments and return it; None if the film is not read in segments.
+    """Seek to the first of the wanted segments and return it; None if the video is not read in segments.
 
     This reads the packets of a few key frames and those after them, without decoding. Where no
     segment begins, it is an empty one (`start == stop`).
@@ -87,7 +87,7 @@ class _Index:
     def _find_starts(self, first: int, after: int, every: int) -> Iterator[int]:
         """Yield the frames from `first` to before `after` at which segments begin: the first possible of each interval.
 
-        Each key frame that is tried costs a seek.
+        Each key frame tried costs a seek.
         """
         for line in range(first // every, -(-after // every)):
             keys = self._keys[(self._keys >= line * every) & (self._keys < min(after, (line + 1) * every))]
@@ -116,14 +116,14 @@ class _Index:
         return iter(())
 
     def shown_at(self, start: int, number: int) -> int:
-        """Return the presentation time of a frame in the segment that begins at `start`, or after it."""
+        """Return the presentation time of a frame in the segment that begins at `start`, or later."""
         place = number - start
         packets = islice(self.packets(start), place + 1 + REORDERED)
         times = sorted(packet.pts for packet in packets if packet.size and packet.pts is not None)
         return int(times[place] if place < len(times) else self._times[number] + self._delay)
 
     def _starts_closed_gop(self, number: int) -> bool:
-        """Return whether a key frame precedes all frames stored after it, and they need none from before it."""
+        """Return whether a key frame precedes all frames stored after it, and they need no frame before it."""
         packets = islice(self.packets(number), REORDERED + 2)
         # the index marks key frames; libav clears the mark of a damaged packet
         first = next(packets, None)
@@ -133,7 +133,7 @@ class _Index:
 
 
 def _refreshes(packet: Any, track: Any) -> bool:
-    """Return whether a packet marked as a key frame is one, and not the start of a gradual refresh.
+    """Return whether a packet marked as a key frame is one, not the start of a gradual refresh.
 
     A gradual refresh has slices of other types. Other streams than those of ISO/IEC 14496-15, and damaged packets,
     count as key frames.

@@ -43,9 +43,9 @@ def to_rgb(av_frame: Any, reformatter: Any) -> Image:
 
 
 def to_small_rgb(av_frame: Any, factor: int) -> Image | None:
-    """Return the means of squares of a frame as stored, RGB; None where it has to be converted at full size before.
+    """Return the means of squares of a stored frame, RGB; None if it must first be converted at full size.
 
-    Brightness and colours are reduced before their conversion, in 0.4 of the time of a frame of 1920 x 1080.
+    Brightness and colours are reduced before conversion, which takes 0.4 of the time for 1920 x 1080.
     """
     matrix = untagged_matrix(av_frame) if av_frame.colorspace == _UNSPECIFIED else av_frame.colorspace
     is_plain = av_frame.format.name in ("yuv420p", "yuvj420p") and matrix in _WEIGHTS
@@ -78,7 +78,7 @@ def _from_yuv(matrix: int, is_full: bool) -> NDArray[np.float64]:
 
 
 def untagged_matrix(av_frame: Any) -> int:
-    """Return the matrix, an AVColorSpace, of a frame that states none."""
+    """Return the matrix, an AVColorSpace, of a frame without one."""
     return _BT709 if av_frame.width >= 1280 or av_frame.height > 576 else _BT601
 
 
@@ -100,7 +100,7 @@ _BY_ANGLE = {-90: 6, 90: 8, 180: 3, -180: 3}  # of PyAV's `rotation`, which know
 class DisplayMatrix:
     """The orientation of successive frames.
 
-    The matrix is read only when its angle changes: libav's side data, once read, keeps a frame alive in a cycle.
+    The matrix is read only when its angle changes: once read, libav's side data keeps a frame alive in a cycle.
     """
 
     def __init__(self) -> None:
@@ -128,12 +128,12 @@ class FrameClock:
     """Times in seconds from the first frame, for a file with times in units of `base` seconds.
 
     The first frame's time is `origin`, in that unit, or that of the first decoded frame. Frames without a time follow
-    by the frame rate. Without an origin times never fall: where they do, as in joined files, the clock goes on.
+    by the frame rate. Without an origin times never fall: if they do, as in joined files, the clock continues.
     """
 
     def __init__(self, fps: float | None, base: Fraction, origin: int | None = None) -> None:
         self._base, self._rises = base, origin is None
-        self._shift = self._shift_before = 0.0  # s, added where times began anew, and before the last such place
+        self._shift = self._shift_before = 0.0  # s, added where times restarted, and before the last such place
         self._step = 1.0 / fps if fps else 0.0
         self._last = None if origin is None else float(origin * base)
         self.origin = self._last or 0.0  # s, on the clock of the container; valid after the first frame

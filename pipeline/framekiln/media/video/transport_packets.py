@@ -12,7 +12,7 @@ Packets = NDArray[np.uint8]
 
 
 def list_video_times(packets: Packets) -> list[tuple[int, int]]:
-    """Return times of display and of decoding of the frames of the first video track."""
+    """Return the display and decoding times of the first video track's frames."""
     found: list[tuple[int, int]] = []
     track = -1
     for pid, at in find_times(packets, video=True):
@@ -26,7 +26,7 @@ def list_video_times(packets: Packets) -> list[tuple[int, int]]:
 
 
 def find_times(packets: Packets, *, video: bool = False) -> Iterator[tuple[tuple[int, bool], NDArray[np.uint8]]]:
-    """Yield each time in the headers of frames: the packet id, whether it is that of display, and its five bytes."""
+    """Yield each time in frame headers: packet id, whether it is a display time, and its five bytes."""
     begins = (packets[:, 1] & 0x40 > 0) & (packets[:, 3] & 0x10 > 0)
     for place in np.flatnonzero(begins):
         packet = packets[place]
@@ -42,7 +42,7 @@ def find_times(packets: Packets, *, video: bool = False) -> Iterator[tuple[tuple
 
 
 def find_video_tracks(packets: Packets) -> set[tuple[int, int]]:
-    """Return packet id and type (table 2-34) of each video track that has frames; -1 where no table tells the type."""
+    """Return packet id and type (table 2-34) of each video track with frames; -1 if no table has the type."""
     types: dict[int, int] = {}
     for packet in packets[(packets[:, 1] & 0x40 > 0) & (packets[:, 3] & 0x10 > 0)]:
         at = 4 + (1 + int(packet[4]) if packet[3] & 0x20 else 0)
@@ -63,7 +63,7 @@ def read_pids(packets: Packets) -> NDArray[np.uint16]:
 
 
 def is_full(packet: NDArray[np.uint8]) -> bool:
-    """Return whether a packet has no filling, at most a clock; the last one of a frame has, except one in 184."""
+    """Return whether a packet has no filling, at most a clock; a frame's last packet has some, except one in 184."""
     return not packet[3] & 0x20 or bool(packet[5] & 0x10 and packet[4] == _CLOCK_ALONE)
 
 

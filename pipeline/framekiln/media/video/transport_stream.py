@@ -1,9 +1,9 @@
-"""Transport streams that were joined, as by `cat`, read as one: with one rising clock and without lost packets.
+"""Joined transport streams (as by `cat`), read as one: with one rising clock and without lost packets.
 
-At a join the clock begins anew, and so do the counters of packets, which demuxers take for a loss. A join is a place
-where the times of the video fall or jump, or where counters break while every track begins a new frame. Bytes are
-changed there while they are read: counters (ISO/IEC 13818-1, 2.4.3.3), clocks (2.4.3.5) and times (2.4.3.7). A stream
-without a join is read as it is.
+At a join the clock restarts, and so do the packets' counters, which demuxers take for a loss. A join is a place where
+the video's times fall or jump, or where counters break while every track begins a new frame. Bytes are changed there on
+reading: counters (ISO/IEC 13818-1, 2.4.3.3), clocks (2.4.3.5) and times (2.4.3.7). A stream without a join stays
+unchanged.
 """
 
 import os
@@ -35,49 +35,49 @@ from framekiln.media.video.transport_packets import (
 )
 
 _JUMP = 10 * 90_000
-"""Ticks by which a clock may go on at once: a loss of signal up to 10 s keeps its length, as in ffmpeg
+"""Ticks by which a clock may jump: a signal loss of up to 10 s keeps its length, as in ffmpeg
 (`-dts_delta_threshold`)."""
 _BLOCK, _PIDS = 4 << 20, 1 << 13
-_AROUND = 8000  # packets before and after a place that are looked at: 1.5 MB
+_AROUND = 8000  # packets examined before and after a place: 1.5 MB
 _TABLES = (0x00, 0x10, 0x11, 0x12, 0x14)  # packet ids of tables before which no track begins
 _NO_TRACK = (0x1F, 0xFF)  # the packet id of filling
 _TABLES_BEFORE = 64  # packets between tables and the clock after them
-_MOST_ENDS = 100  # of runs of packets after which another film may begin
-_FRAME = 3600  # ticks of a frame where nothing tells it: 25 a second
+_MOST_ENDS = 100  # of runs of packets after which another video may begin
+_FRAME = 3600  # ticks of a frame if unknown: 25 a second
 
 
 @dataclass(frozen=True)
 class _Join:
-    """A place from which on clocks and counters are changed, by these amounts in all."""
+    """A place from which clocks and counters are changed, by these total amounts."""
 
     at: int  # bytes
     ticks: int = 0
     counters: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(_PIDS, np.uint8))
-    cuts: tuple[tuple[int, int], ...] = ()  # packet id and first byte of frames before it that lack a part
+    cuts: tuple[tuple[int, int], ...] = ()  # packet id and first byte of incomplete frames before it
     cut_video: bool = False
 
 
 @dataclass(frozen=True)
 class _PacketPlaces:
-    """The places of a file's packets: runs of whole ones, from a byte to another, and the joins between them."""
+    """The places of a file's packets: runs of whole ones, from byte to byte, and the joins between them."""
 
     step: int  # bytes from packet to packet: 192 with a time before each
     runs: list[tuple[int, int]]
     joins: list[_Join]
-    stops: list[int]  # the first byte of a part with another video track or codec, if there is one
+    stops: list[int]  # the first byte of a part with another video track or codec, if any
 
 
 def open_transport_stream(media: MediaFile) -> BinaryIO:
-    """Open a file for reading and seeking, its joins mended. Raises MediaError: UNREADABLE."""
+    """Open a file for reading and seeking, with mended joins. Raises MediaError: UNREADABLE."""
     stream = open_media(media)
     layout = _find_layout(media)
     return cast("BinaryIO", _Mended(stream, layout)) if layout.joins or layout.stops else stream
 
 
 def ends_in_a_frame(stream: BinaryIO) -> bool:
-    """Return whether the last frame of the video is cut, between two packets; the position is undefined after.
+    """Return whether the video's last frame is cut between two packets; the position is undefined afterwards.
 
-    The last packet of a frame is filled up, unless the frame ends where a packet does, as one in 184 does.
+    A frame's last packet is filled up, unless the frame ends with a packet, as one in 184 does.
     """
     size = stream.seek(0, os.SEEK_END)
     stream.seek(max(0, size - _AROUND * 188))
@@ -92,7 +92,7 @@ def ends_in_a_frame(stream: BinaryIO) -> bool:
 
 
 class _Mended(StreamView):
-    """The bytes of a file in which clocks and counters go on at each join."""
+    """The bytes of a file in which clocks and counters continue at each join."""
 
     def __init__(self, stream: BinaryIO, layout: _PacketPlaces) -> None:
         super().__init__(stream, min([stream.seek(0, os.SEEK_END), *layout.stops]))
@@ -100,13 +100,13 @@ class _Mended(StreamView):
 
     @property
     def losses(self) -> list[MediaError]:
-        """Parts of the video that are left out: frames that are cut at a join, and parts with another codec."""
+        """Parts of the video that are left out: frames cut at a join, and parts with another codec."""
         errors = []
         if cut := sum(join.cut_video for join in self._layout.joins):
             message = f"it was joined of parts, and {cut:,} of them ended inside a frame, which is left out"
             errors.append(MediaError(Reason.TRUNCATED, message))
         if self._layout.stops:
-            message = "it was joined of parts with other codecs or track numbers; the first ones are read: split it"
+            message = "it was joined from parts with other codecs or track numbers; the first ones are read: split it"
             errors.append(MediaError(Reason.UNSUPPORTED, message))
         return errors
 
@@ -115,7 +115,7 @@ class _Mended(StreamView):
         start, stop = max(0, self._at - step), min(self._size, self._at + len(buffer) + step)
         self._stream.seek(start)
         data = np.frombuffer(self._stream.read(max(0, stop - start)), np.uint8).copy()
-        for first, last in self._layout.runs:  # whole packets that are inside
+        for first, last in self._layout.runs:  # whole packets inside
             low = max(first, first + -(-(start - first) // step) * step)
             high = min(last, first + (stop - first) // step * step)
             if low < high:
@@ -143,7 +143,7 @@ class _Mended(StreamView):
                 write_time(at_time, (read_time(at_time) + join.ticks) % WRAP)
 
 
-@lru_cache(4)  # sound is read from a second handle
+@lru_cache(4)  # sound is read through a second handle
 def _find_layout(media: MediaFile) -> _PacketPlaces:
     with open_media(media) as stream:
         head = np.frombuffer(stream.read(20 * 192), np.uint8)
@@ -172,7 +172,7 @@ def _find_layout(media: MediaFile) -> _PacketPlaces:
 
 
 def _find_start(pids: NDArray[np.uint16], place: int) -> int:
-    """Return the first of the tables that precede a packet, or the packet itself."""
+    """Return the first of the tables before a packet, or the packet itself."""
     low = max(0, place - _TABLES_BEFORE)
     tables = np.flatnonzero(pids[low : place + 1] == 0)
     start = low + int(tables[-1]) if len(tables) else place
@@ -204,7 +204,7 @@ def _read_runs(stream: BinaryIO, step: int, runs: list[tuple[int, int]]) -> Iter
 
 
 def _find_sync(block: NDArray[np.uint8], step: int, prefix: int) -> int:
-    """Return where three packets in a row begin, after the first byte; all of the block if there are none."""
+    """Return where three consecutive packets begin, after the first byte; all of the block if nowhere."""
     marks = block == SYNC
     last = len(block) - prefix - 2 * step
     if last <= 1:
@@ -241,14 +241,14 @@ def _add_join(stream: BinaryIO, layout: _PacketPlaces, before: int, place: int, 
     for pid, cut in cuts.items():
         if (own := later[read_pids(later) == pid]).size:
             counters[pid] = (int(earlier[cut, 3]) - int(own[0, 3])) & 0x0F
-    # the packets were read as they are, so the changes before them are added
+    # the packets were read unchanged, so the changes before them are added
     total = ((last.counters + counters) & 0x0F).astype(np.uint8)
     starts = tuple((pid, place - (len(earlier) - cut) * layout.step) for pid, cut in cuts.items())
     layout.joins.append(_Join(place, (last.ticks + ticks) % WRAP, total, starts, video in cuts))
 
 
 def _find_cuts(packets: Packets) -> tuple[dict[int, int], int]:
-    """Return the first packet of the last frame of each track where that is cut, by packet id, and the video's id."""
+    """Return the first packet of each track's last frame if that is cut, by packet id, and the video's id."""
     pids, cuts = read_pids(packets), dict[int, int]()
     for pid in {pid for (pid, _), _ in find_times(packets)}:
         own = np.flatnonzero((pids == pid) & (packets[:, 3] & 0x10 > 0))
@@ -271,7 +271,7 @@ def _read_packets(stream: BinaryIO, layout: _PacketPlaces, start: int, stop: int
 
 
 def _compare_counters(earlier: Packets, later: Packets) -> tuple[NDArray[np.uint8], bool]:
-    """Return what to add to the counters of each track, and whether all tracks begin anew.
+    """Return the amounts to add to each track's counters, and whether all tracks restart.
 
     A track that goes on inside a frame keeps its break.
     """

@@ -1,4 +1,4 @@
-"""Benches beside each other: a history with what each change brought, and two of them with conditions that fail."""
+"""Benches beside each other: a history with each change's effect, and two benches with conditions that fail."""
 
 import json
 import math
@@ -62,7 +62,7 @@ def append(path: Path, entry: HistoryLine) -> list[HistoryLine]:
 
 
 def read(path: Path) -> list[HistoryLine]:
-    """Read a history. Raises ConfigError if the file is no history."""
+    """Read a history. Raises ConfigError: the file is no history."""
     try:
         lines: list[dict[str, Any]] = [json.loads(line) for line in read_small(path).decode().splitlines()]
         return [HistoryLine(**line) for line in lines]
@@ -74,10 +74,10 @@ def read(path: Path) -> list[HistoryLine]:
 
 
 def steps(entries: Sequence[HistoryLine]) -> list[dict[str, Any]]:
-    """Return what each bench after the first brought: the `bench`, a `cell`, and its `figures` before and after.
+    """Return each later bench's effect: the `bench`, a `cell`, and its `figures` before and after.
 
-    A cell is compared with itself in the latest bench before that has it. Without one it is compared with the fastest
-    cell of the latest bench before that computes the same in another way, for instance in another precision.
+    A cell is compared with itself in the latest earlier bench that has it. Without one, it is compared with the fastest
+    cell of the latest earlier bench that computes the same in another way, for instance in another precision.
     """
     found = []
     for number, bench in enumerate(entries):
@@ -109,7 +109,7 @@ SIDES = ("base", "now")
 
 
 def changes(base: BenchReport, other: BenchReport) -> list[FigurePair]:
-    """Return the figures of the samples that both measured, in the base's order.
+    """Return the figures of samples measured in both, in the base's order.
 
     Raises ConfigError: they have none in common.
     """
@@ -136,7 +136,7 @@ def changes(base: BenchReport, other: BenchReport) -> list[FigurePair]:
 def judge(text: str, found: Sequence[FigurePair]) -> list[Judgement]:
     """Evaluate the conditions of --fail-if on each sample.
 
-    A relative change of a time whose interval contains 0, or that has none, is inconclusive. Raises ConfigError: a
+    A relative change of a time is inconclusive if its interval contains 0 or is missing. Raises ConfigError: a
     condition has another form, names an unknown figure, or one that no cell has on both sides.
     """
     verdicts: list[Judgement] = []
@@ -184,7 +184,7 @@ _CONDITIONS = ("device", "gpu", "processor", "threads", "torch", "input", "cold_
 
 
 def other_conditions(base: BenchReport, other: BenchReport) -> str:
-    """Return what differs between two benches of machine, software, input, settings and weights: times depend on it."""
+    """Return the differences between two benches that times depend on: machine, software, input, settings, weights."""
     sides = [
         {name: one.environment[name] for name in _CONDITIONS if name in one.environment}
         | {f"weights of {model.name}": model.weights for model in one.models}
@@ -196,7 +196,7 @@ def other_conditions(base: BenchReport, other: BenchReport) -> str:
 
 
 def lost(base: BenchReport, other: BenchReport) -> list[Judgement]:
-    """Return a failure for each sample that was measured in the base, and tried in vain in the other bench."""
+    """Return a failure for each sample of the base that could not be measured in the other bench."""
     known = {sample.name for sample in samples(base) if sample.outcome == "ok"}
     failed = [sample for sample in samples(other) if sample.outcome != "ok" and sample.name in known]
     return [

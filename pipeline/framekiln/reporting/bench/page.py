@@ -22,7 +22,7 @@ from framekiln.reporting.kit.texts import TextTable
 
 
 def throughput(cells: Sequence[CellResult]) -> dict[str, Any] | None:
-    """Return the plot of all curves with two batches or more; None without any."""
+    """Return the plot of all curves with at least two batches; None without any."""
     named = {}
     for (model, settings), curve in curves(cells).items():
         best = knee(curve)
@@ -32,9 +32,9 @@ def throughput(cells: Sequence[CellResult]) -> dict[str, Any] | None:
 
 
 def memory_charts(cells: Sequence[CellResult]) -> list[Chart]:
-    """Return charts of memory over one call for each model and settings, with a curve a batch.
+    """Return charts of memory over one call, for each model and settings, with a curve for each batch.
 
-    One is of tensors. On a GPU another one is of what torch's allocator has reserved.
+    One chart shows tensors. On a GPU another one shows the memory reserved by torch's allocator.
     """
     charts = []
     for (model, settings), group in curves(cells).items():
@@ -48,9 +48,9 @@ def memory_charts(cells: Sequence[CellResult]) -> list[Chart]:
 
 
 def frames_chart(rows: Sequence[VideoRow]) -> Chart | None:
-    """Return the chart of latencies over the first object's frames after the prompted one, a curve a model.
+    """Return the chart of latencies over the first object's frames after the prompted one, with a curve for each model.
 
-    A value is the mean of the runs. None where no object was tracked over two such frames.
+    A value is the mean of the runs. None if no object was tracked over two such frames.
     """
     tracked = [(row, row.latency_ms.values) for row in rows if row.latency_ms and len(row.latency_ms.values) > 1]
     if not tracked:
@@ -64,7 +64,7 @@ def frames_chart(rows: Sequence[VideoRow]) -> Chart | None:
 
 
 def history_chart(entries: Sequence[HistoryLine]) -> Chart | None:
-    """Return the chart of median latencies over a history, a curve a cell; None with fewer than two benches."""
+    """Return the chart of median latencies over a history, a curve for each cell; None with fewer than two benches."""
     lines = defaultdict[str, Curve](Curve)
     for place, entry in enumerate(entries):
         for name, figures in entry.cells.items():
@@ -80,7 +80,7 @@ def _make_dot(cell: CellResult, *, is_knee: bool) -> dict[str, Any]:
 
 
 def _draw_curve(points: Sequence[MemoryPoint], kind: str) -> Curve:
-    """Return memory of a kind over the length of a call in MB: at each place the last value before it."""
+    """Return memory of a kind over the length of a call in MB: at each point the last value before it."""
     times = np.linspace(0, max(points[-1].ms, 1e-9) * (1 + 1e-9), POINTS)
     values = np.array([getattr(point, kind) for point in points]) / 1e6
     shown = values[np.searchsorted([point.ms for point in points[1:]], times, "right")]

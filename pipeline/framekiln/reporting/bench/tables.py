@@ -20,7 +20,7 @@ _METHODS = {
     "Speed-up": "Speed-up is the median of turns with fp32 in one process, with its least and most.",
     "Drift": "Drift is the relative L2 distance of the outputs from fp32's.",
 }
-"""Sentences on figures that not every bench has, by their heads."""
+"""Sentences on optional figures, by their heads."""
 
 
 def _make_percentiles(*names: str, **more: Any) -> list[Column]:
@@ -42,7 +42,7 @@ def _to_gflop(item: CellResult | Layer) -> float | None:
 
 
 def peak_memory(result: CellResult) -> str | None:
-    """Return the peak in MB, with its share of the device's memory where that is known."""
+    """Return the peak in MB, with its share of the device's memory if known."""
     memory = result.memory
     if memory is None or memory.peak is None:
         return None
@@ -150,7 +150,7 @@ HISTORY = (
 
 
 def cells_table(report: BenchReport) -> TextTable:
-    """Return all cells, with the columns in which any has a value."""
+    """Return all cells, without columns that have no value."""
     table = TextTable(title="All cells", columns=_CELLS, items=report.cells).shown
     note = (
         "Times are of a call unless a column says otherwise. ms an item is a call's time divided by its batch; one "
@@ -177,7 +177,7 @@ def clips_table(rows: Sequence[ClipRow]) -> TextTable:
 
 
 def sections(report: BenchReport) -> list[TextTable]:
-    """Return the tables of what was measured beside cells: times, leaks, videos, clips, targets and Nsight's tools."""
+    """Return the tables of other measurements: times, leaks, videos, clips, targets and Nsight's tools."""
     times = (
         "A call's time ends when its results are on the device, enqueue when the call returns. Enqueue, GPU and copies "
         "are medians; GPU and copies exist on a GPU only. Compilation is the first call less a later one."

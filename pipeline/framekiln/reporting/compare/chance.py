@@ -1,12 +1,12 @@
 """Confidence intervals of changes, by a block jackknife of calls.
 
 Neighbouring calls of a worker are alike: images of one video, or a machine that is busy for a while. So a run's calls
-are cut into blocks of consecutive ones, and each figure is computed without each block in turn; its variance follows
-from how far these values differ. The variance of repeated runs is that between them, and at least that of their calls.
+are cut into blocks of consecutive calls, and each figure is computed without each block in turn. Its variance follows
+from the spread of these values. The variance of repeated runs is that between them, and at least that of their calls.
 
-All computations are on logarithms, so that twice and half are the same distance. Intervals are Student's, since runs or
-blocks may be few. Efron and Stein 1981; Künsch, "The jackknife and the bootstrap for general stationary observations",
-Annals of Statistics 17 (1989).
+All computations use logarithms, so that twice and half are equally far. Intervals are Student's, since runs or blocks
+may be few. Efron and Stein 1981; Künsch, "The jackknife and the bootstrap for general stationary observations", Annals
+of Statistics 17 (1989).
 """
 
 import math
@@ -20,13 +20,13 @@ from framekiln.profiling.stats.speed import QUANTILES, TimedCalls
 
 LEVEL = 0.95  # of an interval
 LEAST_CALLS = 40
-_BLOCK = 16  # calls of a block; with blocks of a few calls, neighbours that are alike make equal runs look different
-_BLOCKS = (8, 20)  # at least, and at most: longer blocks instead of more hold for calls that are alike for longer
+_BLOCK = 16  # calls of a block; in shorter blocks, similar neighbours make equal runs look different
+_BLOCKS = (8, 20)  # least and most; longer blocks instead of more remain valid for calls that are alike for longer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """Variance of a run's figure, as of its logarithm."""
+    """The variance of a run's figure, taken of its logarithm."""
 
     variance: float
     freedom: float  # degrees of freedom of the variance
@@ -41,7 +41,7 @@ class ChangeInterval:
 
     @property
     def contains_zero(self) -> bool:
-        """True where chance alone explains the change."""
+        """True if chance alone explains the change."""
         return self.low <= 0 <= self.high
 
 
@@ -68,7 +68,7 @@ def spreads(calls: TimedCalls) -> dict[str, Spread]:
 
 
 def change(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return the change from the first side to the second as a share; of repeated runs between geometric means."""
+    """Return the change from the first side to the second as a share; of repeated runs, between geometric means."""
     if not (first and second and min(first) > 0 and min(second) > 0):
         return None
     return math.exp(float(np.mean(np.log(second)) - np.mean(np.log(first)))) - 1
@@ -77,10 +77,10 @@ def change(first: Sequence[float], second: Sequence[float]) -> float | None:
 def interval(
     values: tuple[Sequence[float], Sequence[float]], by_run: tuple[Sequence[Spread | None], Sequence[Spread | None]]
 ) -> ChangeInterval | None:
-    """Return the interval of the change from the first side to the second; None where its variance is not known.
+    """Return the interval of the change from the first side to the second; None if its variance is unknown.
 
-    Each side has a figure's value and spread for each run; None for a spread where calls are too few or not recorded.
-    The variance of a single run is at least that between the other side's runs.
+    Each side has a figure's value and spread for each run; the spread is None if calls are too few or not recorded. A
+    single run's variance is at least that between the other side's runs.
     """
     from scipy.stats import t as student
 

@@ -1,4 +1,4 @@
-"""Two or more runs side by side: the first is the base, and each of the others is compared with it."""
+"""Two or more runs side by side: the first is the base for each of the others."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from framekiln.reporting.compare.facts import FIGURES, OF_THE_RUN, RUN_FIGURES, 
 from framekiln.reporting.compare.runs import Run
 
 NONE, UNKNOWN = "none", "not known"
-LONGEST_GAP_S = 5.0  # of power, twenty samples; a longer gap is not interpolated
+LONGEST_GAP_S = 5.0  # s of power, twenty samples; a longer gap is not interpolated
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,7 +48,7 @@ class Side:
 
     @cached_property
     def spreads(self) -> Mapping[str, Mapping[str, Sequence[Spread | None]]]:
-        """By step and figure, the spread of each run by its calls."""
+        """By step and figure, the spread of each run over its calls."""
         by_step: dict[str, dict[str, list[Spread | None]]] = {}
         for i, run in enumerate(self.runs):
             for step, statistics in run.statistics.items():
@@ -66,11 +66,11 @@ class FigurePair:
     name: str
     title: str
     unit: str
-    first: float | None  # None where it was not measured
+    first: float | None  # None if it was not measured
     second: float | None
     change: float | None  # share of the first: 0.1 is 10 % more
     interval: ChangeInterval | None
-    why_unknown: str = ""  # reason for a missing interval where one is wanted
+    why_unknown: str = ""  # reason for a missing interval
 
     @classmethod
     def of(
@@ -81,7 +81,7 @@ class FigurePair:
         by_run: tuple[Sequence[Spread | None], Sequence[Spread | None]] | None,
         why_unknown: str,
     ) -> Self:
-        """Return the pair of a figure's values, each side's of its runs; without spreads it has no interval."""
+        """Return the pair of a figure's values, each side's from its runs; without spreads it has no interval."""
         limits = interval(values, by_run) if by_run else None
         first, second = (_average(side, noisy=figure.noisy) for side in values)
         return cls(
@@ -98,7 +98,7 @@ class FigurePair:
 
     @property
     def difference(self) -> str:
-        """`none` where the interval contains 0, `not known` where it is missing, else the change."""
+        """`none` if the interval contains 0, `not known` if it is missing, else the change."""
         if self.change is None:
             return ""
         if self.interval is None:
@@ -108,14 +108,14 @@ class FigurePair:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A side beside the base."""
+    """A side compared with the base."""
 
     first: Side
     second: Side
     work: Sequence[facts.ComparedStep]
     files: facts.FileComparison
     changes: Sequence[facts.Change]
-    figures: Mapping[str, Sequence[FigurePair]]  # by step; those of the whole run under `run`
+    figures: Mapping[str, Sequence[FigurePair]]  # by step; figures of the whole run under `run`
     drift: Mapping[str, StepDrift]  # by step
     notes: Sequence[str]
 
@@ -131,7 +131,7 @@ class Comparison:
 def compare(sides: Sequence[Sequence[Run]], prices: Mapping[str, float], *, drift_rows: int) -> Comparison:
     """Compare each side, one run or repeated ones, with the first.
 
-    `prices` are of an hour by the sides' letters. About `drift_rows` rows of each table are compared; 0 for none.
+    `prices`: of an hour, by the sides' letters. About `drift_rows` rows of each table are compared; 0: none.
     """
     named = [
         Side(name=name, runs=tuple(runs), price=prices.get(name)) for name, runs in zip(letters(), sides, strict=False)
@@ -154,7 +154,7 @@ def _compare_pair(first: Side, second: Side, drift_rows: int) -> Pair:
     uncompared = [step for step in steps if step not in drift and step != DECODE]
     notes = _list_notes(first, second, work)
     if uncompared and drift_rows:
-        notes.append(f"No results of {', '.join(uncompared)} were compared: the code of that version is missing.")
+        notes.append(f"No results of {', '.join(uncompared)} were compared: that version's code is missing.")
     return Pair(
         first=first,
         second=second,
@@ -228,7 +228,7 @@ def _list_notes(first: Side, second: Side, work: Sequence[facts.ComparedStep]) -
 
 
 def energy_wh(run: Run) -> float | None:
-    """Return the energy of a run's GPUs in Wh; None where no power was measured."""
+    """Return the energy of a run's GPUs in Wh; None if power was not measured."""
     if run.recorded is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Agreement of the results of two runs, row by row, as each stage measures it.
+"""Agreement of two runs' results, row by row, as each stage measures it.
 
-Rows of files that are the same in both are joined by their keys. A large table is sampled: a row is taken where the
-hash of its keys is a multiple of n. Both sides take the same rows in this way, however their files are divided.
+Rows of files that are the same in both are joined by their keys. A large table is sampled: a row is taken if the hash
+of its keys is a multiple of n. So both sides take the same rows, however their files are divided.
 """
 
 import math
@@ -38,10 +38,10 @@ def sample(
     left_out: Collection[str] = (),
     unchosen: Sequence[Unchosen] = (lambda _: (),) * 2,
 ) -> tuple[tuple[pa.Table, pa.Table], int, int]:
-    """Return about `most` rows of a table on both sides, n where every n-th was read, and the rows of both tables.
+    """Return about `most` rows of a table on both sides, n if every n-th was read, and both tables' row counts.
 
-    Rows of the media files in `left_out` are none of them, as these cannot be compared, nor are rows with the keys
-    that `unchosen` returns for the path of a table's file on each side.
+    Rows of media files in `left_out` are excluded, since these cannot be compared. So are rows with the keys that
+    `unchosen` returns for the path of a table's file on each side.
     """
     tables = [find_table(store, name) for store in stores]
     every = max(_choose_every(store, table, columns, most) for store, table in zip(stores, tables, strict=True))
@@ -94,7 +94,7 @@ def _take_rows(
 
 
 def common(sides: tuple[pa.Table, pa.Table], keys: Sequence[str]) -> tuple[pa.Table, pa.Table, tuple[int, int]]:
-    """Return the rows that both tables have, in one order, and how many rows only one of them has."""
+    """Return the rows that both tables have, in one order, and the number of rows in only one of them."""
     a, b = sides
     if not (len(a) and len(b)):
         return a.slice(0, 0), b.slice(0, 0), (len(a), len(b))
@@ -115,7 +115,7 @@ class ColumnDrift:
     name: str
     unit: str
     equal: float  # share of rows; two nulls are equal, and so are two NaN
-    largest: float | None = None  # absolute difference; None where values are not numbers
+    largest: float | None = None  # absolute difference; None if values are not numbers
     mean: float | None = None
 
 
@@ -154,12 +154,12 @@ class TableDrift:
     """One table of a step."""
 
     name: str  # frames, or a table of the second pass
-    rows: int  # in both, compared
+    rows: int  # compared rows in both
     only_first: int  # among the sampled rows
     only_second: int
-    every: int  # one row in so many was sampled
+    every: int  # one row in this many was sampled
     value: float | None
-    figures: Mapping[str, float]  # as the stage measures them
+    figures: Mapping[str, float]  # from the stage
     columns: Sequence[ColumnDrift]
     note: str = ""
 
@@ -173,7 +173,7 @@ class StepDrift:
 
     @property
     def value(self) -> float | None:
-        """StepDrift of the table with the most: 0 the same, 1 nothing in common; None where no rows are in both."""
+        """The drift of the table with the most: 0 the same, 1 nothing in common; None if no rows are in both."""
         return max((table.value for table in self.tables if table.value is not None), default=None)
 
     @property
@@ -182,16 +182,16 @@ class StepDrift:
 
     @property
     def figures(self) -> dict[str, float]:
-        """Figures of all tables, and the share of sampled rows that are missing on either side."""
+        """Figures of all tables, and the share of sampled rows missing on either side."""
         figures = {name: value for table in self.tables for name, value in table.figures.items()}
         missing = sum(table.only_first + table.only_second for table in self.tables)
         return figures | {"missing": missing / (missing + self.rows) if missing + self.rows else 0.0}
 
 
 def find_drift(first: Run, second: Run, steps: Sequence[str], most: int) -> dict[str, StepDrift]:
-    """Return the drift of each step, over about `most` rows of a table, without steps that lack results or code."""
+    """Return the drift of each step, over about `most` rows of a table; steps without results or code are left out."""
     stages: dict[str, Stage] = {}
-    for run in (first, second):  # the second's wins, as an older version's code may be missing
+    for run in (first, second):  # the second's wins, since an older version's code may be missing
         stages |= rebuild({step: record for step in steps if (record := run.part("steps", step))})
     if not stages:
         return {}
@@ -228,7 +228,7 @@ def _compare_table(
     columns: Sequence[str],
     sampled: tuple[tuple[pa.Table, pa.Table], int, int],
 ) -> TableDrift:
-    """Compare one table; the stage compares its results only where both runs used one class."""
+    """Compare one table; the stage compares its results only if both runs used one class."""
     rows, every, total = sampled
     a, b, only = common(rows, keys)
     names = [column for column in columns if column in a.column_names and column in b.column_names]
@@ -250,14 +250,14 @@ def _compare_table(
 
 
 def _add_missing(value: float, rows: int, only: int, total: int) -> float | None:
-    """Return the drift of a second-pass table: rows are results there, so a row without a counterpart has drifted."""
+    """Return the drift of a second-pass table: its rows are results, so a row without a counterpart has drifted."""
     if not rows + only:
         return None if total else 0.0  # rows exist, but none of unchanged files; or both tables are empty
     return 1 - (1 - value) * rows / (rows + only)
 
 
 def _ask_stage(stage: Stage, a: pa.Table, b: pa.Table, table: str) -> tuple[dict[str, float] | None, str]:
-    """Return the figures of the stage's own comparison, or a note where it failed, as on results of another version."""
+    """Return the figures of the stage's own comparison, or a note if it failed, as on another version's results."""
     try:
         figures = stage.agreement(a, b, table)
         if figures is not None and not math.isfinite(figures[_VALUE]):

@@ -1,8 +1,7 @@
-"""The work of two runs: equal or not, the differences around it, and the figures of each by name.
+"""The work of two runs: equal or not, the differences around it, and each one's figures by name.
 
-Figures of another model say nothing about speed. They come from run.json where it has them, so that runs with and
-without records are compared by one definition; percentiles come from records only. A figure that was not measured has
-no entry.
+Figures of another model say nothing about speed. They come from run.json if possible, so that runs with and without
+records are compared by one definition. Percentiles come only from records. An unmeasured figure has no entry.
 """
 
 from collections import Counter
@@ -33,8 +32,8 @@ class ComparedStep:
 class FileComparison:
     """The input files of two runs."""
 
-    same: int  # in both, of equal size, and of equal content where both digests are known
-    other: Mapping[str, Sequence[str]]  # media_ids that have changed, or that are in one run only, by kind in words
+    same: int  # in both, of equal size, and of equal content if both digests are known
+    other: Mapping[str, Sequence[str]]  # media_ids that changed, or are in only one run, by kind in words
 
     @property
     def differ(self) -> bool:
@@ -69,7 +68,7 @@ def compare_step(step: str, first: Run, second: Run, names: tuple[str, str]) -> 
 
 
 def compare_files(first: Run, second: Run, names: tuple[str, str]) -> FileComparison:
-    """Compare input files by media_id and size, and by digest where both are known."""
+    """Compare input files by media_id and size, and by digest if both are known."""
     a, b = first.media, second.media
     common = [name for name in a if name in b]
     pairs = {name: tuple(zip(a[name], b[name], strict=True)) for name in common}  # of sizes and digests
@@ -78,7 +77,7 @@ def compare_files(first: Run, second: Run, names: tuple[str, str]) -> FileCompar
     return FileComparison(same=len(common) - len(changed), other={"changed": changed, **only})
 
 
-_PLANNED = {"workers": "workers, as planned"}  # the figure `workers` is the processes that took part
+_PLANNED = {"workers": "workers, as planned"}  # the figure `workers` counts the processes that took part
 _PROFILE = {"profile_name": "name", "waves": "waves"}
 _MACHINE = {
     "processor": "processor",
@@ -126,7 +125,7 @@ def _count_nodes(machines: Any) -> str:
 def _find_differing(
     where: str, first: Mapping[str, Any], second: Mapping[str, Any], titles: Mapping[str, str] | None = None
 ) -> Iterator[Change]:
-    """Yield each key with different values on the two sides: only titled keys, or all under their names."""
+    """Yield each key with different values on both sides: titled keys only, or all under their names."""
     for key, title in (titles or {key: _PLANNED.get(key, key) for key in first}).items():
         if key in first and key in second and first[key] != second[key]:
             yield Change(where=where, what=title, first=_write(first[key]), second=_write(second[key]))
@@ -141,18 +140,18 @@ def _write(value: Any) -> str:
 
 
 OF_THE_RUN = "run"
-"""Stands for a step's name where a figure describes the whole run."""
+"""The step name of figures that describe the whole run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """One figure."""
 
-    name: str  # as gates call it
+    name: str  # as in gates
     title: str
     unit: str
     noisy: bool = False  # its calls give its interval
-    counted: bool = False  # a count, which chance does not move
+    counted: bool = False  # a count, which chance does not change
 
 
 _STEP = (
@@ -178,16 +177,16 @@ STEP_FIGURES, RUN_FIGURES = (tuple(figure.name for figure in figures) for figure
 
 
 def measure(run: Run, step: str) -> dict[str, float]:
-    """Return a step's figures; each phase too, as ms a row under `phase NAME`."""
+    """Return a step's figures, including each phase in ms a row as `phase NAME`."""
     figures: dict[str, float] = {}
     if (recorded := run.statistics.get(step)) is not None:
         figures = _from_totals(recorded.totals.to_dict())
-        figures.pop("errors")  # they are in no record
+        figures.pop("errors")  # not in records
         times = dict(zip(QUANTILES, recorded.row_ms, strict=True)) if recorded.calls else {}
         figures |= {name: value for name, value in times.items() if value is not None}
         figures |= {"vram": recorded.vram_peak_gb} if recorded.vram_peak_gb is not None else {}
     totals = _from_totals(run.part("figures", step))
-    figures = totals | figures if run.cut else figures | totals  # which a run that was killed wrote before its end
+    figures = totals | figures if run.cut else figures | totals  # a killed run wrote the latter before its end
     if run.cut or step in run.partial_steps:  # each run counts its own errors only
         figures.pop("errors", None)
     return {name: float(value) for name, value in figures.items()}
@@ -196,7 +195,7 @@ def measure(run: Run, step: str) -> dict[str, float]:
 def _from_totals(totals: Mapping[str, Any]) -> dict[str, float]:
     keys = {"rows": "rows", "ms_row": "ms_per_row", "workers": "workers", "set_up": "set_up_s", "errors": "errors"}
     figures = {name: totals[key] for name, key in keys.items() if totals.get(key) is not None}
-    if rate := totals.get("rows_per_s"):  # 0 stands for a step that never worked
+    if rate := totals.get("rows_per_s"):  # 0: the step never worked
         figures["rate"] = rate
     if rows := totals.get("rows"):
         phases = totals.get("phases_s") or {}

@@ -5,7 +5,7 @@
     threshold  = ("+" | "-") number "%"     a change against the base; the sign of 0% is optional
                | number                     the other side's value itself, in the figure's unit
 
-A condition on a step's figure without a step applies to every step. A figure that was not measured is an error.
+A condition without a step applies to every step. A figure that was not measured is an error.
 """
 
 import math
@@ -24,7 +24,7 @@ _EXAMPLE = "as in --fail-if 'rate<-5%, faces.p95>+10%, drift>0.01'"
 
 
 def parse(text: str, known: Collection[str] = (*FIGURES, DRIFT)) -> list[Limit]:
-    """Parse conditions separated by commas; `known` are figures that may be named without a step.
+    """Parse conditions separated by commas; `known`: figures that need no step.
 
     Raises ConfigError: a condition has another form, or names an unknown figure.
     """
@@ -61,7 +61,7 @@ def judge(conditions: Iterable[Limit], pair: Pair) -> list[Judgement]:
 
 
 def _steps(condition: Limit, pair: Pair) -> Sequence[str]:
-    """Return the steps that a condition applies to; a new step of the second side has no base and is left out."""
+    """Return the steps of a condition; a new step of the second side has no base and is left out."""
     known = [compared.step for compared in pair.work]
     if condition.figure in RUN_FIGURES:
         if condition.step not in (None, OF_THE_RUN):
@@ -91,7 +91,7 @@ def judge_figure(
 ) -> Judgement:
     """Evaluate a condition on a figure that was measured.
 
-    A relative change is inconclusive where its interval contains 0; with `needs_interval` also where one is missing.
+    A relative change is inconclusive if its interval contains 0; with `needs_interval` also if one is missing.
     """
     beyond = condition.holds(_change(figure) if condition.relative else figure.second or 0.0)
     noise = figure.interval is not None and figure.interval.contains_zero
@@ -102,7 +102,7 @@ def judge_figure(
 
 
 def _change(figure: FigurePair) -> float:
-    """Return the change as a share; from zero it is infinite, or none where both are zero."""
+    """Return the change as a share; from zero it is infinite, or none if both are zero."""
     if figure.change is not None:
         return figure.change
     before, after = figure.first or 0.0, figure.second or 0.0
@@ -112,7 +112,7 @@ def _change(figure: FigurePair) -> float:
 
 
 def _judge_drift(condition: Limit, step: str, pair: Pair) -> Judgement:
-    """Evaluate a condition on drift, or on a figure by which a stage compares its results."""
+    """Evaluate a condition on drift, or on a figure of a stage's own comparison."""
     drift = pair.drift.get(step)
     names = {DRIFT, *(drift.figures if drift else ())}
     if drift is not None and condition.figure not in names:

@@ -1,4 +1,4 @@
-"""The comparison for people: a sentence, `compare.html`, and the same on a terminal."""
+"""The comparison for people: a sentence, `compare.html`, and a terminal view."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ def default_path(comparison: Comparison) -> str:
 
 
 def write_page(path: str, comparison: Comparison, verdicts: Sequence[Judgement]) -> str:
-    """Write the page and return its path. Raises OutputError if the file cannot be written."""
+    """Write the page and return its path. Raises OutputError: the file cannot be written."""
     told = {"code": "FK-PAGE-NOT-WRITABLE", "fix": "choose another file with --html"}
     return str(pages.write_page(expand(path), render(comparison, verdicts), **told))
 
@@ -43,7 +43,7 @@ def render(comparison: Comparison, verdicts: Sequence[Judgement]) -> str:
 
 
 def verdict(pair: Pair) -> str:
-    """Return whether a side did the same work as the base, with which results, and how fast."""
+    """Return whether a side did the base's work, how its results compare, and how fast it was."""
     return (
         f"{pair.second.name} beside {pair.first.name}: {_tell_work(pair)}; {_tell_results(pair)}; {_tell_speed(pair)}."
     )
@@ -74,7 +74,7 @@ def _tell_results(pair: Pair) -> str:
 
 
 def _tell_speed(pair: Pair) -> str:
-    """Return the rates that changed by more than chance explains; without intervals only that they are not known."""
+    """Return the rates that changed beyond chance; without intervals, only that they are unknown."""
     rates = {step: line for step, lines in pair.figures.items() for line in lines if line.name == "rate"}
     measured = {step: line for step, line in rates.items() if line.change is not None}
     changed = {step: line for step, line in measured.items() if line.difference not in (NONE, UNKNOWN, "")}
@@ -96,7 +96,7 @@ def _join(steps: list[str]) -> str:
 
 
 def print_comparison(console: Console, comparison: Comparison, *, every: bool = False) -> None:
-    """Print every pair of a comparison: what differs, or with `every` all that was measured."""
+    """Print every pair of a comparison: the differences, or with `every` all figures."""
     for pair in comparison.pairs:
         print_line(console, verdict(pair), style="bold")
     for side in comparison.sides:

@@ -42,7 +42,7 @@ class Run:
     notes: tuple[str, ...]  # what cannot be compared, a sentence each
 
     def part(self, *keys: str) -> Mapping[str, Any]:
-        """Return a dictionary in run.json by its path of keys; empty where it is missing."""
+        """Return a dictionary in run.json by its path of keys; empty if it is missing."""
         value = self.record
         for key in keys:
             value = value.get(key) or {}
@@ -63,13 +63,13 @@ class Run:
         """First-pass steps, and decoding, that other runs computed in part, with the rows of this run."""
         frames, waves = self.record["frames"], self.record["waves"]
         expected = {DECODE: frames * max(1, len(waves))} | {step: frames for wave in waves for step in wave}
-        expected |= {step: chosen for step, (chosen, _) in self.part("chosen").items()}  # by a condition
+        expected |= {step: chosen for step, (chosen, _) in self.part("chosen").items()}  # of a condition
         passes = self.part("throughput", "steps") or self.part("figures")
         computed = {step: passes.get(step, {}).get("rows", 0) for step in expected}
         return {step: rows for step, rows in computed.items() if rows < _NEARLY * expected[step]}
 
     def unchosen(self, step: str, path: str) -> Collection[tuple[str, int]]:
-        """Return the keys of rows in a file of `frames/` that a step's condition passed over; none without parts."""
+        """Return the keys of rows in a file of `frames/` that a step's condition skipped; none without parts."""
         unit = unit_of(path) or ""
         folder, decode = (f"{name}-{self.fingerprints.get(name, '')}" for name in (step, DECODE))
         found = {name: tuple(self._ledger.parts(name, decode, unit) or ()) for name in (decode, folder)}
@@ -88,22 +88,22 @@ class Run:
 
     @property
     def cut(self) -> bool:
-        """True if the run that wrote the tables is not finished."""
+        """True if the run that wrote the tables is unfinished."""
         return bool(self.record.get("state", FINISHED) != FINISHED)
 
     @cached_property
     def media(self) -> dict[str, tuple[int, str]]:
-        """By media_id, size in bytes and digest (empty where unknown), of the files with rows in the tables."""
+        """By media_id, size in bytes and digest (empty if unknown), of files with rows in the tables."""
         return {name: (item.size, item.digest) for name, item in tabulated_files(self.store).items()}
 
     @cached_property
     def statistics(self) -> dict[str, StepStatistics]:
-        """By step, its statistics by the records of its calls; empty where none were kept."""
+        """By step, its statistics from its calls' records; empty if none were kept."""
         return self._statistics_and_damage[0]
 
     @property
     def damage(self) -> str:
-        """Reason why existing records cannot be read; empty where they can, or are missing."""
+        """Reason why existing records are unreadable; empty if they are readable, or missing."""
         return self._statistics_and_damage[1]
 
     @cached_property
@@ -117,7 +117,7 @@ class Run:
 
     @cached_property
     def recorded(self) -> str | None:
-        """The name of the run that wrote the records; None where there are none."""
+        """The name of the run that wrote the records; None without records."""
         return run_of(self.store, self.record)
 
 
@@ -139,7 +139,7 @@ def read_run(path: str) -> Run:
 def read_sides(sides: Sequence[str | Sequence[str]]) -> list[list[Run]]:
     """Read the sides of a comparison; a list, or commas, join repeated runs of one side: `A1,A2,A3`.
 
-    Raises ConfigError: fewer than two sides, or one output named twice. Raises UserError: see `read_run`.
+    Raises ConfigError: fewer than two sides, or one output given twice. Raises UserError: see `read_run`.
     """
     paths = [_split(side) if isinstance(side, str) else list(side) for side in sides]
     if len(paths) < 2 or not all(paths):

@@ -19,7 +19,7 @@ _LESS_IS_BETTER = (
     *("set_up", "errors", "seconds", "energy", "cost"),
 )
 _SPEEDS = ("rate", "ms_row")
-_NOTED = ("vram", "errors")  # figures of a step that are told where they differ
+_NOTED = ("vram", "errors")  # figures of a step that are shown only if they differ
 _MOST_COLUMNS = 8  # of a step, in one cell; the page lists all
 
 
@@ -29,20 +29,20 @@ def value_text(value: float | None) -> str:
 
 
 def interval_text(figure: FigurePair) -> str:
-    """Return the interval of a change; empty where there is none."""
+    """Return the interval of a change; empty without one."""
     interval = figure.interval
     return "" if interval is None else f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f} %"
 
 
 def work_table(pair: Pair) -> TextTable:
-    """Return the steps that did not do the same work, and why."""
+    """Return the steps with different work, and why."""
     why = words("What differs", lambda step: "; ".join(step.why), "roomy", optional=True)
     other = [step for step in pair.work if step.verdict != SAME]
     return TextTable(title="Other work", columns=(words("Step", "step"), words("Work", "verdict"), why), items=other)
 
 
 def equal_work(pair: Pair) -> str:
-    """Return a sentence on the steps that did the same work; empty for none."""
+    """Return a sentence on the steps with the same work; empty for none."""
     same = [step.step for step in pair.work if step.verdict == SAME]
     return f"The same work in {', '.join(same)}." if same else ""
 
@@ -54,14 +54,14 @@ def files_table(pair: Pair) -> TextTable:
 
 
 def changes_table(pair: Pair) -> TextTable:
-    """Return what changed around the work."""
+    """Return the changes around the work."""
     sides = words(pair.first.name, "first"), words(pair.second.name, "second")
     columns = words("Where", "where"), words("What", "what"), *sides
     return TextTable(title="What changed around the work", columns=columns, items=pair.changes)
 
 
 def figures_table(figures: Sequence[FigurePair], names: tuple[str, str], head: str = "Step") -> TextTable:
-    """Return the figures of two sides by step, where a side measured them."""
+    """Return the figures of two sides by step, if a side measured them."""
     shown = [one for one in figures if one.first is not None or one.second is not None]
     columns = (
         words(head, lambda one: "The whole run" if one.step == OF_THE_RUN else one.step),
@@ -83,7 +83,7 @@ def all_figures(pair: Pair) -> TextTable:
 
 
 def by_gate_names(table: TextTable) -> TextTable:
-    """Return a table of figures with the names that conditions use, for a terminal."""
+    """Return a table of figures with their names in conditions, for a terminal."""
     step, _, _, *values = table.columns
     name = words("Figure", lambda one: f"{one.name}, {one.unit}" if one.unit else one.name)
     return replace(table, columns=(step, name, *values))
@@ -104,14 +104,14 @@ def speeds_table(pair: Pair) -> TextTable:
 
 
 def brief_figures(pair: Pair) -> TextTable:
-    """Return the figures of the whole run, and memory and errors of steps where they differ."""
+    """Return the whole run's figures, and steps' memory and errors if they differ."""
     every = [one for of_step in pair.figures.values() for one in of_step]
     figures = [one for one in every if one.step == OF_THE_RUN or (one.name in _NOTED and one.first != one.second)]
     return figures_table(figures, (pair.first.name, pair.second.name))
 
 
 def results_table(pair: Pair, *, equal: bool = True) -> TextTable:
-    """Return how far the results of each step agree, a row a table; with or without the tables that are equal."""
+    """Return how far each step's results agree, a row for each table, with or without equal tables."""
     found = [(drift.step, table) for drift in pair.drift.values() for table in drift.tables]
     found = [row for row in found if equal or not _is_equal(row[1])]
     columns = (
@@ -158,7 +158,7 @@ def missing_intervals(pair: Pair) -> dict[str, list[str]]:
 
 
 def tone(figure: FigurePair) -> str:
-    """Return `good` or `bad` for a difference that chance does not explain, else nothing."""
+    """Return `good` or `bad` for a difference beyond chance, else nothing."""
     name = "ms_row" if figure.name.startswith("phase ") else figure.name
     if not figure.change or figure.interval is None or figure.difference in (NONE, UNKNOWN):
         return ""

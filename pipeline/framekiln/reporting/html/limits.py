@@ -1,6 +1,6 @@
-"""The page of a preview: frames at quantiles of each number and around the limits in conditions, to choose by looking.
+"""The page of a preview: frames at quantiles of each number and around conditions' limits, to choose by looking.
 
-Whether 200 px of sharpness are too few is seen on the frames just below and just above, and not in a table.
+Frames just below and just above show whether 200 px of sharpness are too few; a table does not.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ from framekiln.reporting.kit.pages import render_page
 from framekiln.reporting.kit.texts import number
 from framekiln.reporting.table_rows import find_table, is_number, sample
 
-QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95)  # blurred and noisy frames are a few in a hundred
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95)  # a few in a hundred frames are blurred or noisy
 NEAREST = 4  # frames on each side of a limit: both sides fill a row of a screen
 
 
@@ -59,13 +59,13 @@ def _list_limits(plan: Plan) -> dict[str, dict[float, list[str]]]:
 
 
 def _make_sheet(item: pa.Field, rows: pa.Table, limits: Mapping[float, Sequence[str]]) -> dict[str, Any]:
-    """Return a column of numbers with the frames at its quantiles and beside its limits; all by ascending value."""
+    """Return a column of numbers with frames at its quantiles and beside its limits, ascending."""
     (about,) = describe(pa.schema([item]))
     kind = item.type if pa.types.is_floating(item.type) else pa.float64()  # float32 as DuckDB compares it
     rows = rows.select([*KEYS, "media_type", "time_s"]).append_column("value", rows[item.name].cast(kind, safe=False))
     known = rows.filter(pc.is_finite(rows["value"])).sort_by("value")
     late = pc.or_kleene(pc.greater_equal(known["frame_index"], MOST_DECODED), pc.greater(known["time_s"], FIRST_S))
-    near = known.filter(pc.invert(pc.fill_null(late, False)))  # those near the starts of their files can be shown
+    near = known.filter(pc.invert(pc.fill_null(late, False)))  # only frames near the starts of their files can be shown
     values, ordered = near["value"].to_numpy(), known["value"].to_numpy()
     quantiles: dict[int, list[str]] = defaultdict(list)  # one frame may be at several
     for part in QUANTILES if len(near) else ():
@@ -92,7 +92,7 @@ def _make_sheet(item: pa.Field, rows: pa.Table, limits: Mapping[float, Sequence[
 
 
 def _choose_nearest(media: pa.ChunkedArray, places: Sequence[int]) -> list[int]:
-    """Return the first of these places, of different files while there are any, in ascending order."""
+    """Return the first of these positions, from different files if possible, in ascending order."""
     files: dict[str, int] = {}
     for place in places:
         files.setdefault(media[place].as_py(), place)

@@ -1,6 +1,6 @@
 """The report as one file, made from an output alone.
 
-Its times are those of the run that did most, or of another that is asked for.
+Its times are those of the run with the most work, or of a requested one.
 """
 
 import base64
@@ -44,10 +44,10 @@ _NEEDED = (
 
 
 def write_report(store: Store, run: str | None = None) -> str:
-    """Write the report on an output, with the times of a run or of the one that did most, and return its URL.
+    """Write the report on an output, with the times of one run, and return its URL.
 
-    Raises ConfigError: no run has computed anything there, or its run.json cannot be read. Raises OutputError: there
-    are no records of that run.
+    Raises ConfigError: no run has computed anything there, or its run.json is unreadable. Raises OutputError: that run
+    has no records.
     """
     record = read_run_record(store, _NEEDED)
     store.write(NAME, render(store, record, run).encode("utf-8", "replace"))
@@ -55,7 +55,7 @@ def write_report(store: Store, run: str | None = None) -> str:
 
 
 def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> str:
-    """Return the page; the same output gives the same page. Raises DamagedError if a table lacks a step's columns."""
+    """Return the page; equal outputs give equal pages. Raises DamagedError: a table lacks a step's columns."""
     groups, stages, timed = error_groups(store), rebuild(record["steps"]), timed_run(store, record, run)
     profile = timed["profile"]
     expected = {name: optional(schema, KEYS) for name, schema in expected_tables(stages).items()}
@@ -116,7 +116,7 @@ def script() -> Markup:
 
 
 def policy() -> str:
-    """Return the page's Content-Security-Policy: its own images, styles and script, and nothing from elsewhere."""
+    """Return the page's Content-Security-Policy: only its own images, styles and script."""
     digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
     return (
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
@@ -125,11 +125,11 @@ def policy() -> str:
 
 
 def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None) -> dict[str, Any]:
-    """Return the run to show: the wanted one, else the one with the most seconds of work.
+    """Return the run to show: the requested one, else the one with the most seconds of work.
 
-    `figures` and `profile` have the forms of run.json. `others` are the other runs with records, the one that did most
-    first. The run in run.json is shown if the other's records are missing or damaged. Raises OutputError: there is no
-    such run, or no row came out of it.
+    `figures` and `profile` have run.json's form. `others`: the other runs with records, most work first. The run in
+    run.json is shown if another's records are missing or damaged. Raises OutputError: there is no such run, or it has
+    no rows.
     """
     own, work = runs.run_of(store, record), runs.read_work(store)
     name, found = runs.choose_run(store, wanted) if wanted is not None else runs.most_work(work) or own, {}

@@ -42,7 +42,7 @@ def outcome(record: Mapping[str, Any], frames: int, groups: Sequence[ErrorGroup]
 
 
 def found(store: Store, tables: Sequence[Mapping[str, Any]], stages: Mapping[str, Stage]) -> str:
-    """Return what the steps found, as in "85 faces, 2 people; frames: 3 black. No light jumps."; empty without any."""
+    """Return the steps' findings, as in "85 faces, 2 people; frames: 3 black. No light jumps."; empty without any."""
     totals = {**tables[0]["found"], **{table["name"]: table["rows"] for table in tables[1:]}}
     things = [thing for stage in stages.values() for thing in stage.finds if thing[0] in totals]
     some = ", ".join(count(totals[key], one, many) for key, one, many in things if totals[key])
@@ -90,7 +90,7 @@ def _describe_machine(record: Mapping[str, Any]) -> str:
 
 
 def continuation(store: Store, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the page on a run that is not finished, and the command that continues it."""
+    """Return the page's values about an unfinished run, and the command that continues it."""
     if (cut := unfinished(store, record)) is None:
         return {"unfinished": None}
     written = moment(datetime.fromisoformat(str(cut.record.get("written") or record["written"])).timestamp())
@@ -110,7 +110,7 @@ def command(record: Mapping[str, Any]) -> str:
 
 
 def fetching_command(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what brings the steps that were left out: a sentence, and the command that fetches and runs again."""
+    """Return how to add the left-out steps: a sentence, and the command that fetches and runs again."""
     if not (record.get("skipped") and record.get("fetch")):
         return "", ""
     return f"{fetching(record.get('fetch_mb') or 0.0)}:", f"{record['fetch']} && {command(record)}"

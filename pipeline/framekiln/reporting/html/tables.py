@@ -21,18 +21,18 @@ from framekiln.reporting.kit.texts import cell, count, plain_table
 from framekiln.reporting.table_rows import Extract, TableFiles, batches, extract, find_table, head, is_list
 
 EXAMPLES = 3
-LONGEST = 2000  # characters of a message or traceback that are shown
-MOST_GROUPS = 30  # shown, the most frequent
-_WITH_IMAGES = 12  # of these
+LONGEST = 2000  # most characters shown of a message or traceback
+MOST_GROUPS = 30  # shown groups, the most frequent ones
+_WITH_IMAGES = 12  # of these groups
 
 
 ErrorGroup = Mapping[str, Any]
-"""All errors of one `kind` in one `step`: `rows`, `whole_files` (errors that concern one), and `examples`, which are
+"""All errors of one `kind` in one `step`: `rows`, `whole_files` (errors of whole files), and `examples`, which are
 rows of the table with `frame` and `caption`."""
 
 
 def error_groups(store: Store) -> list[ErrorGroup]:
-    """Return errors by step and kind, the most frequent first, with examples of different files."""
+    """Return errors by step and kind, most frequent first, with examples of different files."""
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     for name in store.names(ERRORS):
         for batch in batches(store, f"{ERRORS}/{name}", expected=ERRORS_SCHEMA):
@@ -60,9 +60,9 @@ def frames_of(groups: Sequence[ErrorGroup]) -> list[FrameKey]:
 
 
 def _choose_frame(row: Mapping[str, Any]) -> tuple[FrameKey | None, str]:
-    """Return the frame to show for an error, and a caption; None where decoding it again could fail as in the run.
+    """Return the frame to show for an error, and a caption; None if decoding it again could fail as in the run.
 
-    It is the error's own frame, the one before it where decoding failed, or the file's first.
+    It is the error's own frame, the one before it if decoding failed, or the file's first.
     """
     name, index, decoding = str(row["media_id"]), row["frame_index"], row["step"] == DECODE
     if row["kind"] == Reason.CRASHED or (decoding and not index):
@@ -84,9 +84,9 @@ def table_views(store: Store, stages: Mapping[str, Stage]) -> list[dict[str, Any
 
 
 def _read_view(store: Store, name: str, description: str, stages: Mapping[str, Stage]) -> dict[str, Any]:
-    """Return a table with its columns by the step that added them, and its first rows where they are shown.
+    """Return a table with its columns by step, and its first rows if they are shown.
 
-    `found` is the number of items in all lists of a column, estimated where not all rows were read.
+    `found`: the number of items in all lists of a column, estimated if not all rows were read.
     """
     table = find_table(store, name)
     part = extract(store, table)
@@ -115,9 +115,9 @@ def _read_view(store: Store, name: str, description: str, stages: Mapping[str, S
 
 
 def _write_tallies(part: Extract, table: TableFiles) -> list[str]:
-    """Return a sentence on each column of texts that says by its metadata what its values tell of how many rows.
+    """Return a sentence on each text column whose metadata describes counts of its values.
 
-    `tally` is JSON: a text for each value, and for the empty one what all rows with a value have in common.
+    `tally` is JSON: a text for each value, and under the empty key one for all rows with a value.
     """
     sentences = []
     for item in part.schema:

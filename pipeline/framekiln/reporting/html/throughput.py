@@ -14,7 +14,7 @@ _SPENT = ("busy", "starved", "held")  # shares of the time of a step's processes
 
 
 def phase_shares(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return for every step of run.json's `throughput` the shares of its phases, 0 to 1, in drawing order."""
+    """Return each step's phase shares from run.json's `throughput`, 0 to 1, in drawing order."""
     shares = {}
     for name, step in (profile.get("steps") or {}).items():
         seconds = {OTHER if phase == "other" else phase: float(value) for phase, value in step["phases"].items()}
@@ -29,7 +29,7 @@ def phase_names(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def recommendation(profile: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the reason and the change to try, a sentence each; both are empty where the run kept no records."""
+    """Return the reason and the change to try, a sentence each; both empty if the run kept no records."""
     if not (advice := profile.get("verdict")):
         return "", ""
     change = str(advice["change"])
@@ -37,7 +37,7 @@ def recommendation(profile: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def targets_table(targets: Sequence[Mapping[str, Any]]) -> TextTable:
-    """Return the targets of a run.json with what was measured."""
+    """Return the targets of a run.json with their measurements."""
     signs = {"met": "✓", "not met": "✗", "not measured": "?"}
     verdict = words("Verdict", lambda one: f"{signs.get(one['verdict'], '')} {one['verdict']}".strip())
     columns = words("Figure", "figure"), Column("Target", "aim"), Column("Measured", "value"), verdict
@@ -45,7 +45,7 @@ def targets_table(targets: Sequence[Mapping[str, Any]]) -> TextTable:
 
 
 def rates_table(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> TextTable:
-    """Return the work of each step by `figures` of a run.json, and how its processes spent their time."""
+    """Return each step's work from `figures` of a run.json, and how its processes spent their time."""
     busy = sum(step["busy_s"] for step in figures.values())
     steps, slowest = profile.get("steps") or {}, profile.get("verdict", {}).get("step")
     items = [
@@ -81,7 +81,7 @@ def phases_table(profile: Mapping[str, Any], phases: Mapping[str, Mapping[str, f
 
 
 def calls_table(profile: Mapping[str, Any]) -> TextTable:
-    """Return times of calls and rows; memory and use of a GPU where any step had one."""
+    """Return times of calls and rows, with GPU memory and use if any step had some."""
     without = {"call_ms": None, "row_ms": None}  # the times of a step that records no calls
     items = [{**step, "name": name, **({} if step["calls"] else without)} for name, step in profile["steps"].items()]
     columns = (

@@ -1,4 +1,4 @@
-"""Distribution of a column's values, in which errors of a stage show first; `kit.html` draws it as SVG."""
+"""The distribution of a column's values, which shows errors of a stage first; `kit.html` draws it as SVG."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -17,10 +17,10 @@ from framekiln.reporting.table_rows import Extract, is_list, is_text
 
 COUNTERS = frozenset({"frame_index", "clip_index", "first_frame", "last_frame"})  # numbers in a file, no quantities
 BARS = 24  # of a histogram; Sturges' rule gives 19 for 200,000 rows, skewed values need some more
-VALUES = 8  # texts that are shown, the most common
-TAIL = 0.005  # share of rows on either side that may leave the axis where they would squeeze all others
-SQUEEZE = 4.0  # factor by which that must shorten the axis
-WIDEST, NARROWEST, TINY = 1e300, 1e-9, 1e-290  # beyond, an axis cannot be divided into bars in double precision
+VALUES = 8  # shown texts, the most common ones
+TAIL = 0.005  # share of rows on either side that may leave the axis if they would squeeze all others
+SQUEEZE = 4.0  # factor by which leaving them out must shorten the axis
+WIDEST, NARROWEST, TINY = 1e300, 1e-9, 1e-290  # limits of an axis that double precision can divide into bars
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Distribution:
     nulls: int
     is_length: bool = False  # the values are lengths of lists
     histogram: Histogram | None = None
-    values: tuple[Bar, ...] = ()  # texts and booleans, the most common first
+    values: tuple[Bar, ...] = ()  # texts and booleans, most common first
     facts: Mapping[str, str] = field(default_factory=dict)  # min, median, max
     notes: tuple[str, ...] = ()
 

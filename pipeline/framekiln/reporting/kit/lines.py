@@ -1,7 +1,6 @@
 """Curves over time, which `kit.html` draws as SVG.
 
-The drawing is stretched to the width of its card, so labels stand beside it. Curves differ in dashes as well as in
-colour.
+The drawing is stretched to its card's width, so labels stand beside it. Curves differ in dashes as well as in colour.
 """
 
 import math
@@ -18,7 +17,7 @@ POINTS = 240  # of a curve
 HEIGHT = 100.0
 CLASSES = 8  # of curves, in the style sheet
 TIMES = 9  # of a curve's values in the table
-_GAP = 12  # points; a longer gap between dense samples is left open
+_GAP = 12  # points; a longer gap between dense samples stays open
 
 
 @dataclass(kw_only=True)
@@ -31,7 +30,7 @@ class Curve:
     most: float = -math.inf
 
     def add(self, point: int, value: float) -> None:
-        """Add a sample at one of `POINTS` times; a value that is not finite is left out."""
+        """Add a sample at one of `POINTS` times; non-finite values are left out."""
         if math.isfinite(value):
             self.total[point] += value
             self.count[point] += 1
@@ -39,7 +38,7 @@ class Curve:
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """The mean at each of `POINTS` times, over the whole run; NaN where there is no sample."""
+        """The mean at each of `POINTS` times, over the whole run; NaN without a sample."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.total / self.count
 
@@ -78,7 +77,7 @@ def draw_chart(
 def draw_scatter(x_unit: str, y_unit: str, curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any] | None:
     """Return a plot of the first curves of one quantity against another, from 0 on; None without any.
 
-    A dot has `x`, `y`, a `label` beside it, a `title` in words, and `is_full` if it is one that the plot is about.
+    A dot has `x`, `y`, a `label` beside it, a `title` in words, and `is_full` for the plot's main dots.
     """
     drawn = dict(list(curves.items())[:CLASSES])
     dots = [(name, dot) for name, of_curve in drawn.items() for dot in of_curve]
@@ -91,7 +90,7 @@ def draw_scatter(x_unit: str, y_unit: str, curves: Mapping[str, Sequence[Mapping
 
 
 def height(value: float, top: float) -> float:
-    """Return the place of a value under the top of the axis."""
+    """Return the position of a value below the top of the axis."""
     return HEIGHT * (1 - min(1.0, max(0.0, value / top)))
 
 
@@ -112,7 +111,7 @@ def values(chart: Chart) -> TextTable:
 
 
 def _sample(curve: Curve) -> list[str]:
-    """Return a value for each time: that of the nearest sample within a step of the table, else a dash."""
+    """Return a value for each time: the nearest sample's within a table step, else a dash."""
     values = curve.values
     known = np.flatnonzero(np.isfinite(values))
     if not len(known):
@@ -137,7 +136,7 @@ def path(curve: Curve, top: float) -> str:
 
 
 def marks(curve: Curve, top: float) -> str:
-    """Return a path of lines without length at each sample, which round ends draw as dots that are not stretched."""
+    """Return a path of zero-length lines at the samples, drawn by round ends as unstretched dots."""
     places = np.flatnonzero(np.isfinite(values := curve.values)).tolist()
     return "".join(f"M{point} {coordinate(height(float(values[point]), top))}h0" for point in places)
 

@@ -26,7 +26,7 @@ def mark_code(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 
 
-_PAGES = Environment(  # one for all, which keeps its templates: those of a report take 0.2 s of a core to compile
+_PAGES = Environment(  # shared by all pages; it keeps its templates: a report's take 0.2 s of a core to compile
     loader=PackageLoader("framekiln.reporting", "templates"),
     autoescape=True,
     undefined=StrictUndefined,
@@ -56,14 +56,14 @@ def image_uri(data: bytes, kind: str = "jpeg") -> str:
 
 
 def write_page(path: Path, html: str, **told: str) -> Path:
-    """Write a page, and return its path. Raises OutputError if it cannot be written; `told` are its code and fix."""
+    """Write a page, and return its path. Raises OutputError: it cannot be written; `told`: its code and fix."""
     with writing(path, **told):
         path.write_text(html, encoding="utf-8", errors="replace")
     return path
 
 
 def render_page(template: str, values: Mapping[str, Any]) -> str:
-    """Fill a file of `templates/`, without secrets and control characters; all but `Markup` is escaped.
+    """Fill a file of `templates/`, without secrets and control characters; everything except `Markup` is escaped.
 
     Raises UndefinedError: a name is missing.
     """

@@ -9,9 +9,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Self
 
-MISSING = "–"  # stands for a value that is not known
+MISSING = "–"  # for an unknown value
 _MINUTE, _HOUR = 60, 3600
-LEAST_SHARE = 0.01  # of a part that is listed
+LEAST_SHARE = 0.01  # least share of a listed part
 
 
 def number(value: float) -> str:
@@ -26,7 +26,7 @@ def number(value: float) -> str:
 
 
 def figure(value: float | None) -> str:
-    """Return a measured value as a number; a dash for None, and for what a damaged record has in its place."""
+    """Return a measured value as a number; a dash for None, and for a damaged record's value."""
     return number(float(value)) if isinstance(value, int | float) else MISSING
 
 
@@ -66,7 +66,7 @@ def elapsed(seconds: float) -> str:
 
 
 def share(part: float, whole: float = 1.0) -> str:
-    """Return a percentage that rounds a positive part to <1% at least, and less than all to >99% at most."""
+    """Return a percentage, with a positive part at least <1% and less than all at most >99%."""
     if not whole:
         return "0%"
     percent = 100 * part / whole
@@ -87,7 +87,7 @@ def count(amount: int, noun: str, plural: str | None = None, *, zero: str = "no"
 
 
 def shorten(text: str, longest: int) -> str:
-    """Return the text, its middle replaced by an ellipsis where it is longer than `longest` characters."""
+    """Return the text, with an ellipsis in the middle if it is longer than `longest` characters."""
     half = (longest - 1) // 2
     return text if len(text) <= longest else f"{text[: longest - 1 - half]}…{text[len(text) - half :]}"
 
@@ -118,8 +118,8 @@ class Column:
     get: str | Callable[[Any], Any]  # path of attributes, keys and places in an item, or a function of the item
     css: str = "number"  # class of its cells in page.css: number stands right; words, roomy, muted and code are texts
     show: Callable[[Any], str] = cell  # writes a value
-    empty: str = MISSING  # stands for None
-    optional: bool = False  # goes where no item has a value
+    empty: str = MISSING  # for None
+    optional: bool = False  # left out if no item has a value
     tone: Callable[[Any], str] = lambda _: ""  # class of an item's cell: good or bad
 
     def value(self, item: Any) -> Any:
@@ -134,7 +134,7 @@ class Column:
         return item
 
     def text(self, item: Any) -> str:
-        """Return an item's value as it is shown; a text as it is."""
+        """Return an item's value as shown; a text unchanged."""
         value = self.value(item)
         return self.empty if value is None else value if isinstance(value, str) else self.show(value)
 
@@ -148,11 +148,11 @@ class TextTable:
     items: Sequence[Any]
     id: str = ""  # of its section on a page
     note: str = ""  # a sentence below it
-    grouped: bool = False  # rows with an equal first cell are one group, which shows it once
+    grouped: bool = False  # rows with an equal first cell form a group, which shows it once
 
     @property
     def shown(self) -> Self:
-        """The table without optional columns in which no item has a value."""
+        """The table without optional columns that no item has a value for."""
 
         def is_needed(column: Column) -> bool:
             return not column.optional or any(column.value(item) not in (None, "") for item in self.items)
@@ -174,7 +174,7 @@ class TextTable:
 
     @property
     def groups(self) -> Iterator[list[list[tuple[str, str]]]]:
-        """Rows by group, or all in one; each cell is its text and class."""
+        """Rows by group, or all in one; each cell has its text and class."""
         classes = [[f"{one.css} {one.tone(item)}".strip() for one in self.columns] for item in self.items]
         cells = [list(zip(*row, strict=True)) for row in zip(self.rows, classes, strict=True)]
         by_first = groupby(cells, lambda row: row[0][0] if self.grouped else "")
@@ -182,7 +182,7 @@ class TextTable:
 
 
 def words(title: str, get: str | Callable[[Any], Any], css: str = "", **more: Any) -> Column:
-    """Return a column of texts, at the left."""
+    """Return a column of texts, aligned left."""
     return Column(title, get, css, **{"empty": "", **more})
 
 
@@ -194,6 +194,6 @@ def numbers(paths: Mapping[str, str], **more: Any) -> list[Column]:
 def plain_table(
     title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]], *, texts: int = 1, **more: Any
 ) -> TextTable:
-    """Return a table of rows of values; `texts` columns at the left hold texts, the others numbers."""
+    """Return a table of rows of values; `texts` columns at the left are texts, the others numbers."""
     columns = [Column(head, itemgetter(place), "" if place < texts else "number") for place, head in enumerate(heads)]
     return TextTable(title=title, columns=columns, items=rows, **more)

@@ -15,30 +15,30 @@ from framekiln.contract.errors import without_secrets
 from framekiln.reporting.kit.texts import TextTable
 
 Terminal = Console
-"""A place for lines and tables, for packages that do not import rich."""
+"""A target of lines and tables, for packages that do not import rich."""
 DENSE = (0, 1, 0, 0)  # padding of tables with many columns
 _UNLIMITED = 1_000_000  # characters of a line
-WIDE = 160  # characters of a line where nobody's terminal sets the width
+WIDE = 160  # characters of a line if no terminal sets the width
 
 
 def printable(text: str) -> str:
-    """Return the text with control characters written out, and without the secrets of URLs.
+    """Return the text with escaped control characters, and without URLs' secrets.
 
-    An escape sequence in a file name could recolour, hide or rewrite what the terminal shows.
+    An escape sequence in a file name could recolour, hide or rewrite the terminal's content.
     """
     signs = without_secrets(text)
     return "".join(sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in signs)
 
 
 def print_line(console: Console, text: str, style: str | None = None) -> None:
-    """Print a line as it is: no markup, no highlighting, and wrapped by the terminal alone."""
+    """Print a line unchanged: no markup, no highlighting, and wrapped only by the terminal."""
     console.print(printable(text), style=style, highlight=False, soft_wrap=True, markup=False)
 
 
 def print_wrapped(console: Console, text: str, *, indent: int = 0) -> None:
-    """Print text that is wrapped between words to the width of the terminal.
+    """Print text wrapped between words to the terminal's width.
 
-    In a file, lines without an indent stay whole, so that programs find what they look for.
+    In a file, lines without an indent stay whole, so that programs find their patterns.
     """
     if not (console.is_terminal or indent):
         print_line(console, text)
@@ -56,10 +56,10 @@ def print_table(
     whole: Sequence[str] = (),
     **style: Any,
 ) -> None:
-    """Print a table; columns in `whole` are never wrapped, and `style` are settings of rich's `Table`.
+    """Print a table; columns in `whole` are never wrapped, and `style` holds settings of rich's `Table`.
 
-    Other columns are wrapped between words, never inside one. Where that takes more width than the terminal has, each
-    row is printed as a list instead.
+    Other columns are wrapped between words, never inside one. If that exceeds the terminal's width, each row is printed
+    as a list instead.
     """
     settings: dict[str, Any] = {"title_justify": "left", **style}
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, **settings)
@@ -94,7 +94,7 @@ def show_table(console: Console, table: TextTable, *, title: bool = True, **styl
 
 
 def fitting_widths(natural: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
-    """Return a width for each column, from its least to its natural one; None if there is no room for the least.
+    """Return a width for each column, between its least and its natural one; None if the least do not fit.
 
     >>> fitting_widths([4, 40, 60], [4, 10, 20], 64)
     [4, 22, 38]
@@ -108,7 +108,7 @@ def fitting_widths(natural: Sequence[int], least: Sequence[int], room: int) -> l
 
 
 def _print_list(console: Console, heads: Sequence[str], rows: Iterable[Sequence[str]], title: Any) -> None:
-    """Print each row as its first value and, below it, the other values that are not empty with their heads."""
+    """Print each row as its first value, with the other non-empty values and their heads below."""
     if title:
         print_wrapped(console, str(title))
     for first, *others in rows:
@@ -119,7 +119,7 @@ def _print_list(console: Console, heads: Sequence[str], rows: Iterable[Sequence[
 
 
 def stderr_console() -> Console:
-    """Return a console beside what a program prints."""
+    """Return a console for messages, apart from a program's output."""
     return Console(stderr=True)
 
 

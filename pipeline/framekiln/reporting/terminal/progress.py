@@ -24,17 +24,17 @@ from framekiln.runtime.run.result import Workload
 if TYPE_CHECKING:
     from framekiln.profiling.export.live_metrics import Scalars
 
-LINE_SECONDS = (10.0, 300.0)  # between the first two lines, and at most; doubled from line to line in between
-ADVICE_SECONDS = 2.0  # between two evaluations of the advice rules
+LINE_SECONDS = (10.0, 300.0)  # s between the first two lines, and the longest; doubled from line to line
+ADVICE_SECONDS = 2.0  # s between two evaluations of the advice rules
 _ALL = "all files"
-_LONGEST_NAME, _SHORT_NAME = 20, 12  # of a step; the second on a narrow terminal
-_BARS = (8, 40)  # width of a bar, at least and at most; with less room a percentage replaces it
-_OTHERS = 84  # width of all but name and bar: rows, rate, shares, GPU, errors, time left, and gaps
+_LONGEST_NAME, _SHORT_NAME = 20, 12  # characters of a step's name; the second on a narrow terminal
+_BARS = (8, 40)  # least and greatest width of a bar; with less room a percentage replaces it
+_OTHERS = 84  # width of everything except name and bar: rows, rate, shares, GPU, errors, time left, and gaps
 _PERCENT = "{task.percentage:>3.0f}%"
 
 
 class ProgressView:
-    """Display of figures that change during a run; this one shows nothing."""
+    """A display of changing figures during a run; this one shows nothing."""
 
     def show(self, figures: RunTotals) -> None:
         """Update the display."""
@@ -52,7 +52,7 @@ class ProgressView:
 class ProgressBars(ProgressView):
     """A line for all files, then one a step: rows, rate and shares of the last seconds, errors, time left.
 
-    The time that is left for all files is that of the slowest step.
+    The time left for all files is that of the slowest step.
     """
 
     def __init__(self, console: Console, steps: Sequence[str]) -> None:
@@ -141,8 +141,8 @@ class ProgressLines(ProgressView):
 def progress_line(figures: RunTotals, steps: Sequence[str], moment: float) -> str:
     """Return the state of a run in a line, as in "14:03:25  12%  51 of 429 files, 11:49 left (faces 2.1/s), 3 errors".
 
-    The time of day is that of this machine. What follows the time left is the step that decides it, with its rate.
-    While some step has no pace, there are the rows that the last of the others is done with.
+    The time of day is this machine's. After the time left comes the deciding step with its rate. While some step has no
+    pace, the line shows the rows that the last of the other steps has finished.
     """
     progress = figures.progress
     done, (read, files) = progress.done(steps), progress.files(steps)
@@ -164,7 +164,7 @@ def progress_line(figures: RunTotals, steps: Sequence[str], moment: float) -> st
 
 
 class AdvisingView(ProgressView):
-    """Several views as one, with a line for each model that is compiled and for the first death, and one advice.
+    """Several views as one, with a line for each compiled model and for the first death, and one piece of advice.
 
     The advice comes once, when the first batches show an idle GPU or idle models.
     """
@@ -172,11 +172,11 @@ class AdvisingView(ProgressView):
     def __init__(
         self, views: Sequence[ProgressView | Scalars], steps: Sequence[Step], rooms: Mapping[str, Room]
     ) -> None:
-        """Prepare the rules for steps that compute; `rooms` are those of each step, decoding included."""
+        """Prepare the rules for steps that compute; `rooms`: each step's, decoding included."""
         self._views, self._stack, self._advised, self._next = views, ExitStack(), False, 0.0
         self._is_death_said = False
         self._steps, self._rooms = steps, rooms
-        self._compiled = {step.name for step in steps if step.placement.compile}  # that are not yet
+        self._compiled = {step.name for step in steps if step.placement.compile}  # not compiled yet
 
     def show(self, figures: RunTotals) -> None:
         for view in self._views:
@@ -217,13 +217,13 @@ class AdvisingView(ProgressView):
 
 
 def working_steps(work: Workload) -> list[str]:
-    """Return decoding and the steps of the first pass that have anything to compute."""
+    """Return decoding and the first-pass steps with work."""
     idle = {outlook.step for outlook in work.outlook if not outlook.todo}
     return [DECODE, *(step.name for step in work.plan.first if step.name not in idle)]
 
 
 def make_view(console: Console, steps: Sequence[str], *, quiet: bool) -> ProgressView:
-    """Return the view that suits the console."""
+    """Return the view for the console."""
     if quiet:
         return ProgressView()
     return ProgressBars(console, steps) if console.is_terminal else ProgressLines(console, steps)

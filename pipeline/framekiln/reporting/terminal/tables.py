@@ -1,4 +1,4 @@
-"""Text that commands print: the plan, the work left to do, the summary of a run, and its columns."""
+"""Texts of the commands: the plan, the remaining work, the summary of a run, and its columns."""
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
@@ -82,13 +82,13 @@ def _name_columns(step: Mapping[str, Any]) -> str:
 
 
 def print_changes(console: Console, plan: Plan, *, reasons: bool = True) -> None:
-    """Print the reasons for the layout on the GPUs, and what differs from the profile and the pipeline, one a line."""
+    """Print the reasons for the layout on the GPUs, and differences from the profile and the pipeline, one a line."""
     for line in (*(f"GPU: {reason}" for reason in plan.reasons if reasons), *plan_facts.plan_changes(plan)):
         print_wrapped(console, line)
 
 
 def print_absent(console: Console, plan: Plan) -> None:
-    """Print the steps that lack weights, one a line, then the command that fetches the weights."""
+    """Print the steps without weights, one a line, then the command that fetches the weights."""
     title = "Left out" if plan.skipped else "Weights are missing"
     random = {step.name for step in plan.steps if step.dummies}
     for name, reason in plan.absent.items():
@@ -107,7 +107,7 @@ def _print_random(console: Console, plan: Plan) -> None:
 
 
 def print_work(console: Console, work: Workload, request: RunRequest) -> None:
-    """Print the input of a run and the work left to do."""
+    """Print the input of a run and the remaining work."""
     size = sum(media.size for media in work.media) / 1e6
     files = count(len(work.media), "file", zero="0")
     print_line(console, f"{files} ({size:,.1f} MB) in {', '.join(request.inputs)}; profile {request.profile_name}")
@@ -116,14 +116,15 @@ def print_work(console: Console, work: Workload, request: RunRequest) -> None:
     if work.leaving and work.left:
         names = ", ".join(work.leaving)
         sentence = (
-            f"Columns of {names} leave frames/, as this run is without; a run with them brings them back at no cost."
+            f"Columns of {names} leave frames/, since this run lacks these steps; "
+            "a run with them restores the columns at no cost."
         )
         print_wrapped(console, sentence)
     _print_random(console, work.plan)
     if work.left:
         print_changes(console, work.plan, reasons=len(work.plan.waves) > 1)
     else:
-        print_line(console, "Nothing is left to do: every step has finished with every file.")
+        print_line(console, "Nothing is left to do: every step has finished every file.")
     if work.left and len(work.pending) < len(work.units):
         left = sum(len(unit.media) for unit in work.pending)
         done = max(0, len(work.media) - left)
@@ -133,7 +134,7 @@ def print_work(console: Console, work: Workload, request: RunRequest) -> None:
 
 
 def _group_by_reason(work: Workload) -> dict[str, list[str]]:
-    """Return steps by the reason for their work; empty where new files are the only reason."""
+    """Return steps by the reason for their work; empty if new files are the only reason."""
     steps: dict[str, list[str]] = {}
     if not work.left or all(outlook.why == work.files.reason() for outlook in work.outlook):
         return steps
@@ -151,7 +152,7 @@ def print_outlook(console: Console, changes: Changes, outlook: Sequence[Outlook]
 
 
 def removed_files(names: Sequence[str], *, dropped: bool = False) -> str:
-    """Return a sentence about files of earlier runs that are gone; `dropped`: their rows were dropped already."""
+    """Return a sentence on missing files of earlier runs; `dropped`: their rows were dropped already."""
     named = ", ".join([*names[:_MOST_NAMED], *(["..."] if len(names) > _MOST_NAMED else [])])
     single = len(names) == 1
     files = f"{count(len(names), 'file')} of earlier runs {'is' if single else 'are'} gone ({named})"
@@ -203,7 +204,7 @@ def schemas(plan: Plan) -> dict[str, Columns]:
 
 
 def columns_by_step(plan: Plan) -> dict[str, dict[str, Columns]]:
-    """Return the columns that each step writes by table, with decoding as the first step."""
+    """Return the columns that each step writes, by table, with decoding as the first step."""
     tables = schemas(plan)
     added = {step.name: set(step.table_schema.names) for step in plan.first}
     others = {name for names in added.values() for name in names}
@@ -217,7 +218,7 @@ def columns_by_step(plan: Plan) -> dict[str, dict[str, Columns]]:
 def named_columns(plan: Plan, name: str) -> dict[str, Columns]:
     """Return the columns of a step or a table, or a single column with its step, by table.
 
-    Raises ConfigError: there is neither a step nor a table nor a column of that name.
+    Raises ConfigError: no step, table or column has this name.
     """
     by_step = columns_by_step(plan)
     known: dict[str, dict[str, Columns]] = {table: {table: columns} for table, columns in schemas(plan).items()}

@@ -25,9 +25,9 @@ class ClipArchitecture:
     tokenizer: str = "clip-bpe"  # its name in the weights lockfile
 
     def memory(self, rows: int) -> GpuMemory:
-        """Return the image tower's, in a call with so many rows.
+        """Return the image tower's memory, in a call with this many rows.
 
-        The perceptron in a layer holds most of a call at a time: 16 widths a token, 12 without CLIP's GELU.
+        A layer's perceptron holds most of a call at a time: 16 widths a token, 12 without CLIP's GELU.
         """
         (width, hidden, layers, _), side = self.vision, self.preparation.side
         tokens = (side // self.patch) ** 2 + (not self.siglip)

@@ -1,7 +1,7 @@
 """The image tower of CLIP and SigLIP2, with transformers' names of weights and its arithmetic.
 
-transformers takes three processor seconds to import, which each process of a run would wait for. So it computes texts
-and draws random weights; images need torch alone. The tests compare the two towers bit by bit.
+transformers takes three CPU seconds to import, and each process of a run would wait for it. So it only computes texts
+and draws random weights; images need only torch. The tests compare both towers bit by bit.
 
 Linear layers may compute in 8-bit integers: a quarter of fp32's memory. Weights are rounded once with a scale per
 output, inputs at each call with a scale per row, both symmetric. Products are summed exactly in 32 bits (LLM.int8(),
@@ -24,7 +24,7 @@ CLIP_EPSILON, SIGLIP_EPSILON = 1e-5, 1e-6  # of layer norms, by the published co
 
 
 class ImageTower(nn.Module):
-    """Images n 3 s s to embeddings n d, not yet of length 1; and the scale of likenesses, which has no tower."""
+    """Images n 3 s s to embeddings n d, not yet of length 1; and the scale of similarities, which has no tower."""
 
     def __init__(self, architecture: ClipArchitecture) -> None:
         """Build the tower with torch's own random weights."""
@@ -37,7 +37,7 @@ class ImageTower(nn.Module):
 
     @property
     def layers(self) -> Sequence[nn.Module]:
-        """The transformer's layers, which are alike: worth compiling by themselves."""
+        """The transformer's equal layers: worth compiling separately."""
         return tuple(self.vision_model.encoder.layers)
 
     def forward(self, pixels: Tensor) -> Tensor:

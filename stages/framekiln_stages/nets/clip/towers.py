@@ -71,7 +71,7 @@ def clip_tokenizer(path: Path) -> Tokenizer:
 def padded_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """Return the token numbers of each text between start and end, padded to one length with the end.
 
-    CLIP's text tower is causal and is read at the first end, so that padding changes nothing.
+    CLIP's text tower is causal and is read at the first end token, so padding changes nothing.
     Raises ValueError: a text is longer than CLIP's input.
     """
     numbers = token_numbers(tokenizer, texts, max_tokens=MAX_TOKENS)
@@ -80,7 +80,7 @@ def padded_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]
 
 
 def dummy_tokens(texts: Sequence[str], *, length: int) -> list[list[int]]:
-    """Return hashes in place of tokens, for models with random weights: different texts get different numbers.
+    """Return hashes as tokens, for models with random weights: different texts get different numbers.
 
     Each word has its CRC-32, reduced below CLIP's `START`. CLIP's `END` pads to the length.
     Raises ValueError: a text has more words than fit.
@@ -111,9 +111,8 @@ SIGLIP_TOKENS = 64  # SigLIP2 was trained on texts of exactly this length, padde
 class TwoTowers:
     """A model with its weights, on the CPU until it is used.
 
-    Texts are embedded in fp32, once; without texts the text tower is never built. `keep_vision` frees it, and sets how
-    images are computed. The device never holds both towers, so that set-up takes no more of its memory than a small
-    batch.
+    Texts are embedded once, in fp32; without texts the text tower is never built. `keep_vision` frees it, and sets how
+    images are computed. The device never holds both towers, so set-up needs no more of its memory than a small batch.
     """
 
     def __init__(
@@ -161,7 +160,7 @@ class TwoTowers:
     ) -> None:
         """Free the text tower, and prepare the image tower for `images`; a compiled one is warmed up.
 
-        Steps of a process that compute the same in the same way share one image tower.
+        Steps of a process with equal settings share one image tower.
 
         Args:
             placement: its device, `compile` and `batch`.

@@ -17,7 +17,7 @@ Size = tuple[int, int]  # height and width, px
 class FaceDetections(NamedTuple):
     """Faces of one image, highest score first, in its pixels."""
 
-    boxes: NDArray[np.float32]  # n 4: x0 y0 x1 y1, may reach over the edge
+    boxes: NDArray[np.float32]  # n 4: x0 y0 x1 y1, may exceed the edge
     points: NDArray[np.float32]  # n 5 2: right eye, left eye, nose, right and left corner of the mouth
     scores: NDArray[np.float32]  # n, 0 to 1
 
@@ -37,7 +37,7 @@ class FaceDetections(NamedTuple):
         return self.boxes[:, 2:] - self.boxes[:, :2]
 
     def suppress(self, max_iou: float, ranks: NDArray[np.floating] | None = None) -> "FaceDetections":
-        """Drop faces that overlap one of a higher rank (n) by more than `max_iou`; without ranks, of a higher score."""
+        """Drop faces that overlap a face of higher rank (n) by more than `max_iou`; without ranks, of higher score."""
         if not len(self.scores):
             return self
         boxes = np.concatenate([self.boxes[:, :2], self.sides], axis=1).astype(float)

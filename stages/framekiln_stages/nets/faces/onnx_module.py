@@ -1,6 +1,6 @@
-"""An ONNX graph as a torch module, for any batch size, device and floating type; files are exported for one of each.
+"""An ONNX graph as a torch module, for any batch size, device and floating-point type; files fix one of each.
 
-It supports the operators of convolutional face networks. A graph with any other operator is refused when it is read.
+It supports the operators of convolutional face networks. A graph with any other operator is rejected on reading.
 
 Shapes: n images, c channels, h height, w width; the graph's one input is n c h w, each output has n as its first axis.
 """
@@ -128,7 +128,7 @@ def _gemm(attributes: Attributes, a: Tensor, b: Tensor, c: Tensor | None = None)
 
 
 def _reshape(_: Attributes, x: Tensor, shape: Sequence[int]) -> Tensor:
-    """Reshape all axes but the first, which holds the batch size of the export, and keep the actual batch size."""
+    """Reshape all axes except the first (the batch size of the export), and keep the actual batch size."""
     _require(shape[0] in (-1, 0, 1, x.shape[0]), f"Reshape within an image, not to {list(shape)},")
     return x.reshape(x.shape[0], *(side or x.shape[axis] for axis, side in enumerate(shape[1:], 1)))
 

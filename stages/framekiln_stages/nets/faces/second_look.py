@@ -1,14 +1,14 @@
-"""A second look at faces: each alone, at a size at which YuNet is sure of faces, and mirrored.
+"""A second look at faces: each alone, at YuNet's best size, and mirrored.
 
-What is no face scores well in one place, at one size, and in one direction: a bear, a head lamp, a printed grid. A face
-scores well in every view, a blurred or a small one too. So the least score of several views tells them apart where the
-first score does not. Both together do so better than the second alone, which counts twice, as small faces have low
+A false face scores well in one place, at one size, in one direction: a bear, a head lamp, a printed grid. A real face
+scores well in every view, even if blurred or small. So the least score of several views separates them if the first
+score does not. Both together separate better than the second alone. The second counts twice, since small faces have low
 first scores.
 
-Of 104 faces that are not sure at first, in photos of sports, crowds, streets and films, this keeps 66 from 0.77 on:
-some are bent down, cut off, turned away or wear goggles. The second score alone keeps 59 at 0.8. Of 65 photos of
-animals, hands and things at three sizes neither keeps any: a dog has 0.76 at most, a head lamp 0.72. At 24, 32, 40 or
-64 px instead of 48 both groups overlap more.
+Of 104 unsure faces in photos of sports, crowds, streets and videos, this keeps 66 from 0.77 on: some are bent down, cut
+off, turned away or wear goggles. The second score alone keeps 59 at 0.8. Of 65 photos of animals, hands and things at
+three sizes neither keeps any: a dog has at most 0.76, a head lamp 0.72. At 24, 32, 40 or 64 px instead of 48 both
+groups overlap more.
 
 Shapes: n faces of any images.
 """
@@ -29,7 +29,7 @@ FACE = 48  # px, longer side of the face in its view
 VIEW = 3 * FACE  # px, side of a view
 LEAST_LOOK = 0.5  # lower scores count as 0
 SAME = 0.3  # least IoU with the first box of the same face in the view
-VIEWS_AT_ONCE = 256  # of 62 kB each; on a device, 0.2 GB while they are cut
+VIEWS_AT_ONCE = 256  # views of 62 kB each; on a device, 0.2 GB while they are cut
 RunNetwork = Callable[..., list[FaceDetections]]
 """Returns the faces of RGB images (a sequence), scaled to these longest sides (a sequence of int) for the network, in
 px of the unscaled images. A network on a device takes the images' copies there as `uploaded`."""
@@ -59,7 +59,7 @@ def least_scores(run: RunNetwork, images: Sequence[Image], boxes: Sequence[Box] 
 def least_of(find: Callable[[Squares], list[FaceDetections]], boxes: Boxes) -> NDArray[np.float64]:
     """Return the least score of each face (n) in its views, from 0.
 
-    `find`: returns the faces in the views of n squares, then those in their mirrored views. `boxes`: n 4, of each face
+    `find` returns the faces in the views of n squares, then those in their mirrored views. `boxes`: n 4, of each face
     in its image.
     """
     extents = boxes[:, 2:] - boxes[:, :2]
@@ -120,7 +120,7 @@ def _cut_view(image: Image, left: int, top: int, side: int) -> Image:
 
 
 def _score_at(box: Box, faces: FaceDetections) -> float:
-    """Return the best score of the faces at a box; 0 if there are none."""
+    """Return the best score of the faces at a box; 0 without faces."""
     starts, ends = np.maximum(faces.boxes[:, :2], box[:2]), np.minimum(faces.boxes[:, 2:], box[2:])
     common = (ends - starts).clip(0).prod(axis=1)
     union = faces.sides.prod(axis=1) + (box[2:] - box[:2]).prod() - common

@@ -1,7 +1,7 @@
-"""Faces of pictures that lie on a side or upside down, in the pixels of the picture as it is.
+"""Faces of pictures that lie on a side or upside down, in the unturned picture's pixels.
 
-YuNet finds faces up to about 30 degrees from upright. A picture without a sure face is therefore shown to it turned by
-quarters too: first small, which takes some 4 ms a turn, then in full where that shows a face.
+YuNet finds faces up to about 30 degrees from upright. So a picture without a sure face is also searched in quarter
+turns: first small, some 4 ms a turn, then in full if that shows a face.
 
 Shapes: n faces of one image. A turn is a number of quarters counterclockwise, as in `numpy.rot90`.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from framekiln_stages.nets.faces.detections import FaceDetections, Image
 
 TURNS = (1, 2, 3)
-COVERED = 0.5  # of the smaller box: an upside-down head is taken for a face at its chin or at its forehead
+COVERED = 0.5  # share of the smaller box: an upside-down head is taken for a face at its chin or at its forehead
 
 
 def turn(image: Image, quarters: int) -> Image:
@@ -30,7 +30,7 @@ def shrink(image: Image, side: int) -> Image:
 
 
 def turn_back(faces: FaceDetections, quarters: int, shape: Sequence[int]) -> FaceDetections:
-    """Return faces of a turned image in px of the image itself, of this shape (h w ...)."""
+    """Return faces of a turned image in px of the unturned image, of this shape (h w ...)."""
     points, corners = faces.points, faces.boxes.reshape(-1, 2, 2)
     for done in range(quarters):  # undone quarter by quarter: the last one turned an image of this width
         width = shape[1] if (quarters - done) % 2 else shape[0]
@@ -40,7 +40,7 @@ def turn_back(faces: FaceDetections, quarters: int, shape: Sequence[int]) -> Fac
 
 
 def join(faces: FaceDetections, others: FaceDetections) -> FaceDetections:
-    """Return the first faces, and those of the others that cover none of them."""
+    """Return the first faces, and the others that cover none of them."""
     starts = np.maximum(faces.boxes[:, None, :2], others.boxes[None, :, :2])
     ends = np.minimum(faces.boxes[:, None, 2:], others.boxes[None, :, 2:])
     smaller = np.minimum(faces.sides.prod(axis=1)[:, None], others.sides.prod(axis=1))

@@ -1,9 +1,8 @@
 """YuNet, a face detector: images to faces of any size.
 
-Its anchors end at about 400 px: a face of 800 px is detected three times or not at all. Each image is therefore shown
-to the network twice, at the size that small faces need and at a small size. Each face is taken from the pass in which
-it has a size that the network detects well. The network runs in OpenCV's FaceDetectorYN (here), or in torch
-(`framekiln_stages.nets.faces.yunet_torch`).
+Its anchors end at about 400 px: a face of 800 px is detected three times or not at all. So the network sees each image
+twice, at the size for small faces and at a small size. Each face is taken from the pass in which it has a well-detected
+size. The network runs in OpenCV's FaceDetectorYN (here), or in torch (`framekiln_stages.nets.faces.yunet_torch`).
 
 Shapes: n faces of one image.
 """
@@ -29,10 +28,10 @@ SMALL_SIDE = 320  # px, longest side of the second pass: 4 ms
 # three faces at 800.
 LARGEST = 400
 
-CONFIDENT = 0.85  # least score with which a face of the first pass wins over any of the second
-SURE = 0.92  # least score without a second look: things had 0.89 at most, portraits have 0.92 to 0.96
-# Least evidence, of the surest face, that a picture is turned. Upright, 66 of 69 photos with faces reach it. Turned, 65
-# photos of animals, hands and things reach 0.84.
+CONFIDENT = 0.85  # least score with which a face of the first pass wins over those of the second
+SURE = 0.92  # least score without a second look: things had at most 0.89, portraits 0.92 to 0.96
+# Least evidence, for the surest face, that a picture is turned. Upright, 66 of 69 photos with faces reach it. Turned,
+# 65 photos of animals, hands and things reach 0.84.
 TURNED = 0.86
 
 
@@ -44,7 +43,7 @@ class Looked(NamedTuple):
 
 
 class YuNet:
-    """The detector: two passes of each image, a second look at faces that are not sure, and looks at turned images.
+    """The detector: two passes over each image, a second look at unsure faces, and looks at turned images.
 
     Args:
         run: the network, down to the lower of both scores.
@@ -90,7 +89,7 @@ class YuNet:
         longest = [max(image.shape[:2]) for image in images]
         sides = [min(length, self._side or length) for length in longest]
         large = [i for i, side in enumerate(sides) if side > SMALL_SIDE]
-        # both passes in one call, after which a GPU is waited for once
+        # both passes in one call, so that a GPU is waited for once
         detections = run([*images, *(images[i] for i in large)], [*sides, *[SMALL_SIDE] * len(large)])
         for i, coarse in zip(large, detections[len(images) :], strict=True):
             detections[i] = _merge_passes(detections[i], coarse, LARGEST * longest[i] / sides[i])
@@ -106,7 +105,7 @@ class YuNet:
         min_look: float,
         uploaded: DeviceImages | None,
     ) -> list[Looked]:
-        """Return the faces that are sure, or score well in both looks: one call for all images."""
+        """Return faces that are sure, or score well in both looks: one call for all images."""
         every = FaceDetections.concatenate(detections)
         owners = np.repeat(np.arange(len(images)), [len(faces.scores) for faces in detections])
         evidence = every.scores.astype(np.float64)
@@ -122,7 +121,7 @@ class YuNet:
 
 
 class OpenCvYuNet:
-    """The network in OpenCV, one image after the other on one thread; each thread that calls it has a detector.
+    """The network in OpenCV, one image after the other on one thread; each calling thread has a detector.
 
     `path`: an ONNX file with variable height and width, as in libfacedetection.train and opencv_zoo. `min_score`: from
     0 to 1.
@@ -154,7 +153,7 @@ class OpenCvYuNet:
 
 
 _LOGGING = threading.Lock()
-"""Held while OpenCV's log level, which is the process's, is another."""
+"""Held while OpenCV's log level, which the whole process shares, is changed."""
 
 
 def open_detector(path: Path, min_score: float) -> cv2.FaceDetectorYN:
@@ -192,13 +191,13 @@ def rows_to_faces(rows: NDArray[np.float32], shape: Sequence[int], size: Size) -
 
 
 def _merge_passes(fine: FaceDetections, coarse: FaceDetections, limit: float) -> FaceDetections:
-    """Take small faces from the first pass, and large ones from the second, which may repeat some of the first.
+    """Take small faces from the first pass, and large ones from the second, which may repeat faces of the first.
 
-    Where two overlap, a confident one of the first pass stays: more pixels give better landmarks.
+    If two overlap, a confident one of the first pass stays: more pixels give better landmarks.
     """
     small = fine.select(fine.sides.max(axis=1) <= limit)
     large = coarse.select(coarse.sides.max(axis=1) > limit / 2)
     faces = FaceDetections.concatenate([small, large])
     fine_one = np.arange(len(faces.scores)) < len(small.scores)
-    ranks = faces.scores + (fine_one & (faces.scores >= CONFIDENT))  # above 1 for these
+    ranks = faces.scores + (fine_one & (faces.scores >= CONFIDENT))  # above 1 for them
     return faces.suppress(OVERLAP, ranks)

@@ -1,8 +1,8 @@
 """YuNet's output as faces, for all images of a call at once on their device: decoding and suppression.
 
-As in OpenCV's FaceDetectorYN. The host waits once: of each input a fixed number of cells is decoded, the best ones, and
-suppressed in a fixed number of rounds. A crowd has more cells above the threshold, or needs more rounds: its call is
-done again with more of both.
+As in OpenCV's FaceDetectorYN. The host waits once: a fixed number of each input's best cells is decoded, and suppressed
+in a fixed number of rounds. A crowd has more cells above the threshold, or needs more rounds: its call is repeated with
+more of both.
 
 Shapes: r inputs of the network; m cells of all three grids of an input; k cells of each input that are decoded.
 """
@@ -24,7 +24,7 @@ from framekiln_stages.shared.masks import pair_product
 
 STRIDES = (8, 16, 32)  # opencv, modules/objdetect/src/face_detect.cpp
 MOST = 5000  # cells of an input that are suppressed, there too
-USUAL = 128  # cells at first: a face has about 15 that pass, and a photo seldom more than eight faces
+USUAL = 128  # cells at first: a face has about 15 passing ones, and a photo seldom more than eight faces
 ROUNDS = 8  # of suppression at first
 _VALUES = 16  # of a cell
 _ROW = 15  # values: x y width height, five points, score
@@ -57,7 +57,7 @@ def face_rows(outputs: Sequence[Cells], min_score: float, phase: Phase) -> list[
 
 
 def _pick_rows(outputs: Sequence[Cells], count: int, min_score: float) -> tuple[Tensor, Tensor]:
-    """Return the best cells' rows, r k 15, with a score of 0 where they do not pass, and how many pass, r float32."""
+    """Return the best cells' rows, r k 15 (score 0: they do not pass), and how many pass, r float32."""
     parts = [_pick_cells(cells, count, min_score) for cells in outputs]
     cells, scores, values, table, passing = (torch.cat(column) for column in zip(*parts, strict=True))
     # equal scores in the order of their cells, as on the host
@@ -87,7 +87,7 @@ def _pick_cells(cells: Cells, count: int, min_score: float) -> tuple[Tensor, ...
 
 
 def suppressed(boxes: Tensor, valid: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
-    """Return which boxes stay, r k bools, and for which inputs that is final, r bools.
+    """Return which boxes stay, r k bools, and for which inputs this is final, r bools.
 
     A box is dropped if it overlaps a better kept box by more than `OVERLAP`. All boxes are decided at once, in rounds;
     after k rounds at least the k best are final.

@@ -1,6 +1,6 @@
 """YuNet's network in torch, for GPUs: in OpenCV it runs on one CPU core, and the GPU waits for it.
 
-Input and output are processed as in FaceDetectorYN, so that both detect the same faces but for rounding.
+Input and output are processed as in FaceDetectorYN, so that both detect the same faces except for rounding.
 
 Shapes: n images of one size; h w of the network's input, padded to multiples of 32; m cells of all three grids.
 """
@@ -33,9 +33,10 @@ _OUTPUTS = 4  # of each grid: class, object, box, points
 class TorchYuNet:
     """The network on a device, in batches of one size.
 
-    Always in fp32, whatever the placement's precision: it has 76,000 weights only, and scores are compared with a
-    threshold. Never compiled, since each size of images would be compiled anew. On a GPU never channels_last: cuDNN
-    then takes two seconds to plan each new shape of input, and 0.04 s otherwise; a call is as fast (H200, torch 2.11).
+    Always in fp32, whatever the placement's precision: it has only 76,000 weights, and scores are compared with a
+    threshold. Never compiled, since each size of images would need its own compilation. On a GPU never channels_last:
+    cuDNN then takes two seconds to plan each new shape of input, and 0.04 s otherwise; a call is as fast (H200, torch
+    2.11).
 
     Args:
         path: an ONNX file with variable height and width.
@@ -112,7 +113,7 @@ class TorchYuNet:
 
 
 def area_resize(pixels: Tensor, size: Size) -> Tensor:
-    """Return levels ... h w at a smaller size, each the rounded mean of the area that it covers: OpenCV's INTER_AREA.
+    """Return levels ... h w at a smaller size, each the rounded mean of its area: OpenCV's INTER_AREA.
 
     As two matrix products; on the CPU it takes 10 ms for an image of 2 MP.
     """

@@ -1,8 +1,8 @@
-"""LaMa's network in torch, which can be compiled, and keeps its Fourier transforms in fp32 while the rest is fp16.
+"""LaMa's network in torch, which can be compiled, and keeps its Fourier transforms in fp32 beside fp16.
 
-The published file is TorchScript, which allows neither. Modules have the names of the original, since its weights are
-loaded by them (advimman/lama, saicinpainting/training/modules/ffc.py; Suvorov et al., "Resolution-robust Large Mask
-Inpainting with Fourier Convolutions", 2021).
+The published file is TorchScript, which allows neither. Modules have the original names, by which its weights are
+loaded (advimman/lama, saicinpainting/training/modules/ffc.py; Suvorov et al., "Resolution-robust Large Mask Inpainting
+with Fourier Convolutions", 2021).
 
     image, mask -> 7x7 -> 3 x (half the size) -> 18 residual blocks -> 3 x (twice the size) -> 7x7 -> painted image
 
@@ -173,7 +173,7 @@ class Generator(nn.Module):
         blocks = [place for place, layer in enumerate(layers) if isinstance(layer, Residual)]
         first, last = blocks[0], blocks[-1] + 1
         self.regions = (self.model[:first], *layers[first:last], self.model[last:])  # a tuple adds no names of weights
-        """Parts to compile by themselves: what reduces the image, the blocks, which are alike, and what enlarges it."""
+        """Parts to compile separately: the reduction of the image, the equal blocks, and the enlargement."""
 
     def forward(self, x: Tensor) -> Tensor:
         for region in self.regions:
@@ -204,12 +204,12 @@ def cast(module: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _sum(pair: Pair, *paths: nn.Module | None) -> Tensor | None:
-    """Return the sum of the existing paths' outputs; None without any."""
+    """Return the sum of the given paths' outputs; None without any."""
     parts = [path(part) for path, part in zip(paths, pair, strict=True) if path is not None]
     return sum(parts[1:], parts[0]) if parts else None
 
 
-COUNTERS = "num_batches_tracked"  # of training; files may lack them, and torch then sets them to 0
+COUNTERS = "num_batches_tracked"  # of training; if files lack them, torch sets them to 0
 
 
 def load_generator(path: Path | None, sizes: Sizes | None = None) -> Generator:

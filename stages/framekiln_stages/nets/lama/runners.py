@@ -23,13 +23,13 @@ from framekiln_stages.nets.lama.network import Generator, Sizes, cast, load_gene
 from framekiln_stages.shared.masks import Mask
 
 Painted = NDArray[np.float32] | NDArray[np.uint8]  # n h w 3, 0 to 255
-UNIT = 3 * 512 * 512  # levels of an image of which `rows` go into a call: the size of the measured rates
+UNIT = 3 * 512 * 512  # levels of an image with which `rows` go into a call: the size of the measured rates
 STEP = 8  # px: the network halves its input three times
 MIN_SIDE = 16  # px: a shorter side is halved to one pixel, which cannot be reflected
 
 
 class Painter(Protocol):
-    """A function that paints masked pixels; others keep their levels, but for rounding."""
+    """A function that paints masked pixels; others keep their levels, except for rounding."""
 
     def __call__(self, images: Sequence[Image], masks: Sequence[Mask]) -> Painted:
         """Return n h w 3 for images (h w 3) and masks (h w) of one size."""
@@ -71,7 +71,7 @@ class EagerLama:
             self._batches.warm_up(levels, levels[..., :1])
 
     def __call__(self, images: Sequence[Image], masks: Sequence[Mask]) -> Painted:
-        """Paint; see `Painter`. From a GPU come whole levels: a quarter is downloaded."""
+        """Paint; see `Painter`. A GPU returns whole levels: a quarter of the download."""
         parts = []
         for start in range(0, len(images), self._at_once):
             batch = slice(start, start + self._at_once)
@@ -121,8 +121,8 @@ class LamaCleaner:
 def _make_lama_class(module: nn.Module) -> Callable[[torch.device], Any]:
     """Return lama-cleaner's class with a loaded file; the original downloads a file, and does not verify one.
 
-    Importing the package silences a category of warnings in the whole process, which is undone here. Its log, which
-    goes to the terminal, is turned off.
+    Importing the package silences a category of warnings in the whole process; this is undone here. Its log to the
+    terminal is turned off.
     """
     try:
         with warnings.catch_warnings():
@@ -145,7 +145,7 @@ def _make_lama_class(module: nn.Module) -> Callable[[torch.device], Any]:
 
         @torch.no_grad()
         def batch(self, images: Sequence[Image], masks: Sequence[Mask]) -> Painted:
-            """Paint as its `__call__` does each image."""
+            """Paint each image as its `__call__` does."""
             padding = {"mod": self.pad_mod, "min_size": self.min_size}
             pixels = [norm_img(pad_img_to_modulo(image, **padding)) for image in images]
             regions = [(norm_img(pad_img_to_modulo(mask.view(np.uint8) * 255, **padding)) > 0) * 1 for mask in masks]

@@ -1,4 +1,4 @@
-"""SAM 2.1's mask decoder for many prompts on a few images, without copies of an image's features for each prompt.
+"""SAM 2.1's mask decoder for many prompts on a few images, without copying an image's features for each prompt.
 
 The modules are transformers' own, `Sam2MaskDecoder` and `Sam2PromptEncoder`; only the order of the work differs. There,
 image tokens, their positions and both high-resolution maps are repeated for each prompt: 10 MB in bfloat16. Here they
@@ -65,7 +65,7 @@ class SharedDecoder(nn.Module):
         return masks[:, :, :1], iou[:, :, :1]
 
     def _attend(self, tokens: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return tokens n p t c and the image as each prompt sees it, n p a c; image: n 1 a c."""
+        """Return tokens n p t c and the image for each prompt, n p a c; image: n 1 a c."""
         transformer = self.decoder.transformer
         queries, keys = tokens, image
         for layer in transformer.layers:
@@ -104,13 +104,13 @@ def _attend_to_tokens(layer: Any, queries: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _run_attention(module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Return the attention of `Sam2Attention`, n p l c, of inputs n p or 1 ... c: one for all prompts where it is 1."""
+    """Return the attention of `Sam2Attention`, n p l c, of inputs n p or 1 ... c (1: the same for all prompts)."""
     query, key, value = module.q_proj(query), module.k_proj(key), module.v_proj(value)
     images, prompts, length = len(query), max(query.shape[1], key.shape[1]), query.shape[2]
-    if key.shape[1] == 1 and prompts > 1:  # the image's keys: the tokens of all prompts are one sequence of queries
+    if key.shape[1] == 1 and prompts > 1:  # the image's keys: the tokens of all prompts form one sequence of queries
         query = query.flatten(1, 2)[:, None]
     elif query.shape[1] < prompts:
-        query = query.expand(-1, prompts, -1, -1)  # a view where there is one image
+        query = query.expand(-1, prompts, -1, -1)  # a view if there is one image
     heads = (module.num_attention_heads, module.head_dim)
     query, key, value = (
         part.flatten(0, 1).view(-1, part.shape[2], *heads).transpose(1, 2) for part in (query, key, value)

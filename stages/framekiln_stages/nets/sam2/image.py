@@ -76,7 +76,7 @@ MEMORY_MB = {
     "sam2.1-hiera-base-plus": (146.7, 189.0),
     "sam2.1-hiera-large": (433.8, 240.0),
 }
-"""Of weights in 16 bits, and of one image while it is encoded; of a prompt while it is decoded:"""
+"""Memory of weights in 16 bits, and of one image during encoding; of a prompt during decoding:"""
 PROMPT_MB = 10.6
 
 VIDEO_ONLY = (
@@ -90,7 +90,7 @@ VIDEO_ONLY = (
     "occlusion_spatial_embedding_parameter",
     "temporal_positional_encoding_projection_layer.",
 )
-"""Weights in the published files that serve the tracking of masks through videos only."""
+"""Weights in the published files that only serve the tracking of masks through videos."""
 
 
 class Sam2:
@@ -143,7 +143,7 @@ class Sam2:
         """
         with self._adding:
             key = (rows, several)
-            if key not in self._decoders:  # none that was warmed up: numbers of prompts differ from image to image
+            if key not in self._decoders:  # no warmed-up shape: numbers of prompts differ from image to image
                 uncompiled = replace(self._placement, compile=False)
                 self._decoders[key] = self._make_decoder(uncompiled, rows, several=several)
             decoder = self._decoders[key]
@@ -239,9 +239,9 @@ def build_image_model(architecture: HieraArchitecture, path: Path | None) -> Any
 
 
 def trim_attention(model: Any) -> None:
-    """Leave out what transformers' image encoder computes and throws away: weights of an attention between heads.
+    """Remove a part of transformers' image encoder whose result is never used: weights of an attention between heads.
 
-    They are a fifth of the launches of an encoding that is not compiled.
+    They are a fifth of the launches of an uncompiled encoding.
     """
     for block in model.vision_encoder.backbone.blocks:
         block.attn.forward = partial(_attend, block.attn)

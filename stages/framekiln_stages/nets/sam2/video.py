@@ -1,10 +1,10 @@
-"""SAM 2.1, or EdgeTAM, for video: frame after frame, each object's mask is predicted from its memories.
+"""SAM 2.1 or EdgeTAM for video: frame after frame, each object's mask is predicted from its memories.
 
-The network and its session are transformers' own. A session keeps everything. Here all that no later frame reads is
-dropped, so that memory does not grow with the video. The memory attention reads the prompted frames, the memories of
+The network and its session are transformers' own. A session keeps everything. Here everything that no later frame reads
+is dropped, so that memory does not grow with the video. The memory attention reads the prompted frames, the memories of
 the last `num_maskmem - 1` frames, and the pointers of the last `max_object_pointers_in_encoder - 1`. Memories stay on
 the device, since they are small: for SAM 2.1, 0.53 MB per object and frame at any precision, 4 MB per object in all;
-for EdgeTAM in fp32, 0.26 MB and 2 MB. The features of one frame, 50 to 100 MB, outweigh the memories of eight objects.
+for EdgeTAM in fp32, 0.26 MB and 2 MB. One frame's features, 50 to 100 MB, outweigh the memories of eight objects.
 
 Shapes: o objects in the order of their numbers, s side of the network's input (1024); logits o s/4 s/4. Of an
 encoded frame: f values in all, a areas and c channels of a level.
@@ -63,7 +63,7 @@ def edgetam_config(side: int = 1024, encoder: str = "repvit_m1") -> Any:
     """
     from transformers import EdgeTamVideoConfig, EdgeTamVisionConfig, TimmWrapperConfig
 
-    # its own compares with a default, for which transformers 5.17 asks the Hub: EdgeTAM would not start without network
+    # its own compares with a default that transformers 5.17 asks the Hub for: EdgeTAM would not start without network
     EdgeTamVisionConfig.__repr__ = object.__repr__  # type: ignore[method-assign]
     options = {"in_chans": 3, "features_only": True, "out_indices": [0, 1, 2, 3]}
     vision = EdgeTamVisionConfig(
@@ -88,10 +88,10 @@ class Tracker:
     """One network on its device, and the session of one video."""
 
     def __init__(self, model: Any, placement: Placement, frames: int = 1) -> None:
-        """Move a model of transformers, in float32 on the CPU, to its placement; compile SAM's encoder if that says so.
+        """Move a model of transformers (float32, CPU) to its placement; compile SAM's encoder if that says so.
 
         The prompt encoder stays in float32, as for images: in bfloat16 a point would be off by up to 2 px of 1,024.
-        `frames` are encoded in one call at most.
+        `frames`: most frames encoded in one call.
         """
         self._placement, self.dtype = placement, dtype_of(placement)
         with torch.inference_mode():
@@ -103,7 +103,7 @@ class Tracker:
         model.prompt_encoder.register_forward_hook(lambda _m, _i, output: tuple(part.to(self.dtype) for part in output))
         model.get_image_wide_positional_embeddings = lambda: positions
         self._model, self._preparation = model, replace(PREPARATION, side=model.config.image_size)
-        self._positions = list[torch.Tensor]()  # of each level of an encoded frame, a 1 c; known after the first one
+        self._positions = list[torch.Tensor]()  # of each level of an encoded frame, a 1 c; known after the first frame
         regions = getattr(model.vision_encoder.backbone, "blocks", ())
         self._encoder = Batches(
             self._encode_flat, replace(placement, compile=placement.compile and bool(regions)), frames, regions=regions
@@ -157,7 +157,7 @@ class Tracker:
             return self._encoder(prepare(images, self._preparation, self._placement, self.dtype))
 
     def follow(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the same as `track` for the next frame's features (f)."""
+        """Return the result of `track` for the next frame's features (f)."""
         with torch.inference_mode():
             sides = self._model.backbone_feature_sizes
             areas = [height * width for height, width in sides]
@@ -176,7 +176,7 @@ class Tracker:
         return torch.cat([level.permute(1, 2, 0).flatten(1) for level in seen.fpn_hidden_states], dim=1)
 
     def _drop_memories(self) -> None:
-        """Drop the memories beyond the reach of the next frame's memory attention, and this frame's pixels."""
+        """Drop memories beyond the reach of the next frame's memory attention, and this frame's pixels."""
         session, config, now = self._session, self._model.config, self._next
         session.processed_frames = {}
         memories, pointers = now + 2 - config.num_maskmem, now + 2 - config.max_object_pointers_in_encoder

@@ -1,7 +1,7 @@
 """The frames that a report shows, and all results of a run for them.
 
-The frames are few, spread over the collection, and from the first seconds of their files, so that decoding them again
-takes seconds for any collection.
+The frames are few, spread over the collection, and from the first seconds of their files. So decoding them again takes
+seconds for any collection.
 """
 
 from collections import defaultdict
@@ -26,8 +26,8 @@ from framekiln.planning.step import is_file_column
 from framekiln.reporting.table_rows import TableFiles, batches, find_table, is_list, readable
 
 COUNT = 24  # a screenful or two
-FRAMES_OF_CLIP = 4  # at most, where there are fewer files than thumbnails
-EXTRA = 3  # more for each step, where it has results
+FRAMES_OF_CLIP = 4  # at most, if there are fewer files than thumbnails
+EXTRA = 3  # more for each step with results
 FIRST_S = 3.0  # of a clip
 MOST_DECODED = 90  # frames of a clip: three seconds at 30 fps
 FILES_READ = 96  # of the table, to find candidates
@@ -42,7 +42,7 @@ class Pick:
     media_id: str
     frame_index: int
     media_type: str
-    file: str  # of the table, that holds its row
+    file: str  # of the table, with its row
 
     @property
     def key(self) -> FrameKey:
@@ -50,13 +50,14 @@ class Pick:
 
 
 def choose_frames(store: Store, table: TableFiles, stages: Mapping[str, Stage]) -> tuple[list[Pick], list[Pick]]:
-    """Return sorted frames of as many files as possible, and some for which a step has a list with an item, or a file.
+    """Return sorted frames of as many files as possible, and some with a result of each step.
 
-    Most frames of a collection have no face, but a report on faces must show some; each step's are of different files.
+    Most frames of a collection have no face, but a report on faces must show some; each step's come from different
+    files.
     """
-    files = spread(spread(table.files, MOST_FILES), FILES_READ)  # of those whose values are sampled, which are open
+    files = spread(spread(table.files, MOST_FILES), FILES_READ)  # the sampled files, which are open
     leaves = readable(store, files[0])[1] if files else {}
-    evidence = {  # columns that show whether a step has a result for a frame
+    evidence = {  # columns that show whether a step has a result on a frame
         step: [one.name for one in stage.outputs if one.name in leaves and (is_list(one.type) or is_file_column(one))]
         for step, stage in stages.items()
     }
@@ -79,7 +80,7 @@ def choose_frames(store: Store, table: TableFiles, stages: Mapping[str, Stage]) 
 
 
 def _spread(by_media: Mapping[str, list[Pick]]) -> list[Pick]:
-    """Return frames of half photos and half clips, where there are enough."""
+    """Return frames of half photos and half clips, if there are enough."""
     candidates = dict(sorted(by_media.items()))
     photos = [name for name, picks in candidates.items() if picks[0].media_type == "photo"]
     clips = [name for name, picks in candidates.items() if picks[0].media_type != "photo"]
@@ -121,7 +122,7 @@ class Findings:
         return self._rows[key]
 
     def of(self, stage: Stage, key: FrameKey) -> Row | None:
-        """Return a frame's results of one stage; None where the tables lack some of them."""
+        """Return a frame's results of one stage; None if the tables lack some."""
         row = self._rows[key]
         if stage.scope.first_pass:
             names = stage.outputs.names
@@ -130,7 +131,7 @@ class Findings:
         return {name: row[name] for name in stage.inputs if name in row} | rows if rows else None
 
     def _with_files(self, stage: Stage, results: dict[str, Any]) -> Row:
-        """Replace paths by the content of the files; None where a file is missing."""
+        """Replace paths by the files' content; None if a file is missing."""
         for name, path in list(results.items()):
             if is_file_column(stage.outputs.field(name)) and isinstance(path, str):
                 results[name] = None
@@ -141,7 +142,7 @@ class Findings:
 
 
 def _read_rows(store: Store, file: str, left: set[FrameKey]) -> Iterator[tuple[FrameKey, Row]]:
-    """Yield whole rows of the frames table for some frames, which `left` then lacks."""
+    """Yield whole rows of the frames table for some frames, and remove these from `left`."""
     for batch in batches(store, file, rows=512):
         ids = zip(*(batch[name].to_pylist() for name in KEYS), strict=True)
         places = {key: i for i, key in enumerate(ids) if key in left}
@@ -165,7 +166,7 @@ def _group_by_frame(store: Store, table: TableFiles, picks: Sequence[Pick]) -> d
 
 
 def _read_media(store: Store, file: str, media: Collection[str]) -> Iterator[Row]:
-    """Yield rows about some media files, without images, since a table may hold gigabytes of them."""
+    """Yield rows about some media files, without images, since a table may hold gigabytes of these."""
     ids = pa.array(list(media), pa.string())
     if not any(pc.any(pc.is_in(batch[_MEDIA], ids)).as_py() for batch in batches(store, file, [_MEDIA])):
         return

@@ -1,8 +1,8 @@
-"""Frames with the results of all steps, and of each alone, drawn by each stage's own `draw`; and images in tables.
+"""Frames with all steps' results, and with each step's alone, drawn by the stages' own `draw`; and images in tables.
 
-A column is a contact sheet when it is a list of structs and its field's metadata names under `pictures` the member
-with JPEG bytes. Under `no_pictures` the metadata may hold a hint how to get some. The report knows no stage. What is
-returned are values for the templates.
+A column is a contact sheet if it is a list of structs and its field's metadata names the member with JPEG bytes under
+`pictures`. Under `no_pictures` the metadata may hold a hint on how to get some. The report knows no stage. All
+functions return values for the templates.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ LONGEST = 160  # characters of a caption
 def gallery(
     picks: Sequence[Pick], images: Mapping[FrameKey, Thumbnail], findings: Findings, stages: Mapping[str, Stage]
 ) -> list[Values]:
-    """Return frames with the results of first-pass steps; of drawings only strokes, so that none hides another."""
+    """Return frames with first-pass results; drawings only as strokes, so that none hides another."""
     first_pass = {name: stage for name, stage in stages.items() if stage.scope.first_pass}
     return [_make_tile(pick, findings, images[pick.key], first_pass) for pick in picks if pick.key in images]
 
@@ -82,7 +82,7 @@ LEGEND = 72  # px
 def step_samples(
     picks: Sequence[Pick], images: Mapping[FrameKey, Thumbnail], findings: Findings, stages: Mapping[str, Stage]
 ) -> list[Values]:
-    """Return the samples of every step that has something to show, in order."""
+    """Return the samples of every step with something to show, in order."""
     shown = [pick for pick in picks if pick.key in images]
     samples: list[Values] = []
     for colour, (name, stage) in enumerate(stages.items()):
@@ -118,7 +118,7 @@ def _has_drawing(drawing: Drawing) -> bool:
 
 
 def _make_sample(pick: Pick, drawing: Drawing, image: Thumbnail, colour: int) -> Values:
-    """Return a frame with one step's drawing and, as `after`, the frame as the step changed it."""
+    """Return a frame with one step's drawing and, as `after`, the frame changed by the step."""
     size = image.width, image.height
     layers = _safely(partial(all_layers, drawing, *size, colour), Markup(""))
     after = _safely(partial(resized_uri, drawing.result_image or b"", *size), None)
@@ -126,7 +126,7 @@ def _make_sample(pick: Pick, drawing: Drawing, image: Thumbnail, colour: int) ->
 
 
 KEY, HINT = b"pictures", b"no_pictures"
-ROWS = 20  # of a table, from its top, where the most important rows are
+ROWS = 20  # of a table, from its top, with the most important rows
 IMAGES = 8  # of a row
 LARGEST = 100_000  # bytes of an image; a face takes 7,000
 MOST_BYTES = 1_500_000  # of all images of a column, so that a page with several such columns can be mailed
@@ -135,14 +135,14 @@ _JPEG = b"\xff\xd8\xff"
 
 
 def contact_sheets(store: Store, table: TableFiles) -> list[Values]:
-    """Return every column of images in a table's first rows, without rows that have none."""
+    """Return every column of images in a table's first rows, without rows lacking images."""
     first = head(store, table, ROWS)
     rows = first.to_pylist() if any(map(_find_member, first.schema)) else []
     return [_make_sheet(first.schema, item, member, rows) for item in first.schema if (member := _find_member(item))]
 
 
 def _find_member(item: pa.Field) -> str:
-    """Return the member that holds the images of a column; empty where it holds none."""
+    """Return the member with a column's images; empty if there is none."""
     member = (item.metadata or {}).get(KEY, b"").decode()
     has_structs = is_list(item.type) and pa.types.is_struct(item.type.value_type)
     return member if has_structs and item.type.value_type.get_field_index(member) >= 0 else ""

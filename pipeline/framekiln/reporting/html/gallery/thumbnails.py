@@ -1,7 +1,7 @@
 """Thumbnails of frames, decoded again from the media, and drawings of stages over them as SVG.
 
-`Markup.format` escapes everything that is not a number. An image from a stage is decoded, scaled to the thumbnail and
-encoded again, so that no foreign bytes enter the page.
+`Markup.format` escapes everything that is not a number. A stage's image is decoded, scaled to the thumbnail and encoded
+again, so that no foreign bytes enter the page.
 """
 
 import math
@@ -30,8 +30,8 @@ from framekiln.reporting.kit.texts import shorten
 
 SIDE = 240  # px, short side
 LONGEST = 420  # px, long side of panoramas
-QUALITIES = (80, 60, 40, 20)  # of JPEG, the first that is small enough: about 15 kB each by the first
-LARGEST = 30_000  # bytes: with a hundred of them a page can still be mailed
+QUALITIES = (80, 60, 40, 20)  # of JPEG; the first small enough one is used: about 15 kB each with the first
+LARGEST = 30_000  # bytes: a page with a hundred of them can still be mailed
 PIXELS = "frame_256"  # the nearest decoded size above SIDE
 MIDDLE = (180, 240)  # height and width, px: a tile of a page shows them one to one
 
@@ -69,7 +69,7 @@ def thumbnails(
 
 
 def image_store(images: Mapping[FrameKey, Thumbnail]) -> dict[str, Any]:
-    """Return the values of a page that has each thumbnail once, under its `ids`."""
+    """Return a page's values with each thumbnail once, under its `ids`."""
     return {"images": images, "ids": {key: f"p{number}" for number, key in enumerate(images)}}
 
 
@@ -89,7 +89,7 @@ def _cut_middle(image: Image) -> Thumbnail:
 
 
 def as_jpeg(image: NDArray[np.uint8]) -> bytes:
-    """Encode an image (h w 3, BGR) as JPEG, at a lower quality where it would exceed `LARGEST`."""
+    """Encode an image (h w 3, BGR) as JPEG, at lower quality if it would exceed `LARGEST`."""
     data = b""
     for quality in QUALITIES:
         data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
@@ -112,7 +112,7 @@ _SMALLEST = 64  # px
 def strokes(drawing: Drawing, width: int, height: int, colour: int) -> Markup:
     """Return a drawing's lines and points, with a dark edge that keeps them visible on any image.
 
-    Values that are not finite are left out. The thumbnail's size is in px; `colour` is a number in the style sheet.
+    Non-finite values are left out. The thumbnail's size is in px; `colour`: an index into the style sheet.
     """
     lines = [(a * width, b * height, c * width, d * height) for a, b, c, d in drawing.lines]
     points, r = [(x * width, y * height) for x, y in drawing.points], _DOT * (width + height)
@@ -137,7 +137,7 @@ def all_layers(drawing: Drawing, width: int, height: int, colour: int) -> Markup
 
 
 def resized_uri(data: bytes, width: int, height: int, *, transparent: bool = False) -> str | None:
-    """Return an encoded image at another size (px) as a data URI; None where OpenCV cannot decode it.
+    """Return an encoded image at another size (px) as a data URI; None if OpenCV cannot decode it.
 
     The result is a PNG if transparency is kept, otherwise a JPEG.
     """
@@ -149,7 +149,7 @@ def resized_uri(data: bytes, width: int, height: int, *, transparent: bool = Fal
 
 
 def _encode_png(image: NDArray[np.uint8], width: int, height: int) -> bytes:
-    """Encode as PNG, at half the size until it has 100 kB at most; the page stretches it over its frame."""
+    """Encode as PNG, halving the size until it has at most 100 kB; the page stretches it over its frame."""
     while True:
         data = cv2.imencode(".png", _resize(image, width, height))[1].tobytes()
         if len(data) <= _LARGEST or max(width, height) <= _SMALLEST:
@@ -167,7 +167,7 @@ def _decode_image(data: bytes, *, transparent: bool) -> NDArray[np.uint8] | None
         return None
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED if transparent else cv2.IMREAD_COLOR)
-    except cv2.error:  # larger than OpenCV opens
+    except cv2.error:  # larger than OpenCV accepts
         return None
     return None if image is None or image.dtype != np.uint8 else np.asarray(image, np.uint8)
 

@@ -1,8 +1,8 @@
 """Activity of each process of a run over time, in slices.
 
-Records are read in batches and added up in a grid of processes, kinds of activity and slices. Therefore memory depends
-on the number of processes and not on the length of the run. docs/measuring/profiling.md explains the records. The
-phases of a call are laid end to end, as in `framekiln trace`.
+Records are read in batches and added up in a grid of processes, kinds of activity and slices. So memory depends on the
+number of processes, not on the length of the run. docs/measuring/profiling.md explains the records. A call's phases are
+laid end to end, as in `framekiln trace`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from framekiln.profiling.stats.speed import ends, floats
 
 SLICES = 400  # of a run; finer than the pixels of a page
 _NAMED = 3  # steps in a title; four are all named
-MOST_PROCESSES = 1000  # that are added up: 40 kB each
+MOST_PROCESSES = 1000  # processes added up: 40 kB each
 OTHER, SETTING_UP, STARVED, HELD, IDLE = "other work", "set-up", "waiting for input", "handing on", "idle"
 WORK = (*INSIDE, OTHER)
 KINDS = (*WORK, SETTING_UP, STARVED, HELD, IDLE)
@@ -43,13 +43,13 @@ class ProcessActivity:
 
     @property
     def title(self) -> str:
-        """Its steps; of many the first three and the number of the others."""
+        """Its steps; of many, the first three and the number of others."""
         shown = self.steps if len(self.steps) <= _NAMED + 1 else self.steps[:_NAMED]
         more = len(self.steps) - len(shown)
         return " + ".join([*shown, *([f"{more} more"] if more else [])])
 
     def share(self, kind: str) -> float:
-        """Return the share of a kind of activity in the run's time, 0 to 1."""
+        """Return the share of the run's time in a kind of activity, 0 to 1."""
         whole = float(self.seconds.sum())
         return float(self.seconds[KINDS.index(kind)].sum()) / whole if whole else 0.0
 
@@ -66,7 +66,7 @@ class Activity:
 
 
 def read_activity(store: Store, run: str) -> Activity | None:
-    """Add up a run's records; None where there are none. Raises GoneError if the run ended while it was being read."""
+    """Add up a run's records; None without records. Raises GoneError: the run ended during the reading."""
     begins, stops, workers = [], [], dict[str, None]()
     for table in batches(store, CALLS, run, columns=("kind", "worker", "started", "seconds", "seal")):
         if table.num_rows:
@@ -128,9 +128,9 @@ class _Grid:
             np.add.at(self._moments[1, :, plane], (process, slices), sign * times)
 
     def _covered(self, number: int) -> Floats:
-        """Return a process's seconds by plane and slice: by the end of a slice, an interval has lasted since its start.
+        """Return a process's seconds by plane and slice: up to a slice's end, an interval has lasted since its start.
 
-        Intervals that have ended by then count with their length, as the sums hold both of their ends.
+        Ended intervals count with their length, since the sums hold both of their ends.
         """
         open_ones, times = self._moments[:, number].cumsum(axis=-1)
         lasted = open_ones * self._width * np.arange(1, SLICES + 1) - times
@@ -142,7 +142,7 @@ class _Grid:
         other = np.maximum(0, np.maximum(planes["packet"], planes["call"]) - phases.sum(axis=0)) + planes["fetch"]
         work = np.concatenate([phases, [other], [planes[SETTING_UP]]])
         work *= np.minimum(1, self._width / np.maximum(work.sum(axis=0), 1e-12))
-        # A recorded wait may overlap work, so it gets only what is left of the slice.
+        # A recorded wait may overlap work, so it only gets the rest of the slice.
         held = np.minimum(planes[HELD], np.maximum(0, self._width - work.sum(axis=0)))
         starved = np.minimum(planes[STARVED], np.maximum(0, self._width - work.sum(axis=0) - held))
         idle = np.maximum(0, self._width - work.sum(axis=0) - held - starved)
@@ -153,7 +153,7 @@ class _Grid:
 def _list_intervals(
     kind: NDArray[np.str_], step: NDArray[np.str_], start: Floats, columns: Mapping[str, Floats]
 ) -> Iterator[tuple[str, Floats, Floats, NDArray[np.bool_]]]:
-    """Yield for each plane the start and end of every record's part in it, and a mask of the records that have one."""
+    """Yield for each plane the start and end of every record's part in it, and a mask of records with a part."""
     end = start + columns["seconds"]
     packet, call, hand_on = kind == PACKET, kind == CALL, kind == HAND_ON
     opened = start - columns["fetch"]

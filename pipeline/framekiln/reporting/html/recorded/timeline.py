@@ -22,13 +22,13 @@ _UNITS = {GPU_USE: "%", GPU_MEMORY: "GB", CPU: "%", MEMORY: "GB"}
 _SAMPLE = ("node", "time", "cpu_percent", "memory_gb", "workers_gb", "store_gb", "gpus", "gpu_processes_gb")
 _RESERVED = ("worker", "node", "started", "seconds", "vram_reserved_gb")
 _GPU = "GPU"
-_FULL = "GB of the largest GPU"  # no chart, but the limit of one
+_FULL = "GB of the largest GPU"  # no chart, but a chart's limit
 
 _Key = tuple[str, str, str]  # machine, chart, curve
 
 MOST_LANES = 40
-STALLS = 8  # listed, the longest
-LEAST_STALL = 0.02  # share of the run; shorter ones are not worth a search
+STALLS = 8  # the longest ones are listed
+LEAST_STALL = 0.02  # share of the run; shorter stalls are not worth a search
 _TICKS = 5
 _HEIGHT = 12.0
 _PLACES = {grid.SETTING_UP: (3.0, 6.0), grid.STARVED: (9.0, 3.0), grid.HELD: (0.0, 3.0)}
@@ -36,7 +36,7 @@ _PLACES = {grid.SETTING_UP: (3.0, 6.0), grid.STARVED: (9.0, 3.0), grid.HELD: (0.
 
 
 def timeline(activity: grid.Activity | None) -> dict[str, Any] | None:
-    """Return the lanes of a run, the kinds of activity that occur, and stalls; None where there are no records."""
+    """Return a run's lanes, the occurring kinds of activity, and stalls; None without records."""
     if activity is None or not activity.processes:
         return None
     shown = _choose_lanes(activity)
@@ -54,7 +54,7 @@ def timeline(activity: grid.Activity | None) -> dict[str, Any] | None:
 
 
 def _choose_lanes(activity: grid.Activity) -> Sequence[grid.ProcessActivity]:
-    """Return all processes, or of many some of each set of steps, so that every step has a lane."""
+    """Return all processes, or if many some of each set of steps, so that every step has a lane."""
     if len(activity.processes) <= MOST_LANES:
         return activity.processes
     by_steps: dict[tuple[str, ...], list[grid.ProcessActivity]] = {}
@@ -77,7 +77,7 @@ def timeline_table(timeline: Mapping[str, Any]) -> TextTable:
 
 
 def lane_summary(process: grid.ProcessActivity, kinds: Sequence[str]) -> str:
-    """Return the shares of a process's work and of its other activities in words."""
+    """Return the shares of a process's work and other activities in words."""
     shares = {"working": sum(process.share(kind) for kind in grid.WORK)}
     shares |= {kind: process.share(kind) for kind in kinds if kind not in grid.WORK}
     return ", ".join(f"{name} {share(part)}" for name, part in shares.items())
@@ -102,7 +102,7 @@ def stretches(process: grid.ProcessActivity) -> Iterator[tuple[str, int, int]]:
 
 
 def _find_stalls(activity: grid.Activity) -> list[dict[str, Any]]:
-    """Return the longest times without work; `begin` is in seconds since the run's begin."""
+    """Return the longest times without work; `begin`: seconds since the run's begin."""
     width = activity.seconds / grid.SLICES
     stalls = list[dict[str, Any]]()
     for process in activity.processes:
@@ -119,7 +119,7 @@ def _find_stalls(activity: grid.Activity) -> list[dict[str, Any]]:
 
 
 def _explain_stall(kind: str, process: grid.ProcessActivity, steps: Sequence[str]) -> str:
-    """Return why a process did not work; the input of a second-pass step is complete before the step begins."""
+    """Return why a process did not work; a second-pass step's input is complete before the step begins."""
     first, last = (steps.index(process.steps[i]) for i in (0, -1))
     if kind == grid.STARVED:
         return f"it waited for input from {steps[first - 1]}" if first else "it waited for files to be handed out"
@@ -131,10 +131,10 @@ def _explain_stall(kind: str, process: grid.ProcessActivity, steps: Sequence[str
 
 
 def machine_charts(store: Store, run: str, activity: grid.Activity) -> tuple[list[Chart], str]:
-    """Return charts of a run's machines, on the time axis of its activity, and what is not shown of them.
+    """Return charts of a run's machines on the time axis of its activity, and what they leave out.
 
-    Memory that torch reserved after each call replaces that of processes where NVML does not report it, as in a
-    container. Raises GoneError: the run ended during the reading.
+    If NVML does not report processes' memory, as in a container, the memory that torch reserved after each call
+    replaces it. Raises GoneError: the run ended during the reading.
     """
     titles = {process.name: process.title for process in activity.processes}
     curves: dict[_Key, Curve] = defaultdict(Curve)
