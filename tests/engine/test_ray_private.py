@@ -74,4 +74,4 @@ def test_values_have_these_names():
 def test_they_lie_in_one_file():
     private = re.compile(r"ray\._private|ray\._raylet|ray\.core\.generated|\"RAY_(?!ADDRESS|TMPDIR|AUTH_MODE)")
     users = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if private.search(path.read_text())}
-    assert users == {"engine/ray/private.py", "device/nvml.py"}  # the latter: the copy of pynvml that Ray brings
+    assert users == {"engine/ray/private.py"}

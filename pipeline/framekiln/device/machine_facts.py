@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from framekiln.device.nvml import handles, library, silence, text
+from framekiln.device.nvml import handles, library, silence
 
 T = TypeVar("T")
 _NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI's vendor, and the first byte of the class of display controllers
@@ -95,7 +95,7 @@ def read_machine() -> MachineFacts:
     version = _ask(nvml.nvmlSystemGetCudaDriverVersion_v2, 0)
     return MachineFacts(
         gpus=_ask(lambda: tuple(_read_gpu(nvml, handle) for handle in handles(nvml)), ()),
-        driver=_ask(lambda: text(nvml.nvmlSystemGetDriverVersion()), ""),
+        driver=_ask(nvml.nvmlSystemGetDriverVersion, ""),
         driver_cuda=(version // 1000, version % 1000 // 10) if version else None,
         visible=visible,
         wsl="microsoft" in platform.release().lower(),
@@ -127,7 +127,7 @@ def missing_build_tools() -> tuple[str, ...]:
 
 
 def _read_gpu(nvml: Any, handle: Any) -> Gpu:
-    gpu = replace(_read_part(nvml, handle), name=text(nvml.nvmlDeviceGetName(handle)))
+    gpu = replace(_read_part(nvml, handle), name=nvml.nvmlDeviceGetName(handle))
     gpu = replace(gpu, capability=_ask(lambda: tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)), None))
     if not _ask(lambda: nvml.nvmlDeviceGetMigMode(handle)[0], 0):
         return gpu
@@ -140,7 +140,7 @@ def _read_gpu(nvml: Any, handle: Any) -> Gpu:
 
 
 def _read_part(nvml: Any, handle: Any) -> Gpu:
-    memory, uuid = nvml.nvmlDeviceGetMemoryInfo(handle), text(nvml.nvmlDeviceGetUUID(handle))
+    memory, uuid = nvml.nvmlDeviceGetMemoryInfo(handle), nvml.nvmlDeviceGetUUID(handle)
     return Gpu(name="", uuid=uuid, total_gb=memory.total / 1e9, free_gb=memory.free / 1e9)
 
 

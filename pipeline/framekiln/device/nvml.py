@@ -6,22 +6,8 @@ from typing import Any
 
 
 def library() -> Any:
-    """Return the initialised module `pynvml`, from the package nvidia-ml-py or from Ray's copy.
-
-    Returns:
-        None where no driver responds: the machine has no NVIDIA GPU.
-    """
-    for name in ("pynvml", "ray._private.thirdparty.pynvml"):
-        try:
-            module = importlib.import_module(name)
-        except ImportError:
-            continue
-        try:
-            module.nvmlInit()
-        except Exception:  # no driver, or no permission
-            return None
-        return module
-    return None
+    """Return the initialised module `pynvml`; None where no driver responds: the machine has no NVIDIA GPU."""
+    return None if silence() else importlib.import_module("pynvml")
 
 
 def silence() -> str:
@@ -48,15 +34,10 @@ def handles(nvml: Any, visible: str | None = None) -> list[Any]:
     return [
         handle
         for number, handle in enumerate(found)
-        if str(number) in names or (starts and text(nvml.nvmlDeviceGetUUID(handle)).startswith(starts))
+        if str(number) in names or (starts and nvml.nvmlDeviceGetUUID(handle).startswith(starts))
     ]
 
 
 def visible_handles(nvml: Any) -> list[Any]:
     """Return the handles of the GPUs that this process may use: all, or those that CUDA_VISIBLE_DEVICES names."""
     return handles(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-def text(value: bytes | str) -> str:
-    """Return a name from NVML as text; older versions of the module return bytes."""
-    return value.decode() if isinstance(value, bytes) else value

@@ -14,7 +14,7 @@ from typing import Any
 
 from framekiln.contract.phases import PhaseClock
 from framekiln.device.lazy import torch
-from framekiln.device.nvml import handles, library, text
+from framekiln.device.nvml import handles, library
 
 Event = Any
 """A `torch.cuda.Event`, used through `record`, `synchronize` and `elapsed_time`."""
@@ -137,6 +137,6 @@ def _used_gb() -> dict[str, float]:
     nvml, used_gb = library(), dict[str, float]()
     with suppress(Exception):  # the GPU or the user's rights do not allow the query
         for handle in handles(nvml):
-            name = text(nvml.nvmlDeviceGetUUID(handle)).removeprefix("GPU-")
+            name = nvml.nvmlDeviceGetUUID(handle).removeprefix("GPU-")
             used_gb[name] = nvml.nvmlDeviceGetMemoryInfo(handle).used / 1e9
     return used_gb

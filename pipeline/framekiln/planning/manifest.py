@@ -127,7 +127,6 @@ class PipelineFile(Strict):
     max_errors: MaxErrors = None  # for each step without its own, except decoding
     steps: dict[Annotated[str, AfterValidator(check_step_name)], StepEntry]
     models: Entries = Field(default_factory=dict)  # weights of its stages
-    planned: tuple[str, ...] = ()  # steps that profiles may place before a pipeline has them
 
 
 class _PlacementKeys:

@@ -258,13 +258,12 @@ def _check_names(pipeline: PipelineFile, profile: ProfileFile, options: PlanOpti
     for name in options.stages:
         problem = f"--stages: the pipeline has no step {name!r}."
         check_known(name, pipeline.steps, problem, code="FK-UNKNOWN-STEP")
-    own = {*pipeline.steps, *pipeline.planned}
     waves = () if profile.waves == "auto" else [name for wave in profile.waves for name in wave]
     named = (("places", profile.steps), ("has targets for", profile.targets.steps), ("has a wave of", waves))
-    others = [(verb, name) for verb, names in named for name in names if name not in own]
+    others = [(verb, name) for verb, names in named for name in names if name not in pipeline.steps]
     shipped = read_pipeline(None) if others else pipeline  # its profiles serve any pipeline, also one with fewer steps
     for verb, name in others:
-        if name not in {*shipped.steps, *shipped.planned}:
+        if name not in shipped.steps:
             problem = f"The profile {verb} a step {name!r} that the pipeline does not have."
             check_known(name, pipeline.steps, problem, code="FK-UNKNOWN-STEP")
 

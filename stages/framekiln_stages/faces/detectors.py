@@ -43,14 +43,11 @@ class DummyDetector:
 
 DETECTORS = {
     "yunet": "yunet_n_dynamic",
-    "yunet-s": "yunet_s_dynamic",
-    "yunet-2023mar": "yunet_2023mar",
     "scrfd": "scrfd_10g",
 }
 """Entries of the weights lockfile, by the detector's name in a pipeline file."""
 
 IMAGES_PER_CHUNK = 8  # images per detector call in torch: 70 to 100 MB each at 1280 px, by the image's own size
-_TORCH_DETECTORS = ("yunet", "yunet-s")
 
 Detect = Callable[[Sequence[Image], DeviceImages | None], list[FaceDetections]]
 """Returns the faces of images; their copies on the device save an upload."""
@@ -77,7 +74,7 @@ def build_detector(
     """
     least = min_score if min_look is None else min(min_score, LEAST_LOOK)
     yunet = partial(YuNet, side=side, max_faces=max_faces, min_score=min_score, min_look=min_look)
-    if path is not None and runtime == "torch" and name in _TORCH_DETECTORS:
+    if path is not None and runtime == "torch" and name == "yunet":
         from framekiln_stages.nets.faces.yunet_torch import TorchYuNet
 
         return yunet(TorchYuNet(path, least, placement, phase)), True

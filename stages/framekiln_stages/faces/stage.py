@@ -52,10 +52,9 @@ YUNET_SIDE, YUNET_SCORE, YUNET_SCORE_ALONE = 1280, 0.6, 0.85  # see Config
 class Faces(PixelStage):
     """Faces with box, landmarks, quality, head angles, and an embedding for comparing people by cosine.
 
-    On a GPU torch runs the recognition network, and YuNet's two published detectors. SCRFD runs there if onnxruntime
-    can use the GPU. Other detectors run on the CPU (YuNet: 65 ms an image of 2 MP). Without the detector's weights
-    (`dummy_weights`) each image has the same four faces; such a benchmark times alignment
-    and embedding, but no detection.
+    On a GPU torch runs the recognition network and YuNet, and onnxruntime SCRFD if it can use the GPU. On the CPU YuNet
+    takes 65 ms an image of 2 MP. Without the detector's weights (`dummy_weights`) each image has the same four faces;
+    such a benchmark times alignment and embedding, but no detection.
     """
 
     finds = (("faces", "face", "faces"),)
@@ -74,7 +73,7 @@ class Faces(PixelStage):
         Raises ValueError: `detect_side` does not suit SCRFD.
         """
 
-        detector: Literal["yunet", "yunet-s", "yunet-2023mar", "scrfd"] = "yunet"  # finds faces; scrfd: non-commercial
+        detector: Literal["yunet", "scrfd"] = "yunet"  # finds faces; scrfd: non-commercial
         # The network that embeds faces. This one takes 2 ms a face, Apache-2.0.
         model: Literal["mobilefacenet", "arcface-r50", "auraface", "sface"] = "mobilefacenet"
         # Short side of the pixels that faces are cut from, as in frame_1280; 0: full size. Median cosine of a face of

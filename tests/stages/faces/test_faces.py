@@ -45,11 +45,10 @@ def test_similarity_distinguishes_people():
     assert max(different) < 0.45  # the published threshold of this network: 0.40 to 0.45
 
 
-@pytest.mark.parametrize("detector", ["yunet", pytest.param("yunet-s", marks=pytest.mark.heavy)])
-def test_photos_without_people_have_no_faces(detector):
+def test_photos_without_people_have_no_faces():
     photos = [picture(f"categories/{path.name}") for path in sorted(media("categories").iterdir())]
     assert len(photos) == 20
-    assert sum(call(make(detector=detector, size=0), *photos)["face_count"].to_pylist()) == 0
+    assert sum(call(make(size=0), *photos)["face_count"].to_pylist()) == 0
 
 
 def test_boxes_and_landmarks_match_the_face():

@@ -15,7 +15,7 @@ import psutil
 
 from framekiln.device import torch, type_of, wait
 from framekiln.device.cores import usable_cores
-from framekiln.device.nvml import library, text, visible_handles
+from framekiln.device.nvml import library, visible_handles
 from framekiln.lab.measure.precision import arithmetic
 from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.profiling.node_metrics import GPU_FIGURES, GpuMetrics, read_gpu
@@ -75,7 +75,7 @@ def _driver() -> str | None:
     nvml = library()
     if nvml is not None:
         with suppress(Exception):
-            return text(nvml.nvmlSystemGetDriverVersion())
+            return str(nvml.nvmlSystemGetDriverVersion())
     return None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from framekiln.contract.errors import ResourceError
 from framekiln.device.cores import usable_cores
-from framekiln.device.nvml import handles, library, text
+from framekiln.device.nvml import handles, library
 
 SLACK = 1e-6
 
@@ -51,7 +51,7 @@ def gpu_names() -> list[str]:
     """Return the driver's names of this machine's GPUs; empty without a working driver."""
     nvml = library()
     try:
-        return [text(nvml.nvmlDeviceGetName(handle)) for handle in handles(nvml)]
+        return [nvml.nvmlDeviceGetName(handle) for handle in handles(nvml)]
     except Exception:  # a GPU that fell off the bus raises
         return []
 

@@ -37,7 +37,6 @@ SPEAKERS = {  # GRID: six clips of five people
 def files():
     return {
         "yunet_n_dynamic": weights("yunet_n_dynamic.onnx"),
-        "yunet_s_dynamic": weights("yunet_s_dynamic.onnx"),
         "mobilefacenet": weights("MobileFaceNet.onnx"),
     }
 
