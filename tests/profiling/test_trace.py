@@ -215,17 +215,14 @@ def test_phases_longer_than_their_call_by_a_gpus_clock_are_shortened(store):
     assert only(found, "infer")["args"] == {"seconds": 3.0}
 
 
-@pytest.mark.parametrize(("ended", "left"), [(True, 0), (False, 1)])
-def test_a_queue_holds_packets_between_the_end_of_a_step_and_the_start_of_the_next(store, ended, left):
+def test_a_queue_holds_packets_between_the_end_of_a_step_and_the_start_of_the_next(store):
     keep(store, "a:1", [packet("decode", 10 * i, i, 1.0) for i in range(3)])  # finished at 1, 2 and 3 s
     keep(store, "a:2", [packet("faces", 10 * i, 2.5 + i, 1.0) for i in range(2)])  # begun at 2.5 and 3.5 s
     keep(store, "a:3", [Record(kind=PACKET, step="tracks", started=EPOCH + 9, unit="u.parquet", rows=1, seconds=1.0)])
-    if ended:
-        gather(store, [RUN])
     found = list(events(store, RUN))
     check(found)
     depths = [(at / 1e6, args["packets"]) for at, args in counted(found, "waiting for faces")]
-    assert depths == [(1, 1), (2, 2), (2.5, 1), *([(3, 1 + left)] if left else []), (3.5, left)]
+    assert depths == [(1, 1), (2, 2), (2.5, 1), (3.5, 0)]
     assert not counted(found, "waiting for tracks")
 
 

@@ -96,11 +96,11 @@ def test_one_message_lists_all_missing_weights():
         assert value in message
 
 
-def test_a_file_of_another_entry_is_identified(tmp_path):
+def test_a_file_is_found_by_its_content_under_the_name_of_another(tmp_path):
     lock = lock_of(body("one"), body("two", b"another"))
     (tmp_path / "one.bin").write_bytes(b"another")
     assert resolve(["two"], weights_dir=tmp_path, lock=lock) == {"two": tmp_path / "one.bin"}
-    with fails("FK-WEIGHTS-MISSING", "'two'"):
+    with fails("FK-WEIGHTS-MISSING", "one.bin is not one"):
         resolve(["one"], weights_dir=tmp_path, lock=lock)
 
 

@@ -177,11 +177,6 @@ def began(store: Store, run: str, kinds: Sequence[RecordKind] = (CALLS,)) -> flo
     return min((float(pc.min(piece[0]).as_py()) for piece in pieces if piece.num_rows), default=None)
 
 
-def goes_on(store: Store, run: str) -> bool:
-    """Return True until a run's records have been gathered at its end."""
-    return bool(_streams(store, CALLS, run))
-
-
 def gather(store: Store, ended: Collection[str]) -> None:
     """Write the streams of ended runs into Parquet files, and remove the streams.
 

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from framekiln.weights.download import ProgressCallback, UnreachableError, downl
 from framekiln.weights.lockfile import Bundle, Local, Member, NotFetchedError, Url, WeightsEntry, Wheel
 from framekiln.weights.resolver import cache_folder, extract_to_cache, locate, search_folders
 
-_STALE_SECONDS = 600.0  # s since the last write to a copy; the slowest USB stick writes every second
 _PARTIAL = ".partial"  # two levels above its files, so that no search for weights sees them
 
 
@@ -57,9 +55,6 @@ def copy_to(entry: WeightsEntry, path: Path, folder: Path) -> Path:
     try:
         if target.exists() and sha256(target, cache_folder()) == entry.sha256:
             return target
-        for stale in folder.glob(f".{entry.file}.*"):  # leftovers of killed processes: hidden gigabytes on a USB stick
-            if time.time() - stale.stat().st_mtime > _STALE_SECONDS:
-                stale.unlink(missing_ok=True)
         with atomic_file(target) as copy:
             shutil.copyfile(path, copy)
             if sha256(copy, cache_folder(), use_cache=False) != entry.sha256:

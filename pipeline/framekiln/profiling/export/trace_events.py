@@ -8,7 +8,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
-from framekiln.profiling.record_log import BATCH_ROWS, CALLS, NODES, batches, began, goes_on
+from framekiln.profiling.record_log import BATCH_ROWS, CALLS, NODES, batches, began
 from framekiln.profiling.records import CALL, DEATH, HAND_ON, INSIDE, PACKET, SET_UP
 
 Event = dict[str, Any]
@@ -59,26 +59,20 @@ class _PacketFlows:
                 phase = "s" if not before else "t" if after else "f"
                 yield f"{names[int(row[0])]}:{int(row[1])}", phase, int(row[3]), float(row[4])
 
-    def queues(self, following: Mapping[int, int]) -> Iterator[Depths]:
-        """Yield each step with a queue, with moments and the queue length from each moment on.
+    def queues(self) -> Iterator[Depths]:
+        """Yield each step that packets waited for, with moments and the queue length from each moment on.
 
-        A packet waits from the end of its previous step. Files of the second pass are left out. While a run goes on, a
-        packet in no later step waits for its `following` step. `following` is empty after the run: an earlier run may
-        have finished the packet.
+        A packet waits from the end of its previous step until it is begun. Files of the second pass do not count.
         """
         rows, same = self._sort([name for name in self._units if not name.endswith(".parquet")])
         now, after = rows[:-1], rows[1:]
         passed = same & (now[:, 2] != after[:, 2])
         arrived = np.maximum(after[passed, 4], now[passed, 5])
-        waits = [np.column_stack([after[passed, 2], now[passed, 5], arrived])]  # step, since, until
-        last = rows[np.append(~same, True)[: len(rows)]] if following else ()
-        waits += [np.array([[following[row[2]], row[5], np.inf]]) for row in last if row[2] in following]
-        waiting = np.concatenate(waits)
+        waiting = np.column_stack([after[passed, 2], now[passed, 5], arrived])  # step, since, until
         for step in np.unique(waiting[:, 0]):
-            _, since, until = waiting[waiting[:, 0] == step].T
-            ends = until[np.isfinite(until)]
-            moments, where = np.unique(np.concatenate([since, ends]), return_inverse=True)
-            changes = np.bincount(where, np.repeat([1, -1], [len(since), len(ends)]), len(moments))
+            ends = waiting[waiting[:, 0] == step, 1:].T.ravel()  # since, then until
+            moments, where = np.unique(ends, return_inverse=True)
+            changes = np.bincount(where, np.repeat([1, -1], len(ends) // 2), len(moments))
             yield int(step), moments, np.cumsum(changes).astype(int).tolist()
 
     def _sort(self, units: Collection[str]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -114,7 +108,7 @@ def events(store: Store, run: str, rows: int = BATCH_ROWS) -> Iterator[Event]:
         for sample in table.to_pylist():
             yield from timeline.counters(sample)
     yield from timeline.flows()
-    yield from timeline.queues(going_on=goes_on(store, run))
+    yield from timeline.queues()
     yield from timeline.names()
 
 
@@ -123,7 +117,7 @@ class _Timeline:
         self._first = first
         self._workers: dict[str, _Worker] = {}
         self._nodes: dict[str, int] = defaultdict(count(_PIPELINE + 1).__next__)
-        self._steps: dict[str, tuple[float, bool]] = {}  # each step's first start, and True in the second pass
+        self._steps: dict[str, float] = {}  # their first starts
         self._numbers: dict[str, int] = defaultdict(count().__next__)  # of steps
         self._flows = _PacketFlows()
 
@@ -159,8 +153,7 @@ class _Timeline:
     def _draw_packet(self, worker: _Worker, record: Mapping[str, Any], start: float, end: float) -> Iterator[Event]:
         """Yield a packet and its phases outside calls: decoding at its start, writing at its end."""
         step, unit = record["step"], record["unit"] or ""
-        began, later = self._steps.get(step, (start, False))
-        self._steps[step] = min(began, start), later or unit.endswith(".parquet")
+        self._steps[step] = min(self._steps.get(step, start), start)
         self._flows.add(unit, record["start"], self._numbers[step], worker.tid, start, end)
         yield _draw_slice(worker, step, PACKET, start, end, _describe(record))
         written = max(start, end - 1e6 * record["write"])
@@ -206,10 +199,9 @@ class _Timeline:
             place = {"ts": round(moment, 3), "pid": threads[worker].pid, "tid": worker}
             yield {"name": "packet", "cat": "flow", "ph": phase, "id": name, "bp": "e"} | place
 
-    def queues(self, *, going_on: bool) -> Iterator[Event]:
-        order = [self._numbers[step] for step in self._order_steps() if not self._steps[step][1]]
+    def queues(self) -> Iterator[Event]:
         names = list(self._numbers)
-        for step, moments, depths in self._flows.queues(dict(pairwise(order)) if going_on else {}):
+        for step, moments, depths in self._flows.queues():
             for moment, depth in zip(moments.tolist(), depths, strict=True):
                 yield _draw_counter(_PIPELINE, f"waiting for {names[step]}", moment, {"packets": depth})
 
@@ -230,7 +222,7 @@ class _Timeline:
             yield _draw_name("thread_sort_index", worker.pid, worker.tid, {"sort_index": place})
 
     def _order_steps(self) -> list[str]:
-        return sorted(self._steps, key=lambda step: self._steps[step][0])
+        return sorted(self._steps, key=lambda step: self._steps[step])
 
     def _to_us(self, seconds: float) -> float:
         return 1e6 * (seconds - self._first)
