@@ -19,6 +19,7 @@ from functools import partial
 from itertools import accumulate
 
 from PIL import Image as Pil
+from PIL import TiffImagePlugin
 from PIL.ImageFile import ImageFile
 
 from framekiln.contract.columns import Image
@@ -34,10 +35,9 @@ from framekiln.media.frames import (
     reduce_by,
     too_many_frames,
 )
-from framekiln.media.images import jpeg, pillow
+from framekiln.media.images import jpeg, pillow, tiff
 from framekiln.media.images.bmp import Bmp, enclosed_photo
 from framekiln.media.images.colours import crop_avif, find_conversion
-from framekiln.media.images.tiff import find_photo
 from framekiln.media.images.wide_tiff import WideTiff
 from framekiln.media.tags import CREDENTIALS_WITHIN, Tags, find_credentials, read_photo_tags
 
@@ -122,9 +122,10 @@ def _find_own_reader(data: bytes, kind: Kind, spec: FrameSpec) -> tuple[bytes, B
     """
     own: Bmp | WideTiff | None = None
     if kind.name == "TIFF":
-        data, page = find_photo(data)
+        data, page = tiff.find_photo(data)
         if page is not None:
             spec.check_size(page.height, page.width)
+            TiffImagePlugin.READ_LIBTIFF = page.first(tiff.PHOTOMETRIC, 1) == tiff.YCBCR  # Pillow's own: no subsampling
             own = None if page.is_of_pillow else WideTiff.of(page)
     elif kind.name == "BMP" and (header := Bmp.of(data)):
         own = header if header.has_two_bits else None
