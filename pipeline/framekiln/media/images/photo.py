@@ -175,6 +175,8 @@ def _show(data: bytes, kind: Kind, image: Pil.Image) -> tuple[Image, str | None]
     """Return an opened photo in sRGB (h w 3), and the name of the colours it was converted from."""
     if kind.name == "TGA" and image.mode == "RGBA" and not data[17] & 0x0F:  # no bits of its fourth byte are alpha
         image = image.convert("RGB")
+    if kind.name == "GIF":
+        pillow.load_page(image)
     image = crop_avif(data, image) if kind.name == "AVIF" else image
     conversion = find_conversion(data, kind, image)
     return pillow.to_rgb(image, conversion), conversion.name if conversion else None

@@ -39,7 +39,7 @@ _ORIENTATION = 0x0112
 _NO_VARIANT = re.compile("Unsupported BMP ")  # start of Pillow's messages about variants that it does not read
 _PIXELS_ARE_MISSING = ("truncated", "not enough image data")  # in Pillow's messages
 _DEPTHS = {"L;2": 85, "L;4": 17}  # from a PNG's transparent level to that of 8 bits, by Pillow's mode of the file
-_BACKGROUND, _OVER = 2, 1  # a GIF's disposal; an APNG's blend
+_BACKGROUND, _PREVIOUS, _OVER = 2, 3, 1  # disposals of a GIF; an APNG's blend
 _CONVERTIBLE = ("L", "RGB", "1", "P", "YCbCr", "HSV", "CMYK", "RGBX")
 
 
@@ -113,9 +113,10 @@ def orientation(image: Pil.Image) -> int:
 
 
 def load_page(image: Any) -> None:
-    """Load a page of an animation as browsers compose it.
+    """Load a page of an animation, or a still GIF, as browsers compose it.
 
-    Pillow disposes a part of a GIF by a colour of another palette, and gives what is half transparent in an APNG too
+    Pillow fills the place around a GIF's first part with the first colour of its palette. It disposes a part by a
+    colour of another palette, and gives what is half transparent in an APNG too
     little weight over what is fully transparent.
     """
     under = image._prev_im if image.format == "PNG" and image.mode == "RGBA" and image.blend_op == _OVER else None
@@ -125,8 +126,17 @@ def load_page(image: Any) -> None:
         canvas = image._new(under)
         canvas.alpha_composite(image.crop(image.dispose_extent), image.dispose_extent[:2])
         image.im = canvas.im
-    if image.format == "GIF" and image.disposal_method == _BACKGROUND and image.mode in ("RGB", "RGBA"):
-        left, top, right, bottom = image.dispose_extent
+    if image.format != "GIF":
+        return
+    extent, is_first = image.dispose_extent, image.tell() == 0
+    is_partial = extent != (0, 0, *image.size) or image.disposal_method == _PREVIOUS
+    if is_first and is_partial and "transparency" not in image.info:
+        canvas = Pil.new("RGBA", image.size, (255, 255, 255, 0))
+        canvas.paste(image.crop(extent).convert("RGBA"), extent[:2])
+        image.im, image._mode = canvas.im, canvas.mode
+    clears = image.disposal_method == _BACKGROUND or (is_first and image.disposal_method == _PREVIOUS)
+    if clears and image.mode in ("RGB", "RGBA"):
+        left, top, right, bottom = extent
         white = (255, 255, 255, 0)[: len(image.mode)]
         image.dispose = Pil.new(image.mode, (right - left, bottom - top), white).im
 
