@@ -117,7 +117,7 @@ def _find_footer(stream: BinaryIO, _: int) -> int:
 CUT = (Reason.TRUNCATED, "the end of the file is missing")
 _STATED_LENGTH: dict[str, Callable[[BinaryIO, int], int]] = {
     "WEBP": lambda stream, _: _read_number(stream, 4) + 8,
-    "avi": lambda stream, _: _read_number(stream, 4) + 8,
+    "avi": lambda stream, _: (_read_number(stream, 4) + 8) % (1 << 32),  # of a pipe it is unknown: all ones
     "BMP": lambda stream, _: _read_number(stream, 2),
     "AVIF": _find_boxes_end,
     "HEIF": _find_boxes_end,

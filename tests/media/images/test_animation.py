@@ -62,8 +62,8 @@ def test_an_animation_agrees_with_another_decoder(pan: Path) -> None:
         assert np.abs(row["frame"].astype(int) - frame).mean() < 1
 
 
-def test_a_part_is_disposed_to_nothing_whatever_palette_it_had(tmp_path: Path) -> None:
-    """Two rectangles over red, each with a palette of its own and the disposal "background"."""
+def test_parts_of_a_gif_are_composed_as_in_browsers(tmp_path: Path) -> None:
+    """Rectangles over red with the disposal "background", and over nothing, each with a palette of its own."""
 
     def part(left: int, colour: tuple[int, int, int], disposal: int) -> bytes:
         side = 24 if disposal == 1 else 8
@@ -74,16 +74,23 @@ def test_a_part_is_disposed_to_nothing_whatever_palette_it_had(tmp_path: Path) -
         head = b"\x21\xf9\x04" + bytes([disposal << 2, 20, 0, 0, 0]) + b"\x2c" + size + bytes([0x80 | bits])
         return head + palette + still[start + 10 : -1]
 
-    parts = part(0, (200, 0, 0), 1) + part(0, (0, 0, 200), 2) + part(8, (0, 200, 0), 2) + part(16, (9, 9, 9), 2)
-    data = b"GIF89a" + 2 * (24).to_bytes(2, "little") + b"\x80\0\0" + bytes(6) + parts + b";"
-    rows, failures = decoded(save(tmp_path, data))
-    assert failures == []
-    assert [row["frame"][4, [4, 12, 20]].tolist() for row in rows] == [
-        [[200, 0, 0]] * 3,
-        [[0, 0, 200], [200, 0, 0], [200, 0, 0]],
-        [[255, 255, 255], [0, 200, 0], [200, 0, 0]],
-        [[255, 255, 255], [255, 255, 255], [9, 9, 9]],
+    def shown(*parts: bytes) -> list[list[list[int]]]:
+        data = b"GIF89a" + 2 * (24).to_bytes(2, "little") + b"\x80\0\0" + bytes(6) + b"".join(parts) + b";"
+        rows, failures = decoded(save(tmp_path, data))
+        assert failures == []
+        return [row["frame"][4, [4, 12, 20]].tolist() for row in rows]
+
+    red, blue, green, grey, white = [200, 0, 0], [0, 0, 200], [0, 200, 0], [9, 9, 9], [255, 255, 255]
+    assert shown(part(0, (200, 0, 0), 1), part(0, (0, 0, 200), 2), part(8, (0, 200, 0), 2), part(16, (9, 9, 9), 2)) == [
+        [red, red, red],
+        [blue, red, red],
+        [white, green, red],
+        [white, white, grey],
     ]
+    for disposal, after in ((0, blue), (2, white), (3, white)):
+        parts = [part(0, (0, 0, 200), disposal), part(8, (0, 200, 0), 3), part(16, (9, 9, 9), 0)]
+        assert shown(parts[0]) == [[blue, white, white]]
+        assert shown(*parts) == [[blue, white, white], [after, green, white], [after, white, grey]]
 
 
 @pytest.mark.parametrize("blend", [0, 1])

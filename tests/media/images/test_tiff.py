@@ -119,6 +119,24 @@ def test_numbers_of_a_kind_that_is_stated_as_unknown_are_unsigned(tmp_path: Path
     check(tmp_path, tiff(scaled(COLOURS, kind).astype(kind), ((339, (4,) * 3),)), COLOURS)
 
 
+@pytest.mark.parametrize("kind", ["u1", "u2"])
+def test_without_a_photometric_tag_black_is_zero(tmp_path: Path, kind: str) -> None:
+    for values in (LEVELS, COLOURS):
+        check(tmp_path, tiff(scaled(values, kind).astype(kind), ((262, ()),)), values)
+
+
+@pytest.mark.parametrize(("across", "down"), [(1, 1), (2, 1), (2, 2), (4, 2)])
+@pytest.mark.parametrize("deflate", [False, True])
+def test_colours_in_fewer_pixels_than_light(tmp_path: Path, across: int, down: int, *, deflate: bool) -> None:
+    light = np.tile(np.rint(100 + 50 * LEVELS[0]), (32, 1))
+    cells = light.reshape(32 // down, down, 64 // across, across).transpose(0, 2, 1, 3)
+    cells = cells.reshape(32 // down, 64 // across, -1)
+    stored = np.concatenate([cells, np.full((*cells.shape[:2], 2), (110, 140))], axis=2).astype(np.uint8)
+    tags = (256, (64,)), (257, (32,)), (258, (8,) * 3), (277, (3,)), (278, (20 * down,)), (339, (1,) * 3)
+    data = tiff(stored.reshape(len(stored), -1), (*tags, (530, (across, down))), photometric=6, deflate=deflate)
+    check(tmp_path, data, (light[..., None] + [1.402 * 12, 0.344 * 18 - 0.714 * 12, -1.772 * 18]) / 255)
+
+
 def test_what_is_not_finite_is_white_or_black(tmp_path: Path) -> None:
     values = COLOURS.astype("f4")
     values[COLOURS == 1], values[:, 0] = np.inf, -np.inf

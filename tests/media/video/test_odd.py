@@ -89,6 +89,14 @@ def test_b_frames_come_in_display_order(tmp_path: Path, name: str, options: dict
     assert [row["time_s"] for row in rows] == pytest.approx([i / 25 for i in range(60)], abs=2e-5)
 
 
+def test_an_avi_that_was_written_to_a_pipe_is_whole(tmp_path: Path) -> None:
+    data = bytearray(write(tmp_path / "film.avi", range(20), base=Fraction(1, 25), codec="mpeg4").read_bytes())
+    data[4:8] = b"\xff" * 4  # its length, unknown
+    (tmp_path / "film.avi").write_bytes(data)
+    rows, failures = decoded(tmp_path / "film.avi")
+    assert (seen(rows), failures) == (list(range(20)), [])
+
+
 @pytest.mark.parametrize("name", ["cut.mp4", "cut.mkv", "cut.ts"])
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
 def test_a_copy_cut_inside_open_gops(tmp_path: Path, name: str, codec: str) -> None:

@@ -19,6 +19,7 @@ from functools import partial
 from itertools import accumulate
 
 from PIL import Image as Pil
+from PIL import TiffImagePlugin
 from PIL.ImageFile import ImageFile
 
 from framekiln.contract.columns import Image
@@ -34,9 +35,8 @@ from framekiln.media.frames import (
     reduce_by,
     too_many_frames,
 )
-from framekiln.media.images import jpeg, pillow
+from framekiln.media.images import jpeg, pillow, tiff
 from framekiln.media.images.colours import crop_avif, find_conversion
-from framekiln.media.images.tiff import find_photo
 from framekiln.media.images.wide_tiff import WideTiff
 from framekiln.media.tags import CREDENTIALS_WITHIN, Tags, find_credentials, read_photo_tags
 
@@ -117,10 +117,11 @@ def _find_own_reader(data: bytes, kind: Kind, spec: FrameSpec) -> tuple[bytes, W
     If a TIFF's first page is a thumbnail or a mask, the photo is put first.
     Raises MediaError: UNSUPPORTED, TOO_LARGE or CORRUPT, by the header.
     """
-    data, page = find_photo(data) if kind.name == "TIFF" else (data, None)
+    data, page = tiff.find_photo(data) if kind.name == "TIFF" else (data, None)
     if page is None:
         return data, None
     spec.check_size(page.height, page.width)
+    TiffImagePlugin.READ_LIBTIFF = page.first(tiff.PHOTOMETRIC, 1) == tiff.YCBCR  # Pillow's own: no subsampling
     return data, None if page.is_of_pillow else WideTiff.of(page)
 
 
@@ -160,6 +161,8 @@ def _show(data: bytes, kind: Kind, image: Pil.Image) -> tuple[Image, str | None]
     """Return an opened photo in sRGB (h w 3), and the name of its colours before the conversion."""
     if kind.name == "TGA" and image.mode == "RGBA" and not data[17] & 0x0F:  # no bits of its fourth byte are alpha
         image = image.convert("RGB")
+    if kind.name == "GIF":
+        pillow.load_page(image)
     image = crop_avif(data, image) if kind.name == "AVIF" else image
     conversion = find_conversion(data, kind, image)
     return pillow.to_rgb(image, conversion), conversion.name if conversion else None

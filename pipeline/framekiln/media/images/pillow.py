@@ -39,7 +39,7 @@ _ORIENTATION = 0x0112
 _NO_VARIANT = re.compile("Unsupported BMP ")  # start of Pillow's messages about unsupported variants
 _PIXELS_ARE_MISSING = ("truncated", "not enough image data")  # in Pillow's messages
 _DEPTHS = {"L;2": 85, "L;4": 17}  # from a PNG's transparent level to 8 bits, by Pillow's mode of the file
-_BACKGROUND, _OVER = 2, 1  # a GIF's disposal; an APNG's blend
+_BACKGROUND, _PREVIOUS, _OVER = 2, 3, 1  # disposals of a GIF; an APNG's blend
 _CONVERTIBLE = ("L", "RGB", "1", "P", "YCbCr", "HSV", "CMYK", "RGBX")
 
 
@@ -113,10 +113,10 @@ def orientation(image: Pil.Image) -> int:
 
 
 def load_page(image: Any) -> None:
-    """Load a page of an animation as browsers compose it.
+    """Load a page of an animation, or a still GIF, as browsers compose it.
 
-    Pillow disposes a GIF's part by a colour of another palette. In an APNG it gives half-transparent pixels too little
-    weight over fully transparent ones.
+    Pillow fills the place around a GIF's first part with the first colour of its palette, and disposes a part by a
+    colour of another palette. In an APNG it gives half-transparent pixels too little weight over fully transparent ones.
     """
     under = image._prev_im if image.format == "PNG" and image.mode == "RGBA" and image.blend_op == _OVER else None
     image.blend_op = 0 if under else getattr(image, "blend_op", 0)
@@ -125,8 +125,17 @@ def load_page(image: Any) -> None:
         canvas = image._new(under)
         canvas.alpha_composite(image.crop(image.dispose_extent), image.dispose_extent[:2])
         image.im = canvas.im
-    if image.format == "GIF" and image.disposal_method == _BACKGROUND and image.mode in ("RGB", "RGBA"):
-        left, top, right, bottom = image.dispose_extent
+    if image.format != "GIF":
+        return
+    extent, is_first = image.dispose_extent, image.tell() == 0
+    is_partial = extent != (0, 0, *image.size) or image.disposal_method == _PREVIOUS
+    if is_first and is_partial and "transparency" not in image.info:
+        canvas = Pil.new("RGBA", image.size, (255, 255, 255, 0))
+        canvas.paste(image.crop(extent).convert("RGBA"), extent[:2])
+        image.im, image._mode = canvas.im, canvas.mode
+    clears = image.disposal_method == _BACKGROUND or (is_first and image.disposal_method == _PREVIOUS)
+    if clears and image.mode in ("RGB", "RGBA"):
+        left, top, right, bottom = extent
         white = (255, 255, 255, 0)[: len(image.mode)]
         image.dispose = Pil.new(image.mode, (right - left, bottom - top), white).im
 

@@ -17,7 +17,7 @@ from framekiln.contract.errors import MediaError, Reason
 
 WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, ORIENTATION = 256, 257, 258, 259, 262, 274
 SUBFILE_TYPE, SUB_IFDS, SAMPLES, PLANES, DNG_VERSION, FORMAT = 254, 330, 277, 284, 50706, 339
-PALETTE, INK_SET, INDEXED, INK = 320, 332, 3, 5  # tags; values of PHOTOMETRIC
+PALETTE, INK_SET, INDEXED, INK, YCBCR = 320, 332, 3, 5, 6  # tags; values of PHOTOMETRIC
 UNSIGNED, SIGNED, FLOAT, UNKNOWN, APART = 1, 2, 3, 4, 2  # values of FORMAT and PLANES
 _FORMATS = {UNSIGNED: "unsigned", SIGNED: "signed", FLOAT: "floating-point"}
 _TYPES = {
@@ -35,7 +35,7 @@ _TYPES = {
     18: "u8",
 }
 _REDUCED_OR_MASK, _MOST_PAGES = 1 | 4, 100
-OLD_JPEG = 6
+OLD_JPEG, _STATES_LIGHT = 6, (2, 3, 4, 7, 32771)  # the last: CCITT, whose 0 is white, and JPEG
 _BY_PILLOW = (1, 2, 3, 4, 5, OLD_JPEG, 7, 8, 32771, 32773, 32946, 34925, 50000)
 """Ways of compression that the libtiff of Pillow's wheel has: none, CCITT, LZW, JPEG, Deflate, PackBits, LZMA, Zstd."""
 
@@ -104,6 +104,7 @@ class Page:
         plain = (bits == 8 and samples <= 4 and not (apart and samples == 2)) or (bits in (1, 2, 4) and samples == 1)
         plain |= bits == 16 and samples in (3, 4) and not apart
         plain &= self.first(FORMAT, UNSIGNED) == UNSIGNED and not self.has_narrow_palette
+        plain &= PHOTOMETRIC in self.tags or self.first(COMPRESSION, 1) in _STATES_LIGHT  # Pillow takes 0 for white
         return plain and not (self.is_big and self.order == ">")
 
 
