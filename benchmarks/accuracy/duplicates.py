@@ -11,8 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -59,8 +61,8 @@ def _cover(image: Image) -> Image:
 
 
 def _frame(image: Image, tone: int, rows: float, columns: float) -> Image:
-    edges = [round(image.shape[0] * rows)] * 2 + [round(image.shape[1] * columns)] * 2
-    return np.asarray(cv2.copyMakeBorder(image, *edges, cv2.BORDER_CONSTANT, value=(tone,) * 3), np.uint8)
+    edges = [(round(side * part),) * 2 for side, part in zip(image.shape, (rows, columns, 0), strict=True)]
+    return np.pad(image, edges, constant_values=tone)
 
 
 COPIES: Mapping[str, Change] = {
@@ -94,7 +96,7 @@ def measure() -> list[AccuracyFigure]:
     files = sorted(path for path in Path(os.environ["FRAMEKILN_PHOTOS"]).rglob("*") if path.suffix.lower() == ".jpg")
     photos = [np.asarray(cv2.imread(str(path)), np.uint8) for path in files]
     figures, count = list[AccuracyFigure](), len(photos)
-    methods = [_Ours(), *([_Phash()] if find_spec("imagededup") else [])]
+    methods: list[Any] = [_Ours(), *([_Phash()] if find_spec("imagededup") else [])]
     originals = [method.describe(photos) for method in methods]
     strangers = [set[Pair]() for _ in methods]
     for kind, change in COPIES.items():
@@ -105,10 +107,14 @@ def measure() -> list[AccuracyFigure]:
             hits = {(number, number + count) for number in range(count)} & pairs
             taken |= {(one % count, other % count) for one, other in pairs - hits}
             shares.append(len(hits) / count)
-        figures.append(_figure(f"{count} photos, {kind}", "copies found", *shares))
-    wrong = [float(len({frozenset(pair) for pair in taken})) for taken in strangers]
+        figures.append(_figure(f"{count} photos, {kind}", "copies found", *_with_library(shares)))
+    wrong = _with_library([len({frozenset(pair) for pair in taken}) for taken in strangers])
     every = f"{count * (count - 1) // 2:,} pairs of these photos, and of their copies"
     return [*figures, _figure(every, "unrelated photos taken for copies", *wrong, better="lower")]
+
+
+def _with_library(values: Sequence[float]) -> tuple[float, float | None]:
+    return values[0], values[1] if len(values) > 1 else None
 
 
 class _Ours:
@@ -131,9 +137,8 @@ class _Ours:
 
 class _Phash:
     def describe(self, photos: Sequence[Image]) -> NDArray[np.uint8]:
-        from imagededup.methods import PHash
-
-        hashes = [PHash().encode_image(image_array=photo[..., ::-1]) for photo in photos]
+        library = import_module("imagededup.methods")
+        hashes = [library.PHash().encode_image(image_array=photo[..., ::-1]) for photo in photos]
         return np.array([list(bytes.fromhex(text)) for text in hashes], np.uint8)
 
     def find(self, originals: NDArray[np.uint8], copies: NDArray[np.uint8]) -> set[Pair]:

@@ -4,12 +4,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
+from pathlib import Path
 
 from framekiln.contract.errors import OutputError, without_secrets
 from framekiln.contract.words import counted
 from framekiln.export.request import CLIPS, ExportRequest
 from framekiln.export.splits import Chosen
 from framekiln.output.object_store import Store
+from framekiln.output.publisher import TEMPORARY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,9 @@ def prepare(destination: Store, request: ExportRequest, store: Store, chosen: Ch
                 "another folder, or delete it.",
                 code="FK-EXPORT-OTHER",
             )
+        if destination.appends and "summary" not in earlier:
+            for path in Path(destination.root).rglob(f"{TEMPORARY}*"):  # of an export that was killed
+                path.unlink(missing_ok=True)
     elif destination.names("") or destination.folders():
         raise OutputError(
             f"{destination.root!r} holds files that no export wrote; choose an empty or a new folder.",
