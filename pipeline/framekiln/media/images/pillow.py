@@ -116,7 +116,7 @@ def load_page(image: Any) -> None:
     """Load a page of an animation, or a still GIF, as browsers compose it.
 
     Pillow fills the place around a GIF's first part with the first colour of its palette, and disposes a part by a
-    colour of another palette. In an APNG it gives half-transparent pixels too little weight over fully transparent ones.
+    colour of another palette. In an APNG half-transparent pixels have too little weight over fully transparent ones.
     """
     under = image._prev_im if image.format == "PNG" and image.mode == "RGBA" and image.blend_op == _OVER else None
     image.blend_op = 0 if under else getattr(image, "blend_op", 0)
