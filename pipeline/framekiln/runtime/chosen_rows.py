@@ -57,7 +57,7 @@ class RowChooser:
 
 
 def follow(rule: FrameRule, index: Numbers, time: Numbers, before: Numbers, fps: Numbers, every_nth: int) -> Mask:
-    """Return which rows (n) follow a rule. For `per_second` these are the frames shown at each of a film's moments.
+    """Return which rows (n) follow a rule. For `per_second` these are the first ones at or after each moment.
 
     `before`: times of the rows before them, in s; nan where these are unknown, so that the frame rate tells.
     """
