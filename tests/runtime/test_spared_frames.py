@@ -13,7 +13,7 @@ from framekiln.planning import plan
 from framekiln.planning.condition import FrameRule
 from framekiln.runtime import spared_frames
 from framekiln.runtime.chosen_rows import follow
-from tests.runtime.test_conditions import run, values
+from tests.runtime.test_conditions import run, values, watch_files
 from tests.support.media.collections_factory import collection
 from tests.support.media.segmented_films import sample_film
 from tests.support.runs.serial_engine import without_ray
@@ -80,3 +80,14 @@ def test_another_run_had_cut_packets_in_another_way(tmp_path, monkeypatch, rows)
     assert values(out, "twice") == {key: 2 * value for key, value in values(out).items() if value % 2 == 0}
     assert computed == {"twice": len(values(out, "twice"))}, "the other values are there"
     assert run(source, out, ("small",), conditions={"small": {"on": {"every": 4}}}) == {}, "a narrower choice"
+
+
+def test_a_new_file_alone_is_opened_where_a_table_decides_beside_another_step(tmp_path, monkeypatch):
+    source, out = collection(tmp_path / "in", 2, 10), tmp_path / "out"
+    counted = {"small": {"where": "frame_index = 0 and media_id in (select media_id from counts)"}}
+    steps = ("crc", "count", "near", "small")
+    assert run(source, out, steps, conditions=counted)["small"] == 3
+    (source / "new.png").write_bytes((source / "photo1.png").read_bytes())
+    opened = watch_files(monkeypatch)
+    assert run(source, out, steps, conditions=counted).items() >= {"near": 1, "small": 1}.items()
+    assert {*opened} == {"new.png"} and len(values(out, "small")) == 4

@@ -36,7 +36,7 @@ def write_output(folder, frames, tables):
 
 
 def part(name, other, start, end, other_start, *, keep):
-    times = {"start_s": start, "end_s": end, "other_start_s": other_start}
+    times = {"start_s": start, "end_s": end, "other_start_s": other_start, "other_end_s": other_start + end - start}
     return {"media_id": name, "other_media_id": other, **times, "keep": keep}
 
 

@@ -23,8 +23,8 @@ from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows
 from framekiln.runtime.worker import Worker
 
 T = TypeVar("T")
-DecodeWork = tuple[Unit, Segments, frozenset[Span], tuple[Part, ...]]
-"""A unit, its wanted segments, row spans already finished, and its number of rows if known."""
+DecodeWork = tuple[Unit, Segments, frozenset[Span], tuple[Part, ...], frozenset[str]]
+"""A unit, its wanted segments, the spans of its packets that were finished before, and its rows if they are known."""
 
 _SET_UPS = 3  # deaths in a set-up until the run stops: up to two may have been killed from outside
 _SET_UP_SECONDS = 1800.0  # s for imports, weights, and compiled models, on a busy machine
@@ -98,8 +98,8 @@ def decoded(group: StepGroup, work: Sequence[DecodeWork], report: Reporter) -> I
     with report.fatal():
         first, number, *_ = work[0]
         worker = worker_of(group, f"{first.name} {number}", report)
-        for unit, segments, finished, known in work:
-            for packet in worker.decode(group.decode, unit, segments, finished, known):
+        for each in work:
+            for packet in worker.decode(group.decode, *each):
                 yield worker, packet
                 del packet  # the worker already makes the next one
                 report.check()
@@ -123,7 +123,8 @@ def decode_work(wave: Wave, units: Sequence[Unit], ledger: Ledger, slots: int) -
     for unit in units:
         spans, size = ledger.common(wave.folders, unit.name), sum(media.size for media in unit.media)
         known = find_known(wave, ledger, unit)
-        sized.append([((unit, segments, spans, known), size) for segments in split_unit(unit, each)])
+        whole = frozenset(step.folder for step in wave.decode.adopters if _has_all(ledger, step.folder, known))
+        sized.append([((unit, segments, spans, known, whole), size) for segments in split_unit(unit, each)])
     return divide_into_tasks(sized, slots)
 
 
@@ -131,6 +132,10 @@ def find_known(wave: Wave, ledger: Ledger, unit: Unit) -> tuple[Part, ...]:
     """Return decoding's parts of a unit, if they hold all rows that no step needs; otherwise none."""
     folder, is_of_use = wave.decode.folder, wave.decode.spares or wave.decode.adopters
     return tuple(ledger.parts(folder, folder, unit.name) or ()) if is_of_use else ()
+
+
+def _has_all(ledger: Ledger, folder: str, parts: Sequence[Part]) -> bool:
+    return all((part.start, part.stop) in ledger.spans(folder).get(part.unit, ()) for part in parts)
 
 
 def divide_into_tasks(units: Sequence[Sequence[tuple[T, int]]], slots: int) -> list[tuple[T, ...]]:

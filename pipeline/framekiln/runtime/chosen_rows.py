@@ -57,7 +57,7 @@ class RowChooser:
 
 
 def follow(rule: FrameRule, index: Numbers, time: Numbers, before: Numbers, fps: Numbers, every_nth: int) -> Mask:
-    """Return which rows (n) follow a rule. `per_second` chooses the frames shown at evenly spaced moments of a video.
+    """Return which rows (n) follow a rule. For `per_second` these are the first ones at or after each moment.
 
     `before`: times of the preceding rows in s; nan: unknown, so that the frame rate decides.
     """

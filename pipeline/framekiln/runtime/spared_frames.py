@@ -4,7 +4,7 @@ Runs with other conditions left such values. If a narrower condition chooses onl
 written from parts, unit by unit.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -108,14 +108,17 @@ def _may_follow(
     return any(bool(follow(rule, place, moment, each, rates, every_nth)[0]) for each in (earlier, unknown))
 
 
-def adopt(parts: Parts, chooser: RowChooser, decode: DecodeStep, known: Sequence[Part]) -> bool:
-    """Write the parts of all steps if all values are known; return whether this covers the whole unit.
+def adopt(
+    parts: Parts, chooser: RowChooser, decode: DecodeStep, known: Sequence[Part], whole: Collection[str] = ()
+) -> bool:
+    """Write the parts of all steps where all values are known; return whether that is the whole unit.
 
-    The result does not depend on what this run has finished. `known`: decoding's parts of the unit.
+    That does not depend on what this run has finished. `known`: decoding's parts of the unit; `whole`: the folders
+    that had all of these before the run.
     """
     if not decode.adopters or not known:
         return False
-    return all(_adopt_part(parts, chooser, decode, part) for part in known)
+    return all(_adopt_part(parts, chooser, decode, part, whole) for part in known)
 
 
 def open_part(parts: Parts, decode: DecodeStep, part: Part) -> Packet:
@@ -126,10 +129,10 @@ def open_part(parts: Parts, decode: DecodeStep, part: Part) -> Packet:
     return Packet(unit=part.unit, start=part.start, stop=part.stop, rows=rows)
 
 
-def _adopt_part(parts: Parts, chooser: RowChooser, decode: DecodeStep, part: Part) -> bool:
+def _adopt_part(parts: Parts, chooser: RowChooser, decode: DecodeStep, part: Part, whole: Collection[str]) -> bool:
     packet = open_part(parts, decode, part)
     for step in decode.adopters:
-        if not step.recalled and not _write_known(parts, chooser, step, packet):
+        if not step.recalled and step.folder not in whole and not _write_known(parts, chooser, step, packet):
             return False
         if (outcome := parts.read(step, part)) is None:
             return False

@@ -41,7 +41,7 @@ _VALUES = {
 _PARTS = """
     SELECT if(keep, other_media_id, media_id) AS lesser, if(keep, media_id, other_media_id) AS better,
         if(keep, other_start_s, start_s) AS lesser_start_s, if(keep, start_s, other_start_s) AS better_start_s,
-        lesser_start_s + end_s - start_s AS lesser_end_s, better_start_s + end_s - start_s AS better_end_s
+        if(keep, other_end_s, end_s) AS lesser_end_s, if(keep, end_s, other_end_s) AS better_end_s
     FROM film_copies
 """
 

@@ -1,13 +1,15 @@
 """Parts that two videos share, found from the hashes of their frames over time.
 
-Similar frames of two videos vote for the shift between their times. A part is shared if votes for one shift continue
-for some seconds. So single similar frames (black, a title) do not count.
+Frames of two films that look alike vote for the shift between their times. A part is shared where votes for one shift
+go on for some seconds, so single frames alike (black, a title) are none. Votes are of a few frames a second; then a
+part is followed frame by frame up to the first that differs, so no frame of a copy is left at its ends.
 
-Shapes: n frames of all videos, p pairs of frames.
+Shapes: n frames of all films or of one, p pairs of frames.
 """
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,21 +19,28 @@ from numpy.typing import NDArray
 
 from framekiln.contract import MEDIA_ID, field
 from framekiln_stages.duplicates.best import Copies
-from framekiln_stages.duplicates.hashes import Bytes
+from framekiln_stages.duplicates.hashes import BITS, Bytes, turn_hashes
 from framekiln_stages.duplicates.search import Ints, find_near, label_linked
 
 Part = Mapping[str, Any]
+Numbers = NDArray[np.float64]
 
 FILMS = pa.schema(
     [
         MEDIA_ID,
-        field("start_s", pa.float64(), "start of the part in this video", "s", nullable=False),
-        field("end_s", pa.float64(), "where it ends", "s", nullable=False),
-        field("other_media_id", pa.string(), "the other video with this part", nullable=False),
-        field("other_start_s", pa.float64(), "start of the part there", "s", nullable=False),
-        field("mirrored", pa.bool_(), "true if one is the mirror image of the other", nullable=False),
-        field("keep", pa.bool_(), "true for the one of both videos to keep", nullable=False),
-        field("reason", pa.string(), "why it is kept, as in `duplicates`", nullable=False),
+        field("start_s", pa.float64(), "time of the part's first frame in this film", "s", nullable=False),
+        field("end_s", pa.float64(), "of its last frame", "s", nullable=False),
+        field("other_media_id", pa.string(), "the film that has it too", nullable=False),
+        field("other_start_s", pa.float64(), "of its first frame there", "s", nullable=False),
+        field("other_end_s", pa.float64(), "of its last frame there", "s", nullable=False),
+        field("mirrored", pa.bool_(), "whether one is the mirror image of the other", nullable=False),
+        field("keep", pa.bool_(), "whether this film is the one of both to keep", nullable=False),
+        field(
+            "reason",
+            pa.string(),
+            "why that one is kept: as in `duplicates`, or distinct (fewer of its frames repeat the one before)",
+            nullable=False,
+        ),
     ]
 )
 LOOK_S = 0.25  # s between looks; without motion there is one look, however long it lasts
@@ -39,7 +48,35 @@ MOVED = 4  # bits that codec noise changes
 NEAR = 20  # bits: frames of one shot an eighth of a second apart; one pair of strangers in a billion
 SHIFT_S = 0.5  # s by which times of one part may differ: a look in each video
 MISSED = 8  # looks without a match inside a part: two seconds of fast motion
-LEAST = 4  # matches: fewer for one shift are chance
+LEAST = 4  # matches: a shift that fewer agree on is chance
+FLAT = bytes(16)  # hash of frames without one
+STEP_S, TRIED = 0.01, 1000  # of shifts that are tried for a part; frames of it that are compared for each
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Film:
+    """The frames of a film."""
+
+    time: Numbers  # n
+    hashes: Bytes  # n 16
+
+    def turn(self, view: int) -> "Film":
+        """Return the film as it is in one of `VIEWS`; flat frames look the same in each."""
+        is_flat = (self.hashes == 0).all(axis=1, keepdims=True)
+        return Film(time=self.time, hashes=np.where(is_flat, self.hashes, turn_hashes(self.hashes, view)))
+
+    def compare(self, time: Numbers, hashes: Bytes) -> tuple[Ints, Ints]:
+        """Return the frame shown at each time (n), and in how many bits it differs from `hashes` (n 16).
+
+        It differs in all bits before the first frame and after the last one.
+        """
+        gap = float(np.median(np.diff(self.time))) if len(self.time) > 1 else 0.0
+        own = float(np.median(np.diff(time))) if len(time) > 1 else 0.0
+        shown = np.searchsorted(self.time, time + gap / 2, side="right") - 1
+        spare = 0.9 * max(gap, own)  # the frames of the slower film stand as long
+        is_beyond = (time < self.time[0] - spare) | (time > self.time[-1] + spare)
+        bits = np.bitwise_count(self.hashes[shown.clip(0)] ^ hashes).sum(axis=1, dtype=np.int64)
+        return shown.clip(0), np.where(is_beyond, BITS, bits)
 
 
 def find_parts(rows: pa.Table, least_s: float) -> list[Part]:
@@ -49,14 +86,16 @@ def find_parts(rows: pa.Table, least_s: float) -> list[Part]:
 
     `rows`: frames of all videos, sorted by `media_id` and `frame_index`.
     """
-    rows = rows.filter(rows["picture_hash"].is_valid())
-    if not len(rows):
+    hashed = np.flatnonzero(rows["picture_hash"].is_valid())
+    if not len(hashed):
         return []
     names = pc.dictionary_encode(rows["media_id"]).combine_chunks()
     film, time = names.indices.to_numpy(), rows["time_s"].to_numpy()
-    hashes = np.frombuffer(b"".join(rows["picture_hash"].to_pylist()), np.uint8).reshape(-1, 1, 16)
-    looks = _choose_looks(film, time, hashes[:, 0])
-    pairs = find_near(hashes[looks], NEAR)
+    hashes = np.frombuffer(b"".join(rows["picture_hash"].fill_null(FLAT).to_pylist()), np.uint8).reshape(-1, 16)
+    edges = np.searchsorted(film, np.arange(len(names.dictionary) + 1))
+    films = [Film(time=time[a:b], hashes=hashes[a:b]) for a, b in itertools.pairwise(edges)]
+    looks = hashed[_choose_looks(film[hashed], time[hashed], hashes[hashed])]
+    pairs = find_near(hashes[looks][:, None], NEAR)
     first, second = np.minimum(pairs.first, pairs.second), np.maximum(pairs.first, pairs.second)
     film, time = film[looks], time[looks]
     votes = pa.table(
@@ -65,19 +104,16 @@ def find_parts(rows: pa.Table, least_s: float) -> list[Part]:
     lasts = np.append(np.flatnonzero(np.diff(film)), len(film) - 1)
     begins = np.append(0, lasts[:-1] + 1)
     spans = dict(zip(film[lasts].tolist(), (time[lasts] - time[begins]).tolist(), strict=True))
-    texts, found = names.dictionary.to_pylist(), []
-    for key, part in _split(votes):
+    texts, found = names.dictionary.to_pylist(), dict[tuple[str, float, str], Part]()
+    for (a, b, view), part in _split(votes):
         own, other = part["first"].to_numpy(), part["second"].to_numpy()
+        least = min(least_s, 0.8 * spans[a], 0.8 * spans[b])
         for begin, end, shift in _trace(own, time[other] - time[own]):
-            if time[end] - time[begin] >= min(least_s, 0.8 * spans[key[0]], 0.8 * spans[key[1]]):
-                place = {"media_id": texts[key[0]], "start_s": time[begin], "end_s": time[end]}
-                there = {
-                    "other_media_id": texts[key[1]],
-                    "other_start_s": time[begin] + shift,
-                    "mirrored": bool(key[2]),
-                }
-                found.append(place | there)
-    return sorted(found, key=lambda part: (part["media_id"], part["start_s"]))
+            if time[end] - time[begin] >= least:
+                place = _follow(films[a], films[b].turn(view), (time[begin], time[end]), shift)
+                one = {"media_id": texts[a], "other_media_id": texts[b], "mirrored": bool(view), **place}
+                found.setdefault((texts[a], one["start_s"], texts[b]), one)  # the first has the most votes
+    return sorted(found.values(), key=lambda part: (part["media_id"], part["start_s"]))
 
 
 def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
@@ -91,10 +127,8 @@ def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
         return FILMS.empty_table()
     spans: dict[str, list[tuple[float, float]]] = {}
     for part in parts:
-        length = part["end_s"] - part["start_s"]
-        for end in ("", "other_"):
-            start = part[f"{end}start_s"]
-            spans.setdefault(part[f"{end}media_id"], []).append((start, start + length))
+        for of in ("", "other_"):
+            spans.setdefault(part[f"{of}media_id"], []).append((part[f"{of}start_s"], part[f"{of}end_s"]))
     names = sorted(spans)
     rows = rows.filter(pc.is_in(rows["media_id"], pa.array(names, pa.string())))
     place = {name: at for at, name in enumerate(names)}
@@ -123,8 +157,39 @@ def _cut(rows: pa.Table, name: str, spans: Sequence[tuple[float, float]]) -> pa.
     return film.filter(inside if inside.any() else ~inside)
 
 
-def _choose_looks(film: Ints, time: NDArray[np.float64], hashes: Bytes) -> Ints:
-    """Return the rows at which a video begins, or its picture has changed since the last look."""
+def _follow(own: Film, other: Film, span: tuple[float, float], shift: float) -> dict[str, float]:
+    """Return the first and last frame of a part in both films, as far as their frames look alike.
+
+    `span`: of the part in `own`, in s, to within a look; `shift`: of `other`, to within half a second.
+    """
+    begin, end = np.searchsorted(own.time, span)
+    some = slice(begin, end + 1, 1 + (end - begin) // TRIED)
+    tried = shift + np.arange(-SHIFT_S, SHIFT_S, STEP_S)
+    bits = np.array([other.compare(own.time[some] + each, own.hashes[some])[1].sum() for each in tried])
+    shift = float(np.median(tried[bits == bits.min()]))
+    shown, bits = other.compare(own.time + shift, own.hashes)
+    first, last = _widen(bits <= NEAR, begin, end)
+    _, bits = own.compare(other.time - shift, other.hashes)
+    other_first, other_last = _widen(bits <= NEAR, shown[first], shown[last])
+    return {
+        "start_s": float(own.time[first]),
+        "end_s": float(own.time[last]),
+        "other_start_s": float(other.time[other_first]),
+        "other_end_s": float(other.time[other_last]),
+    }
+
+
+def _widen(alike: NDArray[np.bool_], first: int, last: int) -> tuple[int, int]:
+    """Return the first and last frame alike (n) of a part, and further ones without one between that is not."""
+    inside = np.flatnonzero(alike[first : last + 1])
+    if len(inside):
+        first, last = first + int(inside[0]), first + int(inside[-1])
+    before, after = np.flatnonzero(~alike[:first]), np.flatnonzero(~alike[last + 1 :])
+    return int(before[-1]) + 1 if len(before) else 0, last + int(after[0]) if len(after) else len(alike) - 1
+
+
+def _choose_looks(film: Ints, time: Numbers, hashes: Bytes) -> Ints:
+    """Return the rows at which a film begins, or its picture has changed since the last look."""
     words = hashes.view(np.uint64)
     looks: list[int] = []
     for at in range(len(film)):
@@ -147,8 +212,8 @@ def _split(votes: pa.Table) -> Iterator[tuple[tuple[int, int, int], pa.Table]]:
             yield (a, b, mirrored), votes.slice(start, stop - start)
 
 
-def _trace(looks: Ints, shifts: NDArray[np.float64]) -> Iterator[tuple[int, int, float]]:
-    """Yield each part's first look, last look and shift, the shift with most votes first."""
+def _trace(looks: Ints, shifts: Numbers) -> Iterator[tuple[int, int, float]]:
+    """Yield first look, last look and shift of each part, the shift with the most votes first."""
     left = np.arange(len(looks))
     while len(left) >= LEAST:
         ordered = np.sort(shifts[left])

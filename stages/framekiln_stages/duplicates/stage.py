@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, NonNegative, Scope, Stage, Table, field
-from framekiln_stages.duplicates.best import EDITED, TAGS, Copies
+from framekiln_stages.duplicates.best import EDITED, REPEATS, TAGS, Copies
 from framekiln_stages.duplicates.confirmation import EMBEDDING, confirm, measure_cosines
 from framekiln_stages.duplicates.earlier import (
     PAIRS,
@@ -67,8 +67,8 @@ class Duplicates(Stage):
         ("duplicates", "photo with copies", "photos with copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 8  # 8: detail decides between objects before one background; 7: margins of crooked scans
-    optional_inputs = (*TAGS, EDITED, EMBEDDING)
+    version = 9  # 9: parts of films to their last frame, repeated frames; 8: detail decides before one background
+    optional_inputs = (*TAGS, EDITED, REPEATS, EMBEDDING)
     scope = Scope.DATASET
     inputs = (
         *("media_id", "frame_index", "media_type", "time_s", "height", "width"),
@@ -89,7 +89,7 @@ class Duplicates(Stage):
     class Config(Stage.Config):
         """The shortest part of a video that counts."""
 
-        least_s: NonNegative = 3.0  # shortest shared part; a series' titles and logos are shorter, or wanted
+        least_s: NonNegative = 3.0  # shortest shared part, or 0.8 of a shorter film; titles of a series are shorter
 
     @property
     def keeps(self) -> tuple[str, ...]:

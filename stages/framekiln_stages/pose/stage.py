@@ -58,7 +58,8 @@ PART_AGREES = 0.05
 
 UNKNOWN = pa.struct([("score", pa.float32()), ("box", BOX), ("reason", pa.string())])
 _POSES = (
-    f"people, most visible first: score, the mean visibility of the landmarks, no probability; {BOXES}; {BODY}; world: "
+    f"people, most visible first: score, the mean visibility of the landmarks, no probability; {BOXES}, around "
+    f"the landmarks, so without hair and hat; {BODY}; world: "
     "the same landmarks in metres from the middle of the hips, x right, y down, z away from the camera; disagreement: "
     "mean distance of two looks, of the box's diagonal; orientation, by which the trunk is turned clockwise in the "
     "image: 0, 90, 180 or 270 degrees"

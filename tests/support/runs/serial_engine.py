@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 
 import pytest
 
 from framekiln.contract.packet import Packet
 from framekiln.device import Batches, CallScheduler
-from framekiln.engine.group import find_known
+from framekiln.engine.group import decode_work
 from framekiln.engine.ray import session
 from framekiln.job import job
-from framekiln.media.units import split_unit, task_bytes
 from framekiln.planning.processes.resources import this_machine
 from framekiln.runtime.recovery.attempt_log import AttemptTable, Reporter
 from framekiln.runtime.worker import Worker
@@ -49,14 +49,10 @@ class SerialEngine:
     def first_pass(self, number, units, ledger):
         wave = self._plan.waves[number]
         first, *others = [Worker(steps, self._store, self._report, self._report, "serial") for steps in wave.groups()]
-        config = wave.decode.config
-        each = task_bytes(units, config, wave.decode.workers)
-        for unit in units:
-            spans, known = ledger.common(wave.folders, unit.name), find_known(wave, ledger, unit)
-            for share in split_unit(unit, each):
-                for packet in first.decode(wave.decode, unit, share, spans, known):
-                    for worker in others:
-                        packet = worker.apply(Packet.open(packet.seal()))
+        for work in chain(*decode_work(wave, units, ledger, wave.decode.workers)):
+            for packet in first.decode(wave.decode, *work):
+                for worker in others:
+                    packet = worker.apply(Packet.open(packet.seal()))
 
     def second_pass(self, step, pieces):
         for piece in pieces:

@@ -173,7 +173,7 @@ def differences(before: Facts, now: Facts, word: str) -> list[str]:
     conditions = [facts.get("rows") or {} for facts in (before, now)]
     words = [{key: facts[key] for key in facts if key not in _DIGESTS} for facts in conditions]
     others = _compare_settings("condition", *words)
-    phrases += others or ["other rows are chosen"] * (conditions[0] != conditions[1])
+    phrases += others or ["the list of chosen rows changed"] * (conditions[0] != conditions[1])
     weights = [facts.get("weights", []) for facts in (before, now)]
     if weights[0] != weights[1]:
         random = [any(str(one).startswith("random ") for one in each) for each in weights]
