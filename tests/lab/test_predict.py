@@ -172,7 +172,7 @@ def test_a_gpu_is_a_line_of_80_columns_below_what_the_figures_lack():
 
 
 def test_every_shipped_gpu_has_a_source_for_every_figure():
-    assert len(GPUS) == 23
+    assert len(GPUS) == 31
     for gpu in GPUS.values():
         assert gpu.maker.startswith("https://") and "nvidia.com" in gpu.maker
         assert all(word.split(":")[0] in ("quoted", "seen", "derived", "named") for word in gpu.sources.values())

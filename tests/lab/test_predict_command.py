@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from framekiln.lab.predict.gpu_specs import gpu_by_name
+from framekiln.lab.predict.gpu_specs import short_name
 from framekiln.planning.gpu.calibration_file import write_calibration
 from framekiln.runtime.run.record import sealed
 from tests.lab.gpu_law import BATCH, GPUS, MEGAPIXELS, calibration, figures, model_s, output
@@ -76,9 +76,10 @@ def test_the_table_names_bound_estimate_and_limit(tmp_path):
     assert {"GPU", "bound", "pace:", "rtx-5080"} <= set(done.stdout.split())
 
 
-@pytest.mark.parametrize("name", ["RTX 5080", "rtx 5080", "NVIDIA GeForce RTX 5080", "rtx-5080"])
+@pytest.mark.parametrize("name", ["rtx 5080", "NVIDIA GeForce RTX 5080", "GeForce RTX 5080", "rtx-5080"])
 def test_a_gpu_is_found_by_each_of_its_names(name):
-    assert gpu_by_name(name, GPUS) == GPUS["rtx-5080"]
+    assert short_name(name, GPUS, "--for") == "rtx-5080"
+    assert short_name(f"{name} Laptop GPU", GPUS, "--for") == "rtx-5080-laptop"
 
 
 def test_mistakes_are_one_sentence(tmp_path):

@@ -11,7 +11,15 @@ import pytest
 from framekiln.contract.shipped_files import shipped
 from framekiln.lab.calibrate.sharing import find_implausible, to_shared
 from framekiln.lab.measure.device_facts import load_of_others
-from framekiln.planning.gpu.calibration_file import Learned, default_path, read_calibration, write_calibration
+from framekiln.planning.gpu.calibration_file import (
+    Learned,
+    Line,
+    StepFigures,
+    default_path,
+    read_calibration,
+    write_calibration,
+)
+from framekiln.planning.sample import Sample
 from tests.device.test_nvml import Driver
 from tests.lab.gpu_law import DEVICE, GPUS, calibration, figures
 from tests.support.machine.command_line import command
@@ -75,11 +83,18 @@ def test_the_command_shares_what_was_measured_before_and_nothing_private(tmp_pat
         ({"flops_per_row": 1.09e12}, "times as fast"),
         ({"weights_bytes": 16 * 10**9}, None),
         ({"weights_bytes": 17 * 10**9}, "times as fast"),
+        ({"weights_gb": 26.0}, "categorize took"),
+        ({"fastest_batch": 7}, "do not agree"),  # of no trial
+        ({"trials": [Sample(batch=32, seconds=0.01, phases={"infer": 0.3})]}, "do not agree"),  # ms
+        ({"trials": [Sample(batch=32, seconds=10.0, phases={"infer": -0.3})]}, "do not agree"),
+        ({"memory": Line(base_gb=1000.0, error_gb=0.1)}, "do not agree"),  # MB
+        ({"settings": "<script>"}, "holds '<'"),
+        ({"torch": "/home/ann"}, "holds '/'"),
     ],
 )
 def test_figures_that_the_gpu_cannot_have_are_told(tmp_path, changes, problem):
     good = to_shared(read_calibration(known(tmp_path)))
-    of_step = {name: value for name, value in changes.items() if name in ("flops_per_row", "weights_bytes")}
+    of_step = {name: value for name, value in changes.items() if name in StepFigures.model_fields}
     steps = {name: step.model_copy(update=of_step) for name, step in good.steps.items()}
     found = [*find_implausible(good.model_copy(update={"steps": steps, **changes}), GPUS)]
     assert len(found) == (problem is not None) and all(problem in each for each in found)

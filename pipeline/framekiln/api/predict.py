@@ -13,7 +13,7 @@ from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.row_errors import DECODE
 from framekiln.device.cores import usable_cores
 from framekiln.lab.predict.choose import Chooser, GpuChoice, Prediction, Prices
-from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
+from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, read_gpus, short_name
 from framekiln.lab.predict.measured import DRAWS, estimate_rows, measuring_notes, read_measured
 from framekiln.lab.predict.pace import Interval
 from framekiln.lab.predict.reached import measured_steps
@@ -36,13 +36,13 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
     or a number makes no sense.
     """
     given = checked(PredictOptions, options)
-    prices = Prices(per_hour=_read_prices(given["prices"]), per_kwh=given["price_per_kwh"])
-    cores, calibration = given["cores"], given["calibration"]
+    cores, calibration, known = given["cores"], given["calibration"], read_gpus(given["specs"])
+    per_hour = {short_name(name, known, "--prices"): price for name, price in _read_prices(given["prices"]).items()}
+    prices = Prices(per_hour=per_hour, per_kwh=given["price_per_kwh"])
     _check_numbers(cores, prices)
-    known = read_gpus(given["specs"])
-    targets = {name: gpu_by_name(name, known) for name in _read_names(given["gpus"])} or dict(known)
-    for name in prices.per_hour:
-        check_known(name, targets, f"--prices: {name!r} is none of the GPUs.", code="FK-UNKNOWN-GPU")
+    targets = {short_name(name, known, "--for"): None for name in _read_names(given["gpus"])} or known
+    for name in per_hour:
+        check_known(name, targets, f"--prices: {name!r} is not among the GPUs of --for.", code="FK-UNKNOWN-GPU")
     source, store = read_source(output), Store(output)
     request = stored_request(store)
     figures = read_gpu_calibration(calibration) if calibration is not None else None
@@ -61,7 +61,7 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
         measured=measured_steps(source, figures, lambda device: gpu_by_driver_name(device, known)),
     )
     say("Counting the work of each model; this takes up to a minute.")
-    found = [chooser.judge(name, gpu) for name, gpu in targets.items()]
+    found = [chooser.judge(name, known[name]) for name in targets]
     notes += [*_list_absent(store, source), *_list_doubts(source, found)]
     return Prediction(output=output, cores=chooser.cores, rows=rows, prices=chooser.prices, gpus=found, notes=notes)
 
@@ -110,7 +110,7 @@ def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:
     notes = measuring_notes(source.others, source.steps)
     planned = [choice for choice in choices if choice.waves]
     if planned and not any(wave for choice in planned for wave in choice.waves):
-        notes.append("No step uses a GPU, so no GPU makes a difference")
+        notes.append("No step uses a GPU")
     return notes
 
 

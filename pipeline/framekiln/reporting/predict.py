@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from framekiln.contract.user_files import expand
+from framekiln.contract.words import counted
 from framekiln.lab.predict.choose import GpuChoice, Prediction
 from framekiln.lab.predict.costs import Costs, StepCost
 from framekiln.lab.predict.pace import GPU, Interval
@@ -48,7 +49,7 @@ def gpus_table(found: Prediction) -> TextTable:
             "cost", lambda one: one.money and _rough(one.money), empty="no price" if found.prices.per_hour else MISSING
         ),
     ]
-    return TextTable(title=f"{number(round(found.rows.central))} rows", columns=columns, items=ranked(found))
+    return TextTable(title=counted(round(found.rows.central), "row"), columns=columns, items=ranked(found))
 
 
 def steps_table(choice: GpuChoice) -> TextTable:
@@ -96,7 +97,7 @@ def print_prediction(console: Terminal, found: Prediction) -> None:
             show_table(console, table := steps_table(choice), **style)
             print_wrapped(console, table.note)
         if told := helps(choice):
-            print_wrapped(console, f"What would help: {told}.")
+            print_wrapped(console, f"What would help on {choice.gpu}: {told}.")
 
 
 def write_page(path: str, found: Prediction) -> str:
@@ -113,7 +114,7 @@ def render(found: Prediction) -> str:
     facts = {
         "Run": found.output,
         "Cores beside the GPU": number(found.cores),
-        "Rows": table.title.removesuffix(" rows"),
+        "Rows": number(round(found.rows.central)),
     }
     sections = [(choice, steps_table(choice), helps(choice)) for choice in ranked(found) if choice.steps]
     values = {

@@ -5,6 +5,7 @@ shipped pipeline is left out: own steps, whose names and classes are a person's,
 a step measured with random weights. All else is kept but for the time of day.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from framekiln.weights.checksums import atomic_file
 
 _TRIAL = ("batch", "megapixels", "calls", "seconds", "phases", "items", "peak_gb", "reserved_gb")
 _MEMORY = (0.85, 1.08)  # of the maker's GB, which are GiB: drivers keep some of them; a part of a GPU has less
+_ODD = re.compile(r'[^\w\s.,:+(){}\[\]"-]')  # what paths and markup have, and no name or number here
+_LONGEST_S = 120.0  # of a call: calibrating stops at batches that take over 30 s
+_AS_LONG = 2.0  # times a call's seconds that its phases may add up to: means beside a median
+_LEAST_GB = 1e-3  # by which a line may miss a trial beside its own error
 FASTEST = 2.5  # times the bound by counted FLOPs: Winograd's 3 x 3 convolutions take 1 / 2.25 of them, and clocks vary
 
 
@@ -59,6 +64,8 @@ def find_implausible(calibration: Calibration, gpus: GpuList) -> Iterator[str]:
         yield "it has no shipped step with real weights"
     if missing := [name for name in ("made", "framekiln", "torch") if not getattr(calibration, name)]:
         yield f"it does not say {', '.join(missing)}"
+    if odd := _ODD.search(calibration.model_dump_json()):
+        yield f"it holds {odd[0]!r}, which no name and no number of a calibration has"
     if (gpu := find_gpu(calibration.device, gpus)) is None:
         yield f"manifests/gpus.yaml does not have {calibration.device!r}"
         return
@@ -66,13 +73,27 @@ def find_implausible(calibration: Calibration, gpus: GpuList) -> Iterator[str]:
     if not least * gpu.memory_gb <= memory <= most * gpu.memory_gb:
         yield f"the GPU had {memory:.1f} GB, and its data sheet has {gpu.memory_gb:g}"
     for name, figures in calibration.steps.items():
-        peak = max((trial.reserved_gb or trial.peak_gb or 0.0 for trial in figures.trials), default=0.0)
+        peak = max(figures.weights_gb, *(trial.reserved_gb or trial.peak_gb or 0.0 for trial in figures.trials))
+        if not _agrees(figures):
+            yield f"the batches, times and memory of {name} do not agree"
         if peak + calibration.context_gb > memory:
             yield f"{name} took {peak:.1f} GB and a context, of {memory:.1f}"
         times = ((one.batch, one.model_s or one.seconds / one.batch) for one in figures.trials)
         share = max(_reached(figures, *of_batch, gpu) for of_batch in times)
         if share > FASTEST:
             yield f"{name} was {share:.1f} times as fast as the GPU's arithmetic and memory allow"
+
+
+def _agrees(figures: StepFigures) -> bool:
+    """Return whether a step's figures can be of one measurement: times within calls, memory on its line."""
+    line, is_known = figures.memory, figures.fastest_batch in {trial.batch for trial in figures.trials}
+    for one in figures.trials:
+        inside = one.batch * sum(one.phases.values())
+        is_known &= 0 < one.seconds <= _LONGEST_S and inside <= _AS_LONG * one.seconds
+        is_known &= min(one.phases.values(), default=0) >= 0 <= (one.peak_gb or 0)
+        if line is not None and one.peak_gb is not None:
+            is_known &= abs(line.at(one.batch, one.megapixels) - one.peak_gb) <= line.error_gb + _LEAST_GB
+    return is_known and figures.fastest_batch <= figures.largest_batch
 
 
 def _reached(figures: StepFigures, batch: int, seconds: float, gpu: GpuSpecs) -> float:

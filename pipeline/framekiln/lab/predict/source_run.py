@@ -109,8 +109,8 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
     steps, later = _read_steps(calls, record)
     if not steps:
         raise OutputError(
-            f"The last run into {path!r} computed second-pass steps only, and no row went through a model of the first "
-            "pass; give the output of a run that computed first-pass steps.",
+            f"The last run into {path!r} computed no row of the first pass: it had second-pass steps only, or no file "
+            "could be read; give the output of a run that computed first-pass steps.",
             code="FK-PREDICT-NO-FIRST-PASS",
         )
     gpus, waves = tuple(map(str, record.get("gpu_names") or ())), max(1, len(record.get("waves") or ()))

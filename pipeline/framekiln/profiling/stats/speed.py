@@ -39,10 +39,10 @@ def ms_per_row(seconds: float, rows: float) -> float | None:
     return 1000 * seconds / rows if rows else None
 
 
-def steady_rows_per_s(ends: Floats, rows: Floats) -> float | None:
+def steady_rows_per_s(ends: Floats, rows: Floats, seconds: Floats) -> float | None:
     """Return rows a second between the moments when 20 % and 80 % of the rows of n packets were finished.
 
-    None with fewer than five packets, or where all packets in between ended at one moment.
+    None with fewer than five packets, or in less time than a packet takes: packets beside each other end together.
     """
     if len(ends) < MIN_STEADY_PACKETS:
         return None
@@ -50,7 +50,7 @@ def steady_rows_per_s(ends: Floats, rows: Floats) -> float | None:
     moments, finished = ends[order], np.cumsum(rows[order])
     first, last = (int(np.searchsorted(finished, share * finished[-1])) for share in STEADY)
     length = moments[last] - moments[first]
-    return float((finished[last] - finished[first]) / length) if length > 0 else None
+    return float((finished[last] - finished[first]) / length) if length >= max(seconds.mean(), 1e-9) else None
 
 
 def percentiles_ms(seconds: Floats | Sequence[float]) -> Percentiles:

@@ -195,10 +195,11 @@ def weighted(workers: Mapping[str, ProcessStatistics]) -> dict[str, Any]:
 
 def _amounts(packets: pa.Table, length: float) -> dict[str, Any]:
     whole, rows = _with_rows(packets), int(speed.floats(packets, "rows").sum())
+    amounts, seconds = (speed.floats(whole, name) for name in ("rows", "seconds"))
     return {
         "rows": rows,
         "rows_per_s": speed.rows_per_s(rows, length),
-        "steady_rows_per_s": speed.steady_rows_per_s(speed.ends(whole), speed.floats(whole, "rows")),
+        "steady_rows_per_s": speed.steady_rows_per_s(speed.ends(whole), amounts, seconds),
         "seconds": float(speed.floats(packets, "seconds").sum()),
     }
 
