@@ -9,7 +9,7 @@ import numpy as np
 
 from framekiln.api.options import PredictOptions, checked, split_names
 from framekiln.api.request import input_texts
-from framekiln.contract.errors import ConfigError, check_known
+from framekiln.contract.errors import ConfigError, check_known, once
 from framekiln.contract.row_errors import DECODE
 from framekiln.device.cores import usable_cores
 from framekiln.lab.predict.choose import Chooser, GpuChoice, Prediction, Prices
@@ -37,7 +37,8 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
     """
     given = checked(PredictOptions, options)
     cores, calibration, known = given["cores"], given["calibration"], read_gpus(given["specs"])
-    per_hour = {short_name(name, known, "--prices"): price for name, price in _read_prices(given["prices"]).items()}
+    told = ((short_name(name, known, "--prices"), price) for name, price in _read_prices(given["prices"]))
+    per_hour = once(told, "--prices", code="FK-PRICES-INVALID")
     prices = Prices(per_hour=per_hour, per_kwh=given["price_per_kwh"])
     _check_numbers(cores, prices)
     targets = {short_name(name, known, "--for"): None for name in _read_names(given["gpus"])} or known
@@ -73,11 +74,11 @@ def _read_names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _read_prices(text: str) -> dict[str, float]:
+def _read_prices(text: str) -> list[tuple[str, float]]:
     try:
         if text and not split_names(text):
             raise ValueError(text)
-        return {name: float(price) for name, price in (part.split("=") for part in split_names(text))}
+        return [(name, float(price)) for name, price in (part.split("=") for part in split_names(text))]
     except ValueError as error:
         raise ConfigError(
             f"--prices {text!r} is not of the form GPU=PRICE,GPU=PRICE; write rtx-5080=0.4,h100=2.5.",
@@ -111,6 +112,8 @@ def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:
     planned = [choice for choice in choices if choice.waves]
     if planned and not any(wave for choice in planned for wave in choice.waves):
         notes.append("No step uses a GPU")
+    if idle := {step.step: 0 for choice in choices for step in choice.steps if step.seconds is None}:
+        notes.append(f"{', '.join(idle)}: the run's rows gave the models nothing to do, so no figure contains them")
     return notes
 
 

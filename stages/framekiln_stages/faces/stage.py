@@ -54,8 +54,8 @@ class Faces(PixelStage):
 
     On a GPU torch runs the recognition network, and YuNet's two published detectors. SCRFD runs there if onnxruntime
     can use the GPU. Other detectors run on the CPU (YuNet: 65 ms an image of 2 MP). Without the detector's weights
-    (`dummy_weights`) each image has the same four faces; such a benchmark times alignment
-    and embedding, but no detection.
+    (`dummy_weights`) each image has the same four faces; such a benchmark times alignment and embedding. On a GPU it
+    also times the detector's two looks at each image.
     """
 
     finds = (("faces", "face", "faces"),)

@@ -12,6 +12,7 @@ Draws = NDArray[np.float64]
 """1 + n values: the estimate, and that of each draw of a bootstrap."""
 QUANTILES = (0.05, 0.95)  # of draws, the ends of an interval
 GPU = "the GPU"
+OTHER_END = {"central": "central", "low": "high", "high": "low"}  # the more seconds, the lower the rate
 HOST = "the host's part of "  # before the steps of a process with a model on the GPU
 
 
