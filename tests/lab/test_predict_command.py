@@ -92,7 +92,7 @@ def test_mistakes_are_one_sentence(tmp_path):
         ((good, "--for", "l4", "--prices", "l40s=2"), "FK-UNKNOWN-GPU"),
         ((good, "--for", "l4", "--prices", "l4=-1"), "FK-PRICES-INVALID"),
         ((good, "--for", "l4", "--prices", "l4=nan"), "FK-PRICES-INVALID"),
-        ((good, "--for", "l4", "--prices", ","), "FK-PRICES-INVALID"),
+        ((good, "--for", "l4", "--prices", "l4=1,L4=2"), "FK-PRICES-INVALID"),
         ((good, "--for", "l4", "--price-per-kwh", -3), "FK-PRICES-INVALID"),
         ((good, "--for", "l4", "--cores", 0), "FK-INVALID-VALUE"),
         ((good, "--for", "l4", "--cores", -4), "FK-INVALID-VALUE"),
