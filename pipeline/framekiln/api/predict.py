@@ -28,6 +28,8 @@ from framekiln.profiling.run_profile import read_work, run_of
 from framekiln.reporting.plan_facts import left_out
 from framekiln.runtime.run.record import read_run_record, stored_request
 
+MOST_CORES, MOST_ROWS = 10_000, 1e15  # far beyond one machine, and all photos there are
+
 
 def choose(output: str, options: PredictOptions, say: Callable[[str], None] = lambda _: None) -> Prediction:
     """Return the run on each wanted GPU, or on all that are known.
@@ -40,14 +42,16 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
     told = ((short_name(name, known, "--prices"), price) for name, price in _read_prices(given["prices"]))
     per_hour = once(told, "--prices", code="FK-PRICES-INVALID")
     prices = Prices(per_hour=per_hour, per_kwh=given["price_per_kwh"])
-    _check_numbers(cores, prices)
+    _check_numbers(cores, given["rows"], prices)
+    if given["rows"] is not None and given["input"]:
+        raise ConfigError("--rows and --input both say what is estimated; give one.", code="FK-INVALID-VALUE")
     targets = {short_name(name, known, "--for"): None for name in _read_names(given["gpus"])} or known
     for name in per_hour:
         check_known(name, targets, f"--prices: {name!r} is not among the GPUs of --for.", code="FK-UNKNOWN-GPU")
     source, store = read_source(output), Store(output)
     request = stored_request(store)
     figures = read_gpu_calibration(calibration) if calibration is not None else None
-    rows, notes = _count_rows(store, input_texts(given["input"]))
+    rows, notes = _count_rows(store, input_texts(given["input"]), given["rows"])
     size = max(step.sample.megapixels for step in source.steps)
     items = {step.name: step.sample.items for step in source.steps}
     chooser = Chooser(
@@ -86,9 +90,10 @@ def _read_prices(text: str) -> list[tuple[str, float]]:
         ) from error
 
 
-def _check_numbers(cores: float | None, prices: Prices) -> None:
-    if cores is not None and not 0 < cores < math.inf:
-        raise ConfigError(f"{cores:g} cores cannot run anything; give a number over 0.", code="FK-INVALID-VALUE")
+def _check_numbers(cores: float | None, rows: float | None, prices: Prices) -> None:
+    for name, value, most in (("--cores", cores, MOST_CORES), ("--rows", rows, MOST_ROWS)):
+        if value is not None and not 0 < value <= most:
+            raise ConfigError(f"{name} {value:g}: give a number over 0, {most:,.0f} at most.", code="FK-INVALID-VALUE")
     named = {f"of {name}": price for name, price in prices.per_hour.items()} | {"per kWh": prices.per_kwh or 0.0}
     for what, price in named.items():
         if not 0 <= price < math.inf:
@@ -130,8 +135,10 @@ def _of_all_steps(options: PlanOptions, source: SourceRun, calibration: Path | N
     )
 
 
-def _count_rows(store: Store, inputs: Sequence[str]) -> tuple[Interval, list[str]]:
-    """Return the rows of files, those of the output without any, and sentences on what their count lacks."""
+def _count_rows(store: Store, inputs: Sequence[str], told: float | None) -> tuple[Interval, list[str]]:
+    """Return the rows as told, of files, or without any of the output, and sentences on what their count lacks."""
+    if told is not None:
+        return Interval(central=told, low=told, high=told), []
     files = list_inputs(inputs) if inputs else [media for unit in read_units(store) for media in unit.media]
     by_kind, notes = estimate_rows(files, read_measured(store))
     return Interval.of(np.sum([np.zeros(1 + DRAWS), *by_kind.values()], axis=0)), notes
