@@ -121,7 +121,7 @@ def _warm(plan: Plan) -> None:
 
 def _steady(ends: Sequence[Moment]) -> float:
     times, rows = np.array(ends, float).T
-    return steady_rows_per_s(times, rows) or math.nan
+    return steady_rows_per_s(times, rows, np.zeros(len(rows))) or math.nan  # of many packets
 
 
 def _unit(work: tuple[Plan, Unit]) -> list[Moment]:

@@ -110,6 +110,7 @@ def test_each_size_of_gpu_has_its_profile(gigabytes, name):
             "--profile memory-constrained --vram-cap 5.8`",
         ),
         (replace(MACHINE, gpus=(CARD, BLACKWELL)), {"segment"}, "--profile memory-constrained`"),
+        (with_gpu(replace(BLACKWELL, parts=(CARD, CARD))), {"segment"}, "--profile memory-constrained`"),
         (MachineFacts(silence="Driver Not Loaded"), {"segment"}, "nothing uses it"),
         (MACHINE, {"lighting"}, None),
         (with_gpu(replace(CARD, total_gb=2.1)), {"segment"}, None),

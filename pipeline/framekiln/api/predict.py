@@ -104,7 +104,7 @@ def _list_absent(store: Store, source: SourceRun) -> Iterator[str]:
     """Yield sentences on steps that the last run did not compute, so that no figure contains them."""
     record = read_run_record(store)
     if skipped := record.get("skipped"):
-        yield f"{left_out(skipped, len(record['steps']))} No figure contains them"
+        yield f"{left_out(skipped, len(record['steps']))} What is left out is in no figure"
     others = [work for name, work in read_work(store).items() if name != run_of(store, record)]
     known = {step.name for step in (*source.steps, *source.later)}
     if earlier := sorted({step for work in others for step in work.steps} - known):

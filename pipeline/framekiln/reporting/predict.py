@@ -41,7 +41,7 @@ def gpus_table(found: Prediction) -> TextTable:
     in_one = all(len(one.waves) == 1 for one in found.gpus)
     columns = [
         words("GPU", "gpu"),
-        Column("waves", lambda one: None if in_one else len(one.waves) or "does not fit", optional=True),
+        *([] if in_one else [Column("waves", lambda one: len(one.waves) or "does not fit")]),
         Column("bound", "bound", show=figure),
         Column("rows/s", lambda one: one.rate and f"{figure(one.rate.central)} ({_rough(one.rate)})"),
         words("time", lambda one: one.hours and _times(one.hours), empty=MISSING),

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from framekiln.contract.row_errors import DECODE
+from framekiln.device.machine_facts import missing_build_tools
 from framekiln.planning.processes.placement import Room
 from framekiln.planning.step import Step
 from framekiln.profiling.advice import live_advice
@@ -176,7 +177,8 @@ class AdvisingView(ProgressView):
         self._views, self._stack, self._advised, self._next = views, ExitStack(), False, 0.0
         self._is_death_said = False
         self._steps, self._rooms = steps, rooms
-        self._compiled = {step.name for step in steps if step.placement.compile}  # that are not yet
+        is_able = not missing_build_tools()
+        self._compiled = {step.name for step in steps if step.placement.compile and is_able}  # that are not yet
 
     def show(self, figures: RunTotals) -> None:
         for view in self._views:
