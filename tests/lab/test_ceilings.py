@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from benchmarks.gpu.steps.ceilings import FULL, Ceiling
-from framekiln.device import count_call, made_weights, torch
+from framekiln.contract.placement import Placement
+from framekiln.device import count_call, counted_calls, made_weights, torch
 from framekiln.lab.measure.prepared import example_inputs, run
 from framekiln.lab.models.factory import map_tensors
 from framekiln.lab.output.cells import Cell
-from framekiln.lab.predict.reached import read_ceilings, usual_share
-from framekiln.lab.predict.work import NetworkWork
+from framekiln.lab.predict.reached import guess, read_ceilings, usual_share
+from framekiln.lab.predict.work import GpuWork, NetworkWork
+from framekiln_stages.nets.faces.yunet_torch import TorchYuNet
 from tests.lab.gpu_law import GPUS
 
 MODELS = {**FULL, "clip_b32": Ceiling(model="clip-vit-b32", batch=1024, precision="bf16")}
@@ -55,6 +58,20 @@ def test_a_measured_rate_is_under_its_bound_and_reaches_the_stated_share(name):
         assert all(rate < 1 / known.bound(gpu, batch).seconds for rate in again)
     operations = sum(count * kernel.flops for kernel, count in known.call.kernels) * known.rows / known.call.rows
     assert 0.1 < FP32[name] * operations / (GPUS["h200"].fp32_tflops * 1e12) < 1
+
+
+@pytest.mark.heavy
+def test_the_face_detector_which_is_never_compiled_keeps_to_both_too():
+    net = TorchYuNet(None, 0.5, Placement())
+    with counted_calls() as calls:
+        net([np.zeros((800, 1280, 3), np.uint8)] * 8, [1280] * 8)
+    ((_, eager), call) = calls[0]
+    known, gpu, per_s = NetworkWork(rows=1.0, call=call, eager=eager), GPUS["h200"], 8 / 0.005
+    share = usual_share(compiled=False)
+    assert eager and per_s < 1 / known.bound(gpu, 8).seconds
+    assert share.low < per_s * known.roofline_s(gpu, 8) < share.high
+    slow, fast = (guess(GpuWork(networks=[replace(known, eager=is_eager)]), 8, gpu) for is_eager in (True, False))
+    assert slow.low < 1 / per_s < slow.high and fast.high < 1 / per_s
 
 
 def test_measured_shares_are_within_the_interval_and_nearly_all_within_that_of_the_other_models():

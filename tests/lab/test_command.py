@@ -69,6 +69,7 @@ def test_figures_measured_before_take_no_options_of_a_measurement(tmp_path, word
         ("--history FILE", "FK-BENCH-HISTORY"),
         ("--against FILE", "FK-BENCH-REPORT"),
         ("--target p42<3", "FK-BENCH-TARGET"),
+        ("--target p50<-1", "FK-BENCH-TARGET"),
         ("--target 4k30 -n 120", "FK-BENCH-TARGET"),
         ("--against BASE --fail-if p51>1", "FK-GATE-FIGURE"),
         ("--against BASE --fail-if faces.p50>1", "FK-GATE-FORM"),

@@ -39,8 +39,9 @@ def test_a_run_on_a_gpu_corrects_the_estimate_of_others(tmp_path):
     assert here["rate"]["central"] == pytest.approx(1 / model, rel=0.01)
     assert (here["limit"], here["waves"], here["profile"]) == ("the GPU", [["big"]], "of the run")
     path = write_calibration(calibration({"big": figures()}), tmp_path / "c")
-    (calibrated,) = facts(run, "--for", "l4", "--cores", 8, "--calibration", path)
-    assert calibrated["steps"][0]["measured"] and calibrated["rate"] is not None
+    (calibrated,) = facts(run, "--for", "l4", "--cores", 8, "--calibration", path, "--rows", 40e6)
+    assert calibrated["steps"][0]["measured"]
+    assert calibrated["hours"]["central"] == pytest.approx(40e6 / calibrated["rate"]["central"] / 3600)
 
 
 @pytest.mark.heavy
@@ -92,10 +93,11 @@ def test_mistakes_are_one_sentence(tmp_path):
         ((good, "--for", "l4", "--prices", "l40s=2"), "FK-UNKNOWN-GPU"),
         ((good, "--for", "l4", "--prices", "l4=-1"), "FK-PRICES-INVALID"),
         ((good, "--for", "l4", "--prices", "l4=nan"), "FK-PRICES-INVALID"),
-        ((good, "--for", "l4", "--prices", ","), "FK-PRICES-INVALID"),
+        ((good, "--for", "l4", "--prices", "l4=1,L4=2"), "FK-PRICES-INVALID"),
         ((good, "--for", "l4", "--price-per-kwh", -3), "FK-PRICES-INVALID"),
         ((good, "--for", "l4", "--cores", 0), "FK-INVALID-VALUE"),
-        ((good, "--for", "l4", "--cores", -4), "FK-INVALID-VALUE"),
+        ((good, "--for", "l4", "--cores", 1e9), "FK-INVALID-VALUE"),
+        ((good, "--for", "l4", "--rows", 5, "--input", tmp_path), "FK-INVALID-VALUE"),
         ((good, "--for", ","), "FK-UNKNOWN-GPU"),
         ((good, "--for", "l4", "--calibration", tmp_path / "none.json"), "There is no calibration"),
         ((good, "--for", "l4", "--gpus", tmp_path / "bad.yaml"), "FK-INVALID-VALUE"),

@@ -46,6 +46,7 @@ def test_a_page_has_all_gpus_the_fastest_first_and_loads_nothing():
     assert order == sorted(order)
     assert all(text in page for text in ("1.50x", "10 (5 to 20)", "2.5", "a doubt", "width:50.0%", "5 to 20 *"))
     assert "twice the cores" not in page  # which would help little
+    assert ">waves<" in page and ">waves<" not in render(replace(FOUND, gpus=FOUND.gpus[:2]))
 
 
 def test_of_equally_fast_gpus_the_cheapest_is_first_and_none_the_fastest():

@@ -192,6 +192,9 @@ class PredictOptions(TypedDict, total=False):
     input: Annotated[
         Input, option("The collection to estimate. Default: the run's.", names=("--input", "-i"), several=True)
     ]
+    rows: Annotated[
+        float | None, option("Rows in place of an input: photos, and frames that are read of films.", metavar="N")
+    ]
     cores: Annotated[float | None, option("Cores beside the GPU. Default: this machine's.")]
     prices: Annotated[
         str, option("Hourly price of a machine with that GPU, in any currency.", "", metavar="GPU=PRICE,...")

@@ -182,7 +182,7 @@ def _tell_pace(request: RunRequest, planned: Plan, nodes: Sequence[Node]) -> str
     from framekiln.lab.predict.arithmetic import describe_pace
 
     device = next(iter(gpu_names()), "") if request.address is None else ""
-    return describe_pace(planned, sum(node.gpus for node in nodes), device, request.profile.gpu_vram_gb)
+    return describe_pace(planned, nodes, device, request.profile.gpu_vram_gb)
 
 
 def _read_costs(

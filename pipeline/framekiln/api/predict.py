@@ -9,7 +9,7 @@ import numpy as np
 
 from framekiln.api.options import PredictOptions, checked, split_names
 from framekiln.api.request import input_texts
-from framekiln.contract.errors import ConfigError, check_known
+from framekiln.contract.errors import ConfigError, check_known, once
 from framekiln.contract.row_errors import DECODE
 from framekiln.device.cores import usable_cores
 from framekiln.lab.predict.choose import Chooser, GpuChoice, Prediction, Prices
@@ -28,6 +28,8 @@ from framekiln.profiling.run_profile import read_work, run_of
 from framekiln.reporting.plan_facts import left_out
 from framekiln.runtime.run.record import read_run_record, stored_request
 
+MOST_CORES, MOST_ROWS = 10_000, 1e15  # far beyond one machine, and all photos there are
+
 
 def choose(output: str, options: PredictOptions, say: Callable[[str], None] = lambda _: None) -> Prediction:
     """Return the run on each wanted GPU, or on all known ones.
@@ -37,16 +39,19 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
     """
     given = checked(PredictOptions, options)
     cores, calibration, known = given["cores"], given["calibration"], read_gpus(given["specs"])
-    per_hour = {short_name(name, known, "--prices"): price for name, price in _read_prices(given["prices"]).items()}
+    told = ((short_name(name, known, "--prices"), price) for name, price in _read_prices(given["prices"]))
+    per_hour = once(told, "--prices", code="FK-PRICES-INVALID")
     prices = Prices(per_hour=per_hour, per_kwh=given["price_per_kwh"])
-    _check_numbers(cores, prices)
+    _check_numbers(cores, given["rows"], prices)
+    if given["rows"] is not None and given["input"]:
+        raise ConfigError("--rows and --input both say what is estimated; give one.", code="FK-INVALID-VALUE")
     targets = {short_name(name, known, "--for"): None for name in _read_names(given["gpus"])} or known
     for name in per_hour:
         check_known(name, targets, f"--prices: {name!r} is not among the GPUs of --for.", code="FK-UNKNOWN-GPU")
     source, store = read_source(output), Store(output)
     request = stored_request(store)
     figures = read_gpu_calibration(calibration) if calibration is not None else None
-    rows, notes = _count_rows(store, input_texts(given["input"]))
+    rows, notes = _count_rows(store, input_texts(given["input"]), given["rows"])
     size = max(step.sample.megapixels for step in source.steps)
     items = {step.name: step.sample.items for step in source.steps}
     chooser = Chooser(
@@ -73,11 +78,11 @@ def _read_names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _read_prices(text: str) -> dict[str, float]:
+def _read_prices(text: str) -> list[tuple[str, float]]:
     try:
         if text and not split_names(text):
             raise ValueError(text)
-        return {name: float(price) for name, price in (part.split("=") for part in split_names(text))}
+        return [(name, float(price)) for name, price in (part.split("=") for part in split_names(text))]
     except ValueError as error:
         raise ConfigError(
             f"--prices {text!r} is not of the form GPU=PRICE,GPU=PRICE; write rtx-5080=0.4,h100=2.5.",
@@ -85,9 +90,10 @@ def _read_prices(text: str) -> dict[str, float]:
         ) from error
 
 
-def _check_numbers(cores: float | None, prices: Prices) -> None:
-    if cores is not None and not 0 < cores < math.inf:
-        raise ConfigError(f"{cores:g} cores cannot run anything; give a number over 0.", code="FK-INVALID-VALUE")
+def _check_numbers(cores: float | None, rows: float | None, prices: Prices) -> None:
+    for name, value, most in (("--cores", cores, MOST_CORES), ("--rows", rows, MOST_ROWS)):
+        if value is not None and not 0 < value <= most:
+            raise ConfigError(f"{name} {value:g}: give a number over 0, {most:,.0f} at most.", code="FK-INVALID-VALUE")
     named = {f"of {name}": price for name, price in prices.per_hour.items()} | {"per kWh": prices.per_kwh or 0.0}
     for what, price in named.items():
         if not 0 <= price < math.inf:
@@ -111,6 +117,8 @@ def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:
     planned = [choice for choice in choices if choice.waves]
     if planned and not any(wave for choice in planned for wave in choice.waves):
         notes.append("No step uses a GPU")
+    if idle := {step.step: 0 for choice in choices for step in choice.steps if step.seconds is None}:
+        notes.append(f"{', '.join(idle)}: the run's rows gave the models nothing to do, so no figure contains them")
     return notes
 
 
@@ -127,8 +135,10 @@ def _of_all_steps(options: PlanOptions, source: SourceRun, calibration: Path | N
     )
 
 
-def _count_rows(store: Store, inputs: Sequence[str]) -> tuple[Interval, list[str]]:
-    """Count the rows of files, or of the output without files, with sentences on what the count omits."""
+def _count_rows(store: Store, inputs: Sequence[str], told: float | None) -> tuple[Interval, list[str]]:
+    """Return the rows as told, of files, or without any of the output, and sentences on what their count lacks."""
+    if told is not None:
+        return Interval(central=told, low=told, high=told), []
     files = list_inputs(inputs) if inputs else [media for unit in read_units(store) for media in unit.media]
     by_kind, notes = estimate_rows(files, read_measured(store))
     return Interval.of(np.sum([np.zeros(1 + DRAWS), *by_kind.values()], axis=0)), notes

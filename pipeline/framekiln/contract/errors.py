@@ -21,7 +21,9 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+V = TypeVar("V")
 
 _SECRET = re.compile(
     r"(?<=://)(?:[^/\s@<>&\"'#;]+|[^/\s@<>&\"'#;]*:[^\s@<>&\"'#;]*)@"
@@ -140,6 +142,16 @@ def check_known(
     """
     if name not in known:
         raise ConfigError(f"{problem}{find_fix(name) or did_you_mean(name, known)}", code=code)
+
+
+def once(pairs: Iterable[tuple[str, V]], option: str, *, code: str) -> dict[str, V]:
+    """Return pairs of a name and a value. Raises ConfigError: an option has a name twice."""
+    found: dict[str, V] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ConfigError(f"{option} has {name!r} twice; leave one of them out.", code=code)
+        found[name] = value
+    return found
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -28,6 +28,7 @@ from framekiln.device.model import (
     Batches as Batches,
     configure_gpu as configure_gpu,
     counted_calls as counted_calls,
+    counting as counting,
     device_name as device_name,
     dtype_of as dtype_of,
     limit_memory as limit_memory,

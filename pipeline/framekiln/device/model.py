@@ -24,8 +24,8 @@ _ALLOCATOR_SETTINGS = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
 BF16_CAPABILITY = (8, 0)
 """The first compute capability with bf16 (Ampere); older GPUs emulate it, and have fp16."""
 Recorded = Callable[[], Any]
-Counted = tuple[int, CountedCall]
-"""The number of a `Batches`, and a call of it."""
+Counted = tuple[tuple[int, bool], CountedCall]
+"""The number of a `Batches`, whether it is eager, and a call of it."""
 
 
 def dtype_of(placement: Placement, best: str = "bf16") -> torch.dtype:
@@ -79,6 +79,7 @@ class Batches:
         *,
         unit: int | None = None,
         regions: Sequence[torch.nn.Module] = (),
+        eager: bool = False,
     ) -> None:
         """Wrap a function.
 
@@ -90,10 +91,12 @@ class Batches:
                 takes fewer rows of more values and, unless it is compiled, more of fewer. None: `rows`, whatever their
                 size.
             regions: modules that are compiled one by one, in place of the whole function; see `Compiled`.
+            eager: never compiled, whatever the placement says.
         """
         self._budget, self._unit = float(rows or placement.batch), unit
         self._function, self._sums_in_fp16 = function, placement.precision == "fp16-sums"
-        self._compiled = Compiled(function, regions) if placement.compile else None
+        self._eager = eager
+        self._compiled = Compiled(function, regions) if placement.compile and not eager else None
 
     def warm_up(self, *row: torch.Tensor) -> None:
         """Compile for rows of this shape, in a stage's set-up; see `Compiled.warm_up`. Without `compile`, do nothing.
@@ -107,7 +110,7 @@ class Batches:
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Return the function's result for all rows; there must be at least one."""
         if Batches._counted is not None:
-            Batches._counted.append((id(self), count_call(self._function, tensors)))
+            Batches._counted.append(((id(self), self._eager), count_call(self._function, tensors)))
             shape, dtype = Batches._counted[-1][1].result
             return torch.zeros(shape, dtype=dtype)
         if Batches._recorded is not None:
@@ -187,6 +190,11 @@ def counted_calls() -> Iterator[list[Counted]]:
         yield calls
     finally:
         Batches._counted = None
+
+
+def counting() -> bool:
+    """Return whether model calls are counted in the place of making them."""
+    return Batches._counted is not None
 
 
 @contextmanager

@@ -61,7 +61,8 @@ def parse_limits(
             limits += parse_limits((sets or {})[word], is_known, fix, code=code)
             continue
         limit = read_limit(word.replace(" ", ""))
-        if limit is None or limit.relative or limit.sign not in ("<", ">") or not is_known(limit):
+        form = limit is not None and not limit.relative and limit.sign in ("<", ">") and is_known(limit)
+        if limit is None or not form or (limit.sign == "<" and limit.number <= 0):  # no figure is under 0
             raise ConfigError(f"--target {word!r} is no target{fix}.", code=code)
         limits.append(limit)
     return limits

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from framekiln.contract.user_files import expand
 from framekiln.contract.words import counted
-from framekiln.lab.predict.choose import GpuChoice, Prediction
+from framekiln.lab.predict.choose import GpuChoice, Prediction, StepChoice
 from framekiln.lab.predict.costs import Costs, StepCost
 from framekiln.lab.predict.pace import GPU, Interval
 from framekiln.reporting.kit import pages
@@ -60,9 +61,9 @@ def steps_table(choice: GpuChoice) -> TextTable:
         Column("GB", "gb", show=figure),
         Column("GFLOP/row", lambda step: step.flops / 1e9, show=figure),
         Column("bound", "bound", show=figure),
-        words("rows/s alone", lambda step: _ends(_inverse(step.seconds)) + ("" if step.measured else " *")),
+        words("rows/s alone", _alone, empty=MISSING),
     ]
-    guessed = "" if all(step.measured for step in choice.steps) else GUESSED
+    guessed = "" if all(step.measured or step.seconds is None for step in choice.steps) else GUESSED
     return TextTable(title=f"{choice.gpu}, profile {choice.profile}", columns=columns, items=choice.steps, note=guessed)
 
 
@@ -118,7 +119,7 @@ def render(found: Prediction) -> str:
     }
     sections = [(choice, steps_table(choice), helps(choice)) for choice in ranked(found) if choice.steps]
     values = {
-        "table": TextTable(title=table.title, columns=[*table.columns, estimate], items=table.items),
+        "table": replace(table, columns=[*table.columns, estimate]).shown,
         "fastest": [one for one in ranked(found) if one.rate and one.rate.central > _AS_FAST * best],
         "facts": facts,
         "limits": limits(found),
@@ -137,12 +138,9 @@ def _lacks(found: Prediction) -> list[str]:
     ]
 
 
-def _ends(value: Interval) -> str:
-    return f"{figure(value.low)} to {figure(value.high)}"
-
-
-def _inverse(value: Interval) -> Interval:
-    return Interval(central=1 / value.central, low=1 / value.high, high=1 / value.low)
+def _alone(step: StepChoice) -> str | None:
+    seconds, mark = step.seconds, "" if step.measured else " *"
+    return f"{figure(1 / seconds.high)} to {figure(1 / seconds.low)}{mark}" if seconds else None
 
 
 def _rough(value: Interval, scale: float = 1.0) -> str:

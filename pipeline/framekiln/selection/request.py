@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from framekiln.contract.errors import ConfigError
+from framekiln.contract.errors import ConfigError, once
 from framekiln.contract.output_names import SELECTIONS
 from framekiln.output.object_store import Store
 
@@ -82,20 +82,20 @@ def _split(text: str) -> list[str]:
 def read_per(words: Any) -> Any:
     """Return `per` from words such as `shot=1`; a mapping, or an item that is no text, stays unchanged.
 
-    Raises ConfigError: a word has no number.
+    Raises ConfigError: a word has no number, or two words have one name.
 
     >>> read_per(["shot=1", "identity=20"])
     {'shot': 1, 'identity': 20}
     """
     if words is None or not isinstance(words, str | list | tuple):
         return words or {}
-    found = {}
+    found = list[tuple[str, int]]()
     for word in [words] if isinstance(words, str) else map(str, words):
         name, _, number = word.rpartition("=")
         if not name or not number.strip().isdigit():
             raise ConfigError(f"{word!r} is not of the form COLUMN=NUMBER, as in shot=1.", code="FK-SELECTION-PER")
-        found[name.strip()] = int(number)
-    return found
+        found.append((name.strip(), int(number)))
+    return once(found, "--per", code="FK-SELECTION-PER")
 
 
 def selection_path(name: str) -> str:

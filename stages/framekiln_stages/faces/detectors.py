@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from framekiln.contract import Placement
-from framekiln.device import Phase
+from framekiln.device import Phase, counting
 from framekiln_stages.faces.alignment import SIDE, TEMPLATE
 from framekiln_stages.nets.faces.detections import FaceDetections, Image
 from framekiln_stages.nets.faces.scrfd import Scrfd
@@ -15,8 +15,9 @@ from framekiln_stages.nets.faces.second_look import LEAST_LOOK
 from framekiln_stages.nets.faces.yunet import OpenCvYuNet, YuNet
 from framekiln_stages.shared.device_images import DeviceImages
 
-# Without weights, each image gets the same upright faces, so that the rest of the stage can be timed. Random weights
-# would find nothing, or thousands of boxes of noise. Such a benchmark includes no detection.
+# Without weights each image has the same upright faces, so that the rest of the stage can be timed. Random weights
+# would find nothing, or thousands of boxes of noise. Such a benchmark includes no detection on a CPU, and on a GPU
+# both looks at an image that always take place.
 FACES = 4
 SHARE = 0.125  # share of the short side: 160 px of `frame_1280`, a person in front of the camera
 
@@ -70,23 +71,37 @@ def build_detector(
     Settings are those of `Faces.Config`: `side` is `detect_side`, `min_score` its own. `path` is None for the dummy.
     `runtime` is that of the recognition network, "torch" or "onnxruntime".
 
-    Raises RuntimeError: OpenCV rejects the file. Raises ValueError: onnxruntime or torch rejects it.
+    Raises RuntimeError: OpenCV rejects the file. Raises ValueError: onnxruntime or torch rejects it, or this detector's
+    work cannot be counted.
     """
     least = min_score if min_look is None else min(min_score, LEAST_LOOK)
     yunet = partial(YuNet, side=side, max_faces=max_faces, min_score=min_score, min_look=min_look)
-    if path is not None and runtime == "torch" and name == "yunet":
+    made = _detect_one_by_one(DummyDetector(max_faces=max_faces))
+    on_gpu = placement.device != "cpu" or counting()
+    if name == "yunet" and (on_gpu if path is None else runtime == "torch"):
         from framekiln_stages.nets.faces.yunet_torch import TorchYuNet
 
-        return yunet(TorchYuNet(path, least, placement, phase)), True
+        detect = yunet(TorchYuNet(path, least, placement, phase))
+        return detect if path else _after_looks(detect, made), True
+    if counting():
+        raise ValueError(f"{name} is no network of torch")
     # on the CPU, detection prepares the GPU's input
     cpu_phase = "infer" if placement.device == "cpu" else "preprocess"
     if path is None:
-        return _time(_detect_one_by_one(DummyDetector(max_faces=max_faces)), phase, cpu_phase), False
+        return _time(made, phase, cpu_phase), False
     if name == "scrfd":
         scrfd = Scrfd(path, side=side, min_score=min_score, max_faces=max_faces, placement=placement)
         return _time(_detect_one_by_one(scrfd), phase, "infer" if scrfd.on_gpu else cpu_phase), False
     on_cpu = yunet(OpenCvYuNet(path, least))
     return _time(lambda images, _: on_cpu(images), phase, cpu_phase), False
+
+
+def _after_looks(detect: YuNet, made: Detect) -> Detect:
+    def look_and_make(images: Sequence[Image], uploaded: DeviceImages | None) -> list[FaceDetections]:
+        detect.look_upright(images, uploaded)
+        return made(images, uploaded)
+
+    return look_and_make
 
 
 def _detect_one_by_one(detect: Callable[[Image], FaceDetections]) -> Detect:

@@ -54,7 +54,8 @@ class Faces(PixelStage):
 
     On a GPU torch runs the recognition network and YuNet, and onnxruntime SCRFD if it can use the GPU. On the CPU YuNet
     takes 65 ms an image of 2 MP. Without the detector's weights (`dummy_weights`) each image has the same four faces;
-    such a benchmark times alignment and embedding, but no detection.
+    such a benchmark times alignment and embedding, and on a GPU the detector's two
+    looks at each image.
     """
 
     finds = (("faces", "face", "faces"),)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from framekiln.contract.placement import Placement
+from framekiln.device import counted_calls
 from framekiln_stages.faces.alignment import SIDE
 from framekiln_stages.faces.recognizers import NETWORKS, Recognizer
 from framekiln_stages.faces.stage import Faces
@@ -81,6 +82,20 @@ def test_torch_detects_the_same_faces_as_opencv(networks, images, small_face):
     for one, other in zip(by_torch, by_opencv, strict=True):
         assert np.allclose(one.boxes, other.boxes, atol=1e-2) and np.allclose(one.points, other.points, atol=1e-2)
         assert np.allclose(one.scores, other.scores, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["yunet_n_dynamic", "yunet_s_dynamic"])
+def test_a_detector_without_its_file_has_the_layers_of_the_published_one_and_finds_nothing(name):
+    published, empty = (TorchYuNet(path, 0.5, Placement(), narrow="_s_" in name) for path in (files()[name], None))
+    picture = np.zeros((96, 128, 3), np.uint8)
+    with counted_calls() as calls:
+        published([picture], [128])
+        empty([picture], [128])
+    (of_published, of_empty) = (call for _, call in calls)
+    flops = [sum(count * kernel.flops for kernel, count in call.kernels) for call in (of_published, of_empty)]
+    assert flops[0] == flops[1] > 0
+    assert (of_empty.weights, of_empty.result) == (of_published.weights, of_published.result)
+    assert not len(empty([picture], [128])[0].scores)
 
 
 def test_invalid_files_are_refused_by_name(tmp_path):

@@ -116,7 +116,7 @@ def _print_cell(console: Console, result: CellResult) -> None:
     if latency is None:
         print_line(console, f"{title}: {result.outcome}, {result.why}")
         return
-    parts = [f"{latency.median:,.2f} ms a call", f"{result.items_per_s or 0:,.2f} items/s"]
+    parts = [f"median {latency.median:,.2f} ms a call", f"{result.items_per_s or 0:,.2f} items/s over all calls"]
     parts += [f"{name} {value:,.2f}" for name, value in (("p95", latency.p95), ("p99", latency.p99)) if value]
     print_line(console, f"{title}: {', '.join(parts)} ({latency.count} calls)")
     more = [f"mean {latency.mean:,.2f}, {latency.min:,.2f} to {latency.max:,.2f} ms"]

@@ -11,6 +11,7 @@ from framekiln.cli.console import RunConsole, interruptible
 from framekiln.cli.options import Quiet, StepArguments, read_request, refuse_idle
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.user_files import check_file, check_folder
+from framekiln.media.discovery.listing import list_inputs
 from framekiln.planning.gpu import calibration_file
 from framekiln.planning.gpu.calibration_file import StepFigures
 from framekiln.planning.gpu.machine import examine
@@ -92,14 +93,14 @@ def _measure(request: "RunRequest", rows: int, most_batch: int, save: Path, cons
     refusal, notes = examine(plan, request.options, [ROOMY], here=True)
     if refusal is not None:
         raise refusal
+    steps, media = measurable(plan, request.options.stages), list_inputs(request.inputs)
     for note in notes:
         print_line(console, note)
-    steps = measurable(plan, request.options.stages)
     print_absent(console, plan)
     print_findings(load(load_of_others(steps[0].placement.device)))
     watch = partial(print_line, console), partial(_show, console, save)
     with interruptible(f"Interrupted. Steps measured so far are kept in {save}."):
-        result = calibrate(plan, request.inputs, steps, Limits(most_batch=most_batch), rows, *watch)
+        result = calibrate(plan, media, steps, Limits(most_batch=most_batch), rows, *watch)
     path = calibration_file.write_calibration(result, save)
     size = result.gpu_vram_gb
     memory = f", {size:.1f} GB, each process takes {result.context_gb:.2f} GB of it" if size else ""
@@ -131,8 +132,8 @@ def _name_phases(trial: Sample) -> str:
 _TRIALS = (
     Column("batch", "batch"),
     Column("MP", "megapixels", show="{:.2f}".format),
-    Column("rows/s", "rows_per_s", show="{:,.2f}".format),
-    Column("ms a call", lambda trial: 1000 * trial.seconds, show="{:,.1f}".format),
+    Column("rows/s", "rows_per_s"),
+    Column("ms a call", lambda trial: 1000 * trial.seconds),
     Column("peak GB", "peak_gb", show="{:.3f}".format, optional=True),
     Column("reserved", "reserved_gb", show="{:.3f}".format, optional=True),
     words("inside", _name_phases),

@@ -10,7 +10,7 @@ from typer import Argument, Exit, Option
 
 from framekiln.cli.console import ERRORS
 from framekiln.cli.options import Json, Quiet
-from framekiln.contract.errors import ConfigError
+from framekiln.contract.errors import ConfigError, once
 from framekiln.contract.user_files import check_file
 from framekiln.reporting.compare import DRIFT_ROWS
 from framekiln.reporting.terminal.console import print_line
@@ -85,13 +85,13 @@ def compare(
 
 
 def _parse_prices(arguments: Sequence[str]) -> dict[str, float]:
-    """Parse prices like `A=1.20`, by side. Raises ConfigError: an argument has another form."""
-    prices: dict[str, float] = {}
+    """Parse prices like `A=1.20`, by side. Raises ConfigError if one has another form, or a side two prices."""
+    prices: list[tuple[str, float]] = []
     for argument in arguments:
         name, _, text = argument.partition("=")
         try:
-            prices[name] = float(text)
+            prices.append((name, float(text)))
         except ValueError as error:
             problem = f"--price {argument!r} is not of the form SIDE=NUMBER, as in --price A=1.20."
             raise ConfigError(problem, code="FK-PRICE-FORM") from error
-    return prices
+    return once(prices, "--price", code="FK-PRICE-FORM")

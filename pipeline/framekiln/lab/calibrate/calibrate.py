@@ -9,6 +9,7 @@ from framekiln.contract.errors import ConfigError, ResourceError, SetupError
 from framekiln.lab.calibrate.bench import StepMeasurement, measure
 from framekiln.lab.models.sample_rows import SampleRows, has_model, sample_rows, write_rows
 from framekiln.lab.sweep.batch_search import Limits
+from framekiln.media.files import MediaFile
 from framekiln.planning.gpu.calibration_file import Calibration
 from framekiln.planning.plan import Plan
 from framekiln.planning.processes.resources import this_machine
@@ -43,19 +44,19 @@ def measurable(plan: Plan, names: Sequence[str]) -> list[Step]:
 
 def calibrate(
     plan: Plan,
-    sources: Sequence[str],
+    media: Sequence[MediaFile],
     steps: Sequence[Step],
     limits: Limits,
     rows: int,
     say: Callable[[str], None],
     show: Callable[[StepMeasurement, Calibration | None], None],
 ) -> Calibration:
-    """Measure each step alone on rows of the input.
+    """Measure each step alone on rows of the media.
 
     `say` gets sentences on the way. `show` gets each step's figures, with the calibration of all steps so far. Raises
-    InputError: there is no input, or no frame in it. Raises SetupError: no call of any step succeeded.
+    InputError: there is no frame in them. Raises SetupError: no call of any step succeeded.
     """
-    sample = sample_rows(sources, plan, steps, rows, say)
+    sample = sample_rows(media, plan, steps, rows, say)
     tables = sample.sizes()
     megapixels = ", ".join(f"{pixels(table).mean() / 1e6:.2f} MP" for table in tables)
     rate = f"{sample.decode_rows_per_s:.1f} rows a second in one process"

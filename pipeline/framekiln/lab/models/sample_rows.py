@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from framekiln.contract.errors import InputError
 from framekiln.contract.packet import HALO
 from framekiln.contract.stage import Scope, Stage
-from framekiln.media.discovery.listing import list_inputs
 from framekiln.media.files import MediaFile
 from framekiln.media.packets.decode import decode, use_one_thread
 from framekiln.media.units import form_units
@@ -73,12 +72,16 @@ class SampleRows:
 
 
 def sample_rows(
-    sources: Sequence[str], plan: Plan, wanted: Sequence[Step], count: int, say: Callable[[str], None] = lambda _: None
+    media: Sequence[MediaFile],
+    plan: Plan,
+    wanted: Sequence[Step],
+    count: int,
+    say: Callable[[str], None] = lambda _: None,
 ) -> SampleRows:
     """Decode about `count` rows, and run the steps that produce columns for the measured ones, `wanted`.
 
     `say` gets a sentence before a step with a model runs on the rows, since that may take long. Raises InputError:
-    there is no input, or no tried file has a frame.
+    no tried file has a frame.
     """
     use_one_thread()
     needed = {name for step in wanted for name in step.depends}
@@ -86,9 +89,8 @@ def sample_rows(
     for step in steps:
         if not has_model(step):
             set_up(step)
-    media = list_inputs(sources)
     places = np.random.default_rng(0).permutation(len(media))[: _FILES_PER_ROW * count]  # from all over the listing
-    sample = _decoded([media[place] for place in places], plan.decode, count, ", ".join(sources))
+    sample = _decoded([media[place] for place in places], plan.decode, count)
     for step in steps:
         if has_model(step):
             say(f"{step.name} runs on the rows, since other steps read its columns.")
@@ -130,7 +132,7 @@ def batch_of(stage: Stage, rows: pa.Table, count: int, start: int = 0) -> pa.Tab
     return batch.select(stage.inputs)
 
 
-def _decoded(media: Sequence[MediaFile], how: DecodeStep, count: int, sources: str) -> SampleRows:
+def _decoded(media: Sequence[MediaFile], how: DecodeStep, count: int) -> SampleRows:
     for _ in _packets(media[:1], how, 1):  # the first file loads libraries and is not timed
         pass
     began = time.perf_counter()
@@ -144,7 +146,8 @@ def _decoded(media: Sequence[MediaFile], how: DecodeStep, count: int, sources: s
             break
     if not tables:
         raise InputError(
-            f"None of the {len(media)} files of {sources!r} that were tried has a frame; check --input.",
+            f"None of the {len(media)} files that were tried has a frame, {media[0].media_id!r} among them; check "
+            "--input.",
             code="FK-NO-FRAMES",
         )
     return SampleRows(pa.concat_tables(tables).combine_chunks(), time.perf_counter() - began)

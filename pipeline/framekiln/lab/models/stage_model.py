@@ -19,6 +19,7 @@ from framekiln.lab.measure.prepared import Prepared
 from framekiln.lab.models.factory import RANDOM, REAL
 from framekiln.lab.models.sample_rows import batch_of, open_rows, sample_rows, write_rows
 from framekiln.lab.output.cells import Cell
+from framekiln.media.discovery.listing import list_inputs
 from framekiln.planning.manifest import PipelineFile, read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
@@ -134,7 +135,7 @@ def stage_source(
     if (step := next((one for one in plan.first if one.name == name), None)) is None:
         problem = f"The step {name!r} is of the second pass, which works on whole tables; choose one of the first pass."
         raise ConfigError(problem, code="FK-BENCH-SECOND-PASS")
-    sample = sample_rows(sources, plan, [step], rows)
+    sample = sample_rows(list_inputs(sources), plan, [step], rows)
     if missing := [column for column in step.stage.inputs if column not in sample.rows.column_names]:
         problem = f"Nothing made the column {missing[0]!r} of {name!r} ({'; '.join(sample.failed.values())})."
         raise ConfigError(problem, code="FK-BENCH-BUILD")

@@ -5,15 +5,17 @@ data sheets, arithmetic and bandwidth. So a GPU is never called too slow, and hi
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import yaml
 
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.shipped_files import shipped
+from framekiln.contract.words import counted
 from framekiln.lab.predict.gpu_specs import GpuSpecs, find_gpu, read_gpus
 from framekiln.planning.gpu.machine import USABLE
 from framekiln.planning.plan import Plan
+from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import Wave
 
 RowSeconds = Mapping[str, Mapping[str, float]]
@@ -26,23 +28,26 @@ def read_row_seconds() -> RowSeconds:
     return seconds
 
 
-def describe_pace(plan: Plan, gpus: float, device: str, profile_gb: float | None) -> str:
+def describe_pace(plan: Plan, nodes: Sequence[Node], device: str, profile_gb: float | None) -> str:
     """Return a sentence on what sets the pace; empty if no step with a model is known.
 
-    The GPU is the `device` that a driver names, else the fastest within the profile's limit.
+    The cores are those of the nodes. The GPU is the `device` that a driver names, else the fastest within the
+    profile's limit.
     """
     known, models = read_row_seconds(), [step for step in plan.first if step.keeps_model]
     if not known.keys() & {step.name for step in models}:
         return ""
     gpu, factor = choose_gpu(device, profile_gb or 0.0)
-    waves = [wave_limits(wave, known, factor / max(1.0, gpus)) for wave in plan.waves]
+    gpus, cores = sum(node.gpus for node in nodes), sum(node.cpus for node in nodes)
+    waves = [wave_limits(wave, known, factor / max(1.0, gpus), cores) for wave in plan.waves]
     slowest = [max(limits, key=lambda name: limits[name]) for limits in waves]
     whole = sum(max(limits.values()) for limits in waves)
-    at_most = f" at most ({gpu})" if any(step.placement.device != "cpu" for step in models) else ""
+    has_gpu = any(step.placement.device != "cpu" for step in models)
+    machine = f"{f'at best, {gpu} with ' if has_gpu else 'on '}{counted(round(cores), 'core')}"
     seconds = sum(map(Counter, waves), Counter[str]())
     others = [f"{name} {_rate(taken)}" for name, taken in seconds.most_common() if name not in slowest]
     unknown = [step.name for step in models if step.name not in known]
-    pace = f"{', then '.join(dict.fromkeys(slowest))} sets the pace, {_rate(whole)} photos of 1 MP a second{at_most}."
+    pace = f"{', then '.join(dict.fromkeys(slowest))} sets the pace, {_rate(whole)} photos of 1 MP a second {machine}."
     rest = [f"Alone: {', '.join(others)}."] * bool(others) + [f"Not counted: {', '.join(unknown)}."] * bool(unknown)
     return " ".join(["By arithmetic, not measured:", pace, *rest])
 
@@ -57,7 +62,7 @@ def choose_gpu(device: str, profile_gb: float) -> tuple[str, float]:
     like, own = gpus["h200"], find_gpu(device, gpus)
 
     def factor(gpu: GpuSpecs) -> float:
-        return min(like.bf16_tflops / gpu.bf16_tflops, like.bandwidth_gb_s / gpu.bandwidth_gb_s)
+        return min(like.tflops("auto") / gpu.tflops("auto"), like.bandwidth_gb_s / gpu.bandwidth_gb_s)
 
     def rank(name: str) -> tuple[bool, bool, float, float]:
         gpu = gpus[name]
@@ -67,15 +72,18 @@ def choose_gpu(device: str, profile_gb: float) -> tuple[str, float]:
     return name, factor(gpus[name])
 
 
-def wave_limits(wave: Wave, known: RowSeconds, factor: float) -> dict[str, float]:
-    """Return the seconds of a photo on the GPU and in each process of a wave, by the step with the largest share."""
-    limits, on_gpu = dict[str, float](), Counter[str]()
+def wave_limits(wave: Wave, known: RowSeconds, factor: float, cores: float) -> dict[str, float]:
+    """Return the seconds of a photo on the GPU, on all cores and in each process, by the step that takes most."""
+    limits, on_gpu, on_cores = dict[str, float](), Counter[str](), Counter[str]()
     for place, group in enumerate(wave.groups()):
         first = group[0].placement if place and group else None
         names = [*([] if place else [DECODE]), *(step.name for step in group if not step.recalled)]
         if first and first.device != "cpu":
             on_gpu.update({name: known[name]["h200"] * factor for name in names if "h200" in known.get(name, {})})
         elif taken := {name: known[name]["core"] for name in names if name in known}:
-            at_once = first.workers * first.in_flight if first else wave.decode.workers
+            at_once = min(cores, first.workers * first.in_flight if first else wave.decode.workers)
             limits[max(taken, key=lambda name: taken[name])] = sum(taken.values()) / at_once
+            on_cores.update(taken)
+    if len(limits) > 1:
+        limits |= {f"the CPU ({name})": sum(on_cores.values()) / cores for name, _ in on_cores.most_common(1)}
     return limits | {f"the GPU ({name})": sum(on_gpu.values()) for name, _ in on_gpu.most_common(1)}

@@ -15,7 +15,7 @@ from framekiln.contract.errors import ResourceError
 from framekiln.contract.row_errors import DECODE
 from framekiln.lab.predict.gpu_specs import GpuSpecs
 from framekiln.lab.predict.measured import time_spread
-from framekiln.lab.predict.pace import GPU, Interval
+from framekiln.lab.predict.pace import GPU, OTHER_END, Interval
 from framekiln.lab.predict.reached import MeasuredStep, guess
 from framekiln.lab.predict.source_run import SourceRun, SourceStep
 from framekiln.lab.predict.work import Bound, GpuWork, WorkCounter
@@ -29,7 +29,6 @@ from framekiln.planning.sample import COPIES, MODEL
 from framekiln.planning.step import Step
 
 ONE_MORE, MORE_CORES = "a second GPU", "twice the cores"
-_OTHER_END = {"central": "central", "low": "high", "high": "low"}  # more seconds: a lower rate
 _NAMED = 0.1  # share of the cores' time from which a step is named as filling them
 
 
@@ -42,7 +41,7 @@ class StepChoice:
     gb: float  # its share of the GPU's memory; 0 if neither profile nor calibration states it
     flops: float  # of a row
     bound: float | None  # rows a second that no run can exceed, of the step alone; None if its model had no row
-    seconds: Interval  # on the GPU, of a row
+    seconds: Interval | None  # on the GPU, of a row; None as the bound
     measured: bool  # on some GPU with these settings; otherwise from other models' shares
 
 
@@ -149,23 +148,26 @@ class Chooser:
         batch, settings = step.placement.batch, settings_of(step.facts)
         known_settings, known = self.measured.get(step.name, ("", None))
         is_known = known is not None and known_settings == settings
-        least = work.bound(gpu, batch).seconds  # 0 if the run's rows gave the model no work, such as no face
+        least = work.bound(gpu, batch).seconds
+        seconds = None  # the run's rows gave the model nothing, such as no mask
+        if least and known is not None and is_known:
+            seconds = known.on(gpu, work, batch)
+        elif least:
+            seconds = guess(work, batch, gpu, compiled=step.placement.compile)
         return StepChoice(
             step=step.name,
             batch=batch,
             gb=step.placement.vram_gb,
             flops=work.flops,
             bound=1 / least if least else None,
-            seconds=known.on(gpu, work, batch)
-            if known is not None and is_known and least
-            else guess(work, batch, gpu, compiled=step.placement.compile),
+            seconds=seconds,
             measured=is_known,
         )
 
     def _estimate(self, choice: GpuChoice, plan: Plan, gpu: GpuSpecs) -> GpuChoice:
-        waves = {end: self._waves(choice, plan, end) for end in _OTHER_END}
-        rate = Interval.each(lambda end: _rate(waves[_OTHER_END[end]], self.cores))
-        hours = Interval.each(lambda end: getattr(self.rows, end) / getattr(rate, _OTHER_END[end]) / 3600)
+        waves = {end: self._waves(choice, plan, end) for end in OTHER_END}
+        rate = Interval.each(lambda end: _rate(waves[OTHER_END[end]], self.cores))
+        hours = Interval.each(lambda end: getattr(self.rows, end) / getattr(rate, OTHER_END[end]) / 3600)
         kwh = hours.by(gpu.watts / 1000)
         return replace(
             choice,
@@ -180,7 +182,7 @@ class Chooser:
     def _waves(self, choice: GpuChoice, plan: Plan, end: str) -> list[WaveSeconds]:
         """Return the seconds of a row in each wave, at one end of their intervals; conditions choose as in the run."""
         ran = self._ran
-        on_gpu = {step.step: ran[step.step].chosen * getattr(step.seconds, end) for step in choice.steps}
+        on_gpu = {step.step: ran[step.step].chosen * getattr(step.seconds, end, 0.0) for step in choice.steps}
 
         def host_s(name: str) -> float:
             left_out = (MODEL, *COPIES) if name in on_gpu else ()

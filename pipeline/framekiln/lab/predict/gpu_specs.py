@@ -44,8 +44,8 @@ class GpuSpecs(Strict):
         return self.memory_gb * _MAKERS_GB
 
     def tflops(self, precision: str) -> float:
-        """Return the arithmetic rate of a precision in a profile; `auto` is a 16-bit type on a GPU."""
-        return {"fp32": self.fp32_tflops, "fp16": self.fp16_tflops}.get(precision, self.bf16_tflops)
+        """Return the arithmetic rate of a precision; in 16 bits `auto` takes the type that the GPU does not emulate."""
+        return self.fp32_tflops if precision == "fp32" else max(self.fp16_tflops, self.bf16_tflops)
 
 
 GpuList = Mapping[str, GpuSpecs]

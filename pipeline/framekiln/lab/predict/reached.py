@@ -18,7 +18,7 @@ from framekiln.contract.errors import ConfigError
 from framekiln.contract.limits import Positive
 from framekiln.contract.shipped_files import shipped
 from framekiln.lab.predict.gpu_specs import GpuSpecs
-from framekiln.lab.predict.pace import Interval
+from framekiln.lab.predict.pace import OTHER_END, Interval
 from framekiln.lab.predict.source_run import SourceRun
 from framekiln.lab.predict.work import GpuWork
 from framekiln.planning.gpu.calibration_file import Calibration
@@ -57,10 +57,9 @@ def usual_share(ceilings: Sequence[Ceiling] | None = None, *, compiled: bool = T
 
 def guess(work: GpuWork, batch: int, gpu: GpuSpecs, *, compiled: bool = True) -> Interval:
     """Return the seconds a row of a step without any measurement."""
-    share, roofline = usual_share(compiled=compiled), work.roofline_s(gpu, batch)
     bound = work.bound(gpu, batch).seconds
-    ends = [max(bound, roofline / reached) for reached in (share.central, share.high, share.low)]
-    return Interval(central=ends[0], low=ends[1], high=ends[2])
+    parts = [(net.roofline_s(gpu, batch), usual_share(compiled=compiled and not net.eager)) for net in work.networks]
+    return Interval.each(lambda end: max(bound, sum(s / getattr(share, OTHER_END[end]) for s, share in parts)))
 
 
 @dataclass(frozen=True, kw_only=True)

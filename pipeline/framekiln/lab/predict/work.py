@@ -7,6 +7,7 @@ stays in a cache between kernels. Models reach a share of the roofline (`reached
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow as pa
 from framekiln.contract.columns import SOURCE, is_pixel_column, pack, reduction, short_side
 from framekiln.contract.testing.sample import sample_rows
 from framekiln.device import CountedCall, counted_calls, made_weights
+from framekiln.device.model import Counted
 from framekiln.lab.predict.gpu_specs import GpuSpecs
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step
@@ -60,6 +62,7 @@ class NetworkWork:
 
     rows: float  # of the network for one row of the step, such as six crops of a photo
     call: CountedCall
+    eager: bool = False  # never compiled, whatever the profile says
 
     def bound(self, gpu: GpuSpecs, batch: int) -> Bound:
         """Return the bound for a row of a step with calls of `batch` rows."""
@@ -160,15 +163,19 @@ def _call(step: Step, rows: pa.Table, items: Mapping[str, float]) -> tuple[pa.Ta
     return rows, _join(calls, made, items) if calls else why
 
 
-def _join(calls: Sequence[tuple[int, CountedCall]], made: Mapping[str, int], items: Mapping[str, float]) -> GpuWork:
-    """Return the work of calls on one row; networks whose rows follow the items are scaled to real ones."""
-    networks = []
-    for number in dict.fromkeys(number for number, _ in calls):
-        own = [call for other, call in calls if other == number]
+def _join(calls: Sequence[Counted], made: Mapping[str, int], items: Mapping[str, float]) -> GpuWork:
+    """Return the work of calls on one row: a network's rows as many as made items, or a multiple, follow real ones.
+
+    Calls of one network with results of other sizes had inputs of other sizes, and are taken for another network.
+    """
+    networks, groups = list[NetworkWork](), defaultdict[tuple[Any, ...], list[CountedCall]](list)
+    for key, call in calls:
+        groups[key, call.result[0][1:]].append(call)
+    for ((_, eager), _), own in groups.items():
         rows = float(sum(call.rows for call in own))
         kinds = [kind for kind, count in made.items() if count > 1 and rows % count == 0 and kind in items]
         factor = items[kinds[0]] / made[kinds[0]] if kinds else 1.0
-        networks.append(NetworkWork(rows=rows * factor, call=own[0]))
+        networks.append(NetworkWork(rows=rows * factor, call=own[0], eager=eager))
     return GpuWork(networks=networks)
 
 

@@ -153,8 +153,8 @@ def cells_table(report: BenchReport) -> TextTable:
     """Return all cells, without columns that have no value."""
     table = TextTable(title="All cells", columns=_CELLS, items=report.cells).shown
     note = (
-        "Times are of a call unless a column says otherwise. ms an item is a call's time divided by its batch; one "
-        f"item waits for the whole call. {PERCENTILE_RULE}"
+        "Times are of a call unless a column says otherwise. ms an item is the median call divided by its batch; one "
+        f"item waits for the whole call. Items/s is of all calls, slow ones too. {PERCENTILE_RULE}"
     )
     return replace(table, note=" ".join([note, *(text for head, text in _METHODS.items() if head in table.heads)]))
 

@@ -46,8 +46,8 @@ _PLACES = (
 _FIGURES = (  # of pairs of a step's name and its figures
     words("step", "0"),
     Column("rows", "1.rows"),
-    Column("rows/s", "1.rate", show="{:,.1f}".format),
-    Column("ms/row", lambda pair: 1000 * pair[1].busy / pair[1].rows if pair[1].rows else "-", show="{:.1f}".format),
+    Column("rows/s", "1.rate"),
+    Column("ms/row", lambda pair: 1000 * pair[1].busy / pair[1].rows if pair[1].rows else "-"),
     Column("workers", lambda pair: len(pair[1].workers)),
     Column("set-up s", "1.set_up", show="{:.1f}".format),
     Column("errors", "1.failures"),

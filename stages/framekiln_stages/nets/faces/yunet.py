@@ -65,9 +65,9 @@ class YuNet:
 
         `images`: h w 3 each. `uploaded`: the same on the network's device, where it has one.
         """
-        looked = self._look(images, uploaded)
+        looked = self.look_upright(images, uploaded)
         for i, quarters in self._find_turns(images, looked):
-            (found,) = self._look([turn(images[i], quarters)], None)
+            (found,) = self.look_upright([turn(images[i], quarters)], None)
             if found.evidence >= (SURE if self._min_look is None else TURNED) and found.evidence > looked[i].evidence:
                 faces = turn_back(found.faces, quarters, images[i].shape)
                 looked[i] = Looked(join(faces, looked[i].faces), found.evidence)
@@ -84,7 +84,8 @@ class YuNet:
         found = self._run(views, [max(view.shape) for view in views]) if views else []
         return [key for key, faces in zip(turned, found, strict=True) if faces.scores.max(initial=0) >= self._min_score]
 
-    def _look(self, images: Sequence[Image], uploaded: DeviceImages | None) -> list[Looked]:
+    def look_upright(self, images: Sequence[Image], uploaded: DeviceImages | None) -> list[Looked]:
+        """Return the faces of each image as it stands, with a second look at those that are not sure."""
         run = self._run if uploaded is None else partial(self._run, uploaded=uploaded)
         longest = [max(image.shape[:2]) for image in images]
         sides = [min(length, self._side or length) for length in longest]

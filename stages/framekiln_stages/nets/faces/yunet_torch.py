@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from framekiln.contract import Placement
@@ -27,7 +27,7 @@ from framekiln_stages.shared.device_images import DeviceImages
 
 ROWS, UNIT = 8, 3 * 1280 * 1280  # inputs of a call, of so many levels each: 70 to 100 MB
 SCALED_PIXELS = 8 << 20  # of images that are scaled at once: 0.1 GB in fp32
-_OUTPUTS = 4  # of each grid: class, object, box, points
+_OUTPUTS = 1, 1, 4, 10  # values of a cell: class, object, box, points
 
 
 class TorchYuNet:
@@ -39,21 +39,31 @@ class TorchYuNet:
     2.11).
 
     Args:
-        path: an ONNX file with variable height and width.
+        path: an ONNX file with variable height and width; None for `EmptyYuNet`.
         min_score: from 0 to 1.
         placement: its device.
+        narrow: YuNet-s, without a file.
         phase: counts the time of a block.
 
     Raises:
         ValueError: the file's graph is not supported.
     """
 
-    def __init__(self, path: Path, min_score: float, placement: Placement, phase: Phase = untimed) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        min_score: float,
+        placement: Placement,
+        phase: Phase = untimed,
+        *,
+        narrow: bool = False,
+    ) -> None:
         self._min_score, self._placement, self._phase = min_score, placement, phase
         self._on_device = placement.device != "cpu"
         own = replace(placement, channels_last=placement.channels_last and not self._on_device)
-        self._net = ready(OnnxGraph(path, outputs=_OUTPUTS * len(STRIDES)), own, torch.float32)
-        self._batches = Batches(self._forward, replace(placement, compile=False), ROWS, unit=UNIT)
+        net = OnnxGraph(path, outputs=len(_OUTPUTS) * len(STRIDES)) if path else EmptyYuNet(narrow=narrow)
+        self._net: OnnxGraph | EmptyYuNet = ready(net, own, torch.float32)
+        self._batches = Batches(self._forward, placement, ROWS, unit=UNIT, eager=True)
 
     def __call__(
         self, images: Sequence[Image], sides: Sequence[int], uploaded: DeviceImages | None = None
@@ -110,6 +120,43 @@ class TorchYuNet:
         outputs = self._net.all_outputs(pixels)
         grids = [torch.cat(outputs[i :: len(STRIDES)], dim=2) for i in range(len(STRIDES))]
         return torch.cat(grids, dim=1)
+
+
+class EmptyYuNet(nn.Module):
+    """YuNet's layers (libfacedetection.train) with weights of zero: they take a detector's time and find nothing.
+
+    `narrow`: those of YuNet-s.
+    """
+
+    def __init__(self, *, narrow: bool) -> None:
+        super().__init__()
+        width, pool = 32 if narrow else 64, nn.MaxPool2d(2)
+        stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), _unit(16, 16), pool)
+        first = nn.Sequential(stem, _unit(16, 16), _unit(16, width), _unit(width, width), _unit(width, 64))
+        before = (first, nn.Identity(), nn.Identity())
+        self.stages = nn.ModuleList(nn.Sequential(part, pool, _unit(64, 64), _unit(64, 64)) for part in before)
+        self.joins = nn.ModuleList(_unit(64, 64) for _ in STRIDES)
+        self.shared = nn.ModuleList(nn.Identity() if narrow else _unit(64, 64) for _ in STRIDES)
+        self.heads = nn.ModuleList(nn.ModuleList(_unit(64, count)[:2] for _ in STRIDES) for count in _OUTPUTS)
+        for weight in self.parameters():
+            nn.init.zeros_(weight)
+
+    def all_outputs(self, pixels: Tensor) -> list[Tensor]:
+        """Return the outputs of the published graph, n m c: of each kind, for each grid."""
+        grids: list[Tensor] = []
+        for stage in self.stages:
+            grids.append(stage(grids[-1] if grids else pixels))
+        for i in (2, 1, 0):
+            above = functional.interpolate(grids[i + 1], scale_factor=2) if i < 2 else 0
+            grids[i] = self.joins[i](grids[i] + above)
+        shared = [layer(grid) for layer, grid in zip(self.shared, grids, strict=True)]
+        values = (head(grid) for heads in self.heads for head, grid in zip(heads.children(), shared, strict=True))
+        return [value.permute(0, 2, 3, 1).flatten(1, 2) for value in values]
+
+
+def _unit(inside: int, width: int) -> nn.Sequential:
+    across = nn.Conv2d(inside, width, 1)
+    return nn.Sequential(across, nn.Conv2d(width, width, 3, padding=1, groups=width), nn.ReLU())
 
 
 def area_resize(pixels: Tensor, size: Size) -> Tensor:
