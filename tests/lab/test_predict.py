@@ -231,5 +231,5 @@ def test_a_model_that_had_no_row_takes_nothing_and_has_no_bound():
     step = SimpleNamespace(
         name="faces", placement=Placement(batch=4), facts=dict.fromkeys(("use", "version", "settings"), "")
     )
-    found = Chooser._step(SimpleNamespace(measured={}), step, idle, GPUS["rtx-4060"])
+    found = Chooser._choose_step(SimpleNamespace(measured={}), step, idle, GPUS["rtx-4060"])
     assert (found.bound, found.seconds.central, found.seconds.high) == (None, 0.0, 0.0)

@@ -67,7 +67,7 @@ class CallScheduler:
         self.has_owner = linger_s is not None  # an owner thread calls the models
         if self.has_owner:
             sys.setswitchinterval(_SWITCH_S)
-            self._owner = threading.Thread(target=self._own, daemon=True, name="device")
+            self._owner = threading.Thread(target=self._serve_on_stream, daemon=True, name="device")
             self._owner.start()
 
     @property
@@ -186,7 +186,7 @@ class CallScheduler:
         self._changed.wait_for(is_done)
         self._blocked -= 1
 
-    def _own(self) -> None:
+    def _serve_on_stream(self) -> None:
         try:
             with thread_stream(self._device).current():
                 self._serve()

@@ -29,7 +29,7 @@ def trace(mask: Mask) -> Outlines:
         first = ring[np.lexsort((ring[:, 0], ring[:, 1]))[0]]  # the pixel below and to the right of its first corner
         inside = padded[first[1] + 1, first[0] + 1]
         (outlines.parts if inside else outlines.holes).append(ring)
-    outlines.parts.sort(key=_area, reverse=True)
+    outlines.parts.sort(key=_compute_area, reverse=True)
     return outlines
 
 
@@ -79,6 +79,6 @@ def _link(corners: Ring, rising: NDArray[np.bool_]) -> list[Ring]:
     return rings
 
 
-def _area(ring: Ring) -> int:
+def _compute_area(ring: Ring) -> int:
     x, y = ring[:, 0], ring[:, 1]
     return abs(int((x * np.roll(y, -1) - y * np.roll(x, -1)).sum())) // 2

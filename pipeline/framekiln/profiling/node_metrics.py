@@ -64,7 +64,7 @@ class NodeMetrics:
         self._parent = psutil.Process(parent) if parent else None
         self._processes = RunProcesses(_find_root(self._parent)) if self._parent else None
         self._counts: tuple[float, dict[str, float]] | None = None
-        self._gpus = GpuMetrics(nvml, _visible_gpus(self._parent))
+        self._gpus = GpuMetrics(nvml, _list_visible_gpus(self._parent))
         psutil.cpu_percent()
 
     def read(self, store_gb: float | None = None) -> dict[str, Any]:
@@ -77,13 +77,13 @@ class NodeMetrics:
             "cpu_percent": psutil.cpu_percent(),
             "own_cpu_percent": self._processes.cpu_percent() if self._processes is not None else None,
             "memory_gb": (memory.total - memory.available) / 1e9,
-            "workers_gb": self._workers(),
+            "workers_gb": self._read_workers(),
             "store_gb": store_gb,
-            **self._rates(),
+            **self._compute_rates(),
             **self._gpus.read(),
         }
 
-    def _workers(self) -> dict[int, float]:
+    def _read_workers(self) -> dict[int, float]:
         memory = dict[int, float]()
         if self._processes is not None and self._parent is not None:
             for child in self._processes.children(self._parent.pid):
@@ -91,8 +91,8 @@ class NodeMetrics:
                     memory[child.pid] = child.memory_info().rss / 1e9
         return memory
 
-    def _rates(self) -> dict[str, float]:
-        now, counts = time.monotonic(), _counts()
+    def _compute_rates(self) -> dict[str, float]:
+        now, counts = time.monotonic(), _read_counts()
         before, self._counts = self._counts, (now, counts)
         if before is None or now <= before[0]:
             return {}
@@ -153,7 +153,7 @@ def _find_root(parent: psutil.Process) -> psutil.Process:
     return parent
 
 
-def _visible_gpus(parent: psutil.Process | None) -> str | None:
+def _list_visible_gpus(parent: psutil.Process | None) -> str | None:
     """Return the GPUs that processes of this parent may use, as in `CUDA_VISIBLE_DEVICES`; None: all.
 
     Ray hides all GPUs from the process that samples them.
@@ -218,7 +218,7 @@ def to_line(sample: Mapping[str, Any]) -> bytes:
     return json.dumps(sample, separators=(",", ":"), default=str).encode() + b"\n"
 
 
-def _counts() -> dict[str, float]:
+def _read_counts() -> dict[str, float]:
     counts: dict[str, float] = {}
     with suppress(Exception):  # a container may hide the disks or the network
         disk = psutil.disk_io_counters()

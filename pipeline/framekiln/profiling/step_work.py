@@ -208,11 +208,11 @@ class StepWork:
             phases=self.phases,
             around=around,
             calls=tuple(self.calls),
-            note=_uncompiled(record.step, take_failures()),
+            note=_explain_uncompiled(record.step, take_failures()),
         )
 
 
-def _uncompiled(step: str, reasons: Sequence[str]) -> str:
+def _explain_uncompiled(step: str, reasons: Sequence[str]) -> str:
     if not reasons:
         return ""
     code = "FK-COMPILE-FAILED"

@@ -157,9 +157,9 @@ class _Frames:
         """Return the smallest error of a transition between still frames, relative to its kind's largest error."""
         shifts = PHASES if last - first <= FEW else PHASES[:1]
         limit = DISSOLVE_OFF if shape == DISSOLVE else WIPE_OFF
-        return min(self._error(first, last, shape, by) for by in shifts) / limit
+        return min(self._measure_error(first, last, shape, by) for by in shifts) / limit
 
-    def _error(self, first: int, last: int, shape: str, shifts: tuple[float, float]) -> float:
+    def _measure_error(self, first: int, last: int, shape: str, shifts: tuple[float, float]) -> float:
         """Return the error of a transition between still frames: its distance from the shape, relative to the images'.
 
         A dissolve's error includes the difference of its contrast from that of two mixed images.

@@ -44,7 +44,7 @@ def bench_environment(device: str) -> dict[str, Any]:
     return known | {
         "device": device,
         "gpu": torch.cuda.get_device_name(device) if gpu else None,
-        "driver": _driver(),
+        "driver": _read_driver(),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
         "torch": torch.__version__,
@@ -71,7 +71,7 @@ def load_of_others(device: str) -> dict[str, Any]:
     return used | {"gpu_percent": max(percents, default=0), "gpu_processes_gb": processes}
 
 
-def _driver() -> str | None:
+def _read_driver() -> str | None:
     nvml = library()
     if nvml is not None:
         with suppress(Exception):

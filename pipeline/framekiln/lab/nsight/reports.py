@@ -74,12 +74,12 @@ def read_compute(text: str) -> list[KernelFigures]:
             figure: max((number for name, number in numbers.items() if re.fullmatch(pattern, name)), default=None)
             for figure, pattern in _PERCENT.items()
         }
-        us_taken, sectors = None if length is None else length * us, _sector_percent(numbers)
+        us_taken, sectors = None if length is None else length * us, _compute_sector_percent(numbers)
         kernels.append(KernelFigures(name=row[_NAME], us=us_taken, sector_percent=sectors, **shares))
     return kernels
 
 
-def _sector_percent(numbers: Mapping[str, float]) -> float | None:
+def _compute_sector_percent(numbers: Mapping[str, float]) -> float | None:
     """Return the worse of loads and stores; 0 for a kernel without any."""
     found = ((re.fullmatch(_BYTES, name), number) for name, number in numbers.items() if number)
     shares = (number if match[1] == "pct" else 100 * number / _SECTOR for match, number in found if match)
@@ -218,14 +218,14 @@ def compute_findings(where: str, kernels: Sequence[KernelFigures]) -> Iterator[B
     if not timed:
         return
     slow = max(timed, key=lambda kernel: kernel.us or 0.0)
-    yield _limit(where, slow)
+    yield _describe_limit(where, slow)
     if slow.sector_percent is not None and slow.sector_percent < COALESCED:
         text = f"{slow.name[:80]} uses {slow.sector_percent:.0f} % of the bytes that it moves from or to global memory"
         fix = "let neighbouring threads read neighbouring values: contiguous tensors, channels last, no strided slices"
         yield BenchFinding.of("scattered access", where, text, fix, sector_percent=slow.sector_percent)
 
 
-def _limit(where: str, slow: KernelFigures) -> BenchFinding:
+def _describe_limit(where: str, slow: KernelFigures) -> BenchFinding:
     compute, memory = slow.compute_percent or 0.0, slow.memory_percent or 0.0
     text = f"{slow.name[:80]} ({slow.us:,.1f} us) reaches {compute:.0f} % of arithmetic and {memory:.0f} % of memory"
     numbers = {"us": slow.us or 0.0, "compute_percent": compute, "memory_percent": memory}

@@ -40,14 +40,16 @@ def describe_pace(plan: Plan, gpus: float, device: str, profile_gb: float | None
     whole = sum(max(limits.values()) for limits in waves)
     at_most = f" at most ({gpu})" if any(step.placement.device != "cpu" for step in models) else ""
     seconds = sum(map(Counter, waves), Counter[str]())
-    others = [f"{name} {_rate(taken)}" for name, taken in seconds.most_common() if name not in slowest]
+    others = [f"{name} {_to_rate(taken)}" for name, taken in seconds.most_common() if name not in slowest]
     unknown = [step.name for step in models if step.name not in known]
-    pace = f"{', then '.join(dict.fromkeys(slowest))} sets the pace, {_rate(whole)} photos of 1 MP a second{at_most}."
+    pace = (
+        f"{', then '.join(dict.fromkeys(slowest))} sets the pace, {_to_rate(whole)} photos of 1 MP a second{at_most}."
+    )
     rest = [f"Alone: {', '.join(others)}."] * bool(others) + [f"Not counted: {', '.join(unknown)}."] * bool(unknown)
     return " ".join(["By arithmetic, not measured:", pace, *rest])
 
 
-def _rate(seconds: float) -> str:
+def _to_rate(seconds: float) -> str:
     return f"{1 / seconds:.2g}" if seconds > 0.01 else f"{1 / seconds:.0f}"
 
 

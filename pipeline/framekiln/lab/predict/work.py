@@ -129,7 +129,7 @@ class WorkCounter:
         keys = {step.name: (step.fingerprint, step.placement.precision) for step in wanted}
         if not all(key in self._known for key in keys.values()):
             needed = {name for step in wanted for name in (step.name, *step.depends)}
-            rows = _photo(plan.decode.columns, self._megapixels)
+            rows = _make_photo(plan.decode.columns, self._megapixels)
             for step in plan.first:
                 if step.name in needed:
                     rows, work = _call(step, rows, self._items.get(step.name, {}))
@@ -172,7 +172,7 @@ def _join(calls: Sequence[tuple[int, CountedCall]], made: Mapping[str, int], ite
     return GpuWork(networks=networks)
 
 
-def _photo(columns: Sequence[str], megapixels: float) -> pa.Table:
+def _make_photo(columns: Sequence[str], megapixels: float) -> pa.Table:
     """Return the row of an artificial 4:3 photo, with the columns of decoding."""
     height = max(32, round((megapixels * 1e6 * 3 / 4) ** 0.5))
     width = height * 4 // 3

@@ -97,11 +97,11 @@ class EncodedSpan:
     def sound(self) -> Iterator[Any]:
         """Yield the packets of the sound, on the same clock."""
         if self._sound_track is not None:
-            for piece in self._pieces():
+            for piece in self._cut_sound():
                 yield from self._sound_track.encode(piece)
             yield from self._sound_track.encode(None)
 
-    def _pieces(self) -> Iterator[Any]:
+    def _cut_sound(self) -> Iterator[Any]:
         """Yield the sound from the first frame to the end of the last, with silence where the video has none."""
         rate, start_s = self._sound.rate, float(self.start * self._film.base)
         total, done, reader = round((self._film.stop_s - start_s) * rate), 0, ChannelReader()

@@ -39,10 +39,10 @@ def gallery(
 
 
 def _draw(stage: Stage, row: Values) -> Drawing:
-    return _safely(lambda: stage.draw(row), None) or Drawing()
+    return _call_safely(lambda: stage.draw(row), None) or Drawing()
 
 
-def _safely(make: Callable[[], T], otherwise: T) -> T:
+def _call_safely(make: Callable[[], T], otherwise: T) -> T:
     """Return the result of code that depends on a stage; its failure must not prevent the report."""
     try:
         return make()
@@ -56,7 +56,7 @@ def _make_tile(pick: Pick, findings: Findings, image: Thumbnail, stages: Mapping
         if (results := findings.of(stage, pick.key)) is None:
             continue
         drawing = _draw(stage, results)
-        ink = _safely(partial(strokes, drawing, image.width, image.height, place), Markup(""))
+        ink = _call_safely(partial(strokes, drawing, image.width, image.height, place), Markup(""))
         overlay += ink
         text = str(drawing.caption)
         if not text:
@@ -120,8 +120,8 @@ def _has_drawing(drawing: Drawing) -> bool:
 def _make_sample(pick: Pick, drawing: Drawing, image: Thumbnail, colour: int) -> Values:
     """Return a frame with one step's drawing and, as `after`, the frame changed by the step."""
     size = image.width, image.height
-    layers = _safely(partial(all_layers, drawing, *size, colour), Markup(""))
-    after = _safely(partial(resized_uri, drawing.result_image or b"", *size), None)
+    layers = _call_safely(partial(all_layers, drawing, *size, colour), Markup(""))
+    after = _call_safely(partial(resized_uri, drawing.result_image or b"", *size), None)
     return {"pick": pick, "drawing": layers, "after": after, "caption": shorten(str(drawing.caption), LONGEST)}
 
 

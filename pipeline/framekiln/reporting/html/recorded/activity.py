@@ -114,7 +114,7 @@ class _Grid:
             first[step] = min(time, first.get(step, time))
         order = sorted(first, key=lambda step: (step != DECODE, first[step]))
         places = {step: place for place, step in enumerate(order)}
-        processes = [self._process(name, number, places) for name, number in self._processes.items()]
+        processes = [self._summarize_process(name, number, places) for name, number in self._processes.items()]
         processes.sort(key=lambda process: ([places[step] for step in process.steps], process.name))
         return Activity(
             began=self._begin, seconds=self._length, processes=processes, steps=order, left_out=self._left_out
@@ -127,7 +127,7 @@ class _Grid:
             np.add.at(self._moments[0, :, plane], (process, slices), sign)
             np.add.at(self._moments[1, :, plane], (process, slices), sign * times)
 
-    def _covered(self, number: int) -> Floats:
+    def _measure_covered(self, number: int) -> Floats:
         """Return a process's seconds by plane and slice: up to a slice's end, an interval has lasted since its start.
 
         Ended intervals count with their length, since the sums hold both of their ends.
@@ -136,8 +136,8 @@ class _Grid:
         lasted = open_ones * self._width * np.arange(1, SLICES + 1) - times
         return np.maximum(0, np.diff(lasted, axis=-1, prepend=0))
 
-    def _process(self, name: str, number: int, places: Mapping[str, int]) -> ProcessActivity:
-        planes = dict(zip(_PLANES, self._covered(number), strict=True))
+    def _summarize_process(self, name: str, number: int, places: Mapping[str, int]) -> ProcessActivity:
+        planes = dict(zip(_PLANES, self._measure_covered(number), strict=True))
         phases = np.array([planes[phase] for phase in INSIDE])
         other = np.maximum(0, np.maximum(planes["packet"], planes["call"]) - phases.sum(axis=0)) + planes["fetch"]
         work = np.concatenate([phases, [other], [planes[SETTING_UP]]])
