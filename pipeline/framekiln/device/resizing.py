@@ -96,7 +96,7 @@ def _compute_weights(lengths: torch.Tensor, longest: int, how: Preparation) -> t
     """
     old, new = lengths[:, :1, None], lengths[:, 1:, None]
     scale = old / new
-    first = ((new - how.side) / 2).round()  # of the crop
+    first = ((new - how.side) / 2).round()  # first row and column of the crop
     places = torch.arange(longest, device=lengths.device, dtype=torch.float32)
     centres = (torch.arange(how.side, device=lengths.device)[:, None] + first + 0.5) * scale
     weights = _evaluate_filter((places + 0.5 - centres) / scale.clamp(min=1), how.method) * (places < old)

@@ -27,7 +27,7 @@ class Source:
 
     kind: str  # boxes, masks, poses, faces or tracks
     name: str  # of the column or the table
-    members: pa.StructType  # of a struct, or the columns of the table
+    members: pa.StructType  # members of a struct, or columns of the table
     category: str  # for objects that name none
     landmarks: str = ""  # the member with keypoints
     keypoints: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Link:
 class Declared:
     """All that an output declares."""
 
-    columns: tuple[Source, ...]  # of frames
+    columns: tuple[Source, ...]  # columns of frames
     tables: tuple[Source, ...]
     links: tuple[Link, ...]
     vectors: tuple[str, ...]  # columns of frames with an embedding

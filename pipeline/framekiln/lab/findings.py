@@ -18,12 +18,12 @@ from framekiln.profiling.advice import OTHERS
 DOMINANT = 0.5  # share of the model's time in one layer of the first level
 UNEVEN = 0.25  # spread of equal blocks, as a share of their mean
 EMBEDDING = 0.10  # share of the patch embedding
-LARGE_GB = 8.0  # of memory, as guides state it: the smallest common workstation GPU
+LARGE_GB = 8.0  # GB of the smallest common workstation GPU, as in guides
 FULL = 0.8  # share of the device's memory
 LOW_USE = 0.8  # share of a call in which the GPU works
 SLIGHT, GOOD = 1.1, 1.5  # speed-ups: below the first it counts as none, from the second on as good
 SMALL_MS = 0.5  # layers below it, as guides state it
-SMALL_SHARE = 0.3  # of the model's time in such layers
+SMALL_SHARE = 0.3  # share of the model's time in such layers
 NEAR_MODEL = 0.9  # share of its model's rate that a stage should reach
 LAUNCH = 1.0  # enqueueing as a multiple of the GPU's time; above it, launches are the limit
 SPREAD = 0.25  # deviation of calls, as a share of their mean

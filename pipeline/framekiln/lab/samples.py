@@ -24,7 +24,7 @@ FIGURES: Mapping[str, str] = {
 }
 """Figures of a sample by their names in --fail-if, with units."""
 
-_TAIL = {"p50": 1.0, "p95": 1.2, "p99": 1.5}  # of a frame's period: half of the frames in time, few late ones
+_TAIL = {"p50": 1.0, "p95": 1.2, "p99": 1.5}  # limits in frames' periods: half of the frames are in time, few are late
 SETS = {
     name: ",".join(f"{figure}<{round(1000 / rate * by, 2):g}" for figure, by in _TAIL.items())
     for name, rate in {"1080p60": 60, "4k30": 30, "stereo60": 60}.items()
@@ -100,7 +100,7 @@ def _sample_runs(subject: str, runs: Sequence[VideoRow]) -> Sample:
 
 def _collect_figures(latency: Statistics | None, figures: Mapping[str, float | None]) -> dict[str, float]:
     times = {} if latency is None else {name: getattr(latency, name) for name in (*PERCENTILES, "mean")}
-    times |= {} if latency is None else {"p50": latency.median}  # of however few calls
+    times |= {} if latency is None else {"p50": latency.median}  # the median of any number of calls
     return {name: value for name, value in {**times, **figures}.items() if value is not None}
 
 

@@ -43,7 +43,7 @@ class MediaFile:
     path: str
     size: int
     mtime_ns: int
-    digest: str = ""  # of its content, if files are compared by content
+    digest: str = ""  # digest of its content, if files are compared by content
     sidecar: "MediaFile | None" = None  # the XMP file beside it; see `sidecars`
 
 

@@ -174,7 +174,7 @@ class Reading:
     node: str
     time: float  # seconds since the epoch
     gpus: tuple[GpuSample, ...]
-    cpu_percent: float | None = None  # of all cores together
+    cpu_percent: float | None = None  # use of all cores together
 
 
 Event = StepEvent | Reading | Death

@@ -56,7 +56,7 @@ class BundlePart(LockModel):
 
     name: FileName  # in the bundle
     member: str  # in the wheel
-    sha256: Sha256  # of the unchanged member
+    sha256: Sha256  # hash of the unchanged member
     patches: tuple[Patch, ...] = ()
     append: str = ""  # bytes added at the end, in base64
 

@@ -18,7 +18,7 @@ Images = NDArray[np.float32]
 # Chosen on 180 photos with copies of seven kinds, and on 60 objects before backgrounds; tried on 170 others
 # (docs/measuring/accuracy.md). Whole copies had at least 0.96, and 99 of 100 crops, once aligned, at least 0.6.
 SAME, ALIGNED = 0.93, 0.6
-SHEAR = 0.12  # of an alignment: a scan turns by at most 3 degrees; turned further, round objects match others
+SHEAR = 0.12  # largest shear of an alignment: a scan turns by at most 3 degrees; beyond, round objects match others
 BLOCK = 4  # px
 PLAIN = 0.25  # share of the mean detail: blocks with less in both pictures say nothing
 _STEPS = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 30, 1e-4)

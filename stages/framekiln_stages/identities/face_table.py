@@ -18,7 +18,7 @@ from framekiln_stages.shared.tables import NETWORK
 
 Ints = NDArray[np.int64]
 Singles = NDArray[np.float32]
-LANDMARKS = 5  # of a face
+LANDMARKS = 5  # landmarks of a face
 COVERED = 0.3  # contrast: 96 % of bare faces have more, 1 % with masks, 14 % with sunglasses
 
 

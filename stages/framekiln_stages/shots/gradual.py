@@ -34,7 +34,7 @@ Shape = Callable[[Grid], Grid]
 DISSOLVE_OFF = 0.24
 # Largest error of a wipe. On 8 wipes between the same clips: 0.05 to 0.16, one 0.20; elsewhere 0.18 and more.
 WIPE_OFF = 0.17
-LEAST_S = 0.16  # of a dissolve: four frames at 25 a second
+LEAST_S = 0.16  # s of the shortest dissolve: four frames at 25 a second
 WIPE_S = 0.24  # s of a wipe: a quicker edge looks like a pop-up
 LOST = 0.3  # weight of contrast that a dissolve should lose but keeps
 STRAY = 0.4  # share of the distance, for frames at quarters of the way in a first search; chosen on those clips too

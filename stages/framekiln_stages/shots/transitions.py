@@ -26,7 +26,7 @@ SURE_CUT = 0.986
 # Least ratio of a cut's residual to the mean on the busier side, as in PySceneDetect's AdaptiveDetector. Over both
 # sides together, it is no higher at the end of a fast pan. A side is two frames at 25 a second, and at least one.
 TIMES, BESIDE_S = 3.0, 0.08
-SEEN = 0.25  # of an image's contrast, from which it is recognised under a flash
+SEEN = 0.25  # share of an image's contrast from which it is recognised under a flash
 STEADY = 2.0  # codes by which decaying light may rise: noise of a codec
 SHORT_S = 0.12  # a quicker change is a cut
 PLATEAU_S = 0.4  # least time beside a fade in which the image must stay nearly as light
@@ -45,7 +45,7 @@ class Transition:
     first: int
     last: int
     kind: str  # cut, fade_out, fade_in or dissolve
-    colour: str = ""  # of a fade: black or white
+    colour: str = ""  # colour of a fade: black or white
 
     @property
     def middle(self) -> int:

@@ -67,7 +67,7 @@ class Writer(Format):
         labels = SubElement(SubElement(meta, "task"), "labels")
         for name in dict.fromkeys([*(name for name, _ in self.categories), *self._tags]):
             SubElement(SubElement(labels, "label"), "name").text = name
-        size = SubElement(meta, "original_size") if self._tracks else meta  # of a video, which datumaro needs
+        size = SubElement(meta, "original_size") if self._tracks else meta  # datumaro needs the size of a video
         for name, side in self._size.items() if self._tracks else ():
             SubElement(size, name).text = str(side)
         start = b'<?xml version="1.0" encoding="utf-8"?>\n<annotations>\n<version>1.1</version>\n'

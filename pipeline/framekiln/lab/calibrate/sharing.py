@@ -17,7 +17,7 @@ from framekiln.planning.sample import Sample
 from framekiln.weights.checksums import atomic_file
 
 _TRIAL = ("batch", "megapixels", "calls", "seconds", "phases", "items", "peak_gb", "reserved_gb")
-_MEMORY = (0.85, 1.08)  # of the maker's GB, which are GiB: drivers keep some; a part of a GPU has less
+_MEMORY = (0.85, 1.08)  # share of the maker's GB, which are GiB: drivers keep some; a part of a GPU has less
 FASTEST = 2.5  # times the bound by counted FLOPs: Winograd's 3 x 3 convolutions take 1 / 2.25 of them, and clocks vary
 
 

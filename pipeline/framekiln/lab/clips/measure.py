@@ -174,10 +174,10 @@ class ClipRow:
     why: str = ""
     frames: int = 0
     batch: float | None = None  # mean frames of a batch
-    latency_ms: Statistics | None = None  # of a frame, from its arrival until it is encoded
+    latency_ms: Statistics | None = None  # time of a frame, from its arrival until it is encoded
     fps: float | None = None  # over the whole measurement
     phases_ms: Mapping[str, float] = field(default_factory=dict)  # means of a frame
-    shares: Mapping[str, float] = field(default_factory=dict)  # of the phases' sum
+    shares: Mapping[str, float] = field(default_factory=dict)  # shares of the phases' sum
 
 
 def measure_clips(model: BenchModel, clips: Sequence[BenchClip], settings: ClipSettings) -> Iterator[ClipRow]:

@@ -32,7 +32,7 @@ _REASONS = {  # NVML's bits of reasons for a lower clock, from nvml.h; idle and 
 _LISTEN_S = 0.25  # s; the system counts CPU time in hundredths of a second
 LEAST_S = 0.5  # s; NVML updates the counter every 20 to 100 ms, so a shorter loop could err by a tenth or more
 _LIMITS = TimeLimits(warmup=1, least=5, wanted=5, seconds=0.1, patience_s=3.0, slow_s=0.2)
-_SIDES = {"cpu": 512, "cuda": 8192}  # of square matrices; a CPU without 16-bit arithmetic takes seconds for 1,024
+_SIDES = {"cpu": 512, "cuda": 8192}  # sides of square matrices; a CPU without 16-bit arithmetic takes seconds for 1,024
 _COPIED = {"cpu": 2**27, "cuda": 2**30}  # bytes, several times the largest cache
 
 

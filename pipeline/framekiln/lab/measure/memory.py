@@ -22,7 +22,7 @@ on a CPU, and one block of 512 on a GPU."""
 LEAK = 1024.0
 """Mean bytes a call: above it, growth in only some calls is a leak too, such as a log kept now and then."""
 
-_POINTS = 240  # of a timeline, as many as a chart draws
+_POINTS = 240  # points of a timeline, as many as a chart draws
 _CALL = "framekiln: call"
 
 

@@ -35,7 +35,7 @@ class DetailOptions:
     trace: bool = False
     cprofile: bool = False
     lines: str = ""  # module:function
-    depth: int = 2  # of the ranges in a trace
+    depth: int = 2  # depth of the ranges in a trace
 
     @property
     def is_asked(self) -> bool:

@@ -53,7 +53,7 @@ class KernelFigures:
     compute_percent: float | None
     memory_percent: float | None
     occupancy_percent: float | None
-    tensor_percent: float | None = None  # of the busiest kind of tensor cores
+    tensor_percent: float | None = None  # use of the busiest kind of tensor cores
     l1_hit_percent: float | None = None
     l2_hit_percent: float | None = None
     sector_percent: float | None = None  # used share of the bytes moved for global memory; of loads or stores

@@ -68,7 +68,7 @@ class GpuChoice:
 class Prices:
     """Prices in one currency."""
 
-    per_hour: Mapping[str, float] = field(default_factory=dict)  # of the machine, by GPU
+    per_hour: Mapping[str, float] = field(default_factory=dict)  # price of the machine, by GPU
     per_kwh: float | None = None
 
     def of(self, gpu: str, hours: Interval, kwh: Interval) -> Interval | None:

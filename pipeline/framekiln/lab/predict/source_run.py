@@ -51,7 +51,7 @@ class SourceStep:
     compile: bool
     process: str  # the same name for all steps of a process
     gpus: float  # GPUs that all its processes reserve together
-    rows_per_s: float  # of all its processes; the steady rate if known
+    rows_per_s: float  # rate of all its processes; the steady rate if known
     chosen: float = 1.0  # share of the rows that its condition chose; times are of these
 
     @property

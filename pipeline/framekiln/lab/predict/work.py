@@ -58,7 +58,7 @@ class Bound:
 class NetworkWork:
     """One network of a step."""
 
-    rows: float  # of the network for one row of the step, such as six crops of a photo
+    rows: float  # rows of the network for one row of the step, such as six crops of a photo
     call: CountedCall
 
     def bound(self, gpu: GpuSpecs, batch: int) -> Bound:

@@ -32,9 +32,9 @@ class ObjectFigures:
     frames: int = 0  # tracked frames
     fps: float | None = None  # over all tracked frames, without reading and scoring
     first_ms: float | None = None  # latency of the prompted frame
-    latency_ms: Statistics | None = None  # of the later frames
+    latency_ms: Statistics | None = None  # time of the later frames
     peak_gb: float | None = None  # 1e9 bytes of the GPU's allocator; None on a CPU
-    ram_gb: float | None = None  # of the process, at the end
+    ram_gb: float | None = None  # memory of the process, at the end
     j: float | None = None  # 0 to 1; None if no scored frame shows the object
     f: float | None = None
     scored_frames: int = 0
@@ -111,8 +111,8 @@ class SavSettings:
 
     prompt: masks.PromptKind = "points"  # a user's first input: a click
     limit_videos: int | None = None
-    limit_objects: int | None = None  # of each video
-    runs: int = 5  # of each object: a median that tolerates two disturbed ones
+    limit_objects: int | None = None  # most objects of each video
+    runs: int = 5  # runs of each object: a median that tolerates two disturbed ones
     device: str = "cpu"
     overlays: Path | None = None  # folder of pictures; None: no pictures
 
@@ -187,7 +187,7 @@ class ModelSummary:
     failed: int  # failed runs
     fps: float | None = None  # median over runs
     fps_std: float | None = None  # over runs; None for one
-    median_ms: float | None = None  # of a frame after the prompted one: the median of the runs' medians
+    median_ms: float | None = None  # median of the runs' medians for a frame after the prompted one
     peak_gb: float | None = None
     j: float | None = None  # means over objects, 0 to 1
     f: float | None = None

@@ -20,13 +20,13 @@ _ENCLOSED = {4: "JPEG", 5: "PNG"}  # BI_JPEG and BI_PNG
 class Bmp:
     """The header of a BMP, in the order of the file."""
 
-    start: int  # of the pixels, in bytes
-    info_size: int  # of the second header, in bytes
+    start: int  # start of the pixels, in bytes
+    info_size: int  # size of the second header, in bytes
     width: int  # px
     signed_height: int  # px; negative if the top row comes first
-    bits: int  # of a pixel
+    bits: int  # bits of a pixel
     compression: int
-    size: int  # of the pixels, in bytes; 0: not stated
+    size: int  # size of the pixels, in bytes; 0: not stated
     colours: int  # in the palette; 0: as many as the bits allow
     orientation: int = 1  # BMP states none
 

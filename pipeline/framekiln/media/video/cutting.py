@@ -31,7 +31,7 @@ class Clip:
 
     path: Path
     frames: int
-    start_s: float  # of its first frame, from the video's first one
+    start_s: float  # time of its first frame, from the video's first one
     has_sound: bool
 
 

@@ -23,7 +23,7 @@ CRF = 18
 """x264's rate factor: its own guide calls 17 to 18 visually lossless or nearly so."""
 # Takes 0.36 of the processor time of x264's default, and 0.84 of its bytes, for 44.9 instead of 46.5 dB (a pan, 1080p).
 _PRESET = "veryfast"
-_SOUND_BITS = 96_000  # of AAC for each channel and second: listeners hardly tell it from the source
+_SOUND_BITS = 96_000  # bits of AAC for each channel and second: listeners hardly tell it from the source
 _LIMITED, _FULL = 1, 2  # AVColorRange
 
 

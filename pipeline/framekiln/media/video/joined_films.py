@@ -17,7 +17,7 @@ from framekiln.media.file_types import HEAD_BYTES, Kind, find_film
 
 _MOST = 10_000  # most pieces examined
 _SHORTEST_BOX, _SHORTEST_PIECE, _TO_THE_END = 8, 27, 1 << 62  # bytes
-_END, _PACK, _MPEG_2 = 0xB9, 0xBA, 0x40  # of a program stream: codes, and a bit of MPEG-2's packs
+_END, _PACK, _MPEG_2 = 0xB9, 0xBA, 0x40  # codes of a program stream, and a bit of MPEG-2's packs
 _LONGEST_PAGE = 27 + 255 * 256  # bytes, of Ogg
 _TRACKS = re.compile(rb"\x16\x54\xae\x6b(?!\x53\xac)", re.S)  # but for its entry in the list of elements
 _NO_MEANING = re.compile(rb"\x73\xc5\x88.{8}|\xbf\x84.{4}", re.S)  # random numbers of tracks, and checksums

@@ -94,7 +94,7 @@ _ORIENTATIONS = {
     (0, -1, -1, 0): 7,
     (0, -1, 1, 0): 8,
 }
-_BY_ANGLE = {-90: 6, 90: 8, 180: 3, -180: 3}  # of PyAV's `rotation`, which knows no mirrors
+_BY_ANGLE = {-90: 6, 90: 8, 180: 3, -180: 3}  # orientation by PyAV's `rotation`, which knows no mirrors
 
 
 class DisplayMatrix:

@@ -130,7 +130,7 @@ Processes = tuple[tuple[Requirement, ...], ...]
 class GpuCapacity:
     """The resources of one wave."""
 
-    limit_gb: float  # of one GPU, for all workers together
+    limit_gb: float  # memory of one GPU, for all workers together
     context_gb: float  # memory of each process before it allocates anything
     decode_s: float | None = None  # seconds a row, all decode workers together; None: not measured
     rows: int = 10_000  # rows that share the set-up times

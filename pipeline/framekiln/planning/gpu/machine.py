@@ -29,7 +29,7 @@ _LEAST_GB = 3.0  # with less, no shipped profile's models fit: weights 1.9 GB, c
 class Needs:
     """The demands of a plan on each GPU."""
 
-    gb: float  # of its processes at one time
+    gb: float  # memory of its processes at one time
     compiled: tuple[str, ...] = ()  # steps compiled by torch
     bf16: tuple[str, ...] = ()  # steps that request it by name
 
@@ -39,7 +39,7 @@ class Problem:
     """A problem of the machine, in a sentence."""
 
     text: str
-    code: str = ""  # of the error; empty if a run continues
+    code: str = ""  # code of the error; empty if a run continues
 
 
 def examine(

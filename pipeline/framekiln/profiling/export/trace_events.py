@@ -41,7 +41,7 @@ class _PacketFlows:
 
     def __init__(self) -> None:
         self._units: dict[str, int] = defaultdict(count().__next__)
-        self._passages = array("d")  # of each passage: unit, start, step, worker, began, ended
+        self._passages = array("d")  # six values of each passage: unit, start, step, worker, began, ended
 
     def add(self, unit: str, *passage: float) -> None:
         """Add a packet's passage through a step: start, step, worker, began, ended."""
@@ -124,7 +124,7 @@ class _Timeline:
         self._workers: dict[str, _Worker] = {}
         self._nodes: dict[str, int] = defaultdict(count(_PIPELINE + 1).__next__)
         self._steps: dict[str, tuple[float, bool]] = {}  # each step's first start, and True in the second pass
-        self._numbers: dict[str, int] = defaultdict(count().__next__)  # of steps
+        self._numbers: dict[str, int] = defaultdict(count().__next__)  # numbers of steps
         self._flows = _PacketFlows()
 
     def slices(self, record: Mapping[str, Any]) -> Iterator[Event]:

@@ -18,7 +18,7 @@ from framekiln.profiling.stats.steps import ProcessStatistics, StepStatistics, w
 
 WINDOW_SECONDS = 10.0  # s; short enough to follow changes, long enough for several packets
 _LONGEST_PACKETS = 3  # the window covers this many of the longest packets, since a running packet has sent no event yet
-_RECENT = 32  # last packets among which the longest is sought; a run's first packets are slower
+_RECENT = 32  # the longest of this many last packets is sought; a run's first packets are slower
 _BOUNDED: Any = partial(deque, maxlen=2048)  # events kept for a step, and readings for a node
 _AVERAGED = ("use_percent", "power_w")
 

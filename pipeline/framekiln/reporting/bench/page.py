@@ -89,7 +89,7 @@ def _draw_curve(points: Sequence[MemoryPoint], kind: str) -> Curve:
     return Curve(total=shown, count=np.ones(POINTS), least=shown.min(), most=values.max())
 
 
-FRAMES = 3  # of an object: the first, middle and last; a drifting mask shows in the last
+FRAMES = 3  # frames of an object: the first, middle and last; a drifting mask shows in the last
 OBJECTS = 8  # with four models about 100 pictures of 15 to 30 kB: a page that can still be mailed
 WIDTH = 420  # px
 

@@ -18,7 +18,7 @@ import numpy as np
 from framekiln.planning.sample import calls_for
 from framekiln.profiling.stats.speed import QUANTILES, TimedCalls
 
-LEVEL = 0.95  # of an interval
+LEVEL = 0.95  # probability of an interval
 LEAST_CALLS = 40
 _BLOCK = 16  # calls of a block; in shorter blocks, similar neighbours make equal runs look different
 _BLOCKS = (8, 20)  # least and most; longer blocks instead of more remain valid for calls that are alike for longer

@@ -80,7 +80,7 @@ def compare_files(first: Run, second: Run, names: tuple[str, str]) -> FileCompar
     """Compare input files by media_id and size, and by digest if both are known."""
     a, b = first.media, second.media
     common = [name for name in a if name in b]
-    pairs = {name: tuple(zip(a[name], b[name], strict=True)) for name in common}  # of sizes and digests
+    pairs = {name: tuple(zip(a[name], b[name], strict=True)) for name in common}  # pairs of sizes and digests
     changed = sorted(n for n, (sizes, digests) in pairs.items() if sizes[0] != sizes[1] or len({*digests} - {""}) > 1)
     only = {f"only in {names[0]}": sorted(a.keys() - b.keys()), f"only in {names[1]}": sorted(b.keys() - a.keys())}
     return FileComparison(same=len(common) - len(changed), other={"changed": changed, **only})

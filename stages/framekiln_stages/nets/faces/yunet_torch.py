@@ -26,8 +26,8 @@ from framekiln_stages.nets.faces.yunet_cells import STRIDES, Cells, face_rows
 from framekiln_stages.shared.device_images import DeviceImages
 
 ROWS, UNIT = 8, 3 * 1280 * 1280  # inputs of a call, of so many levels each: 70 to 100 MB
-SCALED_PIXELS = 8 << 20  # of images that are scaled at once: 0.1 GB in fp32
-_OUTPUTS = 4  # of each grid: class, object, box, points
+SCALED_PIXELS = 8 << 20  # pixels of images that are scaled at once: 0.1 GB in fp32
+_OUTPUTS = 4  # outputs of each grid: class, object, box, points
 
 
 class TorchYuNet:

@@ -96,7 +96,7 @@ def step_samples(
         has_lines = any(drawing.lines or drawing.points for _, drawing in chosen)
         sample = {
             "step": name,
-            "colour": colour % COLOURS if has_lines else None,  # of its lines
+            "colour": colour % COLOURS if has_lines else None,  # colour of its lines
             "frames": [_make_sample(pick, drawing, images[pick.key], colour) for pick, drawing in chosen],
             "legend": legend and resized_uri(legend.image, LEGEND, LEGEND, transparent=True),
             "legend_text": legend.text if legend else "",
@@ -126,10 +126,10 @@ def _make_sample(pick: Pick, drawing: Drawing, image: Thumbnail, colour: int) ->
 
 
 KEY, HINT = b"pictures", b"no_pictures"
-ROWS = 20  # of a table, from its top, with the most important rows
-IMAGES = 8  # of a row
+ROWS = 20  # rows of a table, from its top, with the most important rows
+IMAGES = 8  # images of a row
 LARGEST = 100_000  # bytes of an image; a face takes 7,000
-MOST_BYTES = 1_500_000  # of all images of a column, so that a page with several such columns can be mailed
+MOST_BYTES = 1_500_000  # bytes of all images of a column, so that a page with several such columns can be mailed
 FACTS = 6  # columns named for a row, from the left
 _JPEG = b"\xff\xd8\xff"
 

@@ -19,7 +19,7 @@ from framekiln.profiling.record_log import CALLS, batches
 from framekiln.profiling.records import CALL, DEATH, HAND_ON, INSIDE, PACKET, SET_UP
 from framekiln.profiling.stats.speed import ends, floats
 
-SLICES = 400  # of a run; finer than the pixels of a page
+SLICES = 400  # slices of a run; finer than the pixels of a page
 _NAMED = 3  # steps in a title; four are all named
 MOST_PROCESSES = 1000  # processes added up: 40 kB each
 OTHER, SETTING_UP, STARVED, HELD, IDLE = "other work", "set-up", "waiting for input", "handing on", "idle"
