@@ -144,7 +144,7 @@ class CallScheduler:
         with self._changed:
             self._tasks.append(run)
             self._wait(lambda: future.done() or self._ended is not None)
-        return future.result() if future.done() else work()  # whose model calls raise the reason why the owner ended
+        return future.result() if future.done() else work()  # its model calls then raise the reason why the owner ended
 
     def call(self, model: Model, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return a model's result for all rows. An owner thread may compute them together with other threads' rows.
@@ -210,7 +210,7 @@ class CallScheduler:
                 if self._calls and task is None:
                     found = next_batch(self._calls, self._linger_s, may_grow=self._blocked < self._packets)
                     if isinstance(found, float):
-                        self._changed.wait(found)  # for more rows
+                        self._changed.wait(found)  # waits for more rows
                     else:
                         batch = found
             if task is not None:

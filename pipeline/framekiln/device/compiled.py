@@ -89,7 +89,7 @@ class Compiled:
             self._compile(tuple(tensor[:1] for tensor in tensors), most)
         size = next((size for size in self._sizes.get(key, ()) if count <= size <= most), None)
         if size is None:
-            with torch.compiler.set_stance("force_eager"):  # for the regions
+            with torch.compiler.set_stance("force_eager"):  # compiled regions run uncompiled
                 return self._function(*tensors)
         result = self._compiled(*(_fill(tensor, size) for tensor in tensors))
         return result if count == size else result[:count]

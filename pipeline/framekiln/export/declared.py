@@ -28,7 +28,7 @@ class Source:
     kind: str  # boxes, masks, poses, faces or tracks
     name: str  # of the column or the table
     members: pa.StructType  # members of a struct, or columns of the table
-    category: str  # for objects that name none
+    category: str  # category of objects that name none
     landmarks: str = ""  # the member with keypoints
     keypoints: tuple[str, ...] = ()
     skeleton: tuple[tuple[int, int], ...] = ()

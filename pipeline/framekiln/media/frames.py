@@ -64,9 +64,9 @@ class Frame:
     index: int  # number in its file, in display order
     height: int  # height of `frame`, requested or not
     width: int
-    images: Mapping[str, Image]  # by pixel column
+    images: Mapping[str, Image]  # images by pixel column
     dropped_bytes: int = 0  # bytes of requested pixels that are not made, since no step reads them
-    time_s: float | None = None  # from the first frame; None for a photo
+    time_s: float | None = None  # time from the first frame; None for a photo
     sound: Sound | None = None  # until the next kept frame; None if the file has none, or it was not requested
     is_key: bool = False  # a good start for a clip
     color_space: str | None = None  # colour space before conversion to sRGB

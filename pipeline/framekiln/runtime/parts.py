@@ -34,7 +34,7 @@ class KnownRows:
     """Values of some rows of a packet, computed by a run with another condition."""
 
     columns: pa.Table  # columns of parts, a row for each row of the packet without halo
-    taken: NDArray[np.bool_]  # which rows are known
+    taken: NDArray[np.bool_]  # true for rows that are known
 
 
 class Parts:

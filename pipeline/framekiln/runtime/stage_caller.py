@@ -65,7 +65,7 @@ class CallPlace(Enum):
 
     HERE = auto()
     CHILD = auto()
-    ON_CPU = auto()  # in this process, by a copy of the stage on the CPU
+    ON_CPU = auto()  # compute in this process, by a copy of the stage on the CPU
 
 
 NoResult = CapturedError | ChildDied | NotTried

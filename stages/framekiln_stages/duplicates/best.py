@@ -37,9 +37,9 @@ class Copies:
 
     detail: Values  # n; logarithm of px of a short side
     blocks: Values  # n; blockiness
-    noise: Values  # n; codes: 5 are as bad as a blockiness of 1
+    noise: Values  # n; codes, of which 5 count like a blockiness of 1
     side: Values  # n; px of the short side, without bars and margins
-    pixels: Values  # n; without bars and margins
+    pixels: Values  # n; pixels without bars and margins
     bare: Values  # n; 1: no bars or margins
     tags: Values  # n; the camera's tags: 2 with model and time, which most programs drop; 1 less if edited
     clipped: Values  # n; share of the thumbnail's cells as bright as the brightest

@@ -40,7 +40,7 @@ def check_repeatability(stage: Stage, sample: StageSample) -> None:
 
 def check_inputs_unchanged(stage: Stage, sample: StageSample) -> None:
     """Check that a call leaves its rows unchanged."""
-    before = sample.rows.take(pa.array(range(sample.rows.num_rows), pa.int64()))  # in buffers of its own
+    before = sample.rows.take(pa.array(range(sample.rows.num_rows), pa.int64()))  # a copy in buffers of its own
     stage(sample.rows)
     require(sample.rows.equals(before), "a call wrote into its input columns; copy before writing")
 

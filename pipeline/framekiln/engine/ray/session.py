@@ -73,7 +73,7 @@ def _start(connect: Callable[[Mapping[str, Any]], None], on_wait: Callable[[str]
             with ExitStack() as stack:
                 folder = stack.enter_context(private_folder())
                 with private.our_start(interrupts_held):
-                    connect(_make_arguments(f"{folder}/r"))  # in a folder of ours: Ray's own is open to all users
+                    connect(_make_arguments(f"{folder}/r"))  # in a folder of ours, since Ray's own is open to all users
                 return stack.pop_all()
         except FramekilnError:  # no folder is writable
             raise

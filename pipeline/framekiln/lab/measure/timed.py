@@ -48,7 +48,7 @@ class Samples:
 
     seconds: tuple[float, ...]  # until a call had returned and, with `wait_each`, the device was idle
     enqueue_s: tuple[float, ...]  # until a call had returned
-    gpu_s: tuple[float, ...] = ()  # between two events in the GPU's stream; empty without events
+    gpu_s: tuple[float, ...] = ()  # times between two events in the GPU's stream; empty without events
     wall_s: float = 0.0  # duration of the loop, until the device was idle
     warmup: int = 0  # calls
     warmup_s: float = 0.0
@@ -128,7 +128,7 @@ class MeasureOptions:
     depth: int = 2  # levels of modules: a part of the model and its blocks
     leak: int = 0  # calls; 0: no test
     cold_cache: bool = False  # a model called repeatedly finds its weights in the caches, as in our own loop
-    memory_cap_gb: float | None = None  # as on a smaller device
+    memory_cap_gb: float | None = None  # limit, as on a smaller device
 
     @property
     def limits(self) -> TimeLimits:

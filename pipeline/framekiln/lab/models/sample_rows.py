@@ -34,7 +34,7 @@ class SampleRows:
     """Decoded rows with halo, their decoding time, and steps that failed on them."""
 
     rows: pa.Table
-    seconds: float  # of decoding and steps without a model, in one process
+    seconds: float  # time of decoding and steps without a model, in one process
     failed: dict[str, str] = field(default_factory=dict)  # steps that failed, with the reason
 
     @property

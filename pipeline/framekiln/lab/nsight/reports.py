@@ -107,10 +107,10 @@ class SystemsFigures:
     """Figures of one device, from its first operation to its last."""
 
     span_ms: float
-    busy_ms: float  # at least one kernel, copy or fill runs
+    busy_ms: float  # time in which at least one kernel, copy or fill runs
     kernels: int
     kernel_ms: float  # sum; more than `busy_ms` if kernels overlap
-    small_kernels: int  # below SMALL_US
+    small_kernels: int  # kernels below SMALL_US
     gaps: int  # pauses above GAP_US
     gaps_ms: float
     longest_gap_ms: float

@@ -93,8 +93,8 @@ class Layer:
     path: str  # path of attributes; empty for the whole model
     kind: str  # class
     depth: int
-    uses: int  # in a call
-    mean_ms: float  # with the modules inside it
+    uses: int  # uses in a call
+    mean_ms: float  # mean with the modules inside it
     std_ms: float | None
     own_ms: float  # mean, without listed modules inside it
     share: float  # share of the whole model's mean
@@ -114,9 +114,9 @@ class CellResult:
     warmup: int = 0  # calls
     set_up_s: float = 0.0  # time to build and move the model
     compile_s: float | None = None  # first call of a compiled model, less a later one
-    latency_ms: Statistics | None = None  # from a call's start until its results are on the device
+    latency_ms: Statistics | None = None  # time from a call's start until its results are on the device
     enqueue_ms: Statistics | None = None  # until the call has returned
-    gpu_ms: Statistics | None = None  # by the GPU's events; None on the CPU
+    gpu_ms: Statistics | None = None  # time by the GPU's events; None on the CPU
     h2d_ms: float | None = None  # median copy of the inputs to the GPU; None on the CPU
     d2h_ms: float | None = None  # median copy of the outputs back
     item_ms: float | None = None  # latency by item: amortised, so no item's own wait

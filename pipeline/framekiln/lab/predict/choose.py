@@ -42,8 +42,8 @@ class StepChoice:
     gb: float  # its share of the GPU's memory; 0 if neither profile nor calibration states it
     flops: float  # of a row
     bound: float | None  # rows a second that no run can exceed, of the step alone; None if its model had no row
-    seconds: Interval  # on the GPU, of a row
-    measured: bool  # on some GPU with these settings; otherwise from other models' shares
+    seconds: Interval  # time of a row on the GPU
+    measured: bool  # measured on some GPU with these settings; otherwise from other models' shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class GpuChoice:
     limit: str = ""  # what sets the pace of each wave
     helps: Mapping[str, float] = field(default_factory=dict)  # factor of the rate, largest first
     hours: Interval | None = None
-    kwh: Interval | None = None  # at the board's maximum power, without the host
+    kwh: Interval | None = None  # energy at the board's maximum power, without the host
     money: Interval | None = None
     why_not: str = ""  # the reason for a missing estimate
 
@@ -84,7 +84,7 @@ class Prediction:
     """A collection on GPUs, from a run's measurements."""
 
     output: str  # of the run
-    cores: float  # beside the GPU
+    cores: float  # cores beside the GPU
     rows: Interval  # of the collection
     prices: Prices
     gpus: Sequence[GpuChoice]

@@ -42,7 +42,7 @@ class StepCost:
     step: str
     rows: Interval
     row_s: float | None = None  # seconds of a row, in one process
-    hours: Interval | None = None  # on its processes, without waits for other steps
+    hours: Interval | None = None  # hours on its processes, without waits for other steps
     saved: float = 0.0  # hours that its condition saves
     gb: Interval | None = None
 

@@ -23,7 +23,7 @@ from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.runtime.run.progress import FINISHED
 from framekiln.runtime.run.record import read_run_record
 
-_SHARED = 0.5  # share of two steps' processes that run both, from which the steps count as sharing them
+_SHARED = 0.5  # share of two steps' processes that run both steps; from this share on they count as shared
 _MOST_RUNS = 8  # earlier runs that are read completely
 _MIN_PACKETS = 4  # packets of each process from which its first one is left out: that one includes lazy loading
 

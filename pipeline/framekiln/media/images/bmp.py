@@ -27,7 +27,7 @@ class Bmp:
     bits: int  # bits of a pixel
     compression: int
     size: int  # size of the pixels, in bytes; 0: not stated
-    colours: int  # in the palette; 0: as many as the bits allow
+    colours: int  # colours in the palette; 0: as many as the bits allow
     orientation: int = 1  # BMP states none
 
     @classmethod

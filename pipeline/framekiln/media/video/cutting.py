@@ -158,7 +158,7 @@ def from_key(packets: Iterable[Any], first: int) -> Iterator[Any]:
 def up_to(packets: Iterable[Any], last: int) -> Iterator[Any]:
     """Yield packets in storage order up to the frame shown at `last`, with all that the frames before need."""
     tail: list[Any] = []
-    later = 0  # packets shown after `last`, of those in the tail
+    later = 0  # packets in `tail` that are shown after `last`
     for packet in packets:
         tail.append(packet)
         later += packet.pts > last

@@ -48,7 +48,7 @@ LENGTHS: dict[str, Callable[[bytes], int]] = {
     "ogg": lambda head: 27 + head[26] + sum(head[27 : 27 + head[26]]) if head[:4] == b"OggS" else 0,
     "rm": lambda head: int.from_bytes(head[4:8], "big") if head[1:4].isalnum() else 0,
 }
-_FROM_LAST = ("flv", "ogg", "mpeg")  # pieces are followed from the last packet's
+_FROM_LAST = ("flv", "ogg", "mpeg")  # formats whose parts are followed from the last packet on
 HEADS = {"ivf": 12, "yuv4mpegpipe": 0, "obu": 0, "dv": 0}
 """Bytes before each packet, for formats that consist of packets only."""
 _WITHOUT_LENGTH = (*_FROM_LAST, "asf", "rm", *HEADS)

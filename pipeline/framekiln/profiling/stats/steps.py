@@ -70,7 +70,7 @@ class StepStatistics(ProcessStatistics):
     vram_peak_gb: float | None
     gpu_use: float | None  # mean utilisation of its nodes' GPUs during its calls, 0 to 1
     cpu_use: float | None = None  # mean use of its nodes' cores during its packets, by all programs, 0 to 1
-    timed: speed.TimedCalls = NO_CALLS  # from records, not from events
+    timed: speed.TimedCalls = NO_CALLS  # calls from records, not from events
 
     @property
     def totals(self) -> speed.StepTotals:

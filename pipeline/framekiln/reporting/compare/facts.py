@@ -32,7 +32,7 @@ class ComparedStep:
 class FileComparison:
     """The input files of two runs."""
 
-    same: int  # in both, of equal size, and of equal content if both digests are known
+    same: int  # files in both, of equal size, and of equal content if both digests are known
     other: Mapping[str, Sequence[str]]  # media_ids that changed, or are in only one run, by kind in words
 
     @property

@@ -115,7 +115,7 @@ def recorded_inputs(record: Mapping[str, Any]) -> list[Any]:
 class RunUnits:
     """The units of a run, and the files with rows in its tables."""
 
-    known: Sequence[Unit]  # from earlier runs
+    known: Sequence[Unit]  # units from earlier runs
     fresh: Sequence[Unit]
     wanted: frozenset[str]  # media ids
 

@@ -252,7 +252,7 @@ def _attend(attention: Any, hidden_states: torch.Tensor, **_: Any) -> torch.Tens
     count, height, width = hidden_states.shape[:3]
     parts = attention.qkv(hidden_states).reshape(count, height * width, 3, attention.num_attention_heads, -1)
     query, key, value = (part.transpose(1, 2) for part in parts.unbind(2))
-    if attention.query_stride:  # between two stages
+    if attention.query_stride:  # the first block between two stages
         grid = query.transpose(1, 2).reshape(count, height, width, -1).permute(0, 3, 1, 2)
         grid = torch.nn.functional.max_pool2d(grid, attention.query_stride, attention.query_stride)
         height, width = grid.shape[2:]

@@ -26,7 +26,7 @@ from framekiln.planning.step import is_file_column
 from framekiln.reporting.table_rows import TableFiles, batches, find_table, is_list, readable
 
 COUNT = 24  # a screenful or two
-FRAMES_OF_CLIP = 4  # at most, if there are fewer files than thumbnails
+FRAMES_OF_CLIP = 4  # most frames of a clip, if there are fewer files than thumbnails
 EXTRA = 3  # more for each step with results
 FIRST_S = 3.0  # s of a clip
 MOST_DECODED = 90  # frames of a clip: three seconds at 30 fps

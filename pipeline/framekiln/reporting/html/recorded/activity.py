@@ -38,7 +38,7 @@ class ProcessActivity:
     """One process."""
 
     name: str  # host:pid
-    steps: tuple[str, ...]  # in the order in which they first began
+    steps: tuple[str, ...]  # steps in the order in which they first began
     seconds: Floats  # len(KINDS) SLICES: seconds of each kind in each slice; a column adds up to the slice's length
 
     @property
@@ -59,7 +59,7 @@ class Activity:
     """All processes of a run, in the order of their steps."""
 
     began: float  # seconds since the epoch
-    seconds: float  # from the first record's beginning to the last one's end
+    seconds: float  # time from the first record's beginning to the last one's end
     processes: Sequence[ProcessActivity]
     steps: Sequence[str]  # decode first, then in the order in which they first began
     left_out: int  # processes beyond `MOST_PROCESSES`
