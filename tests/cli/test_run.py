@@ -29,7 +29,7 @@ def test_a_run_without_weights_skips_steps_or_uses_random_ones(framekiln, lackin
     order = ["run", *words, "--input", small, "--output", tmp_path / "out", "--missing-weights"]
     framekiln(*order, "skip", "--stages", "crc")
     skipped = framekiln(*order, "skip")
-    sentences = [f"2 of 3 steps {tense} left out for want of weights: seeded, count." for tense in ("are", "were")]
+    sentences = [f"2 of 3 steps {tense} left out for lack of weights: seeded, count." for tense in ("are", "were")]
     assert all(sentence in skipped for sentence in sentences) and "36 frames" in skipped
     assert "framekiln fetch pose_landmarker_heavy" in skipped.splitlines()[-2]
     assert "Nothing is left to do" in skipped, "the report on left-out steps is new all the same"

@@ -80,7 +80,7 @@ def test_each_shot_is_a_file_and_a_row(out, tmp_path):
     assert row["brightness"] == own["sub/one.mp4", 25] and table.schema.field("start_s").metadata[b"unit"] == b"s"
     assert row["path"].endswith("in/sub/one.mp4")
     assert len(frames_of(tmp_path / "clips" / "all" / row["file_name"])) == 25
-    assert result.images == {"all": 5} and "5.0 s of film in 3 films." in result.notes
+    assert result.images == {"all": 5} and "5.0 s of video in 3 films." in result.notes
     assert "1 animation." in result.notes[-1]
 
 

@@ -190,7 +190,7 @@ def test_mot_has_the_tracks_of_films(out, tmp_path):
     info = configparser.ConfigParser()
     info.read(folder / "seqinfo.ini")
     assert dict(info["Sequence"])["seqlength"] == "4" and info["Sequence"]["imwidth"] == str(WIDTH)
-    assert any("MOT has films only: 2 photos." in note for note in summary.notes)
+    assert any("MOT holds only videos: 2 photos." in note for note in summary.notes)
     assert (summary.images, summary.annotations, summary.tracks) == ({"all": 4}, {"tracks": len(rows)}, 3)
     assert "4 images (all 4), 11 boxes of 3 tracks" in str(summary)
 

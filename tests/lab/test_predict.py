@@ -25,8 +25,8 @@ from framekiln.lab.predict.choose import (
     Prediction,
     Prices,
     WaveSeconds,
-    _rate,
-    _what_helps,
+    _compute_rate,
+    _find_help,
 )
 from framekiln.lab.predict.gpu_specs import read_gpus
 from framekiln.lab.predict.measured import time_spread
@@ -134,10 +134,10 @@ WAVES = [WaveSeconds(host={"decode": 0.01, "big": 0.02, "light": 0.001}, on_gpu=
 def test_the_gpu_or_the_cores_set_the_pace_whatever_the_profile_has_in_work(cores, seconds, limit, helps):
     (wave,) = WAVES
     assert (wave.seconds(cores), wave.limit(cores)) == (pytest.approx(seconds), limit)
-    found = _what_helps(WAVES, cores)
+    found = _find_help(WAVES, cores)
     assert {name: found[name] for name in helps} == pytest.approx(helps)
     assert 1 <= found[ONE_MORE] <= 2
-    assert _rate([*WAVES, *WAVES], cores) == pytest.approx(1 / (2 * seconds))
+    assert _compute_rate([*WAVES, *WAVES], cores) == pytest.approx(1 / (2 * seconds))
 
 
 def test_few_packets_and_a_busy_machine_are_doubts_on_an_estimate(tmp_path):

@@ -19,11 +19,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 READ_GPU = """
 import json
-from framekiln.device.timing import _used_gb
+from framekiln.device.timing import _measure_used_gb
 from framekiln.planning.processes.resources import gpu_names, this_machine
 from framekiln.device.nvml import library
 from framekiln.profiling.node_metrics import NodeMetrics
-print(json.dumps([gpu_names(), this_machine().gpus, _used_gb(), NodeMetrics("0", nvml=library()).read()["gpus"]]))
+read = NodeMetrics("0", nvml=library()).read()["gpus"]
+print(json.dumps([gpu_names(), this_machine().gpus, _measure_used_gb(), read]))
 """
 
 

@@ -101,7 +101,7 @@ class BenchResult:
 
     report: results.BenchReport
     changes: Sequence[FigurePair] = ()  # comparison with the base
-    verdicts: Sequence[Judgement] = ()  # of conditions in `fail_if` and of targets
+    verdicts: Sequence[Judgement] = ()  # verdicts on conditions in `fail_if` and on targets
     base_differs: str = ""  # differences of machine, input, settings and weights; times cannot be compared then
     files: Sequence[Path] = ()  # paths of the written files
 

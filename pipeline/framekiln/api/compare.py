@@ -27,7 +27,7 @@ class RunComparison:
     """A comparison of each side with the first."""
 
     sides: Comparison
-    findings: tuple[Judgement, ...]  # for each condition of `fail_if` and each step
+    findings: tuple[Judgement, ...]  # findings for each condition of `fail_if` and each step
 
     @property
     def pairs(self) -> Sequence[Pair]:

@@ -158,7 +158,7 @@ class Output:
         from framekiln.selection.selection import select
 
         chosen = select(self._store, make_selection_request(options))
-        return replace(chosen, notes=[*_doubt(self._store, chosen.tables), *chosen.notes])
+        return replace(chosen, notes=[*_describe_doubts(self._store, chosen.tables), *chosen.notes])
 
     @property
     def selections(self) -> list[str]:
@@ -258,7 +258,7 @@ def open_output(output: Place) -> Output:
     return Output(output)
 
 
-def _doubt(store: Store, tables: Collection[str]) -> Iterator[str]:
+def _describe_doubts(store: Store, tables: Collection[str]) -> Iterator[str]:
     """Yield sentences on random weights, and on tables with missing rows after an unfinished or partial run."""
     if (record := read_earlier(store)) is None:
         return

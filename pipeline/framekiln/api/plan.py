@@ -173,7 +173,7 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         planned=planned,
         notes=tuple(filter(None, (*notes, why, pace))),
         work=work,
-        refusal=refusal or _lacking_weights(planned, request),
+        refusal=refusal or _explain_missing_weights(planned, request),
         costs=costs,
     )
 
@@ -215,7 +215,7 @@ def _read_costs(
     return estimate_costs(work, source, store, calibration)
 
 
-def _lacking_weights(planned: Plan, request: RunRequest) -> WeightsError | None:
+def _explain_missing_weights(planned: Plan, request: RunRequest) -> WeightsError | None:
     """Return why a run would stop for missing weights. Without an input it takes the samples, and leaves steps out."""
     if request.options.missing_weights != "fail" or not planned.absent or not request.input:
         return None

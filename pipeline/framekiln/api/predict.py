@@ -58,7 +58,7 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
         source=source,
         pipeline=request.pipeline,
         profile=request.profile,
-        options=_of_all_steps(request.options, source, calibration),
+        options=_plan_all_steps(request.options, source, calibration),
         cores=cores or float(usable_cores()),
         rows=rows,
         prices=prices,
@@ -122,7 +122,7 @@ def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:
     return notes
 
 
-def _of_all_steps(options: PlanOptions, source: SourceRun, calibration: Path | None) -> PlanOptions:
+def _plan_all_steps(options: PlanOptions, source: SourceRun, calibration: Path | None) -> PlanOptions:
     """Return the run's options for a plan of its first-pass steps on a whole GPU, even if weights are missing."""
     return replace(
         options,

@@ -29,7 +29,7 @@ from framekiln.reporting.terminal.console import printable
 from framekiln.runtime.run.environment import package_version
 
 _FAILED = 1  # exit code
-_UsageError: Any = typer.BadParameter.__base__  # of Typer's own click, or of the installed one
+_UsageError: Any = typer.BadParameter.__base__  # the class of Typer's own click, or of the installed one
 
 
 class Commands(TyperGroup):

@@ -87,7 +87,7 @@ def execute(
     store = run.job.store
     with (
         interruptible(lambda: f"Interrupted. {run.job.extent}; the same command continues."),
-        _told_as_json(store) if as_json else nullcontext(),
+        _print_record_after(store) if as_json else nullcontext(),
     ):
         result = run.result()
         print_result(console, store, result)
@@ -105,7 +105,7 @@ def execute(
 
 
 @contextmanager
-def _told_as_json(store: Store) -> Iterator[None]:
+def _print_record_after(store: Store) -> Iterator[None]:
     """Print the content of run.json after the block; nothing after a user's mistake, as in other commands."""
     from framekiln.api.output import Output
 

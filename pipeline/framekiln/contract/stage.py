@@ -158,7 +158,7 @@ class Stage(ABC):
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """DATASET: names of its own tables that calls receive as the last run in this output left them."""
+        """DATASET: names of its own tables whose content from the last run in this output is given to calls."""
         return ()
 
     @property

@@ -67,7 +67,7 @@ class CallScheduler:
         self.has_owner = linger_s is not None  # an owner thread calls the models
         if self.has_owner:
             sys.setswitchinterval(_SWITCH_S)
-            self._owner = threading.Thread(target=self._own, daemon=True, name="device")
+            self._owner = threading.Thread(target=self._serve_on_stream, daemon=True, name="device")
             self._owner.start()
 
     @property
@@ -144,7 +144,7 @@ class CallScheduler:
         with self._changed:
             self._tasks.append(run)
             self._wait(lambda: future.done() or self._ended is not None)
-        return future.result() if future.done() else work()  # whose model calls raise the reason why the owner ended
+        return future.result() if future.done() else work()  # its model calls then raise the reason why the owner ended
 
     def call(self, model: Model, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return a model's result for all rows. An owner thread may compute them together with other threads' rows.
@@ -186,7 +186,7 @@ class CallScheduler:
         self._changed.wait_for(is_done)
         self._blocked -= 1
 
-    def _own(self) -> None:
+    def _serve_on_stream(self) -> None:
         try:
             with thread_stream(self._device).current():
                 self._serve()
@@ -210,7 +210,7 @@ class CallScheduler:
                 if self._calls and task is None:
                     found = next_batch(self._calls, self._linger_s, may_grow=self._blocked < self._packets)
                     if isinstance(found, float):
-                        self._changed.wait(found)  # for more rows
+                        self._changed.wait(found)  # waits for more rows
                     else:
                         batch = found
             if task is not None:

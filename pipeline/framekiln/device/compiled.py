@@ -84,41 +84,41 @@ class Compiled:
             tensors: n ..., contiguous or not.
             most: largest batch that fits into the memory.
         """
-        count, key = len(tensors[0]), _key(tensors)
+        count, key = len(tensors[0]), _make_key(tensors)
         if self.is_new(tensors):
             self._compile(tuple(tensor[:1] for tensor in tensors), most)
         size = next((size for size in self._sizes.get(key, ()) if count <= size <= most), None)
         if size is None:
-            with torch.compiler.set_stance("force_eager"):  # for the regions
+            with torch.compiler.set_stance("force_eager"):  # compiled regions run uncompiled
                 return self._function(*tensors)
-        result = self._compiled(*(_filled(tensor, size) for tensor in tensors))
+        result = self._compiled(*(_fill(tensor, size) for tensor in tensors))
         return result if count == size else result[:count]
 
     def is_new(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Return whether a call with rows of this shape compiles first."""
-        return self._is_lazy and _key(tensors) not in self._sizes and len(self._sizes) < LAZY_SHAPES
+        return self._is_lazy and _make_key(tensors) not in self._sizes and len(self._sizes) < LAZY_SHAPES
 
     def _compile(self, row: tuple[torch.Tensor, ...], most: int) -> None:
         """Compile all sizes of a shape. A size that cannot be compiled is noted, and runs uncompiled."""
-        sizes, wanted = self._sizes.setdefault(_key(row), []), batch_sizes(most)
+        sizes, wanted = self._sizes.setdefault(_make_key(row), []), batch_sizes(most)
         try:
             with torch.inference_mode():
                 for size in wanted:
-                    self._compiled(*(_filled(tensor, size) for tensor in row))
+                    self._compiled(*(_fill(tensor, size) for tensor in row))
                     sizes.append(size)
         except Exception as error:  # no compiler, no Triton, an unsupported operator: errors of many classes
             if is_broken_gpu(error):
                 raise
-            _failures.append(_reason(error))
+            _failures.append(_find_reason(error))
         if len(sizes) < len(wanted):
             release_memory()  # outside of the handler: the error's frames hold tensors
 
 
-def _key(tensors: Sequence[torch.Tensor]) -> object:
+def _make_key(tensors: Sequence[torch.Tensor]) -> object:
     return tuple((tensor.shape[1:], tensor.dtype) for tensor in tensors)
 
 
-def _filled(tensor: torch.Tensor, size: int) -> torch.Tensor:
+def _fill(tensor: torch.Tensor, size: int) -> torch.Tensor:
     """Return a tensor padded to a size with its last row, in the compiled layout.
 
     Another layout, or a tensor made outside of inference mode, would be compiled again.
@@ -128,7 +128,7 @@ def _filled(tensor: torch.Tensor, size: int) -> torch.Tensor:
     return tensor.contiguous() if tensor.is_inference() else tensor.contiguous().clone()
 
 
-def _reason(error: Exception) -> str:
+def _find_reason(error: Exception) -> str:
     """Return the cause of a failure in one line, without torch's advice and logs."""
     if is_out_of_memory(error):
         return "out of memory"

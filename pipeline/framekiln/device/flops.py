@@ -56,7 +56,7 @@ def traffic_of(call: Callable[[], object]) -> int:
             nonlocal total
             result = func(*args, **(kwargs or {}))
             if not func.is_view and not str(func).startswith("aten.empty"):
-                total += sum(_bytes(item) for item in tree_iter((args, kwargs, result)))
+                total += sum(_count_bytes(item) for item in tree_iter((args, kwargs, result)))
             return result
 
     with Counter():  # type: ignore[no-untyped-call]
@@ -64,7 +64,7 @@ def traffic_of(call: Callable[[], object]) -> int:
     return total
 
 
-def _bytes(item: object) -> int:
+def _count_bytes(item: object) -> int:
     return item.nbytes if isinstance(item, torch.Tensor) else 0
 
 
@@ -78,17 +78,17 @@ def weights_bytes(holder: object) -> int | None:
     if not modules:
         return None
     tensors = {id(tensor): tensor for module in modules for tensor in (*module.parameters(), *module.buffers())}
-    return sum(map(_stored_bytes, tensors.values())) + sum(map(_packed_bytes, modules))
+    return sum(map(_count_stored_bytes, tensors.values())) + sum(map(_count_packed_bytes, modules))
 
 
-def _stored_bytes(tensor: torch.Tensor) -> int:
+def _count_stored_bytes(tensor: torch.Tensor) -> int:
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is None:
         return tensor.nbytes
-    return sum(_stored_bytes(getattr(tensor, name)) for name in flatten()[0])
+    return sum(_count_stored_bytes(getattr(tensor, name)) for name in flatten()[0])
 
 
-def _packed_bytes(module: torch.nn.Module) -> int:
+def _count_packed_bytes(module: torch.nn.Module) -> int:
     """Return the bytes of a module's weights that are neither parameters nor buffers, without scalars."""
     from torch.utils._pytree import tree_iter
 
@@ -96,7 +96,7 @@ def _packed_bytes(module: torch.nn.Module) -> int:
         return 0
     known = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
     packed = [value for name, value in module.state_dict().items() if name not in known]
-    return sum(_bytes(item) for item in tree_iter(packed) if getattr(item, "ndim", 0))
+    return sum(_count_bytes(item) for item in tree_iter(packed) if getattr(item, "ndim", 0))
 
 
 def modules_of(holder: object) -> Iterator[torch.nn.Module]:

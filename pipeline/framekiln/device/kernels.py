@@ -42,7 +42,7 @@ def count_call(function: Callable[..., Any], tensors: tuple[Any, ...]) -> Counte
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with torch.inference_mode(), fake:
         inputs = [fake.from_tensor(tensor) for tensor in tensors]
-        with _mode() as seen:
+        with _make_mode() as seen:
             result = function(*inputs)
     return CountedCall(
         rows=len(tensors[0]),
@@ -52,7 +52,7 @@ def count_call(function: Callable[..., Any], tensors: tuple[Any, ...]) -> Counte
     )
 
 
-def _mode() -> Any:
+def _make_mode() -> Any:
     from torch._subclasses.fake_tensor import FakeTensor
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_iter
@@ -84,13 +84,13 @@ def _mode() -> Any:
             if read and len(held) == len(read):
                 self._constant |= {id(item): item for item in written}
             elif not func.is_view and not str(func).startswith("aten.empty"):
-                self.kernels[_kernel(func, args, kwargs, result, read + written, held)] += 1
+                self.kernels[_make_kernel(func, args, kwargs, result, read + written, held)] += 1
             return result
 
     return Kernels()
 
 
-def _kernel(func: Any, args: Any, kwargs: Any, result: Any, every: list[Any], held: list[Any]) -> Kernel:
+def _make_kernel(func: Any, args: Any, kwargs: Any, result: Any, every: list[Any], held: list[Any]) -> Kernel:
     """Return an operator; `every`: tensors that it reads or writes, `held`: the weights among them."""
     from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 

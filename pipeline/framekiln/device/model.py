@@ -125,7 +125,7 @@ class Batches:
                 return self._function(*tensors)
             with torch.inference_mode():
                 parts = zip(*(torch.split(tensor, most) for tensor in tensors), strict=True)
-                results = [self._part(part, most) for part in parts]
+                results = [self._compute_part(part, most) for part in parts]
                 return results[0] if len(results) == 1 else torch.cat(results)
 
     def most(self, tensors: Sequence[torch.Tensor]) -> int:
@@ -144,7 +144,7 @@ class Batches:
         """Return whether a call with rows of this size is compiled first, which takes minutes."""
         return self._compiled is not None and self._compiled.is_new(tensors)
 
-    def _part(self, part: tuple[torch.Tensor, ...], most: int) -> torch.Tensor:
+    def _compute_part(self, part: tuple[torch.Tensor, ...], most: int) -> torch.Tensor:
         if self._compiled is None:
             return self._function(*part)
         try:

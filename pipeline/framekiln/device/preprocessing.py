@@ -65,7 +65,7 @@ class _Staging:
     """
 
     def __init__(self, device: str) -> None:
-        self._device, self._turn, self._stream = device, 0, _copy_stream(device)
+        self._device, self._turn, self._stream = device, 0, _get_copy_stream(device)
         self._buffers = [torch.empty(0, dtype=torch.uint8) for _ in range(2)]
         self._copied = [torch.cuda.Event(blocking=True) for _ in range(2)]  # type: ignore[no-untyped-call]
 
@@ -88,7 +88,7 @@ class _Staging:
 
 
 @functools.cache
-def _copy_stream(device: str) -> Any:
+def _get_copy_stream(device: str) -> Any:
     """Return the stream of all copies to a device, apart from computing ones: the bus does one copy at a time.
 
     torch has 32 streams, and a process has one for each packet in work.
@@ -125,7 +125,7 @@ def prepare(
     """
     device, pin = placement.device, placement.pin_memory
     ready = [middle(image) for image in images] if how.crop else list(images)
-    groups = list(_alike(ready, mixed=device != "cpu" if mixed is None else mixed))
+    groups = list(_group_by_size(ready, mixed=device != "cpu" if mixed is None else mixed))
     parts = [torch.empty((0, 3, how.side, how.side), device=device)] if not groups else []
     for indices in groups:
         own = [ready[i] for i in indices]
@@ -139,7 +139,7 @@ def prepare(
 
 def normalized(levels: torch.Tensor, how: Preparation, placement: Placement, dtype: torch.dtype) -> torch.Tensor:
     """Convert levels (n 3 s s float32, 0 to 255; overwritten) to a model's input of this dtype."""
-    mean, std = _constants(how, placement.device)
+    mean, std = _upload_constants(how, placement.device)
     return levels.sub_(mean).div_(std).to(dtype).contiguous()
 
 
@@ -152,7 +152,7 @@ def in_order(parts: Sequence[torch.Tensor], numbers: Sequence[Sequence[int] | ND
 
 
 @functools.cache
-def _constants(how: Preparation, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _upload_constants(how: Preparation, device: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return mean and deviation of the levels, 3 1 1 each, on the device; uploaded once for a process.
 
     Any thread may use them: copies from pageable memory are complete when they return.
@@ -169,7 +169,7 @@ def middle(image: Image) -> Image:
     return image[top : top + longest, left : left + longest]
 
 
-def _alike(images: Sequence[Image], *, mixed: bool) -> Iterator[list[int]]:
+def _group_by_size(images: Sequence[Image], *, mixed: bool) -> Iterator[list[int]]:
     """Yield the indices of images of one size, at most `PART_BYTES` at once; with `mixed`, rare sizes together."""
     groups = indices_by_key(image.shape for image in images)
     if mixed:

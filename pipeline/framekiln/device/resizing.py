@@ -81,29 +81,29 @@ def fit_mixed(pixels: torch.Tensor, shapes: Sequence[tuple[int, int]], how: Prep
     sizes = np.array([(*shape, *resized(*shape, how)) for shape in shapes], np.float32)  # n 4: old, new
     axes = torch.from_numpy(sizes).to(pixels.device, non_blocking=True)
     count, height, width = pixels.shape[:3]
-    down, across = (_weights(axes[:, axis::2], side, how) for axis, side in ((0, height), (1, width)))
+    down, across = (_compute_weights(axes[:, axis::2], side, how) for axis, side in ((0, height), (1, width)))
     levels = pixels.permute(0, 3, 1, 2).reshape(count, 3 * height, width).float()
-    levels = _rounded(torch.bmm(levels, across.transpose(1, 2)))  # n 3h s
+    levels = _round(torch.bmm(levels, across.transpose(1, 2)))  # n 3h s
     columns = levels.view(count, 3, height, how.side).permute(0, 2, 1, 3).reshape(count, height, -1)
-    levels = _rounded(torch.bmm(down, columns))  # n s 3s
+    levels = _round(torch.bmm(down, columns))  # n s 3s
     return levels.view(count, how.side, 3, how.side).permute(0, 2, 1, 3)
 
 
-def _weights(lengths: torch.Tensor, longest: int, how: Preparation) -> torch.Tensor:
+def _compute_weights(lengths: torch.Tensor, longest: int, how: Preparation) -> torch.Tensor:
     """Return the weight of each old pixel of a line in each new one (n s `longest`); 0 beyond an image's own pixels.
 
     `lengths`: n 2, a line's length before and after resizing.
     """
     old, new = lengths[:, :1, None], lengths[:, 1:, None]
     scale = old / new
-    first = ((new - how.side) / 2).round()  # of the crop
+    first = ((new - how.side) / 2).round()  # first row and column of the crop
     places = torch.arange(longest, device=lengths.device, dtype=torch.float32)
     centres = (torch.arange(how.side, device=lengths.device)[:, None] + first + 0.5) * scale
-    weights = _filter((places + 0.5 - centres) / scale.clamp(min=1), how.method) * (places < old)
+    weights = _evaluate_filter((places + 0.5 - centres) / scale.clamp(min=1), how.method) * (places < old)
     return weights / weights.sum(dim=2, keepdim=True)
 
 
-def _filter(x: torch.Tensor, method: str) -> torch.Tensor:
+def _evaluate_filter(x: torch.Tensor, method: str) -> torch.Tensor:
     """Return Pillow's filters: bicubic with a = -0.5 (Keys 1981), or bilinear."""
     x = x.abs()
     if method == "bilinear":
@@ -112,5 +112,5 @@ def _filter(x: torch.Tensor, method: str) -> torch.Tensor:
     return inner.where(x < 1, outer.where(x < 2, 0.0))
 
 
-def _rounded(levels: torch.Tensor) -> torch.Tensor:
+def _round(levels: torch.Tensor) -> torch.Tensor:
     return levels.add_(0.5).floor_().clamp_(0, 255)

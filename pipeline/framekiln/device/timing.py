@@ -96,7 +96,7 @@ class Meter:
 
     def begin(self) -> None:
         """Note the memory in use. Call it first in the process, before anything uses the device."""
-        self._before = _used_gb() if self._is_gpu else {}
+        self._before = _measure_used_gb() if self._is_gpu else {}
 
     def clear(self) -> None:
         """Release cached memory and reset peaks. Call it before each batch size."""
@@ -125,14 +125,14 @@ class Meter:
         free, total = torch.cuda.mem_get_info(self._device)
         used, before = (total - free) / 1e9, 0.0
         uuid = str(getattr(known, "uuid", "")).removeprefix("GPU-")
-        after = _used_gb()
+        after = _measure_used_gb()
         if uuid in self._before and uuid in after:
             used, before = after[uuid], self._before[uuid]
         context = used - before - torch.cuda.memory_reserved(self._device) / 1e9
         return DeviceMemory(name=str(known.name), total_gb=total / 1e9, context_gb=max(0.0, context))
 
 
-def _used_gb() -> dict[str, float]:
+def _measure_used_gb() -> dict[str, float]:
     """Return the used GB of each GPU, all processes together, by UUID; empty without NVML."""
     nvml, used_gb = library(), dict[str, float]()
     with suppress(Exception):  # the GPU or the user's rights do not allow the query

@@ -64,15 +64,15 @@ _later: set[str] = set()  # second-pass steps already set up in this process
 
 
 def worker_of(group: StepGroup, occasion: str, report: Reporter) -> Worker:
-    """Return this process's worker of a group; its stages are set up once. See `_setting_up`."""
+    """Return this process's worker of a group; its stages are set up once. See `_record_set_up`."""
     if group.key not in _workers:
-        with _setting_up(", ".join(step.name for step in group.steps), f"{group.key} {occasion}", report):
+        with _record_set_up(", ".join(step.name for step in group.steps), f"{group.key} {occasion}", report):
             _workers[group.key] = Worker(group.steps, group.store, report, report, group.key, group.profilers)
     return _workers[group.key]
 
 
 @contextmanager
-def _setting_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
+def _record_set_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
     """Record a set-up in the attempt log, with a timeout; a replaced process has the same `occasion`.
 
     Raises SetupError: processes keep dying in it.
@@ -107,10 +107,10 @@ def decoded(group: StepGroup, work: Sequence[DecodeWork], report: Reporter) -> I
 
 
 def write_tables(step: SecondPass, occasion: str, units: tuple[UnitRows, ...], report: Reporter) -> None:
-    """Do second-pass work; a step with a model is first set up, once for each `occasion`. See `_setting_up`."""
+    """Do second-pass work; a step with a model is first set up, once for each `occasion`. See `_record_set_up`."""
     with report.fatal():
         if step.processes is not None and occasion not in _later:
-            with _setting_up(step.name, occasion, report):
+            with _record_set_up(step.name, occasion, report):
                 step.set_up()
             _later.add(occasion)
         step(units, report)

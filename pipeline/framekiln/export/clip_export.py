@@ -45,7 +45,7 @@ def export_clips(store: Store, destination: Store, request: ExportRequest, progr
     splits = make_splits(store, request, by_file(_read_frames(rows, spans)))
     record = prepare(destination, request, store, by_file(chosen))
     clips = [
-        PlannedClip(span=span, split=splits.of(*_key(span)), values=value)
+        PlannedClip(span=span, split=splits.of(*_make_key(span)), values=value)
         for span, value in zip(spans, values.to_pylist() or [{}] * len(spans), strict=True)
     ]
     failures, leads = _write(store, destination, clips, values.schema, wanted, progress)
@@ -98,7 +98,7 @@ def _describe(
     leads: Sequence[float],
 ) -> ExportSummary:
     failed = {(failure.media_id, failure.frame_index) for failure in failures}
-    whole = [clip for clip in clips if _key(clip.span) not in failed]
+    whole = [clip for clip in clips if _make_key(clip.span) not in failed]
     seconds = sum(clip.span.end_s - clip.span.start_s for clip in whole)
     films = counted(len({clip.span.media_id for clip in whole}), "film")
     notes = [*splits.lines, f"{seconds:,.1f} s of video in {films}."]
@@ -119,7 +119,7 @@ def _tell_failures(failures: Sequence[Failure]) -> str:
     return f"{counted(len(failures), 'clip')} could not be cut, see {ERRORS}; {number:,} of them: {common.rstrip('.')}."
 
 
-def _key(span: ClipSpan) -> Key:
+def _make_key(span: ClipSpan) -> Key:
     return span.media_id, span.first_frame
 
 

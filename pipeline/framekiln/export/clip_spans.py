@@ -8,7 +8,7 @@ from framekiln.contract.columns import KEYS
 from framekiln.export.request import FRAMES, SHOTS, ClipRequest
 from framekiln.selection.rows import Rows
 
-_FPS = 25  # of a video without a stated rate, as in `media`
+_FPS = 25  # rate of a video that states none, as in `media`
 
 _FILMS = (
     "SELECT frames.*, row_number() OVER (PARTITION BY media_id ORDER BY frame_index) AS row FROM frames "
@@ -36,7 +36,7 @@ class ClipSpan:
     first_frame: int
     last_frame: int
     start_s: float
-    last_s: float  # of the last frame
+    last_s: float  # time of the last frame
     end_s: float  # time at which the next frame would be shown
 
 

@@ -27,8 +27,8 @@ class Source:
 
     kind: str  # boxes, masks, poses, faces or tracks
     name: str  # of the column or the table
-    members: pa.StructType  # of a struct, or the columns of the table
-    category: str  # for objects that name none
+    members: pa.StructType  # members of a struct, or columns of the table
+    category: str  # category of objects that name none
     landmarks: str = ""  # the member with keypoints
     keypoints: tuple[str, ...] = ()
     skeleton: tuple[tuple[int, int], ...] = ()
@@ -64,7 +64,7 @@ class Link:
 class Declared:
     """All that an output declares."""
 
-    columns: tuple[Source, ...]  # of frames
+    columns: tuple[Source, ...]  # columns of frames
     tables: tuple[Source, ...]
     links: tuple[Link, ...]
     vectors: tuple[str, ...]  # columns of frames with an embedding
@@ -74,7 +74,7 @@ class Declared:
         """Return the present kinds of `framekiln.export.request.KINDS`."""
         found = {source.kind for source in (*self.columns, *self.tables)}
         found |= {"identities"} if any(link.role == "identity" for link in self.links) else set()
-        found |= {"embeddings"} if self.vectors or any(_vectors(item.members) for item in self.columns) else set()
+        found |= {"embeddings"} if self.vectors or any(_list_vectors(item.members) for item in self.columns) else set()
         return frozenset(found | ({"categories"} if "category" in self.values else set()))
 
 
@@ -105,7 +105,7 @@ def is_plain(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_primitive(dtype) or texts)
 
 
-def _vectors(members: pa.StructType) -> list[str]:
+def _list_vectors(members: pa.StructType) -> list[str]:
     return [item.name for item in members if is_vector(item)]
 
 

@@ -40,7 +40,7 @@ class PictureReader:
     """Reads the pictures of the rows of one output."""
 
     media: Mapping[str, MediaFile]  # by media_id
-    config: DecodeConfig  # of the run, so that frames have the same numbers
+    config: DecodeConfig  # the run's configuration, so that frames have the same numbers
     way: str  # copy, resize:N or crop:faces
 
     def read(self, images: Sequence[ExportedImage]) -> Iterator[list[Pictured] | Failure]:

@@ -61,10 +61,10 @@ class ExportRequest:
     to: str  # a format
     selection: str | None = None  # name of a saved selection
     where: str | None = None  # an SQL expression over columns
-    include: frozenset[str] | None = None  # of KINDS; None: the format's defaults
+    include: frozenset[str] | None = None  # some of KINDS; None: the format's defaults
     images: str | None = None  # link, copy, resize:N, crop:faces or none; None: see `framekiln.export.export`
     split: str | None = None  # percentages for train, val, test: 80/10/10
-    by: str = "file"  # of GROUPS
+    by: str = "file"  # one of GROUPS
     keypoints: str = "coco17"  # or all
     folders: str | None = None  # the column that names the folders of `folder`; None: category, if present
     shard_rows: int = _SHARD_ROWS  # rows of each file of webdataset and hf: 100 to 300 MB of photos of 1 MP

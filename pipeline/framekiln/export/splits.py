@@ -76,8 +76,8 @@ class Links:
     """Related rows, for one reason: equal names among n rows."""
 
     kind: str
-    places: Ints  # of rows; a row may have several names, or none
-    names: pa.Array  # of any type
+    places: Ints  # rows' places; a row may have several names, or none
+    names: pa.Array  # names of any type
 
 
 @dataclass(frozen=True, kw_only=True)

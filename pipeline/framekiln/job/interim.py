@@ -27,7 +27,7 @@ from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, Unit
 FIRST_S = 20.0  # s; a run of a minute has tables then
 EVERY_S = 30.0  # s or more: see `SHARE`
 FIRST_REPORT_S = 120.0  # s; a report takes 2 s of a core, mostly to load the code
-SHARE = 0.01  # of the time may go into listings, run.json and the report; tables are work that the end is spared
+SHARE = 0.01  # share of the time for listings, run.json and the report; tables are work that the end is spared
 _LOST = "FK-OUTPUT-LOST"  # the error of a run that must not write any more
 _MOMENT_S = 0.1  # s between two checks whether a publication has ended
 _TIMEOUT_S = 600.0  # s for the tables of a unit, or the report

@@ -101,10 +101,10 @@ class Job:
                         self._mark_failures(plan, files, request.retry)
                     work = self._look(plan, nodes, files, owners)
                     if work.left:
-                        self._interim = Interim(self._so_far(work), owners, lease)
+                        self._interim = Interim(self._make_interim(work), owners, lease)
                         with self._interim as interim, self._open(work, lease, stack) as passes:
                             passes.both(owners, files.deletable(self.store), interim)
-                    return self._so_far(work).conclude()
+                    return self._make_interim(work).conclude()
                 except DamagedError:
                     if next(attempts) == _ATTEMPTS or not mending.remove_damaged():
                         raise
@@ -185,14 +185,14 @@ class Job:
         why = f"First {names}, which decide what {decided} computes."
         work = self._look(plan, nodes, files, tables, first=why)
         if work.left:
-            self._interim = Interim(self._so_far(work), tables, lease, tables=False)
+            self._interim = Interim(self._make_interim(work), tables, lease, tables=False)
             with self._interim as interim, self._open(work, lease, stack) as passes:
                 interim.start()
                 passes.first()
                 passes.write_tables(tables, unit_rows(plan, Ledger(self.store), work.units, work.wanted))
         return True
 
-    def _so_far(self, work: Workload) -> RunSoFar:
+    def _make_interim(self, work: Workload) -> RunSoFar:
         return RunSoFar(store=self.store, request=self._request, work=work, figures=self._totals, started=self._started)
 
     @contextmanager

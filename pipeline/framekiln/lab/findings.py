@@ -18,12 +18,12 @@ from framekiln.profiling.advice import OTHERS
 DOMINANT = 0.5  # share of the model's time in one layer of the first level
 UNEVEN = 0.25  # spread of equal blocks, as a share of their mean
 EMBEDDING = 0.10  # share of the patch embedding
-LARGE_GB = 8.0  # of memory, as guides state it: the smallest common workstation GPU
+LARGE_GB = 8.0  # GB of the smallest common workstation GPU, as in guides
 FULL = 0.8  # share of the device's memory
 LOW_USE = 0.8  # share of a call in which the GPU works
 SLIGHT, GOOD = 1.1, 1.5  # speed-ups: below the first it counts as none, from the second on as good
 SMALL_MS = 0.5  # layers below it, as guides state it
-SMALL_SHARE = 0.3  # of the model's time in such layers
+SMALL_SHARE = 0.3  # share of the model's time in such layers
 NEAR_MODEL = 0.9  # share of its model's rate that a stage should reach
 LAUNCH = 1.0  # enqueueing as a multiple of the GPU's time; above it, launches are the limit
 SPREAD = 0.25  # deviation of calls, as a share of their mean
@@ -70,7 +70,7 @@ def waits(where: str, syncs: Mapping[str, int]) -> list[BenchFinding]:
     return [BenchFinding.of("waits", where, text, fix, waits=float(total))]
 
 
-def _dominant(cell: CellResult) -> Iterator[BenchFinding]:
+def _check_dominant(cell: CellResult) -> Iterator[BenchFinding]:
     for layer in [layer for layer in cell.layers if layer.depth == 1]:
         if layer.share > DOMINANT:
             text = f"{layer.path} ({layer.kind}) takes {layer.share:.0%} of the model's time"
@@ -78,10 +78,10 @@ def _dominant(cell: CellResult) -> Iterator[BenchFinding]:
             named = ", ".join(below.path for below in slowest(inside, 3))
             fix = f"begin with {named}" if inside else f"list its parts with --layers --depth {layer.depth + 1}"
             fix += "; compile or cast it before anything else"
-            yield _finding("layer dominates", cell, text, fix, share=layer.share, ms=layer.mean_ms)
+            yield _make_finding("layer dominates", cell, text, fix, share=layer.share, ms=layer.mean_ms)
 
 
-def _uneven(cell: CellResult) -> Iterator[BenchFinding]:
+def _check_uneven(cell: CellResult) -> Iterator[BenchFinding]:
     """Compare equal blocks (class and FLOPs) in one list: `layers.0`, `layers.1`, ...
 
     Blocks with other FLOPs differ by design, as in a network that narrows.
@@ -97,18 +97,18 @@ def _uneven(cell: CellResult) -> Iterator[BenchFinding]:
             share = statistics.stdev(times) / statistics.fmean(times)
             text = f"{len(times)} blocks {kind} in {path or 'the model'} differ by {share:.0%}, {slow.path} is slowest"
             fix = "their FLOPs are equal: look for copies and other memory formats, or measure again on an idle machine"
-            yield _finding("blocks differ", cell, text, fix, deviation=share, slowest_ms=slow.mean_ms)
+            yield _make_finding("blocks differ", cell, text, fix, deviation=share, slowest_ms=slow.mean_ms)
 
 
-def _embedding(cell: CellResult) -> Iterator[BenchFinding]:
+def _check_embedding(cell: CellResult) -> Iterator[BenchFinding]:
     for layer in cell.layers:
         if layer.path.endswith(("patch_embed", "patch_embedding", "patch_embeddings")) and layer.share > EMBEDDING:
             text = f"the patch embedding {layer.path} takes {layer.share:.0%} of the model's time"
             fix = "try --channels-last both, or a 16-bit type: its convolution has no overlap and is bound by memory"
-            yield _finding("patch embedding", cell, text, fix, share=layer.share)
+            yield _make_finding("patch embedding", cell, text, fix, share=layer.share)
 
 
-def _memory(cell: CellResult) -> Iterator[BenchFinding]:
+def _check_memory(cell: CellResult) -> Iterator[BenchFinding]:
     if cell.memory is None or cell.memory.peak is None:
         return
     gigabytes = cell.memory.peak / 1e9
@@ -116,20 +116,20 @@ def _memory(cell: CellResult) -> Iterator[BenchFinding]:
     fix = "try smaller batches, a 16-bit type, or int8; the time line of memory shows the peak"
     if gigabytes > LARGE_GB:
         text = f"the peak of memory is {gigabytes:.1f} GB, over {LARGE_GB:g} GB"
-        yield _finding("large memory", cell, text, fix, gigabytes=gigabytes)
+        yield _make_finding("large memory", cell, text, fix, gigabytes=gigabytes)
     if share is not None and share > FULL:
         text = f"the peak of memory is {share:.0%} of the device's"
-        yield _finding("memory nearly full", cell, text, fix, share=share)
+        yield _make_finding("memory nearly full", cell, text, fix, share=share)
 
 
-def _leak(cell: CellResult) -> Iterator[BenchFinding]:
+def _check_leak(cell: CellResult) -> Iterator[BenchFinding]:
     if cell.leak is not None and cell.leak.leaks:
         text = f"memory grows by {cell.leak.slope:,.0f} bytes a call over {cell.leak.calls} calls"
         fix = "look for lists or caches that keep tensors; without inference mode, for results that keep graphs"
-        yield _finding("memory leak", cell, text, fix, bytes_per_call=cell.leak.slope)
+        yield _make_finding("memory leak", cell, text, fix, bytes_per_call=cell.leak.slope)
 
 
-def _speed_up(cell: CellResult) -> Iterator[BenchFinding]:
+def _check_speed_up(cell: CellResult) -> Iterator[BenchFinding]:
     if cell.speedup is None:
         return
     factor = cell.speedup.factor
@@ -146,46 +146,48 @@ def _speed_up(cell: CellResult) -> Iterator[BenchFinding]:
     }
     keep = "fp32" if not backend else "eager PyTorch"
     fix = fixes.get(band, f"keep {keep} here: this device lacks fast kernels for it, or the model is too small")
-    yield _finding("speed-up", cell, text, fix, factor=factor)
+    yield _make_finding("speed-up", cell, text, fix, factor=factor)
 
 
-def _drift(cell: CellResult) -> Iterator[BenchFinding]:
+def _check_drift(cell: CellResult) -> Iterator[BenchFinding]:
     if cell.drift is None:
         return
     fix = "keep sensitive parts in fp32, use bf16 for its range, or calibrate on real inputs"
     if cell.drift.nonfinite:
         text = f"{cell.drift.nonfinite:,} outputs are not finite in {cell.cell.precision}"
-        yield _finding("overflow", cell, text, fix, nonfinite=cell.drift.nonfinite)
+        yield _make_finding("overflow", cell, text, fix, nonfinite=cell.drift.nonfinite)
     elif cell.drift.rel_l2 is not None and cell.drift.rel_l2 > DRIFTS:
         text = f"outputs differ by {cell.drift.rel_l2:.1%} of their length from fp32's"
-        yield _finding("drift", cell, text, fix, rel_l2=cell.drift.rel_l2)
+        yield _make_finding("drift", cell, text, fix, rel_l2=cell.drift.rel_l2)
 
 
-def _gpu_use(cell: CellResult) -> Iterator[BenchFinding]:
+def _check_gpu_use(cell: CellResult) -> Iterator[BenchFinding]:
     if cell.gpu_ms is None or cell.latency_ms is None or cell.enqueue_ms is None:
         return
     use = cell.gpu_ms.median / cell.latency_ms.median
     if use < LOW_USE:
         text = f"the GPU works in {use:.0%} of a call; the rest are gaps"
-        yield _finding("gaps", cell, text, "try larger batches, several calls in flight, or CUDA graphs", share=use)
+        yield _make_finding(
+            "gaps", cell, text, "try larger batches, several calls in flight, or CUDA graphs", share=use
+        )
     ratio = cell.enqueue_ms.median / cell.gpu_ms.median
     if ratio >= LAUNCH:
         text = f"launching takes {ratio:.2f} times as long as the GPU's work"
         fix = "--compile reduce-overhead (CUDA graphs), or larger batches; times of layers measure Python here"
-        yield _finding("bound by launches", cell, text, fix, ratio=ratio)
+        yield _make_finding("bound by launches", cell, text, fix, ratio=ratio)
 
 
-def _around(cell: CellResult) -> Iterator[BenchFinding]:
+def _check_time_around(cell: CellResult) -> Iterator[BenchFinding]:
     """Compare a stage with its model's calls alone; an unclear share is only noted."""
     share = cell.extra.get(MODEL_SHARE)
     if share is not None and share["factor"] < NEAR_MODEL:
         text = f"the stage runs at {share['factor']:.0%} of the rate of its model alone"
         text += f", {share['low']:.0%} to {share['high']:.0%} over {share['turns']} turns"
         fix = "look at its phases with --cprofile: the rest is preprocessing, copies and postprocessing"
-        yield _finding("work around the model", cell, text, fix, share=share["factor"])
+        yield _make_finding("work around the model", cell, text, fix, share=share["factor"])
 
 
-def _small(cell: CellResult) -> Iterator[BenchFinding]:
+def _check_small_parts(cell: CellResult) -> Iterator[BenchFinding]:
     """Check the deepest layers only: a part's time includes its layers."""
     paths = [layer.path for layer in cell.layers]
     deepest = [x for x in cell.layers if x.path != WHOLE and not any(p.startswith(f"{x.path}.") for p in paths)]
@@ -193,23 +195,23 @@ def _small(cell: CellResult) -> Iterator[BenchFinding]:
     share = sum(layer.share for layer in small)
     if share > SMALL_SHARE:
         text = f"{len(small)} layers under {SMALL_MS:g} ms take {share:.0%} of the model's time together"
-        yield _finding("small operations", cell, text, "fuse them by --compile default", share=share)
+        yield _make_finding("small operations", cell, text, "fuse them by --compile default", share=share)
 
 
-def _unsteady(cell: CellResult) -> Iterator[BenchFinding]:
+def _check_unsteady(cell: CellResult) -> Iterator[BenchFinding]:
     latency = cell.latency_ms
     if latency is not None and latency.std is not None and latency.std > SPREAD * latency.mean:
         share = latency.std / latency.mean
         text = f"calls vary by {share:.0%} of their mean, from {latency.min:,.2f} to {latency.max:,.2f} ms"
         fix = "end other work on the machine, warm up longer, and look at the clocks; then measure again"
-        yield _finding("unsteady", cell, text, fix, deviation=share)
+        yield _make_finding("unsteady", cell, text, fix, deviation=share)
     reasons = sorted({reason for state in cell.clocks for reason in state.get("throttled", ())})
     if reasons:
         text = f"the GPU ran below its clock: {', '.join(reasons)}"
-        yield _finding("throttled", cell, text, "cool it, or compare only with figures taken in the same state")
+        yield _make_finding("throttled", cell, text, "cool it, or compare only with figures taken in the same state")
 
 
-def _weak(cell: CellResult) -> Iterator[BenchFinding]:
+def _check_weak(cell: CellResult) -> Iterator[BenchFinding]:
     if cell.peak_share is None or cell.peak_share >= WEAK_PEAK:
         return
     text = f"the model reaches {cell.peak_share:.1%} of the device's measured arithmetic"
@@ -219,24 +221,24 @@ def _weak(cell: CellResult) -> Iterator[BenchFinding]:
     else:
         text += f" and {cell.bandwidth_share:.0%} of its bandwidth, so memory bounds it"
         fix, numbers["bandwidth"] = "try larger batches, a 16-bit type, or --compile default", cell.bandwidth_share
-    yield _finding("little arithmetic", cell, text, fix, **numbers)
+    yield _make_finding("little arithmetic", cell, text, fix, **numbers)
 
 
 RULES: tuple[Rule, ...] = (
-    _dominant,
-    _uneven,
-    _embedding,
-    _memory,
-    _leak,
-    _speed_up,
-    _drift,
-    _gpu_use,
-    _around,
-    _small,
-    _unsteady,
-    _weak,
+    _check_dominant,
+    _check_uneven,
+    _check_embedding,
+    _check_memory,
+    _check_leak,
+    _check_speed_up,
+    _check_drift,
+    _check_gpu_use,
+    _check_time_around,
+    _check_small_parts,
+    _check_unsteady,
+    _check_weak,
 )
 
 
-def _finding(rule: str, cell: CellResult, text: str, fix: str, **numbers: float) -> BenchFinding:
+def _make_finding(rule: str, cell: CellResult, text: str, fix: str, **numbers: float) -> BenchFinding:
     return BenchFinding.of(rule, f"{cell.model}, {cell.cell.title}", text, fix, **numbers)

@@ -24,7 +24,7 @@ FIGURES: Mapping[str, str] = {
 }
 """Figures of a sample by their names in --fail-if, with units."""
 
-_TAIL = {"p50": 1.0, "p95": 1.2, "p99": 1.5}  # of a frame's period: half of the frames in time, few late ones
+_TAIL = {"p50": 1.0, "p95": 1.2, "p99": 1.5}  # limits in frames' periods: half of the frames are in time, few are late
 SETS = {
     name: ",".join(f"{figure}<{round(1000 / rate * by, 2):g}" for figure, by in _TAIL.items())
     for name, rate in {"1080p60": 60, "4k30": 30, "stereo60": 60}.items()
@@ -35,20 +35,20 @@ SETS = {
 def samples(report: BenchReport) -> list[Sample]:
     """Return everything that a bench measured or tried, in order."""
     runs = groupby(report.video, lambda row: (row.model, row.video, row.object))
-    objects = [_of_runs(", ".join(filter(None, key)), list(group)) for key, group in runs]
-    return [*map(sample_of, report.cells), *map(_of_clip, report.extra.clips), *objects]
+    objects = [_sample_runs(", ".join(filter(None, key)), list(group)) for key, group in runs]
+    return [*map(sample_of, report.cells), *map(_sample_clip, report.extra.clips), *objects]
 
 
 def sample_of(result: CellResult) -> Sample:
     """Return a cell as a sample."""
-    cell, peak = result.cell, _gigabytes(getattr(result.memory, "peak", None))
-    reserved = _gigabytes(getattr(result.memory, "reserved", None))
+    cell, peak = result.cell, _to_gigabytes(getattr(result.memory, "peak", None))
+    reserved = _to_gigabytes(getattr(result.memory, "reserved", None))
     work = Cell(batch=cell.batch, size=cell.size, frames=cell.frames)  # without how it is computed
     figures = {
         "rate": result.items_per_s,
         "peak_gb": peak,
         "reserved_gb": reserved,
-        "weights_gb": _gigabytes(result.weights_bytes),
+        "weights_gb": _to_gigabytes(result.weights_bytes),
         "gflop": None if result.flops is None else result.flops / 1e9,
         "drift": getattr(result.drift, "rel_l2", None),
     }
@@ -64,11 +64,11 @@ def sample_of(result: CellResult) -> Sample:
         peak_gb=peak,
         reserved_gb=reserved,
         latency=result.latency_ms,
-        figures=_measured(result.latency_ms, figures),
+        figures=_collect_figures(result.latency_ms, figures),
     )
 
 
-def _of_clip(row: ClipRow) -> Sample:
+def _sample_clip(row: ClipRow) -> Sample:
     how = [row.scenario, *["no pools"] * (not row.pools), row.cell.title]
     return Sample(
         subject=f"{row.model}, {row.clip}",
@@ -77,11 +77,11 @@ def _of_clip(row: ClipRow) -> Sample:
         outcome=row.outcome,
         why=row.why,
         latency=row.latency_ms,
-        figures=_measured(row.latency_ms, {"rate": row.fps}),
+        figures=_collect_figures(row.latency_ms, {"rate": row.fps}),
     )
 
 
-def _of_runs(subject: str, runs: Sequence[VideoRow]) -> Sample:
+def _sample_runs(subject: str, runs: Sequence[VideoRow]) -> Sample:
     last = runs[-1]  # a failed run is the last one of its object
     blank = Sample(subject=subject, placement=last.prompt, work=subject, outcome=last.outcome, why=last.why)
     ms = [value for run in runs if run.latency_ms is not None for value in run.latency_ms.values]
@@ -95,16 +95,16 @@ def _of_runs(subject: str, runs: Sequence[VideoRow]) -> Sample:
         "j": None if last.weights.startswith("dummy") else last.j,  # with random weights it means nothing
         "f": None if last.weights.startswith("dummy") else last.f,
     }
-    return blank.model_copy(update={"latency": latency, "figures": _measured(latency, figures)})
+    return blank.model_copy(update={"latency": latency, "figures": _collect_figures(latency, figures)})
 
 
-def _measured(latency: Statistics | None, figures: Mapping[str, float | None]) -> dict[str, float]:
+def _collect_figures(latency: Statistics | None, figures: Mapping[str, float | None]) -> dict[str, float]:
     times = {} if latency is None else {name: getattr(latency, name) for name in (*PERCENTILES, "mean")}
-    times |= {} if latency is None else {"p50": latency.median}  # of however few calls
+    times |= {} if latency is None else {"p50": latency.median}  # the median of any number of calls
     return {name: value for name, value in {**times, **figures}.items() if value is not None}
 
 
-def _gigabytes(size: int | None) -> float | None:
+def _to_gigabytes(size: int | None) -> float | None:
     return None if size is None else size / 1e9
 
 
@@ -121,7 +121,7 @@ def _judge(sample: Sample, target: Limit) -> tuple[dict[str, Any], Judgement]:
         told = f"{ms:.2f} ms"
     elif sample.outcome == "ok":
         count = getattr(sample.latency, "count", 0)
-        told = f"not measured: {target.figure} needs {_calls(target)} calls or frames, not {count}"
+        told = f"not measured: {target.figure} needs {_count_calls(target)} calls or frames, not {count}"
     row: dict[str, Any] = {"subject": sample.subject, "placement": sample.placement, "target": target.text}
     failed = verdict != MET and sample.outcome != "unsupported"  # a sample that this machine cannot run has no target
     row |= {"ms": ms, "verdict": verdict}
@@ -133,15 +133,15 @@ def calls_needed(targets: Sequence[Limit], given: int | None, option: str) -> in
 
     Raises ConfigError: an option gives a smaller number.
     """
-    most = max(targets, key=_calls, default=None)
-    needed = 0 if most is None else _calls(most)
+    most = max(targets, key=_count_calls, default=None)
+    needed = 0 if most is None else _count_calls(most)
     if most is not None and given is not None and given < needed:
         problem = f"{most.text!r} needs {needed} calls or frames, and {option} is {given}"
         raise ConfigError(f"{problem}; leave {option} out.", code="FK-BENCH-TARGET")
     return needed
 
 
-def _calls(target: Limit) -> int:
+def _count_calls(target: Limit) -> int:
     return calls_for(PERCENTILES[target.figure])
 
 

@@ -17,12 +17,12 @@ class DecodeConfig:
     """The rules that turn files into frames, clips and packets."""
 
     every_nth: int = 1  # keep every n-th frame of a video
-    max_frames: int | None = None  # of one video
+    max_frames: int | None = None  # most frames of one video
     max_length: int = 2_500_000  # frames of one file, kept or not: more than a day at 25 fps
     fast_mode: bool = False  # first reduce every frame to a short side of at least 360 px
     max_pixels: int = 100_000_000  # height * width in the header: 300 MB decoded
     clip_frames: int = 64  # 2.5 s at 25 fps: long enough for motion, 177 MB at 1280x720
-    packet_bytes: int = 128 << 20  # of requested pixels: a few packets in flight for each process fit a laptop
+    packet_bytes: int = 128 << 20  # bytes of requested pixels: a few packets in flight for each process fit a laptop
     segment_frames: int = 128  # the least of a segment, 5 s at 25 fps; shorter videos than two are whole
     segment_pixels: int = 50_000_000  # least frames * height * width: ten times the cost of opening a video
     task_bytes: int = 256_000  # least bytes of a video for each task: 5 s at 0.4 Mbit/s

@@ -143,7 +143,7 @@ _RUNS = (
     re.compile(rb"trun(?<=(....)trun)..(.).([\0-\x07]...)", re.S),
     re.compile(rb"trun(?<=\0\0\0\x01trun).{4}(....)..(.).([\0-\x07]...)", re.S),
 )
-_DATA_FLAGS = 0x0F  # of the second byte of flags: duration, size, flags, time offset
+_DATA_FLAGS = 0x0F  # bits of the second byte of flags: duration, size, flags, time offset
 _MAX_MATCH = 28  # bytes of a match with the size before it
 _COMPRESSED = re.compile(rb"cmvd....", re.S)
 

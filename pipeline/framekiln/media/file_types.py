@@ -20,45 +20,45 @@ class Kind:
     name: str
 
 
-def _photo(name: str, decoder: str = "pillow") -> Kind:
+def _make_photo(name: str, decoder: str = "pillow") -> Kind:
     return Kind(decoder=decoder, name=name)
 
 
-def _video(name: str) -> Kind:
+def _make_video(name: str) -> Kind:
     return Kind(decoder="video", name=name)
 
 
 # First bytes of files; the first match counts. A string is the common name of a type that is not decoded.
 _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
-    (_photo("WEBP"), rb"RIFF.{4}WEBP"),
-    (_video("avi"), rb"RIFF.{4}AVI "),
+    (_make_photo("WEBP"), rb"RIFF.{4}WEBP"),
+    (_make_video("avi"), rb"RIFF.{4}AVI "),
     ("sound (WAV)", rb"RIFF.{4}WAVE"),
     ("a RIFF file of another kind", rb"RIFF"),
-    (_photo("JPEG", "jpeg"), rb"\xff\xd8\xff"),
-    (_photo("PNG"), rb"\x89PNG\r\n\x1a\n"),
-    (_photo("GIF"), rb"GIF8[79]a"),
-    (_photo("BMP"), rb"BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\x00\x00\x00"),  # with the length of its header
+    (_make_photo("JPEG", "jpeg"), rb"\xff\xd8\xff"),
+    (_make_photo("PNG"), rb"\x89PNG\r\n\x1a\n"),
+    (_make_photo("GIF"), rb"GIF8[79]a"),
+    (_make_photo("BMP"), rb"BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\x00\x00\x00"),  # with the length of its header
     ("a camera raw file (CR2)", rb"II\*\x00.{4}CR"),
-    (_photo("TIFF"), rb"II[*+]\x00|MM\x00[*+]"),
-    (_video("matroska"), rb"\x1aE\xdf\xa3"),
-    (_video("mpeg"), rb"\x00\x00\x01\xba"),
-    (_video("mpegvideo"), rb"\x00\x00\x01\xb3"),
-    (_video("m4v"), rb"\x00\x00\x01\xb0"),
-    (_video("flv"), rb"FLV\x01"),
-    (_video("ogg"), rb"OggS"),
-    (_video("ivf"), rb"DKIF"),
-    (_video("yuv4mpegpipe"), rb"YUV4MPEG2 "),
-    (_video("mxf"), rb"\x06\x0e\x2b\x34\x02\x05\x01\x01\x0d\x01\x02"),
-    (_video("rm"), rb"\.RMF\x00"),
-    (_video("dv"), rb"\x1f\x07\x00[\x3f\xbf]"),
-    (_video("h264"), rb"\x00{2,3}\x01(\x09[\x10-\xf0]\x00{2,3}\x01)?[\x27\x47\x67][\x42\x4d\x58\x64\x6e\x7a\xf4]"),
-    (_video("hevc"), rb"\x00{2,3}\x01(\x46\x01.\x00{2,3}\x01)?\x40\x01\x0c"),
-    (_video("obu"), rb"\x12\x00\x0a[\x06-\x20]"),
-    (_video("asf"), rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11"),
+    (_make_photo("TIFF"), rb"II[*+]\x00|MM\x00[*+]"),
+    (_make_video("matroska"), rb"\x1aE\xdf\xa3"),
+    (_make_video("mpeg"), rb"\x00\x00\x01\xba"),
+    (_make_video("mpegvideo"), rb"\x00\x00\x01\xb3"),
+    (_make_video("m4v"), rb"\x00\x00\x01\xb0"),
+    (_make_video("flv"), rb"FLV\x01"),
+    (_make_video("ogg"), rb"OggS"),
+    (_make_video("ivf"), rb"DKIF"),
+    (_make_video("yuv4mpegpipe"), rb"YUV4MPEG2 "),
+    (_make_video("mxf"), rb"\x06\x0e\x2b\x34\x02\x05\x01\x01\x0d\x01\x02"),
+    (_make_video("rm"), rb"\.RMF\x00"),
+    (_make_video("dv"), rb"\x1f\x07\x00[\x3f\xbf]"),
+    (_make_video("h264"), rb"\x00{2,3}\x01(\x09[\x10-\xf0]\x00{2,3}\x01)?[\x27\x47\x67][\x42\x4d\x58\x64\x6e\x7a\xf4]"),
+    (_make_video("hevc"), rb"\x00{2,3}\x01(\x46\x01.\x00{2,3}\x01)?\x40\x01\x0c"),
+    (_make_video("obu"), rb"\x12\x00\x0a[\x06-\x20]"),
+    (_make_video("asf"), rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11"),
     ("a video of a rarer kind (NUT, GXF, WTV, Dirac): convert it", rb"nut/mult|\x00{4}\x01\xbc|\xb7\xd8\x00\x20|BBCD"),
     ("a JPEG XL photo", rb"\x00\x00\x00\x0cJXL |\xff\x0a"),
-    (_photo("JPEG2000"), rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51"),
-    (_photo("PPM"), rb"P[1-6]\s+(#[^\n]*\n\s*)*\d+\s+\d+\s"),
+    (_make_photo("JPEG2000"), rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51"),
+    (_make_photo("PPM"), rb"P[1-6]\s+(#[^\n]*\n\s*)*\d+\s+\d+\s"),
     ("a Photoshop file", rb"8BPS"),
     (
         "an image of games, films or science (DDS, EXR, HDR, PFM, PAM, QOI, JPEG XR)",
@@ -80,7 +80,7 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     ("sound (MP3)", rb"ID3|\xff\xfb"),
     ("sound (FLAC)", rb"fLaC"),
     ("a numpy array", rb"\x93NUMPY"),
-    (_video("mov"), rb".{4}(moov|mdat|wide|free|skip|pnot|moof|styp|sidx)"),  # QuickTime, which may lack "ftyp"
+    (_make_video("mov"), rb".{4}(moov|mdat|wide|free|skip|pnot|moof|styp|sidx)"),  # QuickTime, which may lack "ftyp"
 )
 _PATTERNS = tuple((kind, re.compile(pattern, re.S)) for kind, pattern in _BEGINNINGS)
 _HEIF = (b"heic", b"heix", b"heim", b"heis", b"mif1")  # sequences (msf1, hevc) have a track, as videos do
@@ -136,7 +136,7 @@ def kind_of(name: str, head: bytes) -> Kind:
         raise pass_over("text or a table")  # in any encoding: captions may be in Shift JIS or Windows-1251
     kind = _detect_by_beginning(head) if head else "an empty file"
     if ending in _OF_JPEGS and isinstance(kind, Kind) and kind.name == "JPEG":
-        return _video("mjpeg")
+        return _make_video("mjpeg")
     if isinstance(kind, str) and head and _PACKED_TAR.search(name.lower()):
         what = "a compressed TAR, whose members cannot be read alone; unpack it, or decompress it to .tar"
         raise MediaError(Reason.UNSUPPORTED, what)
@@ -200,7 +200,7 @@ def _detect_by_beginning(head: bytes) -> Kind | str:
     if known := next((kind for kind, pattern in _PATTERNS if pattern.match(head)), None):
         return known
     if (is_stream := _is_transport_stream(head)) or _is_targa(head):
-        return _video("mpegts") if is_stream else _photo("TGA")
+        return _make_video("mpegts") if is_stream else _make_photo("TGA")
     if not is_text(head):
         return "unknown binary data"
     return next((name for pattern, name in _MARKUP if pattern.match(head)), "plain text")
@@ -222,14 +222,14 @@ def _detect_by_brand(head: bytes) -> Kind | str:
     size = int.from_bytes(head[:4], "big")
     brands = [head[8:12], *(head[at : at + 4] for at in range(16, min(size, len(head)), 4))]
     if brands[0] in (b"avif", b"avis", b"mif1", b"msf1") and not {b"avif", b"avis"}.isdisjoint(brands):
-        return _photo("AVIF")
+        return _make_photo("AVIF")
     if brands[0] in _HEIF:
-        return _photo("HEIF")
+        return _make_photo("HEIF")
     if brands[0] == b"crx ":
         return "a camera raw file (CR3)"
     if brands[0] in (b"M4A ", b"M4B "):
         return "sound (M4A)"
-    return _video("mov")
+    return _make_video("mov")
 
 
 def _is_targa(head: bytes) -> bool:

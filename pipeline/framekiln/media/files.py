@@ -43,7 +43,7 @@ class MediaFile:
     path: str
     size: int
     mtime_ns: int
-    digest: str = ""  # of its content, if files are compared by content
+    digest: str = ""  # digest of its content, if files are compared by content
     sidecar: "MediaFile | None" = None  # the XMP file beside it; see `sidecars`
 
 
@@ -70,7 +70,7 @@ def status_of(media: MediaFile) -> tuple[int, int]:
 def shown_path(path: str) -> str:
     """Return a path or URL for people, without credentials; a member's as `shard.tar/member`."""
     archive, place, name = split_member(path)
-    shown = _without_user(archive) if is_url(archive) else archive
+    shown = _remove_user(archive) if is_url(archive) else archive
     return f"{shown}/{name}" if place else shown
 
 
@@ -150,10 +150,10 @@ def uri_of(path: str) -> str:
         return f"{place[0]}://{quote(os.fsencode(name))}::{uri_of(archive)}"
     if not is_url(path):
         return "file://" + quote(os.fsencode(path))
-    return quote(as_uri(_without_user(path)), safe="%/:?#[]@!$&'()*+,;=~")
+    return quote(as_uri(_remove_user(path)), safe="%/:?#[]@!$&'()*+,;=~")
 
 
-def _without_user(url: str) -> str:
+def _remove_user(url: str) -> str:
     scheme, _, rest = url.partition("://")
     server, slash, inner = rest.partition("/")
     return f"{scheme}://{server.rpartition('@')[2]}{slash}{inner}"

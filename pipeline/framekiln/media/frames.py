@@ -62,11 +62,11 @@ class Frame:
     """One decoded frame, upright."""
 
     index: int  # number in its file, in display order
-    height: int  # of `frame`, requested or not
+    height: int  # height of `frame`, requested or not
     width: int
-    images: Mapping[str, Image]  # by pixel column
+    images: Mapping[str, Image]  # images by pixel column
     dropped_bytes: int = 0  # bytes of requested pixels that are not made, since no step reads them
-    time_s: float | None = None  # from the first frame; None for a photo
+    time_s: float | None = None  # time from the first frame; None for a photo
     sound: Sound | None = None  # until the next kept frame; None if the file has none, or it was not requested
     is_key: bool = False  # a good start for a clip
     color_space: str | None = None  # colour space before conversion to sRGB
@@ -83,7 +83,7 @@ class Frame:
 class LostFrames:
     """A stretch of a file that could not be decoded, although decoding continued after it."""
 
-    index: int  # of the first missing frame
+    index: int  # index of the first missing frame
     error: MediaError
 
 
@@ -107,7 +107,7 @@ class FrameSpec:
     dropped: tuple[str, ...] = ()  # further columns that are not made, but count in the size of packets
     needed: Mapping[str, IsNeeded] = field(default_factory=dict)  # by column, if only some frames of a video are needed
     sound: bool = False
-    tags: bool = False  # of the file
+    tags: bool = False  # whether tags of the file are read
     config: DecodeConfig
 
     def keeps(self, index: int) -> bool:

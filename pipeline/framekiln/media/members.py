@@ -17,7 +17,7 @@ from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.stream_view import StreamView
 
 _MARK = "\0"
-_HEADER = struct.Struct("<4s22xHH")  # of a ZIP's member, before name and extra field (APPNOTE.TXT, 4.3.7)
+_HEADER = struct.Struct("<4s22xHH")  # header of a ZIP's member, before name and extra field (APPNOTE.TXT, 4.3.7)
 _STORED, _DEFLATED, ENCRYPTED = 0, 8, -1  # compression methods of a ZIP
 NOT_INSIDE = -1  # place of a TAR's link, device or sparse file
 _PIECE, _IN_MEMORY = 1 << 18, 64 << 20  # bytes

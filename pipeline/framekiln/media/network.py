@@ -22,8 +22,8 @@ class Network:
     """The key `network` of a profile. The last four keys concern only `http://` and `https://`."""
 
     timeout_s: Positive = 10.0  # to connect, and then without a byte; all tries together stay below the lease's minute
-    retries: Natural = 3  # of a request without an answer, or answered by 429 or 500 to 504
-    max_bytes: Count = 1_000_000_000  # of one file
+    retries: Natural = 3  # retries of a request without an answer, or answered by 429 or 500 to 504
+    max_bytes: Count = 1_000_000_000  # most bytes of one file
     user_agent: str = "framekiln"  # put an address into it under which server owners reach you
     robots_tag: bool = True  # respect X-Robots-Tag: noai, noimageai, noindex and noimageindex reject a file
     private_addresses: bool = False  # connect to addresses outside the public Internet

@@ -37,7 +37,7 @@ class ReadAhead:
         """
         while self._left and (not self._reading or self._has_room(self._left[0].size)):
             each = self._left.popleft()
-            self._reading[each.path] = each.size, _threads().submit(read_whole, each)
+            self._reading[each.path] = each.size, _get_threads().submit(read_whole, each)
         _, content = self._reading.pop(media.path, (0, None))
         return None if content is None else content.result()
 
@@ -53,7 +53,7 @@ class ReadAhead:
 
 
 @cache
-def _threads() -> ThreadPoolExecutor:
+def _get_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_AHEAD, thread_name_prefix="read-ahead")
 
 

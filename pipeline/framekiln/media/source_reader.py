@@ -32,7 +32,7 @@ class ReadLimit:
     """The readable part of a file that kills its decoder."""
 
     max_items: int  # frames and lost stretches in the decoder's order; -1 if the file cannot be opened
-    cause: str  # of the process's death
+    cause: str  # cause of the process's death
 
     @property
     def error(self) -> MediaError:

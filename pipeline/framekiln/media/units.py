@@ -64,8 +64,8 @@ class VideoSegment:
     begins: int | None  # time of its first kept frame; None at the start of the video, or if there is none
     ends: tuple[int, int] | None  # number and time of the first kept frame after it; None if there is none
     share: float  # share of the video track's bytes
-    first_packet: Any  # of the video, for decoders that start later: it identifies the encoder
-    packets: Iterator[Any]  # of the track, from the segment's first one to the end of the file
+    first_packet: Any  # first packet of the video, for decoders that start later: it identifies the encoder
+    packets: Iterator[Any]  # packets of the track, from the segment's first one to the end of the file
     following: Segments | None = None  # the rest of the request
 
     @property
@@ -74,9 +74,9 @@ class VideoSegment:
 
 
 MAX_FILES = 256  # some seconds of decoding, so that a dying task costs little
-MAX_BYTES = 64_000_000  # of files; a larger file is a unit of its own
+MAX_BYTES = 64_000_000  # bytes of a unit's files; a larger file is a unit of its own
 UNITS_PER_SLOT = 4  # so that fast slots take over work of slow ones
-TASKS_PER_SLOT = 4  # of a single video: the last task is a sixteenth of the work of four slots
+TASKS_PER_SLOT = 4  # tasks of a single video: the last task is a sixteenth of the work of four slots
 _LAST_PART = 100  # the last units shrink to 1 / (this * slots) of the files: 1 % of a slot's work
 _MIN_FILES = 8  # least files for a unit's overhead: two files for each step
 

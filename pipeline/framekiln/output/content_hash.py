@@ -43,7 +43,7 @@ def with_digests(
     known = {(row["path"], row["stamp"]): row["digest"] for table in tables for row in table.to_pylist()}
     sidecars = {item.sidecar.path: item.sidecar for item in media if item.sidecar is not None}
     files = {item.path: item for item in (*sidecars.values(), *media)}
-    keys = {path: (os.fsencode(path), _stamp(item)) for path, item in files.items()}
+    keys = {path: (os.fsencode(path), _make_stamp(item)) for path, item in files.items()}
     missing = {key: files[path] for path, key in keys.items() if key not in known}
     if missing:
         size = sum(item.size for item in missing.values())
@@ -74,7 +74,7 @@ def digest(media: MediaFile) -> str:
     return state.hexdigest()
 
 
-def _stamp(media: MediaFile) -> str:
+def _make_stamp(media: MediaFile) -> str:
     facts = [media.size, media.mtime_ns]
     if not is_url(media.path):
         with suppress(OSError, ValueError):  # the file is gone, or its folder is forbidden: decoding reports it

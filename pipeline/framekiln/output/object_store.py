@@ -198,7 +198,7 @@ class Store:
     def dataset(self, folder: str, empty: pa.Schema, cast: Callable[[pa.Schema], pa.Schema] | None = None) -> Any:
         """Return the Parquet tables in a folder as one `pyarrow.dataset.Dataset`; only a schema is read.
 
-        `empty`: the schema without any tables. `cast` maps the stored schema to the one to read rows in.
+        `empty`: the schema without any tables. `cast` maps the stored schema to the schema of the returned rows.
         """
         import pyarrow.dataset as ds  # no run needs it
 

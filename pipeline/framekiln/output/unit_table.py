@@ -27,7 +27,7 @@ UNITS_TABLE = pa.schema(
         ("unit", pa.string()),
         ("media_id", pa.string()),
         *_FILE,
-        ("attempt", pa.int64()),  # of the unit; see `Unit`
+        ("attempt", pa.int64()),  # attempt of the unit; see `Unit`
         ("sidecar", pa.struct([*_FILE, ("media_id", pa.string())])),  # null without one
     ]
 )

@@ -47,9 +47,9 @@ class RowSet:
     """Rows of an output, stored there as a table of media_id and frame_index."""
 
     path: str  # path in the output
-    digest: str  # of its rows
+    digest: str  # digest of its rows
     count: int
-    keys: pa.Table | None = field(default=None, compare=False, repr=False)  # of an unwritten set, as in a plan
+    keys: pa.Table | None = field(default=None, compare=False, repr=False)  # keys of an unwritten set, as in a plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ EVERY_ROW = Condition()
 class RowSets:
     """A run's sets of rows for its steps' conditions."""
 
-    among: RowSet | None = None  # of `--rows`
+    among: RowSet | None = None  # rows of `--rows`
     whole: frozenset[str] = frozenset()  # steps unaffected by `--rows`, since they have all rows
     settled: Mapping[str, RowSet] = field(default_factory=dict)  # by step
 

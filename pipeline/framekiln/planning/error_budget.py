@@ -44,7 +44,7 @@ class Budgets:
 
     allowed: Mapping[str, Budget] = field(default_factory=dict)  # by step; without one, every row may fail
     _seen: Counter[str] = field(default_factory=Counter)  # rows
-    _reasons: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # of failures
+    _reasons: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # reasons of failures
 
     def spend(self, step: str, rows: int, reasons: Mapping[str, int]) -> BudgetError | None:
         """Count a packet's rows, and its failures by reason; return the error that ends the run at too many."""

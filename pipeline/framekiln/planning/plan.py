@@ -49,7 +49,7 @@ class Plan:
     fetch: str = ""  # the command that fetches the missing weights
     fetch_mb: float = 0.0  # their size
     budgets: Mapping[str, Budget] = field(default_factory=dict)  # of failed rows, by step
-    reasons: tuple[str, ...] = ()  # for the layout of steps on the GPU
+    reasons: tuple[str, ...] = ()  # reasons for the layout of steps on the GPU
     limits: str = ""  # numbers lowered to fit the machines' cores
     stand_ins: tuple[str, ...] = ()  # sentences on weights that replace others
 

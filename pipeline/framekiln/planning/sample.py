@@ -75,16 +75,16 @@ class Sample(Strict):
     placement: str = ""  # how it was called
     work: str = ""  # what is computed, in whatever way
     outcome: Outcome = "ok"
-    why: str = ""  # of any outcome other than ok
+    why: str = ""  # reason of any outcome other than ok
     batch: int = Field(1, ge=1)  # rows a call
     megapixels: float = Field(0.0, ge=0)  # mean of a row at full size
     calls: int = Field(0, ge=0)  # timed ones, after one untimed
-    seconds: float = Field(0.0, ge=0)  # of a call; 0 if none was timed
+    seconds: float = Field(0.0, ge=0)  # time of a call; 0 if none was timed
     phases: Mapping[str, float] = Field(default_factory=dict)  # seconds a row, by phase
     items: Mapping[str, float] = Field(default_factory=dict)  # faces, prompts, masks, ... a row, by kind
     peak_gb: float | None = None  # most memory allocated; None if the device does not report it
     reserved_gb: float | None = None  # most memory held by torch
-    latency: Statistics | None = None  # of a call, or of a frame of a clip or a video
+    latency: Statistics | None = None  # time of a call, or of a frame of a clip or a video
     figures: Mapping[str, float] = Field(default_factory=dict)  # measured ones of `lab.samples.FIGURES`
 
     @property

@@ -63,16 +63,16 @@ def bottleneck(steps: Sequence[StepStatistics], rooms: Mapping[str, Room], other
 
 
 def _start_up(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice | None:
-    length, slowest = _length(steps), max(steps, key=lambda step: step.set_up_s)
+    length, slowest = _measure_length(steps), max(steps, key=lambda step: step.set_up_s)
     if slowest.set_up_s < SET_UP * (length + slowest.set_up_s):
         return None
     reason = f"The set-up of {slowest.step} took {slowest.set_up_s:.0f} s, and all packets together {length:.0f} s"
     return Advice(rule="start-up", step=slowest.step, reason=reason, change="take more files in one run")
 
 
-def _second_pass(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advice | None:
+def _check_second_pass(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advice | None:
     """Steps of the second pass run one after the other, after the whole first pass."""
-    first_pass = _length([step for step in steps if not step.later])
+    first_pass = _measure_length([step for step in steps if not step.later])
     slow = max((step for step in steps if step.later), key=lambda step: step.lasted, default=None)
     if slow is None or slow.lasted <= first_pass:
         return None
@@ -80,16 +80,16 @@ def _second_pass(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> 
     change = (
         "raise its cpus" if slow.packets == 1 else f"raise {slow.step}'s workers, or its cpus"
     )  # one call takes all
-    if unused := _unused(slow, rooms):
+    if unused := _describe_unused(slow, rooms):
         took, change = f"{took}, and {unused}", "take more files in one run: each call takes one file"
-    elif full := _saturation(slow, rooms):
-        took, change = f"{took}, and {full}", _without_workers(slow)
+    elif full := _explain_saturation(slow, rooms):
+        took, change = f"{took}, and {full}", _advise_without_workers(slow)
     return Advice(rule="later", step=slow.step, reason=took, change=change)
 
 
-def _uneven(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advice | None:
-    slow = _slowest([step for step in steps if not step.later])
-    if slow is None or not (unused := _unused(slow, rooms)):
+def _check_uneven(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advice | None:
+    slow = _find_slowest([step for step in steps if not step.later])
+    if slow is None or not (unused := _describe_unused(slow, rooms)):
         return None
     change = (
         "take more files in one run. Processes can share a long film if it is an MP4 or MOV with closed-GOP key "
@@ -99,7 +99,7 @@ def _uneven(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advic
     return Advice(rule="uneven", step=slow.step, reason=reason, change=change)
 
 
-def _slowest(first: Sequence[StepStatistics]) -> StepStatistics | None:
+def _find_slowest(first: Sequence[StepStatistics]) -> StepStatistics | None:
     """Return the costliest step of the busiest process; None if none is busy, as for a step that ends early."""
     if max((step.process_busy for step in first), default=0.0) < BUSY:
         return None
@@ -110,20 +110,20 @@ def _slowest(first: Sequence[StepStatistics]) -> StepStatistics | None:
     return max((step for step in first if processes & set(step.workers)), key=lambda step: step.working * step.lasted)
 
 
-def _busy(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advice | None:
+def _check_busy(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> Advice | None:
     first = [step for step in steps if not step.later]
-    if (slow := _slowest(first)) is None:
+    if (slow := _find_slowest(first)) is None:
         return None
     reason = f"{slow.step} is busy {_percent(slow.busy)} of its time"
     if slow.busy < slow.process_busy - _SAME:
         reason += f", more than other steps of its process, which is busy {_percent(slow.process_busy)}"
-    change, full = _change(slow, rooms), _saturation(slow, rooms)
+    change, full = _change(slow, rooms), _explain_saturation(slow, rooms)
     if full and "worker" in change:
-        reason, change = f"{reason}, and {full}", _without_workers(slow)
-    return Advice(rule="busy", step=slow.step, reason=_held_up_by(slow, first) + reason, change=change)
+        reason, change = f"{reason}, and {full}", _advise_without_workers(slow)
+    return Advice(rule="busy", step=slow.step, reason=_name_held_up(slow, first) + reason, change=change)
 
 
-def _held_up_by(slow: StepStatistics, first: Sequence[StepStatistics]) -> str:
+def _name_held_up(slow: StepStatistics, first: Sequence[StepStatistics]) -> str:
     """Name the step that suffers most: a later step that waits for input, or an earlier one that cannot hand on."""
     place = [step.step for step in first].index(slow.step)
     sides = (
@@ -138,7 +138,7 @@ def _held_up_by(slow: StepStatistics, first: Sequence[StepStatistics]) -> str:
     return ""
 
 
-def _held(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice | None:
+def _check_held(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice | None:
     step = max((step for step in steps if not step.later), key=lambda step: step.held, default=None)
     if step is None or step.held < HELD:
         return None
@@ -147,32 +147,32 @@ def _held(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice | No
     return Advice(rule="held", step=step.step, reason=reason, change=change)
 
 
-def _idle(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice:
+def _describe_idle(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice:
     top = max(steps, key=lambda step: step.process_busy)
     reason = f"No step is at its limit; the busiest, {top.step}, works {_percent(top.process_busy)} of its time"
     change = "take more files in one run: with few or small packets most time passes between them"
     return Advice(rule="idle", reason=reason, change=change)
 
 
-_RULES = (_start_up, _second_pass, _uneven, _busy, _held, _idle)
+_RULES = (_start_up, _check_second_pass, _check_uneven, _check_busy, _check_held, _describe_idle)
 
 
 def _change(step: StepStatistics, rooms: Mapping[str, Room]) -> str:
     phase = max((name for name in step.phases if name != "queue"), key=lambda name: step.phases[name])
     if phase == "write":
         return "write to a faster disk; its files take most of its time"
-    more = _planned(step, rooms) + 1
+    more = _count_planned(step, rooms) + 1
     decoding = f"`decode: {{workers: {more}}}` in the profile"
     if step.step == DECODE:
         return f"raise decode's workers ({decoding}), or {_DECODE_LESS}"
     if step.device == "cuda":
-        return _on_gpu(step, phase, more)
+        return _advise_on_gpu(step, phase, more)
     if step.beside_decode:
         return f"raise decode's workers ({decoding}), as it runs in their processes, or {_COST.format(step.step)}"
     return f"raise {step.step}'s workers (`--set {step.step}.workers={more}`), or {_COST.format(step.step)}"
 
 
-def _on_gpu(step: StepStatistics, phase: str, more: int) -> str:
+def _advise_on_gpu(step: StepStatistics, phase: str, more: int) -> str:
     if phase in ("upload", "download"):
         return f"make its copies faster: `--set {step.step}.pin_memory=true`"
     if phase != "infer":
@@ -183,7 +183,7 @@ def _on_gpu(step: StepStatistics, phase: str, more: int) -> str:
     return f"raise its batch (`--set {step.step}.batch=...`), or compile it (`--set {step.step}.compile=true`)"
 
 
-def _without_workers(step: StepStatistics) -> str:
+def _advise_without_workers(step: StepStatistics) -> str:
     """Return the change to try if another worker would find no free core."""
     less = _DECODE_LESS if step.step == DECODE else _COST.format(step.step)
     is_alone = step.step != DECODE and not step.beside_decode  # otherwise decoding sets the number of processes
@@ -210,18 +210,18 @@ def live_advice(steps: Sequence[Step], live: Mapping[str, StepStatistics], rooms
     decoding = live[DECODE].workers.keys() if DECODE in live else set()
     shared = {name for name, now in live.items() if name != DECODE and decoding & now.workers.keys()}
     every = [replace(now, beside_decode=name in shared) for name, now in live.items()]
-    found = _busy(every, rooms)
+    found = _check_busy(every, rooms)
     if found is None or not is_idle:
         return found
     return replace(found, reason=f"The GPU is used {_percent(max(uses))}: {found.reason}")
 
 
-def _unused(step: StepStatistics, rooms: Mapping[str, Room]) -> str:
+def _describe_unused(step: StepStatistics, rooms: Mapping[str, Room]) -> str:
     """Describe how much of its processes' time passed after their last packet, or without any; empty if little.
 
     Processes above the planned number replaced others, as Ray's do.
     """
-    number, ends = _planned(step, rooms), [one.end for one in step.workers.values()]
+    number, ends = _count_planned(step, rooms), [one.end for one in step.workers.values()]
     idle = sum(step.end - end for end in ends) + (number - len(ends)) * step.lasted
     share = idle / max(1e-9, number * step.lasted)
     if len(ends) > number or share < UNEVEN:
@@ -229,11 +229,11 @@ def _unused(step: StepStatistics, rooms: Mapping[str, Room]) -> str:
     return f"its work could not fill {number} processes, which were idle for {_percent(share)} of their time"
 
 
-def _planned(step: StepStatistics, rooms: Mapping[str, Room]) -> int:
+def _count_planned(step: StepStatistics, rooms: Mapping[str, Room]) -> int:
     return rooms[step.step].processes if step.step in rooms else len(step.workers)
 
 
-def _saturation(now: StepStatistics, rooms: Mapping[str, Room]) -> str:
+def _explain_saturation(now: StepStatistics, rooms: Mapping[str, Room]) -> str:
     """Explain why another worker would not help; empty if it might."""
     used = "" if now.cpu_use is None else f" (CPU {_percent(now.cpu_use)})"
     if now.cpu_use is not None and now.cpu_use >= SATURATED:
@@ -242,7 +242,7 @@ def _saturation(now: StepStatistics, rooms: Mapping[str, Room]) -> str:
     return f"the plan has no core for another process{used}" if is_full else ""
 
 
-def _length(steps: Sequence[StepStatistics]) -> float:
+def _measure_length(steps: Sequence[StepStatistics]) -> float:
     return max((step.end for step in steps), default=0.0) - min((step.begin for step in steps), default=0.0)
 
 

@@ -72,12 +72,12 @@ class NodeMetrics:
             "cpu_percent": psutil.cpu_percent(),
             "own_cpu_percent": self._processes.cpu_percent() if self._processes is not None else None,
             "memory_gb": (memory.total - memory.available) / 1e9,
-            "workers_gb": self._workers(),
+            "workers_gb": self._read_workers(),
             "store_gb": store_gb,
             **self._gpus.read(),
         }
 
-    def _workers(self) -> dict[int, float]:
+    def _read_workers(self) -> dict[int, float]:
         memory = dict[int, float]()
         if self._processes is not None and self._parent is not None:
             for child in self._processes.children(self._parent.pid):
@@ -140,7 +140,7 @@ def _find_root(parent: psutil.Process) -> psutil.Process:
     return parent
 
 
-def _visible_gpus(parent: psutil.Process | None) -> str | None:
+def _list_visible_gpus(parent: psutil.Process | None) -> str | None:
     """Return the GPUs that processes of this parent may use, as in `CUDA_VISIBLE_DEVICES`; None: all.
 
     Ray hides all GPUs from the process that samples them.

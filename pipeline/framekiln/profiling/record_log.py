@@ -132,20 +132,20 @@ def batches(
     chosen = list(columns) or None  # a file of another version must fail if all columns are read
     empty = kind.to_table(())
     schema = empty.select(chosen or empty.column_names).schema
-    names = _streams(store, kind, run)  # listed first: gathering writes the Parquet file before it removes streams
+    names = _list_streams(store, kind, run)  # listed first: gathering writes the Parquet file before it removes streams
     if store.exists(path := kind.path(run)):
-        yield from _gathered(store, path, chosen, schema, rows, consumed)
+        yield from _read_parquet(store, path, chosen, schema, rows, consumed)
     for name in names:
         try:
-            for lines in _pieces(store, name, rows, consumed):
-                yield _fitting(kind, lines).select(schema.names)
+            for lines in _read_pieces(store, name, rows, consumed):
+                yield _select_records(kind, lines).select(schema.names)
         except FileNotFoundError as error:
             raise GoneError(
                 f"Run {run} in {store.root!r} has just ended; run the same command again.", code="FK-RUN-JUST-ENDED"
             ) from error
 
 
-def _gathered(
+def _read_parquet(
     store: Store, path: str, columns: list[str] | None, schema: pa.Schema, rows: int, consumed: Consumed
 ) -> Iterator[pa.Table]:
     """Yield the records of a Parquet file in pieces; `schema` is the columns' own."""
@@ -163,10 +163,10 @@ def _gathered(
         ) from error
 
 
-def _pieces(store: Store, name: str, rows: int, consumed: Consumed) -> Iterator[list[dict[str, Any]]]:
+def _read_pieces(store: Store, name: str, rows: int, consumed: Consumed) -> Iterator[list[dict[str, Any]]]:
     with store.open(f"{PROFILE}/{name}") as source:
         source.seek(consumed.setdefault(name, 0))
-        lines = _parsed(source, consumed, name)
+        lines = _parse(source, consumed, name)
         while piece := list(islice(lines, rows)):
             yield piece
 
@@ -185,7 +185,7 @@ def gather(store: Store, ended: Collection[str]) -> None:
     """
     with suppress(OutputError, OSError):
         for kind, run in product((CALLS, NODES), ended):
-            if names := _streams(store, kind, run):
+            if names := _list_streams(store, kind, run):
                 consumed: Consumed = {}
                 table = read(store, kind, run, consumed=consumed)
                 store.write_table(kind.path(run), table.replace_schema_metadata({_GATHERED: json.dumps(consumed)}))
@@ -193,12 +193,12 @@ def gather(store: Store, ended: Collection[str]) -> None:
                     store.remove(f"{PROFILE}/{name}")
 
 
-def _streams(store: Store, kind: RecordKind, run: str) -> list[str]:
+def _list_streams(store: Store, kind: RecordKind, run: str) -> list[str]:
     matches = (_STREAM.fullmatch(name) for name in store.names(PROFILE))
     return [match.string for match in matches if match and (match["kind"], match["run"]) == (kind.name, run)]
 
 
-def _fitting(kind: RecordKind, lines: Sequence[Mapping[str, Any]]) -> pa.Table:
+def _select_records(kind: RecordKind, lines: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return the records in a stream's lines; lines that are no records of this kind are skipped."""
     try:
         return kind.to_table(lines)
@@ -210,7 +210,7 @@ def _fitting(kind: RecordKind, lines: Sequence[Mapping[str, Any]]) -> pa.Table:
         return pa.concat_tables(pieces)
 
 
-def _parsed(source: pa.NativeFile, consumed: Consumed, name: str) -> Iterator[dict[str, Any]]:
+def _parse(source: pa.NativeFile, consumed: Consumed, name: str) -> Iterator[dict[str, Any]]:
     """Yield the objects in a stream's lines and count its bytes; a torn last line is skipped."""
     for line in io.BufferedReader(source):
         consumed[name] += len(line)

@@ -114,10 +114,10 @@ class Record(Work):
 def to_table(lines: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Return parsed lines as a table with `SCHEMA`, sorted by start."""
     rows = list(lines)
-    return pa.table([_column(item, rows) for item in SCHEMA], schema=SCHEMA).sort_by("started")
+    return pa.table([_make_column(item, rows) for item in SCHEMA], schema=SCHEMA).sort_by("started")
 
 
-def _column(item: pa.Field, rows: list[Mapping[str, Any]]) -> pa.Array:
+def _make_column(item: pa.Field, rows: list[Mapping[str, Any]]) -> pa.Array:
     """Return one column of all lines; this takes half the time of a list of dicts."""
     if item.name == "node":
         values: list[Any] = [row["worker"].rpartition(":")[0] for row in rows]
@@ -174,7 +174,7 @@ class Reading:
     node: str
     time: float  # seconds since the epoch
     gpus: tuple[GpuSample, ...]
-    cpu_percent: float | None = None  # of all cores together
+    cpu_percent: float | None = None  # use of all cores together
 
 
 Event = StepEvent | Reading | Death

@@ -40,7 +40,7 @@ class RunProfile:
     bottleneck: Advice
     targets: Sequence[TargetResult] = ()
     rooms: Mapping[str, Room] = field(default_factory=dict)  # planned processes of each step
-    lost: Mapping[str, int] = field(default_factory=dict)  # by node, processes that died at work
+    lost: Mapping[str, int] = field(default_factory=dict)  # processes that died at work, by node
 
     def to_dict(self) -> dict[str, Any]:
         """Return the `throughput` of run.json."""

@@ -131,7 +131,7 @@ class StepWork:
         self.memory: tuple[float, float, float] | None = None  # GB: allocated, reserved, peak
         self._items = Counter[str]()
         self._retries = self._call_retries = 0
-        self._place: NDArray[np.int64] | None = None  # for each row, its number in the packet without halo
+        self._place: NDArray[np.int64] | None = None  # each row's number in the packet without halo
         if rows is not None:
             own = ~rows[HALO].to_numpy()
             self._place, self._pixels = np.cumsum(own) - 1, pixels(rows)
@@ -208,11 +208,11 @@ class StepWork:
             phases=self.phases,
             around=around,
             calls=tuple(self.calls),
-            note=_uncompiled(record.step, take_failures()),
+            note=_explain_uncompiled(record.step, take_failures()),
         )
 
 
-def _uncompiled(step: str, reasons: Sequence[str]) -> str:
+def _explain_uncompiled(step: str, reasons: Sequence[str]) -> str:
     if not reasons:
         return ""
     code = "FK-COMPILE-FAILED"

@@ -111,7 +111,7 @@ def compare_targets(
     results = [_compare(name, aim, gpus.get(name)) for name, aim in _set_targets(targets)]
     for step, aims in targets.steps.items():
         statistics = by_name.get(step)
-        results += [_compare(f"{step}.{name}", aim, _measured(statistics, name)) for name, aim in _set_targets(aims)]
+        results += [_compare(f"{step}.{name}", aim, _find_figure(statistics, name)) for name, aim in _set_targets(aims)]
     return results
 
 
@@ -142,7 +142,7 @@ def _set_targets(targets: Targets | StepTargets) -> Iterator[tuple[str, Any]]:
     return ((name, aim) for name, aim in targets if aim is not None and name != "steps")
 
 
-def _measured(step: StepStatistics | None, name: str) -> float | None:
+def _find_figure(step: StepStatistics | None, name: str) -> float | None:
     if step is None:
         return None
     if name == "rows_per_minute":

@@ -99,7 +99,7 @@ def left_out(skipped: Collection[str], computed: int, *, tense: str = "were") ->
     """Return a sentence on the left-out steps, with the number of computed ones; empty if none was.
 
     >>> left_out(["faces", "identities"], 14)
-    '2 of 16 steps were left out for want of weights: faces, identities.'
+    '2 of 16 steps were left out for lack of weights: faces, identities.'
     """
     if not skipped:
         return ""

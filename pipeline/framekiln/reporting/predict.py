@@ -43,11 +43,11 @@ def gpus_table(found: Prediction) -> TextTable:
         words("GPU", "gpu"),
         *([] if in_one else [Column("waves", lambda one: len(one.waves) or "does not fit")]),
         Column("bound", "bound", show=figure),
-        Column("rows/s", lambda one: one.rate and f"{figure(one.rate.central)} ({_rough(one.rate)})"),
-        words("time", lambda one: one.hours and _times(one.hours), empty=MISSING),
+        Column("rows/s", lambda one: one.rate and f"{figure(one.rate.central)} ({_round(one.rate)})"),
+        words("time", lambda one: one.hours and _name_duration(one.hours), empty=MISSING),
         Column("kWh", lambda one: one.kwh and figure(one.kwh.high)),
         words(
-            "cost", lambda one: one.money and _rough(one.money), empty="no price" if found.prices.per_hour else MISSING
+            "cost", lambda one: one.money and _round(one.money), empty="no price" if found.prices.per_hour else MISSING
         ),
     ]
     return TextTable(title=counted(round(found.rows.central), "row"), columns=columns, items=ranked(found))
@@ -86,7 +86,7 @@ def limits(found: Prediction) -> str:
 def print_prediction(console: Terminal, found: Prediction) -> None:
     """Print the figures' gaps, the pace's limit, the GPUs, and up to three GPUs with their steps."""
     style: dict[str, Any] = {"title_justify": "center", "padding": DENSE, "whole": _WHOLE}
-    for sentence in _lacks(found):
+    for sentence in _explain_gaps(found):
         print_wrapped(console, sentence)
     if told := limits(found):
         print_wrapped(console, f"What sets the pace: {told}.")
@@ -125,12 +125,12 @@ def render(found: Prediction) -> str:
         "limits": limits(found),
         "meaning": MEANING,
         "sections": sections,
-        "lacks": _lacks(found),
+        "lacks": _explain_gaps(found),
     }
     return pages.render_page("predict.html", values)
 
 
-def _lacks(found: Prediction) -> list[str]:
+def _explain_gaps(found: Prediction) -> list[str]:
     """Return sentences on GPUs without an estimate, and on the others' gaps."""
     return [
         *(f"{one.gpu}: no estimate, since {one.why_not}." for one in ranked(found) if one.why_not),
@@ -143,14 +143,14 @@ def _alone(step: StepChoice) -> str | None:
     return f"{figure(1 / seconds.high)} to {figure(1 / seconds.low)}{mark}" if seconds else None
 
 
-def _rough(value: Interval, scale: float = 1.0) -> str:
+def _round(value: Interval, scale: float = 1.0) -> str:
     """Return the ends with two digits, the precision of an estimate."""
     return " to ".join(dict.fromkeys(figure(float(f"{end * scale:.2g}")) for end in (value.low, value.high)))
 
 
-def _times(hours: Interval) -> str:
+def _name_duration(hours: Interval) -> str:
     unit, length = next((one for one in _UNITS if hours.high * 3600 >= one[1]), _UNITS[-1])
-    return f"{_rough(hours, 3600 / length)} {unit}"
+    return f"{_round(hours, 3600 / length)} {unit}"
 
 
 def costs_table(costs: Costs, price_per_hour: float | None = None) -> TextTable:

@@ -67,7 +67,7 @@ def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_fi
     schema, leaves = readable(store, first[0]) if first else (pa.schema([]), {})
     parts: dict[str, list[pa.Array]] = {name: [] for name in leaves}
     taken = 0
-    for rows in _spaced(store, table, list(leaves.values()), schema, most_rows, most_files) if leaves else ():
+    for rows in _read_spaced(store, table, list(leaves.values()), schema, most_rows, most_files) if leaves else ():
         taken += rows.num_rows
         for name in leaves:
             parts[name].append(_simplify(rows[name]))
@@ -79,12 +79,12 @@ def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_fi
 
 def sample(store: Store, table: TableFiles, columns: Sequence[str]) -> tuple[pa.Table, float]:
     """Return whole values of the rows that `extract` takes, and the table's rows behind each of them."""
-    parts = list(_spaced(store, table, columns))
+    parts = list(_read_spaced(store, table, columns))
     rows = pa.Table.from_batches(parts) if parts else pa.table({})
     return rows, table.rows / max(1, len(rows))
 
 
-def _spaced(
+def _read_spaced(
     store: Store,
     table: TableFiles,
     columns: Sequence[str],

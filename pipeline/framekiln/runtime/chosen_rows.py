@@ -18,7 +18,7 @@ from framekiln.planning.expression import Expression, connect, explain, widen
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.float64]  # nan for null
-_ROUNDING = 1e-6  # of a frame: times and rates are rounded quotients
+_ROUNDING = 1e-6  # share of a frame: times and rates are rounded quotients
 
 
 @dataclass

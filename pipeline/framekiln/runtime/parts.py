@@ -33,8 +33,8 @@ UNCHOSEN = b"framekiln.unchosen"
 class KnownRows:
     """Values of some rows of a packet, computed by a run with another condition."""
 
-    columns: pa.Table  # of parts, a row for each row of the packet without halo
-    taken: NDArray[np.bool_]  # which rows are known
+    columns: pa.Table  # columns of parts, a row for each row of the packet without halo
+    taken: NDArray[np.bool_]  # true for rows that are known
 
 
 class Parts:

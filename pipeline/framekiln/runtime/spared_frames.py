@@ -50,7 +50,7 @@ def find_needed(
 
 ReadPart = Callable[[Part], tuple[pa.Table, set[str]]]
 """Reads the rows of decoding's part of a packet, and the files with errors in it."""
-_MANY = 64  # parts of a unit: above it, a long video is checked segment by segment by its tasks
+_MANY = 64  # most parts of a unit; with more, a long video is checked segment by segment by its tasks
 
 
 def spare(

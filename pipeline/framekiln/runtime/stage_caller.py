@@ -65,7 +65,7 @@ class CallPlace(Enum):
 
     HERE = auto()
     CHILD = auto()
-    ON_CPU = auto()  # in this process, by a copy of the stage on the CPU
+    ON_CPU = auto()  # compute in this process, by a copy of the stage on the CPU
 
 
 NoResult = CapturedError | ChildDied | NotTried
@@ -80,10 +80,10 @@ PendingCall = tuple[Batch, CallPlace]
 class CallData:
     """The rows that a stage is called on, and the facts that their calls share."""
 
-    rows: pa.Table  # of a packet with halo, or of a file
+    rows: pa.Table  # rows of a packet with halo, or of a file
     extra: tuple[Any, ...] = ()  # further arguments of second-pass calls: tables of other steps, the file's reader
-    name: str = ""  # of a second-pass call in the attempt log: the file
-    bucket: int = 0  # of the image size; see `BatchLimits`
+    name: str = ""  # name of a second-pass call in the attempt log: the file
+    bucket: int = 0  # bucket of the image size; see `BatchLimits`
     attempt: Attempt = field(default_factory=Attempt)
     work: StepWork = field(default_factory=StepWork)
 

@@ -54,9 +54,9 @@ class Patch(LockModel):
 class BundlePart(LockModel):
     """A file inside a wheel, with the changes it gets in the bundle."""
 
-    name: FileName  # in the bundle
-    member: str  # in the wheel
-    sha256: Sha256  # of the unchanged member
+    name: FileName  # name in the bundle
+    member: str  # name in the wheel
+    sha256: Sha256  # hash of the unchanged member
     patches: tuple[Patch, ...] = ()
     append: str = ""  # bytes added at the end, in base64
 

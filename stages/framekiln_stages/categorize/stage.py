@@ -114,9 +114,9 @@ class Categorize(Stage):
     def instance(self) -> pa.StructType:
         fields = [
             ("category", pa.string()),
-            ("probability", pa.float32()),  # of `category`, 0 to 1, among all categories
+            ("probability", pa.float32()),  # probability of `category`, 0 to 1, among all categories
             ("categories", pa.list_(CATEGORY)),  # likeliest first
-            ("box", BOX),  # of the mask; shares of width and height
+            ("box", BOX),  # box of the mask; shares of width and height
         ]
         return pa.struct([*fields, *([("embedding", self._embedding)] if self.config.keep_embedding else [])])
 

@@ -18,7 +18,7 @@ Images = NDArray[np.float32]
 # Chosen on 180 photos with copies of seven kinds, and on 60 objects before backgrounds; tried on 170 others
 # (docs/measuring/accuracy.md). Whole copies had at least 0.96, and 99 of 100 crops, once aligned, at least 0.6.
 SAME, ALIGNED = 0.93, 0.6
-SHEAR = 0.12  # of an alignment: a scan turns by at most 3 degrees; turned further, round objects match others
+SHEAR = 0.12  # largest shear of an alignment: a scan turns by at most 3 degrees; beyond, round objects match others
 BLOCK = 4  # px
 PLAIN = 0.25  # share of the mean detail: blocks with less in both pictures say nothing
 _STEPS = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 30, 1e-4)
@@ -26,7 +26,7 @@ _STEPS = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 30, 1e-4)
 
 def measure_detail(first: Images, second: Images) -> Images:
     """Return the median correlation of both Laplacians (p 32 32) over blocks with detail, -1 to 1."""
-    a, b = (_split(_filter(images)) for images in (first, second))
+    a, b = (_split(_subtract_neighbours(images)) for images in (first, second))
     sizes = [np.sqrt((blocks**2).sum(axis=2)) for blocks in (a, b)]
     cosines = (a * b).sum(axis=2) / np.maximum(sizes[0] * sizes[1], 1e-6)
     shares = [size / np.sqrt((size**2).mean(axis=1, keepdims=True) + 1e-6) for size in sizes]
@@ -56,7 +56,7 @@ def is_crop(first: Bytes, second: Bytes, window: int) -> bool:
     return bool(measure_detail(aligned[None], part[None])[0] >= ALIGNED)
 
 
-def _filter(images: Images) -> Images:
+def _subtract_neighbours(images: Images) -> Images:
     edge = np.pad(images, ((0, 0), (1, 1), (1, 1)), mode="edge")
     around = edge[:, :-2, 1:-1] + edge[:, 2:, 1:-1] + edge[:, 1:-1, :-2] + edge[:, 1:-1, 2:]
     return np.asarray(images - around / 4, np.float32)

@@ -38,8 +38,8 @@ class Pairs:
 
     first: Ints  # p; its `window` shows the second
     second: Ints
-    window: Ints  # of the first; 0: the whole
-    view: Ints  # of the second; an index of `VIEWS`
+    window: Ints  # window of the first; 0: the whole
+    view: Ints  # view of the second; an index of `VIEWS`
     distance: Ints  # bits of 128
 
     def choose(self, which: NDArray[np.bool_] | Ints) -> "Pairs":

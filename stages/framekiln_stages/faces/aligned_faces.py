@@ -40,7 +40,7 @@ class Described(NamedTuple):
     embeddings: Embeddings
     strengths: NDArray[np.floating]  # n; length of the network's output before it is scaled to 1
     sharpness: NDArray[np.float64]  # n
-    contrast: NDArray[np.float64]  # n; of eyes and mouth
+    contrast: NDArray[np.float64]  # n; contrast of eyes and mouth
     files: list[bytes]  # JPEG; empty if not wanted
 
 

@@ -52,7 +52,7 @@ LEGEND = (
     "Colour shows where things move (Middlebury wheel), white is rest, and full colour is the speed that a "
     "twentieth of the image exceeds. Where the field was not kept (cache), the whole image has its mean's colour."
 )
-FIELD_OPACITY, TINT_OPACITY = 0.75, 0.3  # of the colours over the image
+FIELD_OPACITY, TINT_OPACITY = 0.75, 0.3  # opacity of the colours over the image
 
 RGB = NDArray[np.uint8]  # h w 3
 

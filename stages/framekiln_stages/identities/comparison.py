@@ -33,7 +33,7 @@ class Comparison:
     odds: Floats  # n 2; that both are one person, given equal prior odds; 0: none
     people: int  # people compared
     enough: NDArray[np.bool_]  # n; the face gets the first one's identity
-    between: NDArray[np.bool_]  # n; it belongs to one of two people
+    between: NDArray[np.bool_]  # n; the face belongs to one of two people
 
 
 def compare(evidence: Evidence, people: Sequence[Group], rule: Rule) -> Comparison:

@@ -18,7 +18,7 @@ from framekiln_stages.shared.tables import NETWORK
 
 Ints = NDArray[np.int64]
 Singles = NDArray[np.float32]
-LANDMARKS = 5  # of a face
+LANDMARKS = 5  # landmarks of a face
 COVERED = 0.3  # contrast: 96 % of bare faces have more, 1 % with masks, 14 % with sunglasses
 
 
@@ -32,10 +32,10 @@ class FaceTable:
     pictures: Ints  # n; frame numbers over all files, equal for the faces of one frame
     positions: Ints  # n; index in the frame, from 0
     vectors: Singles  # n d; of length 1, or 0 if the embedding is zero or not finite; without coverings
-    scores: Singles  # n; of the detector
+    scores: Singles  # n; scores of the detector
     qualities: Singles  # n
     sharpness: Singles  # n; NaN: not in the column
-    contrasts: Singles  # n; of eyes and mouth; NaN: not in the column
+    contrasts: Singles  # n; contrasts of eyes and mouth; NaN: not in the column
     strengths: Singles  # n; length of the embedding before scaling; NaN: not in the column
     frontal: Singles  # n; factor of the quality, 0 for a profile; NaN: not in the column
     shapes: NDArray[np.complex64]  # n 5; landmarks about their mean, of length 1; NaN: not in the column

@@ -30,7 +30,7 @@ GRID = 64  # px; at 300 px, a grid of 128 would add half the area again, and a f
 class Framing:
     """The context of a region, and the largest input of the network."""
 
-    margin: float  # on each side, as a share of the region's longer side
+    margin: float  # margin on each side, as a share of the region's longer side
     min_margin: int  # px
     longest: int  # px of the longest side of the network's input, a multiple of `GRID`
     few: bool = False  # whether all crops have one of the `shapes`

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from framekiln_stages.shared.masks import Mask
 
 Alpha = NDArray[np.float32]
-WHITE = 128  # of 255: least level of a painted pixel in a mask file
+WHITE = 128  # least level, of 255, of a painted pixel in a mask file
 
 
 def union(masks: Iterable[Mask], height: int, width: int) -> Mask:

@@ -26,7 +26,7 @@ ALL = np.arange(65536)
 LEVELS = ALL / 65535
 _CURVE = np.where(LEVELS > 216 / 24389, 116 * np.cbrt(LEVELS) - 16, LEVELS * 24389 / 27)
 LIGHTNESS = _CURVE.astype(np.float32)  # CIE L*, 0 to 100
-MID_GREY = 0.18  # of linear luminance: the grey card
+MID_GREY = 0.18  # linear luminance of the grey card
 DARKEST = float(LINEAR[1])  # the least light above none in 8 bits, 9.2 stops under mid-grey
 
 

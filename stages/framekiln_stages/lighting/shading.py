@@ -66,10 +66,10 @@ def _contradicts(side: float, right: Singles, down: Singles, error: Singles) -> 
     own = [float((slope * smooth).sum()) for slope in (right, down)]
     if math.hypot(*own) <= SEEN:
         return float(smooth.sum()) > MOSTLY
-    return _apart(_to_angle(*own), side) > AGREED
+    return _compare_angles(_to_angle(*own), side) > AGREED
 
 
-def _apart(one: float, other: float) -> float:
+def _compare_angles(one: float, other: float) -> float:
     return abs((one - other + 180) % 360 - 180)
 
 
@@ -126,7 +126,7 @@ def _find_round(mask: Mask, smooth: Mask, right: Singles, down: Singles, level: 
     side, rise = _to_angle(across, along), _to_angle(float(seen @ columns), float(seen @ rows))
     turn = complex(across, along) / math.hypot(across, along) * math.sqrt(len(seen) / math.pi)
     places = (columns + 1j * rows) / turn
-    return math.nan if _apart(side, rise) > SOLID_AGREED or _is_lit_twice(places, seen) else side
+    return math.nan if _compare_angles(side, rise) > SOLID_AGREED or _is_lit_twice(places, seen) else side
 
 
 def _is_lit_twice(places: NDArray[np.complex128], lightness: Singles) -> bool:

@@ -24,8 +24,8 @@ _ISO_NAMES = (
     "film:creation_time",
 )
 _FIRST = datetime(1826, 1, 1)  # the year of the first photo
-WRITTEN_WITHIN = timedelta(minutes=1)  # of the exposure: a camera may write the time at its end
-_UNSET = (datetime(1904, 1, 1), datetime(1970, 1, 1), datetime(1980, 1, 1))  # of clocks that were never set
+WRITTEN_WITHIN = timedelta(minutes=1)  # time after the exposure: a camera may write the time at its end
+_UNSET = (datetime(1904, 1, 1), datetime(1970, 1, 1), datetime(1980, 1, 1))  # times of clocks that were never set
 
 
 def read_number(tags: Tags, names: Sequence[str], least: float, most: float) -> float | None:

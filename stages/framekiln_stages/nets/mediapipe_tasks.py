@@ -52,7 +52,7 @@ class Landmarker:
     """
 
     kind: ClassVar[str]  # as in the names of MediaPipe's classes and options: "Pose" or "Face"
-    options: Mapping[str, Any] = MappingProxyType({})  # of the landmarker, besides those of every kind
+    options: Mapping[str, Any] = MappingProxyType({})  # options of the landmarker, besides those of every kind
 
     def __init__(self, path: Path, *, count: int, min_detection: float, min_presence: float, copies: int = 1) -> None:
         noun = self.kind.lower()

@@ -70,7 +70,7 @@ Net = Callable[[Image], tuple[Body, World]]
 # Sides of second looks, in longer sides of the person's box. The smaller keeps neighbours out, since the detector might
 # take one. The larger shows a whole person if the box has a part.
 AROUND = (1.2, 1.4, 2.0)
-OVERLAP = 1 / 3  # of neighbouring tiles: with 1/2, 12 % more looks found the same 23 of 30 people
+OVERLAP = 1 / 3  # overlap of neighbouring tiles: with 1/2, 12 % more looks found the same 23 of 30 people
 LEAST_SIDE = 24  # px; in smaller squares, noise looks like people
 
 
@@ -87,7 +87,7 @@ class Look(NamedTuple):
 
     body: Body  # 33 5
     world: World  # 33 3
-    distance: float  # of the two looks, as in `distances`; infinite if the second found nobody
+    distance: float  # distance of the two looks, as in `distances`; infinite if the second found nobody
 
 
 class Seen(NamedTuple):

@@ -30,7 +30,7 @@ OWN_BLUR = (
 SHARP = 0.4  # px: deviation of an edge in a sharp picture: half a pixel of light and half of an optical filter
 MIDDLE = 1024  # px of either side in which blocks are searched: 1.5 ms
 BAND = 32  # px of height
-MOST_PIXELS = 1_000_000  # of a larger image, evenly spaced bands are measured: 10 ms
+MOST_PIXELS = 1_000_000  # a larger image is measured in evenly spaced bands: 10 ms
 CELL = 16  # px: side of the squares for measuring noise
 QUIETEST = 0.1  # share of squares: those without texture
 QUIETER = 0.9  # their share of even noise, since chance makes some squares quieter
@@ -48,7 +48,7 @@ def edge_blur(luma: Luma, noise: float = 0.0, blocks: float = 0.0) -> float | No
     """
     scale, least = 1.0, max(OVER_NOISE * noise, OVER_BLOCKS * blocks)
     while min(luma.shape) >= 4 * STEP:
-        blurs = np.concatenate([_measure_places(band, max(EDGE_CONTRAST, least)) for band in _bands(luma)])
+        blurs = np.concatenate([_measure_places(band, max(EDGE_CONTRAST, least)) for band in _cut_bands(luma)])
         # A wider step exceeds its window, and seems narrower. A smaller picture shows it whole.
         if blurs.size >= FEWEST_PLACES and (found := float(np.quantile(blurs, SHARPEST))) <= WHOLE:
             return scale * math.sqrt(max(0.0, found**2 - OWN_BLUR**2))
@@ -57,7 +57,7 @@ def edge_blur(luma: Luma, noise: float = 0.0, blocks: float = 0.0) -> float | No
     return None
 
 
-def _bands(luma: Luma) -> Iterator[Luma]:
+def _cut_bands(luma: Luma) -> Iterator[Luma]:
     """Yield the image, or evenly spaced bands of it with `MOST_PIXELS` in all."""
     every = math.ceil(luma.size / MOST_PIXELS)
     height = BAND if every > 1 else luma.shape[0]
@@ -87,7 +87,7 @@ def noise(luma: Luma) -> float | None:
 
     Texture does not count if a tenth of the picture has none. Squares at black or white have no noise left.
     """
-    squares = [_measure_squares(band) for band in _bands(luma) if min(band.shape) >= CELL]
+    squares = [_measure_squares(band) for band in _cut_bands(luma) if min(band.shape) >= CELL]
     inside = np.concatenate(squares) if squares else np.empty(0)
     return math.sqrt(math.pi / 2) / 6 / QUIETER * float(np.quantile(inside, QUIETEST)) if inside.size else None
 

@@ -70,7 +70,7 @@ class PromptedFrame:
     size: tuple[int, int]  # height and width of the full frame, px
     views: list[FrameView]  # empty without prompts
     prompts: Sequence[Prompt] | None  # None: the grid
-    proposals: list[Proposals] = field(default_factory=list)  # of each view
+    proposals: list[Proposals] = field(default_factory=list)  # proposals of each view
 
     @property
     def box(self) -> Box:

@@ -25,7 +25,7 @@ from framekiln_stages.shared.masks import pair_product
 Box = tuple[int, int, int, int]  # x0 y0 x1 y1
 
 EDGE_DISTANCE = 20.0  # px of the frame: `is_box_near_crop_edge` in sam2/utils/amg.py
-ROUNDS = 8  # of suppression between two waits for a GPU
+ROUNDS = 8  # rounds of suppression between two waits for a GPU
 IOU_ROWS = 1024  # rows of the IoU matrix computed at once: all at once, 12,000 masks would take gigabytes
 
 
@@ -201,7 +201,7 @@ SHAPES = (
     (0.45, 0.10, 0.10, 0.05),
 )
 SCORE = 0.9  # predicted IoU; above all shipped thresholds
-STEEPNESS = 200.0  # of logits: the outline moves by less than a cell between the thresholds of stability
+STEEPNESS = 200.0  # steepness of logits: the outline moves by less than a cell between the thresholds of stability
 
 
 def dummy_logits(side: int) -> NDArray[np.float32]:

@@ -48,7 +48,7 @@ def prompt_sets(prompts: Sequence[Prompt], device: str) -> list[PromptSet]:
 class Decoding:
     """Consecutive prompts of a set for one view: a row of a call."""
 
-    row: int  # of the view's features
+    row: int  # row of the view's features
     prompts: PromptSet
     start: int
     count: int

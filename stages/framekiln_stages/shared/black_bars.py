@@ -15,7 +15,7 @@ Luma = NDArray[np.uint8]
 BAR_CODE = 24  # ffmpeg's cropdetect: codes from the bar's tone
 EVEN, FAINT = 3, 10  # codes: around a picture of nearly its tone, a bar as even as generated ones ends in a faint step
 BAR_SHARE = 0.98  # share of a line's pixels with the tone
-LEAST = 0.02  # of a side, if the bar is not black: an even line or two at a wall's edge is no bar
+LEAST = 0.02  # share of a side, if the bar is not black: an even line or two at a wall's edge is no bar
 BAR_EDGE = 0.5  # share of a bar's length along which the picture begins within two lines
 
 

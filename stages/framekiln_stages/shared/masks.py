@@ -149,7 +149,7 @@ def encode_masks(masks: torch.Tensor) -> list[dict[str, Any]]:
 def decode_starts(counts: str) -> Ints:
     """Return the starts of a mask's runs from its text, without the first run of false pixels."""
     codes = np.frombuffer(counts.encode("ascii"), np.uint8).astype(np.int64) - _FIRST
-    lasts = np.flatnonzero(~codes & 0x20)  # of each number's groups
+    lasts = np.flatnonzero(~codes & 0x20)  # last code of each number's groups
     firsts = np.append(0, lasts[:-1] + 1)
     shifts = 5 * (np.arange(len(codes)) - np.repeat(firsts, lasts - firsts + 1))
     values = np.add.reduceat((codes & 0x1F) << shifts, firsts)

@@ -115,14 +115,17 @@ def is_lit(now: Gray, then: Gray, flows: Flows) -> bool:
 
 def is_captioned(now: Gray, then: Gray, flows: Flows) -> bool:
     """Return whether all of the next frame, except a band at the bottom or the top, is this one, moved."""
-    rows, least = round(len(now) * (1 - BAND)), DETAILED * min(_detail(now), _detail(then))
+    rows, least = round(len(now) * (1 - BAND)), DETAILED * min(_measure_detail(now), _measure_detail(then))
     for rest in (slice(rows), slice(-rows, None)):
-        if _detail(now[rest]) >= least and residual(now[rest], then[rest], flows(now[rest], then[rest])) < ALIKE:
+        if (
+            _measure_detail(now[rest]) >= least
+            and residual(now[rest], then[rest], flows(now[rest], then[rest])) < ALIKE
+        ):
             return True
     return False
 
 
-def _detail(image: Gray) -> float:
+def _measure_detail(image: Gray) -> float:
     return float(cv2.absdiff(image, cv2.blur(image, (7, 7))).mean())
 
 

@@ -34,7 +34,7 @@ Shape = Callable[[Grid], Grid]
 DISSOLVE_OFF = 0.24
 # Largest error of a wipe. On 8 wipes between the same clips: 0.05 to 0.16, one 0.20; elsewhere 0.18 and more.
 WIPE_OFF = 0.17
-LEAST_S = 0.16  # of a dissolve: four frames at 25 a second
+LEAST_S = 0.16  # s of the shortest dissolve: four frames at 25 a second
 WIPE_S = 0.24  # s of a wipe: a quicker edge looks like a pop-up
 LOST = 0.3  # weight of contrast that a dissolve should lose but keeps
 STRAY = 0.4  # share of the distance, for frames at quarters of the way in a first search; chosen on those clips too
@@ -157,9 +157,9 @@ class _Frames:
         """Return the smallest error of a transition between still frames, relative to its kind's largest error."""
         shifts = PHASES if last - first <= FEW else PHASES[:1]
         limit = DISSOLVE_OFF if shape == DISSOLVE else WIPE_OFF
-        return min(self._error(first, last, shape, by) for by in shifts) / limit
+        return min(self._measure_error(first, last, shape, by) for by in shifts) / limit
 
-    def _error(self, first: int, last: int, shape: str, shifts: tuple[float, float]) -> float:
+    def _measure_error(self, first: int, last: int, shape: str, shifts: tuple[float, float]) -> float:
         """Return the error of a transition between still frames: its distance from the shape, relative to the images'.
 
         A dissolve's error includes the difference of its contrast from that of two mixed images.

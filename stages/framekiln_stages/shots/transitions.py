@@ -26,7 +26,7 @@ SURE_CUT = 0.986
 # Least ratio of a cut's residual to the mean on the busier side, as in PySceneDetect's AdaptiveDetector. Over both
 # sides together, it is no higher at the end of a fast pan. A side is two frames at 25 a second, and at least one.
 TIMES, BESIDE_S = 3.0, 0.08
-SEEN = 0.25  # of an image's contrast, from which it is recognised under a flash
+SEEN = 0.25  # share of an image's contrast from which it is recognised under a flash
 STEADY = 2.0  # codes by which decaying light may rise: noise of a codec
 SHORT_S = 0.12  # a quicker change is a cut
 PLATEAU_S = 0.4  # least time beside a fade in which the image must stay nearly as light
@@ -45,7 +45,7 @@ class Transition:
     first: int
     last: int
     kind: str  # cut, fade_out, fade_in or dissolve
-    colour: str = ""  # of a fade: black or white
+    colour: str = ""  # colour of a fade: black or white
 
     @property
     def middle(self) -> int:
@@ -65,7 +65,7 @@ def cuts(cut: Values, grid: Grid, times: Values, threshold: float, shortest: flo
     runs = [run.tolist() for run in np.split(above, np.flatnonzero(np.diff(times[above]) > lasting) + 1) if len(run)]
     best = [max(run, key=lambda i: (cut[i], -i)) for run in runs if not _is_flash(grid, times, run, shortest, flash)]
     score = np.clip(np.nan_to_num(cut), 0, 1 - 1e-9)
-    residual = (score / (1 - score)) ** 0.25  # scores are a function of it, and only ratios are needed
+    residual = (score / (1 - score)) ** 0.25  # scores depend only on it, and only ratios are needed
     return [Transition(i, i + 1, "cut") for i in best if cut[i] >= SURE_CUT or _stands_out(residual, times, i)]
 
 

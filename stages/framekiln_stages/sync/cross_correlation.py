@@ -71,7 +71,7 @@ class Peak:
     at: float  # points from the curve's start
     height: float
     second: float  # height of the highest other maximum farther than `BESIDE`; 0 without one
-    median: float  # of the curve
+    median: float  # median of the curve
     inside: bool  # neither end of the curve is higher, so no slope of an outside peak is visible
 
 

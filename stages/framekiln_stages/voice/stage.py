@@ -25,7 +25,7 @@ Slice = NDArray[np.int16]  # samples of one frame
 STEP = 160  # samples: 10 ms, the usual step in speech recognition
 SEEN = 400  # samples under the Hann window: 25 ms, the usual window in speech recognition
 PITCH = (80, 400)  # Hz: from a low male voice to a child's
-MOST_GAIN = 4.0  # of the power of a window cut off at the end of a file or at very high frame rates
+MOST_GAIN = 4.0  # factor for the power of a window cut off at the end of a file or at very high frame rates
 SILENCE_DB = -100.0  # below the noise of 16 bits, -98 dB
 
 _LEVELS = pa.list_(pa.float32())

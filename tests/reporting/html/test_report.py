@@ -162,7 +162,7 @@ def test_steps_that_were_left_out_are_shown_with_the_command_that_fetches_weight
     html = page(output(folder, tmp_path / "out", skipped=skipped, fetch="framekiln fetch arc", fetch_mb=972.6))
     parsed(html)
     content = text(html)
-    first = "2 of 3 steps were left out for want of weights: faces, people. This fetches 973 MB;"
+    first = "2 of 3 steps were left out for lack of weights: faces, people. This fetches 973 MB;"
     assert content.index(first) < content.index("All went well: 12 frames"), "it is the first that the page says"
     assert "<pre>framekiln fetch arc &amp;&amp; " in html[: html.index("All went well")]
     assert "faces : arc&lt;b&gt;.onnx is missing" in content and "<pre>framekiln fetch arc</pre>" in html

@@ -59,7 +59,7 @@ def check_descriptions(stage: Stage, _: StageSample) -> None:
 
 def check_construction(stage: Stage, sample: StageSample) -> None:
     """Check that construction and declarations open no file."""
-    with _opened_files() as opened:
+    with _collect_opened_files() as opened:
         check_declarations(constructed(stage), sample)
     require(not opened, f"construction opened {opened[:1]}; open files in setup")
 
@@ -93,7 +93,7 @@ def check_pickling(stage: Stage, _: StageSample) -> None:
 
 
 @contextmanager
-def _opened_files() -> Iterator[list[Any]]:
+def _collect_opened_files() -> Iterator[list[Any]]:
     """Collect the paths that `open` is called with in this block."""
     opened: list[Any] = []
     original = builtins.open

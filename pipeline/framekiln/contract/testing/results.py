@@ -26,7 +26,7 @@ def check_schema(stage: Stage, sample: StageSample) -> None:
     for count in (0, 1, sample.rows.num_rows):
         result = stage(sample.rows.slice(0, count))
         require(isinstance(result, pa.Table), f"a call returned {type(result).__name__}, not a pyarrow.Table")
-        _same_schema(result.schema, stage.outputs, "outputs")
+        _check_schema(result.schema, stage.outputs, "outputs")
         rows = min(count, sample.rows.num_rows)
         require(result.num_rows == rows, f"{result.num_rows} rows were returned for {rows}")
         for item in stage.outputs:
@@ -40,7 +40,7 @@ def check_repeatability(stage: Stage, sample: StageSample) -> None:
 
 def check_inputs_unchanged(stage: Stage, sample: StageSample) -> None:
     """Check that a call leaves its rows unchanged."""
-    before = sample.rows.take(pa.array(range(sample.rows.num_rows), pa.int64()))  # in buffers of its own
+    before = sample.rows.take(pa.array(range(sample.rows.num_rows), pa.int64()))  # a copy in buffers of its own
     stage(sample.rows)
     require(sample.rows.equals(before), "a call wrote into its input columns; copy before writing")
 
@@ -76,7 +76,7 @@ def check_cut_independence(stage: Stage, sample: StageSample) -> None:
 def check_phases(stage: Stage, sample: StageSample) -> None:
     """Check that the names of phases are in `PHASES`."""
     stage.clock.take()
-    stage(sample.rows, *_more(stage, sample))
+    stage(sample.rows, *_list_other_arguments(stage, sample))
     unknown = sorted(set(stage.clock.take()) - set(PHASES))
     require(not unknown, f"unknown phases {unknown}; the names are {', '.join(PHASES)}")
 
@@ -97,7 +97,7 @@ def check_drawing(stage: Stage, sample: StageSample) -> None:
 def check_agreement(stage: Stage, sample: StageSample) -> None:
     """Check that results agree with themselves: finite values, and a `drift` of 0."""
     fresh = constructed(stage)
-    result = stage(sample.rows, *_more(stage, sample))
+    result = stage(sample.rows, *_list_other_arguments(stage, sample))
     results = {"": result} if stage.scope.first_pass else result
     for name, table in results.items():
         agreement = fresh.agreement(table, table, name)
@@ -109,18 +109,18 @@ def check_agreement(stage: Stage, sample: StageSample) -> None:
 
 def check_tables(stage: Stage, sample: StageSample) -> None:
     """Check that a second-pass stage returns exactly its declared tables, with unique keys."""
-    result = stage(sample.rows, *_more(stage, sample))
+    result = stage(sample.rows, *_list_other_arguments(stage, sample))
     require(isinstance(result, dict), f"a call returned {type(result).__name__}, not a dict of tables")
     require(result.keys() == stage.tables.keys(), f"a call returned {sorted(result)}, not {sorted(stage.tables)}")
     for name, declared in stage.tables.items():
-        _same_schema(result[name].schema, declared.schema, f"table {name!r}")
+        _check_schema(result[name].schema, declared.schema, f"table {name!r}")
         keys = [tuple(row.values()) for row in result[name].select(list(declared.keys)).to_pylist()]
         require(len(set(keys)) == len(keys), f"the keys of table {name!r} are not unique")
 
 
 def check_table_repeatability(stage: Stage, sample: StageSample) -> None:
     """Check that tables depend neither on the order of rows nor on earlier calls."""
-    more = _more(stage, sample)
+    more = _list_other_arguments(stage, sample)
     expected = stage(sample.rows, *more)
     orders = {"the same rows": range(sample.rows.num_rows), "rows in another order": range(sample.rows.num_rows)[::-1]}
     for words, order in orders.items():
@@ -128,13 +128,13 @@ def check_table_repeatability(stage: Stage, sample: StageSample) -> None:
         require(all(result[name].equals(expected[name]) for name in expected), f"{words} gave other tables")
 
 
-def _same_schema(schema: pa.Schema, declared: pa.Schema, what: str) -> None:
+def _check_schema(schema: pa.Schema, declared: pa.Schema, what: str) -> None:
     require(
         (schema.names, schema.types) == (declared.names, declared.types), f"{what}: got {schema}, declared {declared}"
     )
 
 
-def _more(stage: Stage, sample: StageSample) -> tuple[Any, ...]:
+def _list_other_arguments(stage: Stage, sample: StageSample) -> tuple[Any, ...]:
     """Return the arguments of a call that follow its rows."""
     tables = ({name: sample.tables[name] for name in stage.input_tables},) if stage.input_tables else ()
     kept = ({name: stage.tables[name].schema.empty_table() for name in stage.keeps},) if stage.keeps else ()
@@ -170,7 +170,7 @@ class _Steps:
     def call(self, number: int, call: Callable[[], Any]) -> Any:
         def line(_: FrameType, event: str, __: Any) -> Any:
             if event == "line":
-                self._step(number)
+                self._await_other_thread(number)
             return line
 
         sys.settrace(lambda frame, *_: line if frame.f_globals.get("__name__") in self._modules else None)
@@ -178,9 +178,9 @@ class _Steps:
             return call()
         finally:
             sys.settrace(None)
-            self._step(number, last=True)
+            self._await_other_thread(number, last=True)
 
-    def _step(self, number: int, *, last: bool = False) -> None:
+    def _await_other_thread(self, number: int, *, last: bool = False) -> None:
         """Wait until the other thread has come as far. If it does not, both go on alone."""
         with self._changed:
             self._lines[number] += 1

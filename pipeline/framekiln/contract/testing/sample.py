@@ -38,7 +38,7 @@ def sample_rows(columns: Sequence[str], count: int = 6) -> pa.Table:
     Decoding provides these columns: `SOURCE`, pixel columns, `sound`, `tags` and `digest`.
     Raises ValueError: decoding does not provide a column.
     """
-    return pa.table({name: _column(name, count) for name in columns})
+    return pa.table({name: _make_column(name, count) for name in columns})
 
 
 def sample_frame(number: int, pixels: str = "frame") -> Image:
@@ -70,12 +70,12 @@ class StageSample:
     media: Media = field(default_factory=SampleMedia)  # for a stage with `reads_media`
 
 
-def _column(name: str, count: int) -> pa.Array:
+def _make_column(name: str, count: int) -> pa.Array:
     photo = count == 1
     if is_pixel_column(name):
         return pack([sample_frame(number, name) for number in range(count)])
     if name == "sound":
-        return pa.array([None if photo else _sound(number) for number in range(count)], SOUND)
+        return pa.array([None if photo else _cut_sound(number) for number in range(count)], SOUND)
     if name == "tags":
         return pa.array([[("exif:DateTimeOriginal", "2024:02:29 12:30:00")]] * count, TAGS)
     if name == "digest":
@@ -97,7 +97,7 @@ def _column(name: str, count: int) -> pa.Array:
     return pa.array(values[name], SOURCE.field(name).type)
 
 
-def _sound(number: int) -> np.ndarray[Any, np.dtype[np.int16]]:
+def _cut_sound(number: int) -> np.ndarray[Any, np.dtype[np.int16]]:
     """Return the samples that play during a frame."""
     length = round(SOUND_RATE / FPS)
     time_s = (number * length + np.arange(length)) / SOUND_RATE

@@ -175,7 +175,7 @@ class ProcessPool:
             raise memory_full()
 
 
-_PROCESS_BYTES = 500_000_000  # of a process with torch and without weights
+_PROCESS_BYTES = 500_000_000  # memory of a process with torch and without weights
 _WEIGHTS_FACTOR = 2.0  # memory of weights by the size of their files: when loaded, and while being read
 _MEMORY_SHARE = 0.7  # share of the available memory that processes with models may take
 

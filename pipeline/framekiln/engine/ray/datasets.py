@@ -99,7 +99,7 @@ class RayEngine(Engine):
             else:
                 self._pools.append(step.name)
                 place = replace(place, in_flight=1)  # a call holds all rows of a file
-                set_up = partial(partial, do_later, step, self._reporter)  # called with an occasion
+                set_up = partial(partial, do_later, step, self._reporter)  # Ray calls it with an occasion
                 model = _make_pool(step.name, set_up, place, min(place.workers, len(work)))
                 dataset = dataset.map_batches(**model, **arguments)
             self._consume(dataset)

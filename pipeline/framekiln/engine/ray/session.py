@@ -73,16 +73,16 @@ def _start(connect: Callable[[Mapping[str, Any]], None], on_wait: Callable[[str]
             with ExitStack() as stack:
                 folder = stack.enter_context(private_folder())
                 with private.our_start(interrupts_held):
-                    connect(_make_arguments(f"{folder}/r"))  # in a folder of ours: Ray's own is open to all users
+                    connect(_make_arguments(f"{folder}/r"))  # in a folder of ours, since Ray's own is open to all users
                 return stack.pop_all()
         except FramekilnError:  # no folder is writable
             raise
         except Exception as error:  # errors of many classes, a bare Exception among them
             cause = error
         if attempt < _TRIES:
-            on_wait(f"Ray did not start ({_first_line(cause)}). Trying again, {attempt + 1} of {_TRIES}.")
+            on_wait(f"Ray did not start ({_get_first_line(cause)}). Trying again, {attempt + 1} of {_TRIES}.")
     raise StartError(
-        f"Ray did not start on this machine, {_TRIES} times in a row ({_first_line(cause)}). Run the same command "
+        f"Ray did not start on this machine, {_TRIES} times in a row ({_get_first_line(cause)}). Run the same command "
         "again when the machine has less to do, or with --engine local.",
         code="FK-RAY-START",
     ) from cause
@@ -95,7 +95,7 @@ def _make_arguments(folder: str) -> dict[str, Any]:
     return own | private.private_arguments(folder, places)
 
 
-def _first_line(error: Exception) -> str:
+def _get_first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
@@ -173,7 +173,7 @@ def _check_answers(address: str) -> None:
 
 def _explain_no_cluster(address: str, error: Exception) -> ResourceError:
     return ResourceError(
-        f"No Ray cluster answers at {address!r} ({_first_line(error)}). Start one, or leave out --address.",
+        f"No Ray cluster answers at {address!r} ({_get_first_line(error)}). Start one, or leave out --address.",
         code="FK-NO-CLUSTER",
     )
 

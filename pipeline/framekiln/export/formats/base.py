@@ -38,7 +38,7 @@ class Format(ABC):
         self.request = request
         self.notes: list[str] = []  # sentences about things that the format could not hold
         self.categories = Categories()
-        self.splits: dict[str, None] = {}  # of the images so far
+        self.splits: dict[str, None] = {}  # splits of the images so far
         self.holes = 0  # number of outlined masks with holes
 
     def bind(self, pictures: PictureReader, columns: pa.Schema) -> None:

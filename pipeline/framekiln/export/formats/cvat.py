@@ -67,7 +67,7 @@ class Writer(Format):
         labels = SubElement(SubElement(meta, "task"), "labels")
         for name in dict.fromkeys([*(name for name, _ in self.categories), *self._tags]):
             SubElement(SubElement(labels, "label"), "name").text = name
-        size = SubElement(meta, "original_size") if self._tracks else meta  # of a video, which datumaro needs
+        size = SubElement(meta, "original_size") if self._tracks else meta  # datumaro needs the size of a video
         for name, side in self._size.items() if self._tracks else ():
             SubElement(size, name).text = str(side)
         start = b'<?xml version="1.0" encoding="utf-8"?>\n<annotations>\n<version>1.1</version>\n'
@@ -75,12 +75,12 @@ class Writer(Format):
 
     def _describe(self, image: ExportedImage, items: Sequence[Annotation]) -> Element:
         facts = {"name": image.name, "width": image.width, "height": image.height}
-        element = _element("image", id=self._numbers[image.split], **facts)
+        element = _add_element("image", id=self._numbers[image.split], **facts)
         self._numbers[image.split] += 1
         element.extend(chain.from_iterable(self._draw(item, image) for item in items))
         if category := self.category_of(image):
             self._tags[category] = None
-            element.append(_element("tag", label=category, source="auto"))
+            element.append(_add_element("tag", label=category, source="auto"))
         return element
 
     def _draw(self, item: Annotation, image: ExportedImage) -> Iterator[Element]:
@@ -90,14 +90,14 @@ class Writer(Format):
         if item.mask is not None:
             pixels = decode_mask(item.mask, image.height, image.width)
             if pixels.any():
-                yield _element("mask", **own, occluded=0, **_run_lengths(pixels))
+                yield _add_element("mask", **own, occluded=0, **_run_lengths(pixels))
         else:
-            yield _element("box", **own, occluded=0, **_sides(item.box))
+            yield _add_element("box", **own, occluded=0, **_list_sides(item.box))
         if any(seen != ABSENT for *_, seen in item.keypoints):
-            skeleton = _element("skeleton", **own)
+            skeleton = _add_element("skeleton", **own)
             for name, (x, y, seen) in zip(item.category.keypoints, item.keypoints, strict=True):
                 flags = {"outside": int(seen == ABSENT), "occluded": int(seen == HIDDEN)}
-                skeleton.append(_element("points", label=name, source="auto", **flags, points=f"{x:.2f},{y:.2f}"))
+                skeleton.append(_add_element("points", label=name, source="auto", **flags, points=f"{x:.2f},{y:.2f}"))
             yield skeleton
 
     def _follow(self, items: Sequence[Annotation], image: ExportedImage) -> None:
@@ -108,9 +108,9 @@ class Writer(Format):
             there.add(key)
             self.categories.number(item.category)
             if key not in self._tracks:
-                self._tracks[key] = _element("track", id=len(self._tracks), label=item.category.name, source="auto")
+                self._tracks[key] = _add_element("track", id=len(self._tracks), label=item.category.name, source="auto")
             flags = {"frame": image.frame_index, "outside": 0, "occluded": 0, "keyframe": 1, "z_order": 0}
-            self._tracks[key].append(_element("box", **flags, **_sides(item.box)))
+            self._tracks[key].append(_add_element("box", **flags, **_list_sides(item.box)))
         for key in self._tracks.keys() - there:
             last = self._tracks[key][-1].attrib
             if last["outside"] == "0":
@@ -123,11 +123,11 @@ class Writer(Format):
         self._tracks = {}
 
 
-def _element(tag: str, **attributes: object) -> Element:
+def _add_element(tag: str, **attributes: object) -> Element:
     return Element(tag, {name: str(value) for name, value in attributes.items()})
 
 
-def _sides(box: Box) -> dict[str, str]:
+def _list_sides(box: Box) -> dict[str, str]:
     return {name: f"{side:.2f}" for name, side in zip(("xtl", "ytl", "xbr", "ybr"), box, strict=True)}
 
 

@@ -33,7 +33,7 @@ class Writer(Format):
             for number, part in enumerate(self._describe_all(image))
         ]
         task = {
-            "data": {"image": self._address(image), "media_id": image.media_id, "frame_index": image.frame_index},
+            "data": {"image": self._find_address(image), "media_id": image.media_id, "frame_index": image.frame_index},
             "predictions": [{"model_version": "framekiln", "result": results}],
         }
         self._spool.add_json(image.split, task)
@@ -49,7 +49,7 @@ class Writer(Format):
             text = f"{self.holes:,} masks have holes, which Label Studio's polygons do not support: they are filled."
             self.notes.append(text)
 
-    def _address(self, image: ExportedImage) -> str:
+    def _find_address(self, image: ExportedImage) -> str:
         """Return the address by which Label Studio finds a picture."""
         if self.request.images == "none":
             return image.name if "://" in image.name else f"/data/local-files/?d={quote(image.name.lstrip('/'))}"
@@ -68,18 +68,18 @@ class Writer(Format):
         if item.mask is not None:
             for part in self.outline(item, image):
                 points = [[round(px * x, 6), round(py * y, 6)] for px, py in part.tolist()]
-                yield self._region("polygonlabels", item.category.name, item, points=points, closed=True)
+                yield self._make_region("polygonlabels", item.category.name, item, points=points, closed=True)
         else:
             x0, y0, x1, y1 = item.box
             sides = {"x": x0 * x, "y": y0 * y, "width": (x1 - x0) * x, "height": (y1 - y0) * y}
             rounded = {name: round(value, 6) for name, value in sides.items()}
-            yield self._region("rectanglelabels", item.category.name, item, **rounded, rotation=0)
+            yield self._make_region("rectanglelabels", item.category.name, item, **rounded, rotation=0)
         for name, (px, py, seen) in zip(item.category.keypoints, item.keypoints, strict=False):
             if seen != ABSENT:
                 point = {"x": round(px * x, 6), "y": round(py * y, 6), "width": _POINT_WIDTH}
-                yield self._region("keypointlabels", name, item, **point)
+                yield self._make_region("keypointlabels", name, item, **point)
 
-    def _region(self, kind: str, label: str, item: Annotation, **value: Any) -> dict[str, Any]:
+    def _make_region(self, kind: str, label: str, item: Annotation, **value: Any) -> dict[str, Any]:
         self._labels[kind][label] = None
         score = {} if item.score is None else {"score": round(item.score, 6)}
         names = {"from_name": kind, "to_name": "image", "type": kind, "image_rotation": 0}

@@ -52,7 +52,7 @@ class Writer(Format):
         names = {number: name for number, (name, _) in enumerate(self.categories)}
         facts = [*(paths | places).items(), ("names", names)]
         if self._pointed:
-            flip = [self._points.index(_mirrored(name, self._points)) for name in self._points]
+            flip = [self._points.index(_mirror(name, self._points)) for name in self._points]
             facts += [("kpt_shape", [len(self._points), 3]), ("flip_idx", flip)]
             facts += [("kpt_names", {number: list(self._points) for number in names})]
         # JSON is YAML, except for the keys of mappings, which are numbers here
@@ -71,7 +71,7 @@ class Writer(Format):
                 return ""
             whole = join(self.outline(item, image))  # joined by lines without width, as Ultralytics joins COCO's
             return f"{number} {_join_numbers((whole / (image.width, image.height)).ravel())}"
-        line = f"{number} {_join_numbers(_center(item, image))}"
+        line = f"{number} {_join_numbers(_describe_box(item, image))}"
         if not self._pointed:
             return line
         self._points = self._points or item.category.keypoints
@@ -82,7 +82,7 @@ class Writer(Format):
         return " ".join([line, *points])
 
 
-def _center(item: Annotation, image: ExportedImage) -> list[float]:
+def _describe_box(item: Annotation, image: ExportedImage) -> list[float]:
     x0, y0, x1, y1 = item.box
     middle = (x0 + x1) / 2 / image.width, (y0 + y1) / 2 / image.height
     return [*middle, (x1 - x0) / image.width, (y1 - y0) / image.height]
@@ -92,7 +92,7 @@ def _join_numbers(numbers: Iterable[float]) -> str:
     return " ".join(f"{number:.6g}" for number in numbers)
 
 
-def _mirrored(name: str, names: Sequence[str]) -> str:
+def _mirror(name: str, names: Sequence[str]) -> str:
     """Return the keypoint that a name becomes in a mirrored image."""
     other = name.replace("left", "~").replace("right", "left").replace("~", "right")
     return other if other in names else name

@@ -94,7 +94,7 @@ def measure(
             result.notes.append(_IDLE)
         elif bench.trials:
             result.notes += [f"it ran uncompiled: {reason}" for reason in bench.uncompiled[:1]]
-            result.figures = _figures(step, bench, searched, dummy=dummy)
+            result.figures = _make_figures(step, bench, searched, dummy=dummy)
             result.device = bench.device
         if searched.failure is not None:
             result.notes.append(f"a batch of {searched.largest + 1} did not run: {searched.failure.why}")
@@ -111,7 +111,7 @@ def search_limits(step: Step, limits: Limits, meter: Meter | None) -> Limits:
     return replace(limits, memory=limits.memory and metered)
 
 
-def _figures(step: Step, bench: _Bench, searched: SearchResult, *, dummy: bool) -> StepFigures:
+def _make_figures(step: Step, bench: _Bench, searched: SearchResult, *, dummy: bool) -> StepFigures:
     flops, chunks = bench.flops(), bench.chunks()
     return StepFigures(
         use=step.use,

@@ -73,14 +73,14 @@ def calibrate(
                 results.append(StepMeasurement(step.name, notes=[f"nothing made its column {missing[0]!r}"]))
             else:
                 results.append(measure(step, sizes, limits, say, dummy=step.name in step.dummies))
-            show(results[-1], _file(results, sample))
-    if (calibration := _file(results, sample)) is None:
+            show(results[-1], _make_calibration(results, sample))
+    if (calibration := _make_calibration(results, sample)) is None:
         reasons = "; ".join(f"{result.step}: {', '.join(result.notes)}" for result in results)
         raise SetupError(f"No step could be measured ({reasons}).", code="FK-CALIBRATION-FAILED")
     return calibration
 
 
-def _file(results: Sequence[StepMeasurement], sample: SampleRows) -> Calibration | None:
+def _make_calibration(results: Sequence[StepMeasurement], sample: SampleRows) -> Calibration | None:
     figures = {result.step: result.figures for result in results if result.figures is not None}
     if not figures:
         return None

@@ -51,7 +51,7 @@ class Probe:
     def trial(self, size: int, count: int) -> Sample | CapturedError:
         """Make one untimed call of `count` rows, then timed ones within the limits."""
         try:
-            return self._timed(size, count)
+            return self._time_call(size, count)
         except ContractError:
             raise
         except Exception as error:
@@ -70,7 +70,7 @@ class Probe:
         """Return the device and the chunk sizes of the calls so far."""
         return self._meter.seen(), dict(self._step.stage.chunk_sizes)
 
-    def _timed(self, size: int, count: int) -> Sample:
+    def _time_call(self, size: int, count: int) -> Sample:
         stage, rows = self._step.stage, self._rows[size]
         self._meter.clear()
         began = time.perf_counter()

@@ -79,7 +79,7 @@ def find_implausible(calibration: Calibration, gpus: GpuList) -> Iterator[str]:
         if peak + calibration.context_gb > memory:
             yield f"{name} took {peak:.1f} GB and a context, of {memory:.1f}"
         times = ((one.batch, one.model_s or one.seconds / one.batch) for one in figures.trials)
-        share = max(_reached(figures, *of_batch, gpu) for of_batch in times)
+        share = max(_estimate_use(figures, *of_batch, gpu) for of_batch in times)
         if share > FASTEST:
             yield f"{name} was {share:.1f} times as fast as the GPU's arithmetic and memory allow"
 

@@ -121,7 +121,7 @@ class BenchClip:
 
         Raises MediaError: the file cannot be decoded, or has no frame.
         """
-        media = _media(self.path)
+        media = _make_media(self.path)
         while True:
             frames = 0
             for frame in decode_frames(media, ("frame",), DecodeConfig()):
@@ -149,7 +149,7 @@ def clip_of_file(path: Path, eyes: int) -> BenchClip:
     Raises InputError: the file does not exist or cannot be decoded.
     """
     try:
-        frame = next(iter(decode_frames(_media(path), ("frame",), DecodeConfig())))
+        frame = next(iter(decode_frames(_make_media(path), ("frame",), DecodeConfig())))
     except (OSError, MediaError, StopIteration) as error:
         reason = str(error) or "it has no frame"
         raise InputError(
@@ -160,5 +160,5 @@ def clip_of_file(path: Path, eyes: int) -> BenchClip:
     return BenchClip(path=path, format=size)
 
 
-def _media(path: Path) -> MediaFile:
+def _make_media(path: Path) -> MediaFile:
     return MediaFile(media_id=path.name, path=str(path.absolute()), size=path.stat().st_size, mtime_ns=0)

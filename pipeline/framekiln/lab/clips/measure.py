@@ -97,7 +97,7 @@ class FrameCall:
                 if area is None:
                     return list(frames)
                 maps = area.float().flatten(1, -3).mean(1) if area.dim() > 3 else area.float()
-                return [self._drawn(frame, maps[i * self.eyes : (i + 1) * self.eyes]) for i, frame in enumerate(frames)]
+                return [self._draw(frame, maps[i * self.eyes : (i + 1) * self.eyes]) for i, frame in enumerate(frames)]
 
     def _upload(self, frames: Sequence[Image]) -> torch.Tensor:
         shape, device = (len(frames), *frames[0].shape), self.prepared.device
@@ -120,7 +120,7 @@ class FrameCall:
         small = interpolate(levels, self._input.shape[2:], mode="bilinear")
         self._input[: len(small)].copy_(small.div_(255).sub_(MEAN).div_(STD))
 
-    def _drawn(self, frame: Image, maps: torch.Tensor) -> Image:
+    def _draw(self, frame: Image, maps: torch.Tensor) -> Image:
         """Tint the half of a frame where each eye's map is above 0, the threshold of masks."""
         from torch.nn.functional import interpolate
 
@@ -174,10 +174,10 @@ class ClipRow:
     why: str = ""
     frames: int = 0
     batch: float | None = None  # mean frames of a batch
-    latency_ms: Statistics | None = None  # of a frame, from its arrival until it is encoded
+    latency_ms: Statistics | None = None  # time of a frame, from its arrival until it is encoded
     fps: float | None = None  # over the whole measurement
     phases_ms: Mapping[str, float] = field(default_factory=dict)  # means of a frame
-    shares: Mapping[str, float] = field(default_factory=dict)  # of the phases' sum
+    shares: Mapping[str, float] = field(default_factory=dict)  # shares of the phases' sum
 
 
 def measure_clips(model: BenchModel, clips: Sequence[BenchClip], settings: ClipSettings) -> Iterator[ClipRow]:
@@ -198,14 +198,14 @@ def measure_clips(model: BenchModel, clips: Sequence[BenchClip], settings: ClipS
             outcome="ok",
         )
         try:
-            row = _measured(row, model, clip, settings.load)
+            row = _measure(row, model, clip, settings.load)
         except Exception as error:  # of any class: the model's own code runs
             outcome, why = failure_of(error)
             row = replace(row, outcome=outcome, why=why)
         yield row
 
 
-def _measured(row: ClipRow, model: BenchModel, clip: BenchClip, load: Load) -> ClipRow:
+def _measure(row: ClipRow, model: BenchModel, clip: BenchClip, load: Load) -> ClipRow:
     size = row.cell.batch // row.eyes
     prepared = model.prepare(row.cell, row.device)
     call = FrameCall(prepared=prepared, eyes=row.eyes, buffers=Buffers(pooled=row.pools))

@@ -32,7 +32,7 @@ _REASONS = {  # NVML's bits of reasons for a lower clock, from nvml.h; idle and 
 _LISTEN_S = 0.25  # s; the system counts CPU time in hundredths of a second
 LEAST_S = 0.5  # s; NVML updates the counter every 20 to 100 ms, so a shorter loop could err by a tenth or more
 _LIMITS = TimeLimits(warmup=1, least=5, wanted=5, seconds=0.1, patience_s=3.0, slow_s=0.2)
-_SIDES = {"cpu": 512, "cuda": 8192}  # of square matrices; a CPU without 16-bit arithmetic takes seconds for 1,024
+_SIDES = {"cpu": 512, "cuda": 8192}  # sides of square matrices; a CPU without 16-bit arithmetic takes seconds for 1,024
 _COPIED = {"cpu": 2**27, "cuda": 2**30}  # bytes, several times the largest cache
 
 
@@ -44,7 +44,7 @@ def bench_environment(device: str) -> dict[str, Any]:
     return known | {
         "device": device,
         "gpu": torch.cuda.get_device_name(device) if gpu else None,
-        "driver": _driver(),
+        "driver": _read_driver(),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
         "torch": torch.__version__,
@@ -71,7 +71,7 @@ def load_of_others(device: str) -> dict[str, Any]:
     return used | {"gpu_percent": max(percents, default=0), "gpu_processes_gb": processes}
 
 
-def _driver() -> str | None:
+def _read_driver() -> str | None:
     nvml = library()
     if nvml is not None:
         with suppress(Exception):

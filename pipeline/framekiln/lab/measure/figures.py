@@ -39,7 +39,7 @@ def drift(outputs: Any, reference: Any) -> Drift:
 
     Distances are None if a value is finite in the reference but not here, and without floating-point outputs.
     """
-    pairs = list(zip(_floats(outputs), _floats(reference), strict=True))
+    pairs = list(zip(_list_floats(outputs), _list_floats(reference), strict=True))
     if not pairs:
         return Drift(rel_l2=None, cosine=None, max=None, nonfinite=0)
     ours, theirs = (torch.cat([pair[side].flatten().cpu().double() for pair in pairs]) for side in (0, 1))
@@ -68,14 +68,14 @@ def speed_up(call: Callable[[], Any], reference: Callable[[], Any], device: str,
     return SpeedUp(factor=statistics.median(ratios), low=min(ratios), high=max(ratios), turns=turns)
 
 
-def _floats(value: Any) -> list[Any]:
+def _list_floats(value: Any) -> list[Any]:
     return [tensor for tensor in tensors_in(value) if tensor.is_floating_point()]
 
 
 def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) -> CellResult:
     """Return a cell's result with all requested figures."""
     cell, device = blank.cell, options.device
-    peaks, about = _peaks(cell.precision, device), model.about()  # the latter sets up a stage
+    peaks, about = _measure_peaks(cell.precision, device), model.about()  # the latter sets up a stage
     if device != "cpu":
         Meter(device).clear()
     prepared = model.prepare(cell, device)
@@ -99,7 +99,7 @@ def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) 
     return result
 
 
-def _peaks(precision: str, device: str) -> tuple[float | None, float | None]:
+def _measure_peaks(precision: str, device: str) -> tuple[float | None, float | None]:
     """Return the device's TFLOP/s and GB/s, measured before the model takes memory; None if memory is short."""
     try:
         return peak_tflops(precision, device), peak_gb_s(device)
@@ -137,10 +137,10 @@ def _add_layers(result: CellResult, prepared: Prepared, depth: int, flops: Mappi
     else:
         names = {type(root).__name__: path for path, root in prepared.roots.items()}
         layers = measure_layers(prepared.call, prepared.roots, depth, prepared.device, _LAYER_CALLS)
-        result.layers = tuple(_counted(layer, names, flops) for layer in layers)
+        result.layers = tuple(_add_flops(layer, names, flops) for layer in layers)
 
 
-def _counted(layer: Layer, roots: Mapping[str, str], flops: Mapping[str, float]) -> Layer:
+def _add_flops(layer: Layer, roots: Mapping[str, str], flops: Mapping[str, float]) -> Layer:
     """Return a layer with its FLOPs, which torch counts by the root's class and the path below it."""
     if layer.path == WHOLE:
         return replace(layer, flops=flops.get("Global"))

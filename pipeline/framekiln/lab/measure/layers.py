@@ -33,14 +33,14 @@ def around_modules(
     """In this block, call functions with a module's path before and after each of its calls, even if it raises."""
     with ExitStack() as stack:
         for path, module, _ in modules_to(roots, depth):
-            begin: Any = partial(_called, before, path)
-            end: Any = partial(_called, after, path)
+            begin: Any = partial(_call, before, path)
+            end: Any = partial(_call, after, path)
             stack.callback(module.register_forward_pre_hook(begin, prepend=True).remove)
             stack.callback(module.register_forward_hook(end, always_call=True).remove)
         yield
 
 
-def _called(function: Callable[[str], object], path: str, *_: object) -> None:
+def _call(function: Callable[[str], object], path: str, *_: object) -> None:
     function(path)
 
 
@@ -99,7 +99,7 @@ def measure_layers(
                 clock.end(WHOLE)
             seconds.append(dict(clock.take()))
     used = {path: count / calls for path, count in uses.items()}
-    return _table(list(modules_to(roots, depth)), seconds, used)
+    return _make_layers(list(modules_to(roots, depth)), seconds, used)
 
 
 def slowest(layers: Sequence[Layer], count: int = 5) -> list[Layer]:
@@ -107,23 +107,23 @@ def slowest(layers: Sequence[Layer], count: int = 5) -> list[Layer]:
     return sorted((layer for layer in layers if layer.path != WHOLE), key=lambda layer: -layer.own_ms)[:count]
 
 
-def _table(
+def _make_layers(
     modules: Sequence[tuple[str, nn.Module, int]], seconds: Sequence[Mapping[str, float]], used: Mapping[str, float]
 ) -> list[Layer]:
     """Return the layers; a module's time is its own plus that of the paths below it."""
     whole = [1000 * sum(call.values()) for call in seconds]
     mean = statistics.fmean(whole)
-    rows = [_layer(WHOLE, "", 0, 1, whole, [1000 * call.get(WHOLE, 0.0) for call in seconds], mean)]
+    rows = [_make_layer(WHOLE, "", 0, 1, whole, [1000 * call.get(WHOLE, 0.0) for call in seconds], mean)]
     for path, module, level in modules:
         if path in used:
             own = [1000 * call.get(path, 0.0) for call in seconds]
             below = [1000 * sum(s for name, s in call.items() if name.startswith(f"{path}.")) for call in seconds]
             total = [a + b for a, b in zip(own, below, strict=True)]
-            rows.append(_layer(path, type(module).__name__, level, round(used[path]), total, own, mean))
+            rows.append(_make_layer(path, type(module).__name__, level, round(used[path]), total, own, mean))
     return rows
 
 
-def _layer(
+def _make_layer(
     path: str, kind: str, depth: int, uses: int, total: Sequence[float], own: Sequence[float], whole: float
 ) -> Layer:
     return Layer(

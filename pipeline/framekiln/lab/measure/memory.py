@@ -22,7 +22,7 @@ on a CPU, and one block of 512 on a GPU."""
 LEAK = 1024.0
 """Mean bytes a call: above it, growth in only some calls is a leak too, such as a log kept now and then."""
 
-_POINTS = 240  # of a timeline, as many as a chart draws
+_POINTS = 240  # points of a timeline, as many as a chart draws
 _CALL = "framekiln: call"
 
 
@@ -31,7 +31,7 @@ def measure_memory(prepared: Prepared, cap_gb: float | None = None) -> Memory:
 
     `cap_gb` limits the memory, as if the device had only this; None: no limit.
     """
-    points, size = _profiled(prepared.call, prepared.device), weights_bytes(prepared.roots) or 0
+    points, size = _profile(prepared.call, prepared.device), weights_bytes(prepared.roots) or 0
     outputs = tensor_bytes(prepared.call())
     inputs = tensor_bytes(prepared.inputs)
     memory = Memory(weights=size, inputs=inputs, outputs=outputs, timeline=thinned(points))
@@ -53,7 +53,7 @@ def measure_leak(prepared: Prepared, calls: int) -> Leak:
     The first half is left out, so that a cache that fills once counts as no leak.
     """
     if prepared.device == "cpu":
-        return find_leak(_allocated_on_cpu(prepared.call, calls))
+        return find_leak(_trace_on_cpu(prepared.call, calls))
     allocated = []
     for _ in range(calls):
         prepared.call()
@@ -86,7 +86,7 @@ def thinned(points: Sequence[MemoryPoint]) -> tuple[MemoryPoint, ...]:
     return (points[0], *middle, points[-1])
 
 
-def _allocated_on_cpu(call: Callable[[], Any], calls: int) -> list[int]:
+def _trace_on_cpu(call: Callable[[], Any], calls: int) -> list[int]:
     from torch.profiler import record_function
 
     with profiler_of("cpu") as profile:
@@ -95,21 +95,21 @@ def _allocated_on_cpu(call: Callable[[], Any], calls: int) -> list[int]:
                 call()
     marks = [event for event in profile.profiler.kineto_results.events() if event.name() == _CALL]
     ends = sorted(event.start_ns() + event.duration_ns() for event in marks)
-    memory = _allocations(profile, "cpu")
+    memory = _list_allocations(profile, "cpu")
     totals = np.cumsum([0, *(node.typed[1].alloc_size for node in memory)])
     return [int(totals[n]) for n in np.searchsorted([node.start_time_ns for node in memory], ends, "right")]
 
 
-def _profiled(call: Callable[[], Any], device: str) -> list[MemoryPoint]:
+def _profile(call: Callable[[], Any], device: str) -> list[MemoryPoint]:
     with profiler_of(device) as profile:
         result = call()
         if device != "cpu":
             torch.cuda.synchronize(device)
     del result
-    return _points(_allocations(profile, device))
+    return _make_points(_list_allocations(profile, device))
 
 
-def _points(events: Sequence[Any]) -> list[MemoryPoint]:
+def _make_points(events: Sequence[Any]) -> list[MemoryPoint]:
     if not events:
         return []
     begin, total, points = events[0].start_time_ns, 0, [MemoryPoint(ms=0.0, allocated=0)]
@@ -121,7 +121,7 @@ def _points(events: Sequence[Any]) -> list[MemoryPoint]:
     return points
 
 
-def _allocations(profile: Any, device: str) -> list[Any]:
+def _list_allocations(profile: Any, device: str) -> list[Any]:
     """Return the profiler's nodes of allocations and releases on a device, which also hold the reserved bytes."""
     kind, found = device.partition(":")[0], list[Any]()
     waiting = list(profile.profiler.kineto_results.experimental_event_tree())

@@ -57,7 +57,7 @@ def converted(module: Any, precision: str, calibrate: Callable[[Any], object]) -
     `calibrate` calls a module on the example inputs, which sets the ranges of static INT8. Raises UnsupportedError:
     nothing in it has INT8 here, so its figures would be those of fp32.
     """
-    if precision.startswith("int8") and not _linear(module):
+    if precision.startswith("int8") and not _find_linear(module):
         raise UnsupportedError("the model has no linear layers, the only ones that are quantised")
     if precision == "int8-dynamic":
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
@@ -65,7 +65,7 @@ def converted(module: Any, precision: str, calibrate: Callable[[Any], object]) -
         quantize_(module, Int8DynamicActivationInt8WeightConfig())
         return module
     if precision == "int8-static":
-        return _torchao_static(module, calibrate)
+        return _quantise_static(module, calibrate)
     if precision != "int8-torch":
         return module.to(type_of(precision))
     with warnings.catch_warnings():
@@ -89,15 +89,15 @@ def arithmetic(precision: str, device: str) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
-def _linear(module: Any) -> dict[str, Any]:
+def _find_linear(module: Any) -> dict[str, Any]:
     return {name: layer for name, layer in module.named_modules() if type(layer) is torch.nn.Linear}
 
 
-def _torchao_static(module: Any, calibrate: Callable[[Any], object]) -> Any:
+def _quantise_static(module: Any, calibrate: Callable[[Any], object]) -> Any:
     """Quantise linear layers by each one's largest input on the example inputs."""
     from torchao.quantization import Int8StaticActivationInt8WeightConfig, PerRow, PerTensor, quantize_
 
-    layers = _linear(module)
+    layers = _find_linear(module)
     largest: dict[str, torch.Tensor] = {}
 
     def watch(name: str) -> Callable[..., None]:

@@ -137,12 +137,12 @@ def measure_speed(blank: CellResult, prepared: Prepared, limits: TimeLimits, *, 
     first_s = time.perf_counter() - began  # compiles a compiled model
     event: Any = None if prepared.device == "cpu" else partial(torch.cuda.Event, enable_timing=True)
     counter = EnergyCounter(prepared.device)
-    before = _before(prepared, counter, cold=cold)
+    before = _prepare_call(prepared, counter, cold=cold)
     loop = partial(timed, prepared.call, prepared.wait, event=event, before=before)
     single = loop(limits, wait_each=True)
     row = loop(limits) if event and not cold else single
     joules, no_energy = (None, "flushing the caches would count too") if cold else counter.since_mark(row.wall_s)
-    copies = _copies(prepared) if event else (None, None)
+    copies = _time_copies(prepared) if event else (None, None)
     latency, items = Statistics.of(single.seconds), prepared.items
     rate = items * row.calls / (sum(row.seconds) if cold else row.wall_s)
     return replace(
@@ -164,7 +164,7 @@ def measure_speed(blank: CellResult, prepared: Prepared, limits: TimeLimits, *, 
     )
 
 
-def _before(prepared: Prepared, counter: EnergyCounter, *, cold: bool) -> Callable[[int], None]:
+def _prepare_call(prepared: Prepared, counter: EnergyCounter, *, cold: bool) -> Callable[[int], None]:
     size = 512_000_000 if cold else 0  # above the L3 cache of a current server, 32 to 384 MB
     if cold and prepared.device != "cpu":
         size = 2 * torch.cuda.get_device_properties(prepared.device).L2_cache_size
@@ -181,7 +181,7 @@ def _before(prepared: Prepared, counter: EnergyCounter, *, cold: bool) -> Callab
     return before
 
 
-def _copies(prepared: Prepared) -> tuple[float, float]:
+def _time_copies(prepared: Prepared) -> tuple[float, float]:
     """Return the median ms of copying the inputs to the device, from pinned memory, and the outputs back."""
     pinned = map_tensors(prepared.host_inputs, lambda tensor: tensor.pin_memory())
     outputs = prepared.call()

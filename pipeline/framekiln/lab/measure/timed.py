@@ -25,7 +25,7 @@ class TimeLimits:
     warmup: int = 1  # calls; the first loads kernels and chooses algorithms
     warmup_s: float = 0.0  # a GPU's clocks rise within about a second of work
     least: int = 3  # calls; a median of three tolerates one disturbed call
-    seconds: float = 2.0  # of timed calls
+    seconds: float = 2.0  # s of timed calls
     wanted: int = 3  # calls, unless they take longer than `patience_s`
     patience_s: float = 10.0
     most: int | None = None  # calls, however short they are
@@ -48,8 +48,8 @@ class Samples:
 
     seconds: tuple[float, ...]  # until a call had returned and, with `wait_each`, the device was idle
     enqueue_s: tuple[float, ...]  # until a call had returned
-    gpu_s: tuple[float, ...] = ()  # between two events in the GPU's stream; empty without events
-    wall_s: float = 0.0  # of the loop, until the device was idle
+    gpu_s: tuple[float, ...] = ()  # times between two events in the GPU's stream; empty without events
+    wall_s: float = 0.0  # duration of the loop, until the device was idle
     warmup: int = 0  # calls
     warmup_s: float = 0.0
 
@@ -120,7 +120,7 @@ class MeasureOptions:
 
     device: str = "cpu"
     iterations: int | None = None  # exact number of timed calls; None: `seconds` decides
-    seconds: float | None = None  # of timed calls; None: `iterations`, or enough calls for p95
+    seconds: float | None = None  # s of timed calls; None: `iterations`, or enough calls for p95
     least: int = 0  # calls for a requested percentile, if neither is given
     warmup: int = 5  # timm's and trtexec's defaults lie between 1 and 10
     warmup_s: float = 0.5  # trtexec warms up for 0.2 s
@@ -128,7 +128,7 @@ class MeasureOptions:
     depth: int = 2  # levels of modules: a part of the model and its blocks
     leak: int = 0  # calls; 0: no test
     cold_cache: bool = False  # a model called repeatedly finds its weights in the caches, as in our own loop
-    memory_cap_gb: float | None = None  # as on a smaller device
+    memory_cap_gb: float | None = None  # limit, as on a smaller device
 
     @property
     def limits(self) -> TimeLimits:

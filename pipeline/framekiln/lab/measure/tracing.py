@@ -35,7 +35,7 @@ class DetailOptions:
     trace: bool = False
     cprofile: bool = False
     lines: str = ""  # module:function
-    depth: int = 2  # of the ranges in a trace
+    depth: int = 2  # depth of the ranges in a trace
 
     @property
     def is_asked(self) -> bool:
@@ -68,7 +68,7 @@ def record(prepared: Prepared, title: str, options: DetailOptions, folder: Path)
 def _write_trace(prepared: Prepared, start: str, options: DetailOptions) -> list[str]:
     """Write a Chrome trace with a range for each module, and tables of operators by time and by memory."""
     prepared.call()
-    with _ranges(prepared, options.depth), profiler_of(prepared.device) as recorded:
+    with _mark_ranges(prepared, options.depth), profiler_of(prepared.device) as recorded:
         for number in range(_CALLS):
             with torch.profiler.record_function(f"call {number}"):
                 prepared.call()
@@ -137,7 +137,7 @@ def synchronisations(prepared: Prepared) -> dict[str, int]:
     """
     prepared.call()
     if prepared.device != "cpu":
-        return _warned_lines(prepared)
+        return _count_warnings(prepared)
     with profiler_of("cpu") as recorded:
         prepared.call()
     counts = {event.key: event.count for event in recorded.key_averages() if event.key in _SYNCING}
@@ -145,7 +145,7 @@ def synchronisations(prepared: Prepared) -> dict[str, int]:
     return counts
 
 
-def _warned_lines(prepared: Prepared) -> dict[str, int]:
+def _count_warnings(prepared: Prepared) -> dict[str, int]:
     lines: Counter[str] = Counter()
 
     def seen(message: Any, *_: object, **__: object) -> None:
@@ -166,7 +166,7 @@ def _warned_lines(prepared: Prepared) -> dict[str, int]:
 
 
 @contextmanager
-def _ranges(prepared: Prepared, depth: int) -> Iterator[None]:
+def _mark_ranges(prepared: Prepared, depth: int) -> Iterator[None]:
     """Put a range of the profiler, and on a GPU of NVTX, around each module's calls; ranges are nested."""
     opened: list[Any] = []
 

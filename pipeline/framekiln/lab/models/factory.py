@@ -120,7 +120,7 @@ def inputs_function(inputs: Any) -> Callable[..., Any]:
     if callable(inputs):
         return inputs
     if inputs is None:
-        return _images
+        return _make_images
 
     own = next((len(tensor) for tensor in tensors_in(inputs) if tensor.dim()), 1)
 
@@ -163,7 +163,7 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return [tensor for item in getattr(value, "__dict__", {}).values() for tensor in tensors_in(item)]
 
 
-def _images(batch: int = 1, size: int = IMAGE_SIDE) -> torch.Tensor:
+def _make_images(batch: int = 1, size: int = IMAGE_SIDE) -> torch.Tensor:
     return torch.rand(batch, 3, size, size)
 
 

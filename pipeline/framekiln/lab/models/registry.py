@@ -61,9 +61,9 @@ class TorchModel:
     def about(self) -> dict[str, Any]:
         """Return `params`, `parts` (parameters by child) and `axes`."""
         module = self.built.module
-        parts = {name: _params(child) for name, child in module.named_children()}
+        parts = {name: _count_params(child) for name, child in module.named_children()}
         return {
-            "params": _params(module),
+            "params": _count_params(module),
             "parts": {name: count for name, count in parts.items() if count},
             "axes": dict(self.built.axes),
         }
@@ -73,7 +73,7 @@ BenchModel = TorchModel | StageModel
 """A model, pickled before its first use and built in another process."""
 
 
-def _params(module: Any) -> int:
+def _count_params(module: Any) -> int:
     return sum(tensor.numel() for tensor in module.parameters())
 
 
@@ -86,7 +86,7 @@ class ModelEntry(Strict):
 
     @field_validator("weights", mode="before")
     @classmethod
-    def _several(cls, value: object) -> object:
+    def _make_list(cls, value: object) -> object:
         return [value] if isinstance(value, str) else value
 
 

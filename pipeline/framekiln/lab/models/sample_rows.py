@@ -33,7 +33,7 @@ class SampleRows:
     """Decoded rows with halo, their decoding time, and steps that failed on them."""
 
     rows: pa.Table
-    seconds: float  # of decoding and steps without a model, in one process
+    seconds: float  # time of decoding and steps without a model, in one process
     failed: dict[str, str] = field(default_factory=dict)  # steps that failed, with the reason
 
     @property
@@ -61,7 +61,7 @@ class SampleRows:
         if not set(step.stage.inputs) <= set(self.rows.column_names):
             return
         began = time.perf_counter()
-        columns, error = (_in_children if has_model(step) else _in_this_process)(step, self.rows, self.own)
+        columns, error = (_run_in_children if has_model(step) else _run_here)(step, self.rows, self.own)
         halo = self.rows[HALO].to_numpy()
         place = pa.array(np.where(halo, -1, np.cumsum(~halo) - 1), mask=halo)
         for name in step.stage.outputs.names:
@@ -139,7 +139,7 @@ def _decoded(media: Sequence[MediaFile], how: DecodeStep, count: int) -> SampleR
     each = max(1, min(_FILE_FRAMES, -(-count // len(media))))
     tables: list[pa.Table] = []
     rows = 0
-    for table in _packets(media, how, each if len(media) > 1 else count):
+    for table in _read_packets(media, how, each if len(media) > 1 else count):
         tables.append(table)
         rows += int(pc.sum(pc.invert(table[HALO])).as_py())
         if rows >= count:
@@ -153,7 +153,7 @@ def _decoded(media: Sequence[MediaFile], how: DecodeStep, count: int) -> SampleR
     return SampleRows(pa.concat_tables(tables).combine_chunks(), time.perf_counter() - began)
 
 
-def _packets(media: Sequence[MediaFile], how: DecodeStep, each: int) -> Iterator[pa.Table]:
+def _read_packets(media: Sequence[MediaFile], how: DecodeStep, each: int) -> Iterator[pa.Table]:
     config = replace(how.config, max_frames=min(each, how.config.max_frames or each))
     for unit in form_units(media, slots=len(media)):
         for packet in decode(unit, how.columns, how.halo, config):
@@ -161,22 +161,22 @@ def _packets(media: Sequence[MediaFile], how: DecodeStep, each: int) -> Iterator
                 yield packet.rows
 
 
-def _in_children(step: Step, _: pa.Table, own: pa.Table) -> tuple[pa.Table, str]:
+def _run_in_children(step: Step, _: pa.Table, own: pa.Table) -> tuple[pa.Table, str]:
     """Return a step's columns and its first error; child processes call it row by row, and alone use the device."""
     batches = [batch_of(step.stage, own.slice(i, 1), 1) for i in range(own.num_rows)]
     answers = call_in_children(StageCalls.of(step, batches), len(batches))
-    error = next((_reason(answer) for answer in answers if not isinstance(answer, pa.Table)), "")
+    error = next((_get_reason(answer) for answer in answers if not isinstance(answer, pa.Table)), "")
     empty = pa.table([pa.nulls(1, item.type) for item in step.stage.outputs], schema=step.stage.outputs)
     tables = (answer.slice(0, 1).cast(empty.schema) if isinstance(answer, pa.Table) else empty for answer in answers)
     return pa.concat_tables(tables), error
 
 
-def _in_this_process(step: Step, rows: pa.Table, _: pa.Table) -> tuple[pa.Table, str]:
+def _run_here(step: Step, rows: pa.Table, _: pa.Table) -> tuple[pa.Table, str]:
     outcome = PacketCaller(step).run(rows, np.zeros(rows.num_rows, bool))
     return outcome.columns, next((failure.message for failure in outcome.failures), "")
 
 
-def _reason(answer: CapturedError | ChildDied | NotTried) -> str:
+def _get_reason(answer: CapturedError | ChildDied | NotTried) -> str:
     if isinstance(answer, CapturedError):
         return answer.message or answer.kind
     return answer.how if isinstance(answer, ChildDied) else answer.last_lines

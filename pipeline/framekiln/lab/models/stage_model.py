@@ -47,7 +47,7 @@ class StageModel:
         Raises UnsupportedError: a stage cannot run in this cell.
         """
         rows, began = open_rows(self.rows), time.perf_counter()
-        step = not_set_up(replace(self.step, placement=self._placement(cell, device)))
+        step = not_set_up(replace(self.step, placement=self._place(cell, device)))
         set_up(step)
         batches: list[pa.Table] = []
 
@@ -65,11 +65,11 @@ class StageModel:
             before=before,
             agreement=step.stage.agreement,
             set_up_s=time.perf_counter() - began,
-            alone=lambda: self._model_alone(step, batches[0]),
+            alone=lambda: self._repeat_calls(step, batches[0]),
         )
 
     @staticmethod
-    def _model_alone(step: Step, batch: pa.Table) -> Callable[[], None] | None:
+    def _repeat_calls(step: Step, batch: pa.Table) -> Callable[[], None] | None:
         """Return a function that repeats the model's calls on their inputs on the device; None without calls."""
         with recorded_calls() as calls:
             step.stage(batch)
@@ -95,7 +95,7 @@ class StageModel:
         parts = {name: sum(tensor.numel() for tensor in net.parameters()) for name, net in roots.items()}
         return {"params": sum(parts.values()), "parts": parts, "axes": {"batch": 1}}
 
-    def _placement(self, cell: Cell, device: str) -> Any:
+    def _place(self, cell: Cell, device: str) -> Any:
         if cell.size is not None or cell.frames is not None:
             raise UnsupportedError("a stage takes decoded rows: it has no size or frames to vary")
         if cell.precision not in WEIGHT_TYPES:

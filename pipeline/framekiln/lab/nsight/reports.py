@@ -52,7 +52,7 @@ class KernelFigures:
     compute_percent: float | None
     memory_percent: float | None
     occupancy_percent: float | None
-    tensor_percent: float | None = None  # of the busiest kind of tensor cores
+    tensor_percent: float | None = None  # use of the busiest kind of tensor cores
     l1_hit_percent: float | None = None
     l2_hit_percent: float | None = None
     sector_percent: float | None = None  # used share of the bytes moved for global memory; of loads or stores
@@ -73,12 +73,12 @@ def read_compute(text: str) -> list[KernelFigures]:
             figure: max((number for name, number in numbers.items() if re.fullmatch(pattern, name)), default=None)
             for figure, pattern in _PERCENT.items()
         }
-        us_taken, sectors = None if length is None else length * us, _sector_percent(numbers)
+        us_taken, sectors = None if length is None else length * us, _compute_sector_percent(numbers)
         kernels.append(KernelFigures(name=row[_NAME], us=us_taken, sector_percent=sectors, **shares))
     return kernels
 
 
-def _sector_percent(numbers: Mapping[str, float]) -> float | None:
+def _compute_sector_percent(numbers: Mapping[str, float]) -> float | None:
     """Return the worse of loads and stores; 0 for a kernel without any."""
     found = ((re.fullmatch(_BYTES, name), number) for name, number in numbers.items() if number)
     shares = (number if match[1] == "pct" else 100 * number / _SECTOR for match, number in found if match)
@@ -106,10 +106,10 @@ class SystemsFigures:
     """Figures of one device, from its first operation to its last."""
 
     span_ms: float
-    busy_ms: float  # at least one kernel, copy or fill runs
+    busy_ms: float  # time in which at least one kernel, copy or fill runs
     kernels: int
     kernel_ms: float  # sum; more than `busy_ms` if kernels overlap
-    small_kernels: int  # below SMALL_US
+    small_kernels: int  # kernels below SMALL_US
     gaps: int  # pauses above GAP_US
     gaps_ms: float
     longest_gap_ms: float
@@ -209,14 +209,14 @@ def compute_findings(where: str, kernels: Sequence[KernelFigures]) -> Iterator[B
     if not timed:
         return
     slow = max(timed, key=lambda kernel: kernel.us or 0.0)
-    yield _limit(where, slow)
+    yield _describe_limit(where, slow)
     if slow.sector_percent is not None and slow.sector_percent < COALESCED:
         text = f"{slow.name[:80]} uses {slow.sector_percent:.0f} % of the bytes that it moves from or to global memory"
         fix = "let neighbouring threads read neighbouring values: contiguous tensors, channels last, no strided slices"
         yield BenchFinding.of("scattered access", where, text, fix, sector_percent=slow.sector_percent)
 
 
-def _limit(where: str, slow: KernelFigures) -> BenchFinding:
+def _describe_limit(where: str, slow: KernelFigures) -> BenchFinding:
     compute, memory = slow.compute_percent or 0.0, slow.memory_percent or 0.0
     text = f"{slow.name[:80]} ({slow.us:,.1f} us) reaches {compute:.0f} % of arithmetic and {memory:.0f} % of memory"
     numbers = {"us": slow.us or 0.0, "compute_percent": compute, "memory_percent": memory}

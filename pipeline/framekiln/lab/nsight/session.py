@@ -101,7 +101,7 @@ class NsightRecorder:
         """
         report, done = self._record(tool, target, mode)
         if mode == "inline" and not report.exists():
-            self.note(f"nsys recorded no range ({_reason(done)}); the whole process is recorded instead.")
+            self.note(f"nsys recorded no range ({_find_reason(done)}); the whole process is recorded instead.")
             return self.record_systems(tool, target, "external")
         self._read(tool, target, mode, done)
         try:
@@ -139,7 +139,7 @@ class NsightRecorder:
         if mode != "inline":
             _check(name, done)
         if not (report := self.report(target, mode)).exists():
-            raise SetupError(f"{name} wrote no {report.name}: {_reason(done)}", code="FK-NSIGHT-FAILED")
+            raise SetupError(f"{name} wrote no {report.name}: {_find_reason(done)}", code="FK-NSIGHT-FAILED")
         return _check(name, _run(self.commands(tool, target, mode)[1])).stdout
 
 
@@ -152,11 +152,13 @@ def _run(command: Sequence[str]) -> Done:
 
 def _check(name: str, done: Done) -> Done:
     if done.returncode:
-        raise SetupError(f"{name} ended with exit code {done.returncode}: {_reason(done)}", code="FK-NSIGHT-FAILED")
+        raise SetupError(
+            f"{name} ended with exit code {done.returncode}: {_find_reason(done)}", code="FK-NSIGHT-FAILED"
+        )
     return done
 
 
-def _reason(done: Done) -> str:
+def _find_reason(done: Done) -> str:
     lines = [line.strip() for line in (done.stdout + "\n" + done.stderr).splitlines() if line.strip()]
     own = (line for start in _OWN for line in lines if line.startswith(start))
     return next(own, lines[-1] if lines else "it gave no reason")

@@ -13,7 +13,7 @@ class Cell:
 
     batch: int = 1
     size: int | None = None  # px of a side; None: the model's own
-    frames: int | None = None  # of a clip; None: the model's own
+    frames: int | None = None  # frames of a clip; None: the model's own
     precision: str = "fp32"
     compile: str = "off"  # a mode of torch.compile
     channels_last: bool = False
@@ -48,7 +48,7 @@ class Memory:
     activations_peak: int | None = None  # most bytes that a call holds at one moment, outputs included
     peak: int | None = None  # most bytes allocated in the call, with weights and inputs
     reserved: int | None = None  # most bytes held by torch's allocator; None on the CPU
-    device: int | None = None  # of the GPU, or the limit of --memory-cap; None on a CPU without a limit
+    device: int | None = None  # bytes of the GPU, or the limit of --memory-cap; None on a CPU without a limit
     timeline: tuple[MemoryPoint, ...] = ()
 
     @property
@@ -70,7 +70,7 @@ class Leak:
 class Drift:
     """The difference of a cell's outputs from fp32's."""
 
-    rel_l2: float | None  # of all outputs together; None if one is not finite
+    rel_l2: float | None  # error of all outputs together; None if one is not finite
     cosine: float | None
     max: float | None
     nonfinite: int  # number of values
@@ -93,11 +93,11 @@ class Layer:
     path: str  # path of attributes; empty for the whole model
     kind: str  # class
     depth: int
-    uses: int  # in a call
-    mean_ms: float  # with the modules inside it
+    uses: int  # uses in a call
+    mean_ms: float  # mean with the modules inside it
     std_ms: float | None
     own_ms: float  # mean, without listed modules inside it
-    share: float  # of the whole model's mean
+    share: float  # share of the whole model's mean
     flops: float | None = None
 
 
@@ -110,13 +110,13 @@ class CellResult:
     outcome: Outcome
     why: str = ""  # reason for any outcome other than ok
     notes: tuple[str, ...] = ()
-    items: int = 0  # of a call: the batch
+    items: int = 0  # items of a call: the batch
     warmup: int = 0  # calls
     set_up_s: float = 0.0  # time to build and move the model
     compile_s: float | None = None  # first call of a compiled model, less a later one
-    latency_ms: Statistics | None = None  # from a call's start until its results are on the device
+    latency_ms: Statistics | None = None  # time from a call's start until its results are on the device
     enqueue_ms: Statistics | None = None  # until the call has returned
-    gpu_ms: Statistics | None = None  # by the GPU's events; None on the CPU
+    gpu_ms: Statistics | None = None  # time by the GPU's events; None on the CPU
     h2d_ms: float | None = None  # median copy of the inputs to the GPU; None on the CPU
     d2h_ms: float | None = None  # median copy of the outputs back
     item_ms: float | None = None  # latency by item: amortised, so no item's own wait
@@ -137,7 +137,7 @@ class CellResult:
     drift: Drift | None = None
     speedup: SpeedUp | None = None
     layers: tuple[Layer, ...] = ()
-    clocks: tuple[Mapping[str, Any], ...] = ()  # of the GPU, before and after the loop
+    clocks: tuple[Mapping[str, Any], ...] = ()  # clocks of the GPU, before and after the loop
     extra: Mapping[str, Any] = field(default_factory=dict)  # figures of other measurements, by name
 
     @property

@@ -36,7 +36,7 @@ class ModelInfo:
     name: str
     weights: str  # real from its file, or seeded random
     params: int = 0
-    weights_bytes: int | None = None  # in the first measured cell
+    weights_bytes: int | None = None  # bytes in the first measured cell
     flops_per_item: float | None = None  # there; another size or number of frames has other FLOPs
     parts: Mapping[str, int] = field(default_factory=dict)  # parameters by direct child
     batch: int = 1  # its own batch, measured if no other is requested

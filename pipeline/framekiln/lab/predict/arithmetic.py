@@ -45,14 +45,14 @@ def describe_pace(plan: Plan, nodes: Sequence[Node], device: str, profile_gb: fl
     has_gpu = any(step.placement.device != "cpu" for step in models)
     machine = f"{f'at best, {gpu} with ' if has_gpu else 'on '}{counted(round(cores), 'core')}"
     seconds = sum(map(Counter, waves), Counter[str]())
-    others = [f"{name} {_rate(taken)}" for name, taken in seconds.most_common() if name not in slowest]
+    others = [f"{name} {_to_rate(taken)}" for name, taken in seconds.most_common() if name not in slowest]
     unknown = [step.name for step in models if step.name not in known]
     pace = f"{', then '.join(dict.fromkeys(slowest))} sets the pace, {_rate(whole)} photos of 1 MP a second {machine}."
     rest = [f"Alone: {', '.join(others)}."] * bool(others) + [f"Not counted: {', '.join(unknown)}."] * bool(unknown)
     return " ".join(["By arithmetic, not measured:", pace, *rest])
 
 
-def _rate(seconds: float) -> str:
+def _to_rate(seconds: float) -> str:
     return f"{1 / seconds:.2g}" if seconds > 0.01 else f"{1 / seconds:.0f}"
 
 

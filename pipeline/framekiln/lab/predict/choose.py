@@ -58,7 +58,7 @@ class GpuChoice:
     limit: str = ""  # what sets the pace of each wave
     helps: Mapping[str, float] = field(default_factory=dict)  # factor of the rate, largest first
     hours: Interval | None = None
-    kwh: Interval | None = None  # at the board's maximum power, without the host
+    kwh: Interval | None = None  # energy at the board's maximum power, without the host
     money: Interval | None = None
     why_not: str = ""  # the reason for a missing estimate
 
@@ -67,7 +67,7 @@ class GpuChoice:
 class Prices:
     """Prices in one currency."""
 
-    per_hour: Mapping[str, float] = field(default_factory=dict)  # of the machine, by GPU
+    per_hour: Mapping[str, float] = field(default_factory=dict)  # price of the machine, by GPU
     per_kwh: float | None = None
 
     def of(self, gpu: str, hours: Interval, kwh: Interval) -> Interval | None:
@@ -83,7 +83,7 @@ class Prediction:
     """A collection on GPUs, from a run's measurements."""
 
     output: str  # of the run
-    cores: float  # beside the GPU
+    cores: float  # cores beside the GPU
     rows: Interval  # of the collection
     prices: Prices
     gpus: Sequence[GpuChoice]
@@ -125,7 +125,9 @@ class Chooser:
             return GpuChoice(gpu=name, profile="", why_not=str(error))
         on_gpu = [[step for step in wave.own if step.placement.device != "cpu"] for wave in plan.waves]
         works, unknown = self.counter.count(plan)
-        steps = [self._step(step, works[step.name], gpu) for wave in on_gpu for step in wave if step.name in works]
+        steps = [
+            self._choose_step(step, works[step.name], gpu) for wave in on_gpu for step in wave if step.name in works
+        ]
         bounds = [works[step.step].bound(gpu, step.batch).by(self._ran[step.step].chosen) for step in steps]
         bound = sum(bounds, Bound()).seconds
         choice = GpuChoice(
@@ -144,7 +146,7 @@ class Chooser:
     def _ran(self) -> dict[str, SourceStep]:
         return {step.name: step for step in self.source.steps}
 
-    def _step(self, step: Step, work: GpuWork, gpu: GpuSpecs) -> StepChoice:
+    def _choose_step(self, step: Step, work: GpuWork, gpu: GpuSpecs) -> StepChoice:
         batch, settings = step.placement.batch, settings_of(step.facts)
         known_settings, known = self.measured.get(step.name, ("", None))
         is_known = known is not None and known_settings == settings
@@ -173,13 +175,13 @@ class Chooser:
             choice,
             rate=rate,
             limit=", then ".join(wave.limit(self.cores) for wave in waves["central"]),
-            helps=_what_helps(waves["central"], self.cores),
+            helps=_find_help(waves["central"], self.cores),
             hours=hours,
             kwh=kwh,
             money=self.prices.of(choice.gpu, hours, kwh),
         )
 
-    def _waves(self, choice: GpuChoice, plan: Plan, end: str) -> list[WaveSeconds]:
+    def _time_waves(self, choice: GpuChoice, plan: Plan, end: str) -> list[WaveSeconds]:
         """Return the seconds of a row in each wave, at one end of their intervals; conditions choose as in the run."""
         ran = self._ran
         on_gpu = {step.step: ran[step.step].chosen * getattr(step.seconds, end, 0.0) for step in choice.steps}
@@ -232,20 +234,20 @@ class WaveSeconds:
         return WaveSeconds(host=host, on_gpu=on_gpu)
 
 
-def _rate(waves: Sequence[WaveSeconds], cores: float, gpus: int = 1) -> float:
+def _compute_rate(waves: Sequence[WaveSeconds], cores: float, gpus: int = 1) -> float:
     """Return the rate through all waves, one after the other."""
     return 1 / sum(wave.seconds(cores, gpus) for wave in waves)
 
 
-def _what_helps(waves: Sequence[WaveSeconds], cores: float) -> dict[str, float]:
+def _find_help(waves: Sequence[WaveSeconds], cores: float) -> dict[str, float]:
     """Return the rate's factors for a second GPU, twice the cores, and half the rows of costly steps."""
-    rate = _rate(waves, cores)
-    factors = {MORE_CORES: _rate(waves, 2 * cores) / rate}
+    rate = _compute_rate(waves, cores)
+    factors = {MORE_CORES: _compute_rate(waves, 2 * cores) / rate}
     if any(wave.on_gpu for wave in waves):
-        factors[ONE_MORE] = _rate(waves, cores, gpus=2) / rate
+        factors[ONE_MORE] = _compute_rate(waves, cores, gpus=2) / rate
     for filling in (wave.filling(cores) for wave in waves):
         name = max(filling, key=lambda step: filling[step])
         if name != DECODE:
             fewer = [wave.half(name) for wave in waves]
-            factors[f"`where:` for half the rows of {name}"] = _rate(fewer, cores) / rate
+            factors[f"`where:` for half the rows of {name}"] = _compute_rate(fewer, cores) / rate
     return dict(sorted(factors.items(), key=lambda pair: -pair[1]))

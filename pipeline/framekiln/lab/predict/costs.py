@@ -42,7 +42,7 @@ class StepCost:
     step: str
     rows: Interval
     row_s: float | None = None  # seconds of a row, in one process
-    hours: Interval | None = None  # on its processes, without waits for other steps
+    hours: Interval | None = None  # hours on its processes, without waits for other steps
     saved: float = 0.0  # hours that its condition saves
     gb: Interval | None = None
 
@@ -53,7 +53,7 @@ class Costs:
 
     steps: Sequence[StepCost] = ()
     rows: Interval | None = None
-    hours: Interval | None = None  # of the whole: steps run beside each other; None if a step is `unknown`
+    hours: Interval | None = None  # hours of the whole run: steps run beside each other; None if a step is `unknown`
     gb: Interval | None = None
     limit: str = ""  # what sets the pace of each wave: the steps of a process, or the GPU
     unknown: Sequence[str] = ()  # steps without any measurement

@@ -21,8 +21,8 @@ _MAKERS_GB = 2**30 / 1e9  # makers count memory in 2^30 bytes, drivers report by
 class GpuSpecs(Strict):
     """One GPU model."""
 
-    names: tuple[str, ...] = Field(min_length=1)  # as drivers report them
-    memory_gb: Positive  # as the maker states it
+    names: tuple[str, ...] = Field(min_length=1)  # names as drivers report them
+    memory_gb: Positive  # GB as the maker states them
     bandwidth_gb_s: Positive
     fp32_tflops: Positive  # without tensor cores
     fp16_tflops: Positive  # dense, sums in fp32

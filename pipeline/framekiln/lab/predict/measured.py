@@ -84,7 +84,7 @@ def estimate_rows(files: Sequence[MediaFile], measured: MeasuredFiles) -> tuple[
         found = [facts for name, facts in measured.files.items() if kind_of(name) == kind]
         seen = np.array(found, np.int64).reshape(-1, 2)
         rows[kind] += _draw_rows(seen, left, chance)
-        if note := _doubt(kind, seen, len(left)):
+        if note := _describe_doubt(kind, seen, len(left)):
             notes.append(note)
     return rows, notes
 
@@ -92,7 +92,7 @@ def estimate_rows(files: Sequence[MediaFile], measured: MeasuredFiles) -> tuple[
 def _draw_rows(seen: NDArray[np.int64], left: Sequence[int], chance: np.random.Generator) -> Draws:
     if not len(seen):
         return np.full(1 + DRAWS, float(len(left)))
-    drawn = _sums(seen.astype(np.float64), chance)
+    drawn = _draw_sums(seen.astype(np.float64), chance)
     if seen[:, 1].max(initial=0) <= 1:  # photos: the readable share
         return drawn[:, 1] / len(seen) * len(left)
     if len(seen) == 1:  # drawing one video again says nothing of others
@@ -100,7 +100,7 @@ def _draw_rows(seen: NDArray[np.int64], left: Sequence[int], chance: np.random.G
     return drawn[:, 1] / np.maximum(drawn[:, 0], 1) * sum(left)
 
 
-def _doubt(kind: str, seen: NDArray[np.int64], left: int) -> str:
+def _describe_doubt(kind: str, seen: NDArray[np.int64], left: int) -> str:
     name = f"{kind or 'files without an ending'}: "
     if not len(seen):
         return f"{name}{left:,} files, none measured, count as a row each"
@@ -129,7 +129,7 @@ def seconds_a_row(step: SourceStep, measured: MeasuredFiles) -> dict[str, Draws]
             seconds[kinds[start]].append((spent, float(rows)))
     chance = np.random.default_rng(1)
     known = {kind: pairs for kind, pairs in seconds.items() if sum(rows for _, rows in pairs)}
-    sums = {kind: _sums(np.array(pairs), chance) for kind, pairs in known.items()}
+    sums = {kind: _draw_sums(np.array(pairs), chance) for kind, pairs in known.items()}
     return {kind: spent_rows[:, 0] / np.maximum(spent_rows[:, 1], 1) for kind, spent_rows in sums.items()}
 
 
@@ -150,7 +150,7 @@ def measuring_notes(others: float, steps: Iterable[SourceStep]) -> list[str]:
     return [busy] * (others >= OTHERS) + [little] * bool(few)
 
 
-def _sums(values: NDArray[np.float64], chance: np.random.Generator) -> NDArray[np.float64]:
+def _draw_sums(values: NDArray[np.float64], chance: np.random.Generator) -> NDArray[np.float64]:
     """Return the sums of n values (n d), and of n values drawn with replacement: 1 + DRAWS times d."""
     drawn = [values[chance.integers(len(values), size=len(values))].sum(0) for _ in range(DRAWS)]
     return np.array([values.sum(0), *drawn])

@@ -10,7 +10,7 @@ from framekiln.lab.predict.source_run import SourceStep
 
 Draws = NDArray[np.float64]
 """1 + n values: the estimate, and each draw of a bootstrap."""
-QUANTILES = (0.05, 0.95)  # of draws, the ends of an interval
+QUANTILES = (0.05, 0.95)  # quantiles of draws: the ends of an interval
 GPU = "the GPU"
 OTHER_END = {"central": "central", "low": "high", "high": "low"}  # more seconds: a lower rate
 HOST = "the host's part of "  # prefix for the steps of a process with a model on the GPU

@@ -35,7 +35,7 @@ class Ceiling(Strict):
     compile: bool
     batch: int
     per_s: Positive  # items a second
-    reached: Positive  # of the roofline, by arithmetic
+    reached: Positive  # reached share of the roofline, by arithmetic
 
 
 @cache
@@ -67,7 +67,7 @@ class MeasuredStep:
     """One step on one GPU."""
 
     gpu: GpuSpecs
-    seconds: Mapping[int, float]  # of a row in the model, by batch
+    seconds: Mapping[int, float]  # time of a row in the model, by batch
     compile: bool = True
 
     def reached(self, work: GpuWork) -> tuple[float, float]:

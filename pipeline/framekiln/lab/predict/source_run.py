@@ -23,7 +23,7 @@ from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.runtime.run.progress import FINISHED
 from framekiln.runtime.run.record import read_run_record
 
-_SHARED = 0.5  # share of two steps' processes that run both, from which the steps count as sharing them
+_SHARED = 0.5  # share of two steps' processes that run both steps; from this share on they count as shared
 _MOST_RUNS = 8  # earlier runs that are read completely
 _MIN_PACKETS = 4  # packets of each process from which its first one is left out: that one includes lazy loading
 
@@ -51,7 +51,7 @@ class SourceStep:
     compile: bool
     process: str  # the same name for all steps of a process
     gpus: float  # GPUs that all its processes reserve together
-    rows_per_s: float  # of all its processes; the steady rate if known
+    rows_per_s: float  # rate of all its processes; the steady rate if known
     chosen: float = 1.0  # share of the rows that its condition chose; times are of these
 
     @property
@@ -116,7 +116,7 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
     ordered = tuple(sorted(steps.values(), key=lambda step: step.name != DECODE))
     others = (others_use(calls[last], read(store, NODES, last)) if last else None) or 0.0
     source = SourceRun(devices=gpus, steps=ordered, later=tuple(later.values()), others=others)
-    return _unshared(source) if waves == 1 else source
+    return _remove_gpu_waits(source) if waves == 1 else source
 
 
 def _read_steps(
@@ -126,9 +126,9 @@ def _read_steps(
     steps, later = dict[str, SourceStep](), dict[str, SourceStep]()
     for table in calls.values():
         statistics = step_statistics(table)
-        processes = _processes({step.step: step.workers for step in statistics if not step.later})
+        processes = _group_by_process({step.step: step.workers for step in statistics if not step.later})
         for each in statistics:
-            step = _step(each, record, table, processes.get(each.step, each.step))
+            step = _read_step(each, record, table, processes.get(each.step, each.step))
             if each.later:
                 later[step.name] = step
             elif step.name not in steps or _tells_more(step, steps[step.name]):
@@ -159,7 +159,7 @@ def _record(store: Store, *, finished: bool) -> dict[str, Any]:
     return record
 
 
-def _unshared(source: SourceRun) -> SourceRun:
+def _remove_gpu_waits(source: SourceRun) -> SourceRun:
     """Return the run without its processes' waits for each other on the GPU.
 
     A GPU's clock goes on during another process's turn. A second of the run has one second of the GPU. If the steps'
@@ -174,7 +174,7 @@ def _unshared(source: SourceRun) -> SourceRun:
     return replace(source, steps=tuple(steps), shared=shared)
 
 
-def _processes(workers: Mapping[str, Collection[str]]) -> dict[str, str]:
+def _group_by_process(workers: Mapping[str, Collection[str]]) -> dict[str, str]:
     """Return for each step the first step in mostly the same processes: decode workers run other steps too."""
     first: dict[str, str] = {}
     for name, mine in workers.items():
@@ -184,13 +184,13 @@ def _processes(workers: Mapping[str, Collection[str]]) -> dict[str, str]:
     return first
 
 
-def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, process: str) -> SourceStep:
+def _read_step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, process: str) -> SourceStep:
     stored = (record.get("steps") or {}).get(step.step) or {}
     chosen, every = (record.get("chosen") or {}).get(step.step) or (1, 1)
     place = stored.get("placement") or {}
     own = calls.filter(pc.equal(calls["step"], step.step))
     set_ups = own.filter(pc.equal(own["kind"], SET_UP))
-    steady = _without_first(own.filter(pc.equal(own["kind"], PACKET)))
+    steady = _drop_first(own.filter(pc.equal(own["kind"], PACKET)))
     rows = max(1, int(pc.sum(steady["rows"]).as_py()))
     durations = {phase: float(pc.sum(steady[phase]).as_py() or 0.0) for phase in INSIDE}
     seconds = phase_seconds(durations, float(pc.sum(steady["seconds"]).as_py()))
@@ -234,7 +234,7 @@ def _count_items(packets: pa.Table) -> Counter[str]:
     return counts
 
 
-def _without_first(packets: pa.Table) -> pa.Table:
+def _drop_first(packets: pa.Table) -> pa.Table:
     workers = np.array(packets["worker"].to_pylist())
     first = [int(np.flatnonzero(workers == worker)[0]) for worker in np.unique(workers)]
     if packets.num_rows < _MIN_PACKETS * len(first):

@@ -60,7 +60,7 @@ class Bound:
 class NetworkWork:
     """One network of a step."""
 
-    rows: float  # of the network for one row of the step, such as six crops of a photo
+    rows: float  # rows of the network for one row of the step, such as six crops of a photo
     call: CountedCall
     eager: bool = False  # never compiled, whatever the profile says
 
@@ -132,7 +132,7 @@ class WorkCounter:
         keys = {step.name: (step.fingerprint, step.placement.precision) for step in wanted}
         if not all(key in self._known for key in keys.values()):
             needed = {name for step in wanted for name in (step.name, *step.depends)}
-            rows = _photo(plan.decode.columns, self._megapixels)
+            rows = _make_photo(plan.decode.columns, self._megapixels)
             for step in plan.first:
                 if step.name in needed:
                     rows, work = _call(step, rows, self._items.get(step.name, {}))
@@ -179,7 +179,7 @@ def _join(calls: Sequence[Counted], made: Mapping[str, int], items: Mapping[str,
     return GpuWork(networks=networks)
 
 
-def _photo(columns: Sequence[str], megapixels: float) -> pa.Table:
+def _make_photo(columns: Sequence[str], megapixels: float) -> pa.Table:
     """Return the row of an artificial 4:3 photo, with the columns of decoding."""
     height = max(32, round((megapixels * 1e6 * 3 / 4) ** 0.5))
     width = height * 4 // 3

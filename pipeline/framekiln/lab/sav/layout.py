@@ -30,7 +30,7 @@ EVERY = 4  # frames between annotated ones: 24 and 6 a second
 FRAMES = 17  # annotated at 0, 4, ..., 16; the fewest with which object 001 is scored and SAM's 16 pointers are all used
 MISSING = 2 * EVERY  # frame without a PNG of object 000
 COLORS = ((220, 60, 40), (40, 90, 230))
-RADIUS = 0.12  # of the height
+RADIUS = 0.12  # share of the height
 
 
 @dataclass(frozen=True, kw_only=True)

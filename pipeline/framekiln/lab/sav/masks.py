@@ -35,7 +35,7 @@ from framekiln.device import torch
 Mask = NDArray[np.bool_]
 T = TypeVar("T")
 
-TOLERANCE = 0.008  # of the diagonal, rounded up to px: allowed distance of outlines, as in DAVIS and SA-V
+TOLERANCE = 0.008  # allowed distance of outlines, as a share of the diagonal, rounded up to px, as in DAVIS and SA-V
 _FILL, _LINE = (40, 200, 90), (255, 40, 40)  # RGB of the mask, and of the true outline
 _SHARE = 0.5  # of the fill; the image stays visible below
 _LONGEST = 1280  # px: larger frames are reduced, since outlines and errors are seen at this size

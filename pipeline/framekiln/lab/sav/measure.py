@@ -32,9 +32,9 @@ class ObjectFigures:
     frames: int = 0  # tracked frames
     fps: float | None = None  # over all tracked frames, without reading and scoring
     first_ms: float | None = None  # latency of the prompted frame
-    latency_ms: Statistics | None = None  # of the later frames
+    latency_ms: Statistics | None = None  # time of the later frames
     peak_gb: float | None = None  # 1e9 bytes of the GPU's allocator; None on a CPU
-    ram_gb: float | None = None  # of the process, at the end
+    ram_gb: float | None = None  # memory of the process, at the end
     j: float | None = None  # 0 to 1; None if no scored frame shows the object
     f: float | None = None
     scored_frames: int = 0
@@ -81,14 +81,14 @@ class ObjectBench:
                 scores.add(mask, truth)
                 if on_mask is not None:
                     on_mask(stem, image, mask, truth)
-        return self._figures(start, latency_s, scores)
+        return self._make_figures(start, latency_s, scores)
 
     def _begin(self, prompt: object) -> None:
         self.tracker.reset()
         self.meter.clear()
         self.tracker.add(prompt)
 
-    def _figures(self, start: str, latency_s: list[float], scores: masks.ObjectScores) -> ObjectFigures:
+    def _make_figures(self, start: str, latency_s: list[float], scores: masks.ObjectScores) -> ObjectFigures:
         peaks = self.meter.peaks()
         j, f = scores.means or (None, None)
         return ObjectFigures(
@@ -111,8 +111,8 @@ class SavSettings:
 
     prompt: masks.PromptKind = "points"  # a user's first input: a click
     limit_videos: int | None = None
-    limit_objects: int | None = None  # of each video
-    runs: int = 5  # of each object: a median that tolerates two disturbed ones
+    limit_objects: int | None = None  # most objects of each video
+    runs: int = 5  # runs of each object: a median that tolerates two disturbed ones
     device: str = "cpu"
     overlays: Path | None = None  # folder of pictures; None: no pictures
 
@@ -158,13 +158,13 @@ def measure_videos(model: VideoModel, videos: Sequence[AnnotatedVideo], settings
         for name in names:
             for number in range(1, settings.runs + 1):
                 row = replace(blank, video=video.name, object=name, run=number)
-                row = _measured(row, bench, video, settings.overlays if number == 1 else None)
+                row = _measure(row, bench, video, settings.overlays if number == 1 else None)
                 yield row
                 if row.outcome != "ok":
                     break
 
 
-def _measured(row: VideoRow, bench: ObjectBench, video: AnnotatedVideo, overlays: Path | None) -> VideoRow:
+def _measure(row: VideoRow, bench: ObjectBench, video: AnnotatedVideo, overlays: Path | None) -> VideoRow:
     pictures = partial(masks.write_overlay, overlays / row.model / row.video / row.object) if overlays else None
     try:
         found = bench.run(video, row.object, pictures)
@@ -187,7 +187,7 @@ class ModelSummary:
     failed: int  # failed runs
     fps: float | None = None  # median over runs
     fps_std: float | None = None  # over runs; None for one
-    median_ms: float | None = None  # of a frame after the prompted one: the median of the runs' medians
+    median_ms: float | None = None  # median of the runs' medians for a frame after the prompted one
     peak_gb: float | None = None
     j: float | None = None  # means over objects, 0 to 1
     f: float | None = None
@@ -200,10 +200,10 @@ class ModelSummary:
 def summarize(rows: Sequence[VideoRow]) -> list[ModelSummary]:
     """Return a summary of each model, in the order of the rows."""
     names = dict.fromkeys(row.model for row in rows)
-    return [_summary([row for row in rows if row.model == name]) for name in names]
+    return [_summarize([row for row in rows if row.model == name]) for name in names]
 
 
-def _summary(rows: Sequence[VideoRow]) -> ModelSummary:
+def _summarize(rows: Sequence[VideoRow]) -> ModelSummary:
     good = [row for row in rows if row.outcome == "ok"]
     firsts = {(row.video, row.object): row for row in reversed(good)}
     fps = [row.fps for row in good if row.fps is not None]
@@ -218,11 +218,11 @@ def _summary(rows: Sequence[VideoRow]) -> ModelSummary:
         fps_std=stdev(fps) if len(fps) > 1 else None,
         median_ms=median(medians) if medians else None,
         peak_gb=max((row.peak_gb for row in good if row.peak_gb is not None), default=None),
-        j=_mean(row.j for row in firsts.values()),
-        f=_mean(row.f for row in firsts.values()),
+        j=_average(row.j for row in firsts.values()),
+        f=_average(row.f for row in firsts.values()),
     )
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def _average(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known else None

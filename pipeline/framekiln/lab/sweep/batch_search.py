@@ -56,12 +56,12 @@ def search(attempt: Callable[[int], Sample], limits: Limits) -> SearchResult:
         is_gain = result.rows_per_s > (1 + FELL) * gained
         level, gained = (0, result.rows_per_s) if is_gain else (level + 1, gained)
         trials.append(result)
-        if reason := _reason_to_stop(result, falls, level, limits):
+        if reason := _find_reason_to_stop(result, falls, level, limits):
             return SearchResult(trials=trials, cut_short=reason)
         batch = min(2 * batch, limits.most_batch)
 
 
-def _reason_to_stop(trial: Sample, falls: int, level: int, limits: Limits) -> str:
+def _find_reason_to_stop(trial: Sample, falls: int, level: int, limits: Limits) -> str:
     if trial.batch >= limits.most_batch:
         return f"the limit is {limits.most_batch}"
     if trial.seconds > limits.slow_s:

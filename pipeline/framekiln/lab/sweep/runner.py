@@ -171,7 +171,7 @@ class ModelProcess:
             self._is_limited = True
             if (cap := self._options.memory_cap_gb) is not None and self._options.device != "cpu":
                 limit_memory(cap)
-            elif cap is not None:  # of this process's addresses beyond those mapped now
+            elif cap is not None:  # limit of this process's addresses beyond those mapped now
                 mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
                 resource.setrlimit(
                     resource.RLIMIT_AS, (mapped + int(cap * 1e9), resource.getrlimit(resource.RLIMIT_AS)[1])

@@ -190,7 +190,7 @@ def _make_prefixes(sources: Sequence[str]) -> Iterator[str]:
     counts: Counter[str] = Counter()
     for source in sources[1:]:
         path = fixed_part(source).partition("?")[0] if is_url(source) else fixed_part(local_path(source) or source)
-        name = media_id(os.path.basename(path.rstrip("/")))  # of the folder, list or file
+        name = media_id(os.path.basename(path.rstrip("/")))  # name of the folder, list or file
         counts[name] += 1
         yield f"{name}{_MARK}{counts[name] if counts[name] > 1 else ''}/"
 

@@ -28,7 +28,7 @@ _SAME = 4
 """Levels of 255 by which an sRGB profile may differ from lcms's own. Three published ones, in 18 photos, differ by 1,
 Gray Gamma 2.2 by 9, the nearest of other colours by 45."""
 _LARGEST, _KEPT = 4 << 20, 8  # bytes of a profile, twice those for inks; profiles with a transform in memory
-_MODES = {"RGB": "RGB", "GRAY": "L", "CMYK": "CMYK"}  # of Pillow, by the channels of a profile
+_MODES = {"RGB": "RGB", "GRAY": "L", "CMYK": "CMYK"}  # modes of Pillow, by the channels of a profile
 _GREYS = ("1", "L", "LA", "La", "I", "F")  # beginnings of modes
 _MAX_NAME = 60  # characters of a profile's description
 

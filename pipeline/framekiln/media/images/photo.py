@@ -43,7 +43,7 @@ from framekiln.media.tags import CREDENTIALS_WITHIN, Tags, find_credentials, rea
 _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no frames: only the first is used
 _PIXELS_PER_BYTE = 1000  # most pixels a byte of a truncated file: JPEG needs a byte for 30 to 50 pixels of a flat image
 _MOST_PIXEL = 48  # bytes of one pixel: six channels of 64 bits
-_LEAST_PART = 0.01  # of the pixels; a decoder may invent a block or two at the end of the data
+_LEAST_PART = 0.01  # share of the pixels; a decoder may invent a block or two at the end of the data
 _MAX_HEADER = 1 << 22  # bytes searched in the box `meta`: a grid of 10,000 tiles takes 1 MB
 _STATED_SIZE = re.compile(rb"ispe\0{4}(.{4})(.{4})", re.S)  # ISO/IEC 23008-12, 6.5.3: version and flags, width, height
 

@@ -27,7 +27,7 @@ class Still:
     """An encoded picture, upright."""
 
     data: bytes
-    ending: str  # of a file name: .jpg
+    ending: str  # ending of a file name: .jpg
     height: int  # px
     width: int
     is_own: bool = False  # true for a photo's own file

@@ -46,7 +46,7 @@ class Page:
 
     order: str  # "<" or ">"
     is_big: bool  # BigTIFF
-    place: int  # of the tags, in bytes
+    place: int  # position of the tags, in bytes
     tags: dict[int, NDArray[Any]]
     following: int  # place of the next page; 0 after the last one
 
@@ -157,7 +157,7 @@ def _read_page(data: bytes, order: str, place: int, *, is_big: bool) -> Page:
         values = np.dtype(f"{order}{_TYPES.get(kind, 'u1')}")
         inside = number * values.itemsize <= wide
         (far,) = struct.unpack_from(f"{order}{offset}", data, start + step - wide)
-        with suppress(ValueError, OverflowError):  # of a damaged tag, or one past the end
+        with suppress(ValueError, OverflowError):  # a damaged tag, or one past the end
             if kind in _TYPES and number:
                 tags.setdefault(tag, np.frombuffer(data, values, number, start + step - wide if inside else far))
     (following,) = struct.unpack_from(f"{order}{offset}", data, at + count * step)

@@ -136,7 +136,7 @@ class PacketBuilder:
         self._tags: list[Mapping[str, str] | None] = []  # for each row, of its file
         self._digests: list[bytes | None] = []  # for each row, of its file
         self._rows: int = 0  # without halo rows
-        self._bytes: int = 0  # of pixels only
+        self._bytes: int = 0  # bytes of pixels only
 
     def _make_column(self, name: str) -> pa.Array:
         if is_pixel_column(name):

@@ -23,7 +23,7 @@ class Spared:
     """The frames of a unit that need no decoding, or no conversion."""
 
     files: Mapping[str, pa.Table] = field(default_factory=dict)  # unopened files' rows, as `SOURCE`
-    spans: Mapping[Span, ReadRows] = field(default_factory=dict)  # of packets, by their rows in the unit
+    spans: Mapping[Span, ReadRows] = field(default_factory=dict)  # rows of packets, by their span in the unit
     needed: Mapping[str, Mapping[str, IsNeeded]] = field(default_factory=dict)  # for others, by file and pixel column
 
     def read(self, media_id: str, columns: tuple[str, ...], config: DecodeConfig) -> tuple[FrameSource, list[OpenClip]]:

@@ -22,7 +22,7 @@ from framekiln.media.frames import Frame, LostFrames, Sound
 from framekiln.media.video.channel_mix import MIN_GAP_S, ChannelReader, mixed_to_mono
 from framekiln.media.video.container import default_track, has_content, open_container, open_film
 
-_MAX_SAMPLES = 600 * SOUND_RATE  # of one slice, 19 MB: even for a single frame with an hour of music
+_MAX_SAMPLES = 600 * SOUND_RATE  # samples of one slice, 19 MB: even for a single frame with an hour of music
 _SILENT_S = 60.0  # s of silence after which another track is preferred
 _SILENT_POWER = 1e-7  # -70 dB of full scale: above the noise of dithered 16 bits, -93 dB, and below any voice
 _MOST_TWICE_S = 1.0  # s of sound before the end of the last piece; earlier sound has a restarted clock
@@ -102,7 +102,7 @@ class _Mixed:
         first = next(pieces, None)
         self._pieces = chain([first], pieces) if first else pieces
         self._rate = first.sample_rate if first else SOUND_RATE
-        self.start_s = float(first.time or 0.0) if first else None  # of the first sample; None if there is none
+        self.start_s = float(first.time or 0.0) if first else None  # time of the first sample; None if there is none
 
     def samples(self, number: int) -> Iterator[Sound]:
         """Yield the resampled sound from a sample on, in pieces. Closes the file at the end."""

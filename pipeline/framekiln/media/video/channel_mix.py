@@ -53,7 +53,7 @@ def _weigh(layout: Any) -> list[float]:
 
 def mixed_to_mono(pieces: Iterator[av.AudioFrame], start_s: float) -> Iterator[av.AudioFrame]:
     """Yield a track's sound as mono pieces; mono ones stay unchanged. `start_s`: of the first sample."""
-    kept: list[Channels] = []  # of one second, from the sample `first` on
+    kept: list[Channels] = []  # channels of one second, from the sample `first` on
     first, count, rate = 0, 0, 1
     layout, weights, reader = "", list[float](), ChannelReader()
     for piece in pieces:

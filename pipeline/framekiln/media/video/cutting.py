@@ -31,7 +31,7 @@ class Clip:
 
     path: Path
     frames: int
-    start_s: float  # of its first frame, from the video's first one
+    start_s: float  # time of its first frame, from the video's first one
     has_sound: bool
 
 
@@ -158,7 +158,7 @@ def from_key(packets: Iterable[Any], first: int) -> Iterator[Any]:
 def up_to(packets: Iterable[Any], last: int) -> Iterator[Any]:
     """Yield packets in storage order up to the frame shown at `last`, with all that the frames before need."""
     tail: list[Any] = []
-    later = 0  # packets shown after `last`, of those in the tail
+    later = 0  # packets in `tail` that are shown after `last`
     for packet in packets:
         tail.append(packet)
         later += packet.pts > last

@@ -23,7 +23,7 @@ CRF = 18
 """x264's rate factor: its own guide calls 17 to 18 visually lossless or nearly so."""
 # Takes 0.36 of the processor time of x264's default, and 0.84 of its bytes, for 44.9 instead of 46.5 dB (a pan, 1080p).
 _PRESET = "veryfast"
-_SOUND_BITS = 96_000  # of AAC for each channel and second: listeners hardly tell it from the source
+_SOUND_BITS = 96_000  # bits of AAC for each channel and second: listeners hardly tell it from the source
 _LIMITED, _FULL = 1, 2  # AVColorRange
 
 
@@ -97,11 +97,11 @@ class EncodedSpan:
     def sound(self) -> Iterator[Any]:
         """Yield the packets of the sound, on the same clock."""
         if self._sound_track is not None:
-            for piece in self._pieces():
+            for piece in self._cut_sound():
                 yield from self._sound_track.encode(piece)
             yield from self._sound_track.encode(None)
 
-    def _pieces(self) -> Iterator[Any]:
+    def _cut_sound(self) -> Iterator[Any]:
         """Yield the sound from the first frame to the end of the last, with silence where the video has none."""
         rate, start_s = self._sound.rate, float(self.start * self._film.base)
         total, done, reader = round((self._film.stop_s - start_s) * rate), 0, ChannelReader()

@@ -27,7 +27,7 @@ from framekiln.media.video.container import (
 # Seconds before the first frame at which a key frame is sought, in turn. Seeking uses storage times, so the first key
 # frame found may be shown after that frame; in transport streams it lies after the sought place.
 _BACK_S = (0.0, 2.0, 20.0)
-_LEAD_S = 0.5  # of sound before a span, as in `audio`
+_LEAD_S = 0.5  # s of sound before a span, as in `audio`
 _FPS = 25  # if a video states no rate
 
 

@@ -17,7 +17,7 @@ from framekiln.media.file_types import HEAD_BYTES, Kind, find_film
 
 _MOST = 10_000  # most pieces examined
 _SHORTEST_BOX, _SHORTEST_PIECE, _TO_THE_END = 8, 27, 1 << 62  # bytes
-_END, _PACK, _MPEG_2 = 0xB9, 0xBA, 0x40  # of a program stream: codes, and a bit of MPEG-2's packs
+_END, _PACK, _MPEG_2 = 0xB9, 0xBA, 0x40  # codes of a program stream, and a bit of MPEG-2's packs
 _LONGEST_PAGE = 27 + 255 * 256  # bytes, of Ogg
 _TRACKS = re.compile(rb"\x16\x54\xae\x6b(?!\x53\xac)", re.S)  # but for its entry in the list of elements
 _NO_MEANING = re.compile(rb"\x73\xc5\x88.{8}|\xbf\x84.{4}", re.S)  # random numbers of tracks, and checksums
@@ -48,7 +48,7 @@ LENGTHS: dict[str, Callable[[bytes], int]] = {
     "ogg": lambda head: 27 + head[26] + sum(head[27 : 27 + head[26]]) if head[:4] == b"OggS" else 0,
     "rm": lambda head: int.from_bytes(head[4:8], "big") if head[1:4].isalnum() else 0,
 }
-_FROM_LAST = ("flv", "ogg", "mpeg")  # pieces are followed from the last packet's
+_FROM_LAST = ("flv", "ogg", "mpeg")  # formats whose parts are followed from the last packet on
 HEADS = {"ivf": 12, "yuv4mpegpipe": 0, "obu": 0, "dv": 0}
 """Bytes before each packet, for formats that consist of packets only."""
 _WITHOUT_LENGTH = (*_FROM_LAST, "asf", "rm", *HEADS)

@@ -234,7 +234,7 @@ class SliceChecksums:
 
 
 def _split_slices(packet: bytes) -> list[bytes]:
-    """Return a frame's slices, last first, up to an impossible size: then the rest is one slice."""
+    """Return a frame's slices, last first. If a size is impossible, the rest is one slice."""
     slices, end = [], len(packet)
     while end:
         size = int.from_bytes(packet[max(0, end - _TRAILER) : end][:3], "big") + _TRAILER

@@ -55,7 +55,7 @@ _ENDS_CALMLY = (
     "ivf",
     "yuv4mpegpipe",
 )  # formats in which libav reports damage, but no missing end
-_CONSTANT = ("mxf",)  # of one rate; libav gives all frames of a second video the last time of the first
+_CONSTANT = ("mxf",)  # formats of one rate; libav gives all frames of a second video the last time of the first
 
 
 def open_video(media: MediaFile, kind: Kind, spec: FrameSpec, wanted: Segments) -> FrameSource:
@@ -206,7 +206,7 @@ class _VideoReader:
             yield from packets if self._join is None else self._stop_at_join(packets, self._join)
         except (av.FFmpegError, OSError) as exc:
             yield exc
-        except IndexError:  # of PyAV
+        except IndexError:  # raised by PyAV
             yield ValueError("a packet is of a track that its header lacks")
 
     def _stop_at_join(self, packets: Iterator[Any], join: int) -> Iterator[Any]:

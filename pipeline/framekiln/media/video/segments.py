@@ -65,7 +65,7 @@ class _Index:
         self.total = len(entries.times)
         self._times, self._places = entries.times.tolist(), entries.places.tolist()
         self._keys, self._ends = entries.keys, entries.ends
-        self._delay = 0  # from decoding to presentation time of the last key frame read
+        self._delay = 0  # time from decoding to presentation of the last key frame read
 
     def is_usable(self) -> bool:
         """Return whether the film can be read in segments."""

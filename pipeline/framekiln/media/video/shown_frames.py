@@ -22,7 +22,7 @@ from framekiln.media.hdr import hdr_name, map_frame
 
 _BT709, _UNSPECIFIED, _BT601 = 1, 2, 5  # AVColorSpace; ITU-T H.273, table 4
 _WEIGHTS = {1: (0.2126, 0.0722), 5: (0.299, 0.114), 6: (0.299, 0.114), 9: (0.2627, 0.0593)}  # of red and blue; likewise
-_MATRICES = (*range(8), 9)  # that libswscale converts
+_MATRICES = (*range(8), 9)  # matrices that libswscale converts
 _FULL = 2  # AVColorRange
 
 
@@ -94,7 +94,7 @@ _ORIENTATIONS = {
     (0, -1, -1, 0): 7,
     (0, -1, 1, 0): 8,
 }
-_BY_ANGLE = {-90: 6, 90: 8, 180: 3, -180: 3}  # of PyAV's `rotation`, which knows no mirrors
+_BY_ANGLE = {-90: 6, 90: 8, 180: 3, -180: 3}  # orientation by PyAV's `rotation`, which knows no mirrors
 
 
 class DisplayMatrix:
@@ -121,7 +121,7 @@ class DisplayMatrix:
         return self._orientation
 
 
-_GAP_S = 10.0  # as in transport streams
+_GAP_S = 10.0  # as for transport streams
 
 
 class FrameClock:

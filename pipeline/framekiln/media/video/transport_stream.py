@@ -42,7 +42,7 @@ _AROUND = 8000  # packets examined before and after a place: 1.5 MB
 _TABLES = (0x00, 0x10, 0x11, 0x12, 0x14)  # packet ids of tables before which no track begins
 _NO_TRACK = (0x1F, 0xFF)  # the packet id of filling
 _TABLES_BEFORE = 64  # packets between tables and the clock after them
-_MOST_ENDS = 100  # of runs of packets after which another video may begin
+_MOST_ENDS = 100  # ends of runs of packets after which another video may begin
 _FRAME = 3600  # ticks of a frame if unknown: 25 a second
 
 

@@ -105,7 +105,7 @@ class Calibration(Strict):
     format: Literal[1] = 1
     device: str  # its name in the driver
     kind: Literal["cuda", "cpu"]
-    gpu_vram_gb: float | None = Field(None, gt=0, alias="vram_gb")  # of the GPU
+    gpu_vram_gb: float | None = Field(None, gt=0, alias="vram_gb")  # memory of the GPU
     context_gb: float = Field(0.0, ge=0)  # GPU memory of a process before it allocates anything
     made: str = ""  # date, ISO 8601; empty if nothing was measured, as the next two
     framekiln: str = ""  # versions

@@ -130,7 +130,7 @@ Processes = tuple[tuple[Requirement, ...], ...]
 class GpuCapacity:
     """The resources of one wave."""
 
-    limit_gb: float  # of one GPU, for all workers together
+    limit_gb: float  # memory of one GPU, for all workers together
     context_gb: float  # memory of each process before it allocates anything
     decode_s: float | None = None  # seconds a row, all decode workers together; None: not measured
     rows: int = 10_000  # rows that share the set-up times
@@ -200,7 +200,7 @@ def lay_out(processes: Processes, capacity: GpuCapacity) -> WaveLayout | None:
         larger = [each for each in chain.from_iterable(processes) if each.used + 1 < len(each.options)]
         if not larger:
             return None
-        best = min(larger, key=lambda each: _price(each.option, each.options[each.used + 1]))
+        best = min(larger, key=lambda each: _compute_price(each.option, each.options[each.used + 1]))
         processes = _exchange(processes, best, replace(best, used=best.used + 1))
     layout, cpus = WaveLayout(processes=processes, gb=gb), capacity.cpus
     while (limits := layout.limits(capacity)) is not None:
@@ -229,7 +229,7 @@ def _sum_gb(processes: Processes, capacity: GpuCapacity) -> float:
     return gb
 
 
-def _price(before: BatchOption, after: BatchOption) -> float:
+def _compute_price(before: BatchOption, after: BatchOption) -> float:
     return ((after.own_s or 0.0) - (before.own_s or 0.0)) / max(1e-9, before.gb - after.gb)
 
 

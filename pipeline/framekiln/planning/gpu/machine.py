@@ -29,7 +29,7 @@ _LEAST_GB = 3.0  # with less, no shipped profile's models fit: weights 1.9 GB, c
 class Needs:
     """The demands of a plan on each GPU."""
 
-    gb: float  # of its processes at one time
+    gb: float  # memory of its processes at one time
     compiled: tuple[str, ...] = ()  # steps compiled by torch
     bf16: tuple[str, ...] = ()  # steps that request it by name
 
@@ -39,7 +39,7 @@ class Problem:
     """A problem of the machine, in a sentence."""
 
     text: str
-    code: str = ""  # of the error; empty if a run continues
+    code: str = ""  # code of the error; empty if a run continues
 
 
 def examine(
@@ -118,7 +118,7 @@ def judge_unused(machine: MachineFacts, steps: set[str]) -> list[Problem]:
     profile = read_profile(fitting_profile(smallest.total_gb)[0])
     if not any(profile.steps.get(step, {}).get("device") == "cuda" for step in steps):
         return []
-    return [Problem(text=f"{_name(smallest)} is unused: {_profile_words(smallest)} is for it.")]
+    return [Problem(text=f"{_name(smallest)} is unused: {_suggest_profile(smallest)} is for it.")]
 
 
 def fitting_profile(gigabytes: float) -> tuple[str, float | None]:
@@ -136,12 +136,14 @@ def _judge_torch(machine: MachineFacts, torch: TorchBuild) -> Problem | None:
     if torch.cuda is None:
         problem = f"torch {torch.version} is a build without CUDA, so nothing can use {machine.seen[0].name}"
         return Problem(text=f"{problem}: `{_install(torch)}`.", code="FK-GPU-TORCH")
-    if machine.driver_cuda is not None and machine.driver_cuda[0] < _major(torch.cuda):
+    if machine.driver_cuda is not None and machine.driver_cuda[0] < _read_major(torch.cuda):
         return _explain_old_driver(machine, torch, machine.driver_cuda)
     for gpu in machine.seen:
         if gpu.capability and torch.architectures and not _has_code(gpu.capability, torch.architectures):
             mend = _install(torch, legacy=True) if _fits_legacy(gpu) else _install(torch).partition("==")[0]
-            problem = f"torch {torch.version} has no code for {gpu.name} (capability {_dotted(gpu.capability)})"
+            problem = (
+                f"torch {torch.version} has no code for {gpu.name} (capability {_join_capability(gpu.capability)})"
+            )
             return Problem(text=f"{problem}: install a build that has, by `{mend}`.", code="FK-GPU-TORCH")
     if torch.error:
         problem = f"torch cannot use {machine.seen[0].name} ({torch.error.rstrip('.')})"
@@ -150,8 +152,8 @@ def _judge_torch(machine: MachineFacts, torch: TorchBuild) -> Problem | None:
 
 
 def _explain_old_driver(machine: MachineFacts, torch: TorchBuild, newest: tuple[int, int]) -> Problem:
-    least = _DRIVERS.get(_major(torch.cuda or ""), _NEWEST)
-    both = f"is for CUDA up to {_dotted(newest)} and torch {torch.version} for {torch.cuda}"
+    least = _DRIVERS.get(_read_major(torch.cuda or ""), _NEWEST)
+    both = f"is for CUDA up to {_join_capability(newest)} and torch {torch.version} for {torch.cuda}"
     mend = f"install a driver from {least} by `sudo apt-get install nvidia-driver-{least}-open` and restart"
     if machine.wsl:
         mend = f"install NVIDIA's driver for Windows from {least} there, and `wsl --shutdown`"
@@ -190,7 +192,7 @@ def _judge_memory(gpus: Sequence[Gpu], needs: Needs) -> Problem | None:
         return None
     start, cap = f"The plan takes up to {needs.gb:.3g} GB of a GPU", f"`--vram-cap {USABLE * gpu.free_gb:.1f}`"
     if needs.gb > gpu.total_gb:
-        return Problem(text=f"{start} and {_name(gpu)} has less: take {_profile_words(gpu)}, or add {cap}.")
+        return Problem(text=f"{start} and {_name(gpu)} has less: take {_suggest_profile(gpu)}, or add {cap}.")
     problem = f"{start}, and others hold {gpu.total_gb - gpu.free_gb:.1f} GB of {_name(gpu)}"
     or_less = f", or add {cap}" if gpu.free_gb >= _LEAST_GB else ""
     return Problem(text=f"{problem}: end them, which `nvidia-smi` lists{or_less}.")
@@ -251,12 +253,12 @@ def _fits_legacy(gpu: Gpu) -> bool:
     return gpu.capability is not None and least <= gpu.capability <= most
 
 
-def _major(version: str) -> int:
+def _read_major(version: str) -> int:
     first = version.partition(".")[0]
     return int(first) if first.isdecimal() else 0
 
 
-def _dotted(capability: tuple[int, int]) -> str:
+def _join_capability(capability: tuple[int, int]) -> str:
     return ".".join(map(str, capability))
 
 
@@ -264,6 +266,6 @@ def _name(gpu: Gpu) -> str:
     return f"{gpu.name} ({gpu.total_gb:.1f} GB)"
 
 
-def _profile_words(gpu: Gpu) -> str:
+def _suggest_profile(gpu: Gpu) -> str:
     name, cap_gb = fitting_profile(gpu.total_gb)
     return f"`--profile {name}`" if cap_gb is None else f"`--profile {name} --vram-cap {cap_gb:.1f}`"

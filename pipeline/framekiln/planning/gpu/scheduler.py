@@ -60,7 +60,7 @@ def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], s
     gpus = max(1, round(sum(node.gpus for node in nodes)))
     capacity = _measure_capacity(steps, decode, nodes, settings, limit)
     wanted = [_make_requirement(step, gpus, capacity, settings) for step in on_gpu]
-    limited = [_limit(each, capacity) for each in wanted]
+    limited = [_limit_options(each, capacity) for each in wanted]
     if settings.waves is None:
         candidates = layouts(limited, steps, capacity)
     else:
@@ -106,7 +106,7 @@ def _make_requirement(step: Step, gpus: int, capacity: GpuCapacity, settings: Gp
     return stated(step, workers, gb)
 
 
-def _limit(requirement: Requirement, capacity: GpuCapacity) -> Requirement:
+def _limit_options(requirement: Requirement, capacity: GpuCapacity) -> Requirement:
     """Return the options that fit; a step that does not fit alone in a process gets all memory."""
     fitting = tuple(each for each in requirement.options if each.gb + capacity.context_gb <= capacity.limit_gb)
     if fitting and requirement.workers * (fitting[-1].gb + capacity.context_gb) <= capacity.limit_gb:

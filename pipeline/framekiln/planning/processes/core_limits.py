@@ -17,7 +17,7 @@ from framekiln.planning.step import Step
 
 SHARED = "shared-"
 """Prefix, before the device's name, of groups of models that share a process because cores are few."""
-LEAST_CPUS = 0.5  # of a process: sharing a core is slower, but a cloud machine with a GPU may have only two
+LEAST_CPUS = 0.5  # cores of a process: sharing a core is slower, but a cloud machine with a GPU may have only two
 
 
 def fit_wave(wave: Wave, nodes: Sequence[Node]) -> Wave:

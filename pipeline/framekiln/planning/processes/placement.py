@@ -14,7 +14,7 @@ from framekiln.planning.settings import Overrides, validated
 from framekiln.planning.step import DecodeStep, Step
 
 AUTO = 0  # workers as many as the cores allow, until `assign_workers`
-_LEAST_SHARE = 0.01  # of a GPU, for a step put there by --device: without a share Ray assigns it no GPU
+_LEAST_SHARE = 0.01  # share of a GPU, for a step put there by --device: without a share Ray assigns it no GPU
 
 
 def merge_placement(

@@ -94,7 +94,7 @@ def _find_narrowed(steps: Sequence[Step]) -> dict[str, tuple[tuple[Condition, ..
     for step in steps:
         early = tuple(each for each in step.narrowing if each.rule is not None or each.sets)  # before pixels are made
         if step.stage.halo:
-            early = ()  # it also looks at frames after the chosen ones
+            early = ()  # it also reads frames after the chosen ones
         for name in filter(is_pixel_column, step.stage.inputs):
             found.setdefault(name, []).append(early)
     return {name: tuple(readers) for name, readers in found.items() if all(readers)}

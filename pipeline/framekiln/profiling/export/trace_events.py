@@ -41,7 +41,7 @@ class _PacketFlows:
 
     def __init__(self) -> None:
         self._units: dict[str, int] = defaultdict(count().__next__)
-        self._passages = array("d")  # of each passage: unit, start, step, worker, began, ended
+        self._passages = array("d")  # six values of each passage: unit, start, step, worker, began, ended
 
     def add(self, unit: str, *passage: float) -> None:
         """Add a packet's passage through a step: start, step, worker, began, ended."""

@@ -18,7 +18,7 @@ from framekiln.profiling.stats.steps import ProcessStatistics, StepStatistics, w
 
 WINDOW_SECONDS = 10.0  # s; short enough to follow changes, long enough for several packets
 _LONGEST_PACKETS = 3  # the window covers this many of the longest packets, since a running packet has sent no event yet
-_RECENT = 32  # last packets among which the longest is sought; a run's first packets are slower
+_RECENT = 32  # the longest of this many last packets is sought; a run's first packets are slower
 _BOUNDED: Any = partial(deque, maxlen=2048)  # events kept for a step, and readings for a node
 _AVERAGED = ("use_percent", "power_w")
 
@@ -53,11 +53,13 @@ class LiveWindow:
             return None
         longest = max(wait + event.seconds for event, wait in islice(reversed(events), _RECENT))
         since = now - max(WINDOW_SECONDS, _LONGEST_PACKETS * longest)
-        recent = [event for event, _ in _ended_after(events, since)]
-        return self._summary(name, recent, since, now) if recent else None
+        recent = [event for event, _ in _list_ended_after(events, since)]
+        return self._summarize(name, recent, since, now) if recent else None
 
-    def _summary(self, name: str, recent: Sequence[StepEvent], since: float, now: float) -> StepStatistics:
-        processes = {worker: self._process(name, worker, since) for worker in {event.worker for event in recent}}
+    def _summarize(self, name: str, recent: Sequence[StepEvent], since: float, now: float) -> StepStatistics:
+        processes = {
+            worker: self._summarize_process(name, worker, since) for worker in {event.worker for event in recent}
+        }
         nodes = {worker.rpartition(":")[0] for worker in processes}
         packets = [event for event in recent if event.rows]  # events without rows count as time, not as packets
         calls = [seconds for event in packets for seconds in event.calls]
@@ -66,7 +68,9 @@ class LiveWindow:
         seconds, totals = sum(event.seconds for event in recent), speed.StepTotals()
         for event in recent:
             totals.add(event)
-        cores = [one.cpu_percent for node in nodes for one in self._recent(node, now) if one.cpu_percent is not None]
+        cores = [
+            one.cpu_percent for node in nodes for one in self._list_recent(node, now) if one.cpu_percent is not None
+        ]
         step = StepStatistics(
             step=name,
             device=recent[0].device,
@@ -88,12 +92,12 @@ class LiveWindow:
         use = (self.gpu(step, now) or {}).get("use_percent")
         return step if use is None else replace(step, gpu_use=use / 100)
 
-    def _process(self, name: str, worker: str, since: float) -> ProcessStatistics:
+    def _summarize_process(self, name: str, worker: str, since: float) -> ProcessStatistics:
         """Return a process in a step; its time starts with the wait before its first packet in the window.
 
         Its time ends with the last packet of any of its steps.
         """
-        events = _ended_after(self._by_worker[worker], since)
+        events = _list_ended_after(self._by_worker[worker], since)
         begin, end = min(event.started - wait for event, wait in events), max(event.ended for event, _ in events)
         length = end - begin
         own = [event for event, _ in events if event.step == name]
@@ -104,30 +108,30 @@ class LiveWindow:
             seconds=sum(event.seconds for event in own),
             begin=begin,
             end=end,
-            busy=speed.share_of_time(_covered_s(own), length),
-            process_busy=speed.share_of_time(_covered_s([event for event, _ in events]), length),
+            busy=speed.share_of_time(_measure_covered(own), length),
+            process_busy=speed.share_of_time(_measure_covered([event for event, _ in events]), length),
             starved=speed.share_of_time(waited, length),
         )
 
     def gpu(self, step: StepStatistics, now: float) -> GpuSample | None:
         """Return the busiest GPU among a step's nodes; None on the CPU and without NVML."""
         nodes = {worker.rpartition(":")[0] for worker in step.workers} if step.device != "cpu" else ()
-        gpus = (gpu for node in nodes for gpu in self._node_gpus(node, now))
+        gpus = (gpu for node in nodes for gpu in self._average_gpus(node, now))
         return max(gpus, key=lambda gpu: gpu.get("use_percent") or 0.0, default=None)
 
     def gpus(self, now: float) -> dict[str, GpuSample]:
         """Return each GPU by `node:number`: means of use and power, last values of memory and temperature."""
-        by_node = {node: self._node_gpus(node, now) for node in sorted(self._readings)}
+        by_node = {node: self._average_gpus(node, now) for node in sorted(self._readings)}
         return {f"{node}:{number}": gpu for node, gpus in by_node.items() for number, gpu in enumerate(gpus)}
 
-    def _node_gpus(self, node: str, now: float) -> list[GpuSample]:
-        return averaged([reading.gpus for reading in self._recent(node, now)])
+    def _average_gpus(self, node: str, now: float) -> list[GpuSample]:
+        return averaged([reading.gpus for reading in self._list_recent(node, now)])
 
-    def _recent(self, node: str, now: float) -> list[Reading]:
+    def _list_recent(self, node: str, now: float) -> list[Reading]:
         return [reading for reading in self._readings.get(node, ()) if reading.time > now - WINDOW_SECONDS]
 
 
-def _covered_s(events: Sequence[StepEvent]) -> float:
+def _measure_covered(events: Sequence[StepEvent]) -> float:
     return speed.covered_s(np.array([event.started for event in events]), np.array([event.seconds for event in events]))
 
 
@@ -144,7 +148,7 @@ def averaged(readings: Sequence[Sequence[GpuSample]]) -> list[GpuSample]:
     return averages
 
 
-def _ended_after(events: deque[tuple[StepEvent, float]], since: float) -> list[tuple[StepEvent, float]]:
+def _list_ended_after(events: deque[tuple[StepEvent, float]], since: float) -> list[tuple[StepEvent, float]]:
     """Return events that ended after a moment, last first; events arrive nearly in the order of their ends."""
     return list(takewhile(lambda pair: pair[0].ended > since, reversed(events)))
 

@@ -166,7 +166,7 @@ def gpu_use(records: pa.Table, nodes: pa.Table | None) -> float | None:
     calls = records.filter(pc.and_(pc.equal(records["device"], "cuda"), pc.equal(records["kind"], CALL)))
     if nodes is None or not calls.num_rows:
         return None
-    samples = _during(calls, nodes, "gpus")
+    samples = _select_during(calls, nodes, "gpus")
     known = [[gpu["use_percent"] for gpu in gpus or () if gpu["use_percent"] is not None] for gpus in samples]
     busiest = [max(percents) / 100 for percents in known if percents]
     return float(np.mean(busiest)) if busiest else None
@@ -174,7 +174,7 @@ def gpu_use(records: pa.Table, nodes: pa.Table | None) -> float | None:
 
 def cpu_use(packets: pa.Table, nodes: pa.Table | None) -> float | None:
     """Return the mean use of all cores, 0 to 1, while packets ran on the node; None below four samples."""
-    samples = _during(packets, nodes, "cpu_percent") if nodes else ()
+    samples = _select_during(packets, nodes, "cpu_percent") if nodes else ()
     shares = [percent / 100 for percent in samples if percent is not None]
     return float(np.mean(shares)) if len(shares) >= _MIN_CPU_SAMPLES else None
 
@@ -186,13 +186,13 @@ def others_use(records: pa.Table, nodes: pa.Table | None) -> float | None:
     """
     if nodes is None:
         return None
-    whole, own = (list(_during(records, nodes, name)) for name in ("cpu_percent", "own_cpu_percent"))
+    whole, own = (list(_select_during(records, nodes, name)) for name in ("cpu_percent", "own_cpu_percent"))
     shares = [(one - mine) / 100 for one, mine in zip(whole, own, strict=True) if None not in (one, mine)]
     # New processes are found up to two seconds late, with all their use so far. The mean is right; a sample may not be.
     return max(0.0, float(np.mean(shares))) if len(shares) >= _MIN_CPU_SAMPLES else None
 
 
-def _during(records: pa.Table, nodes: pa.Table, name: str) -> Iterator[Any]:
+def _select_during(records: pa.Table, nodes: pa.Table, name: str) -> Iterator[Any]:
     """Yield a column's values in samples taken while a record of the same node ran."""
     for node in pc.unique(records["node"]).to_pylist():
         mine = records.filter(pc.equal(records["node"], node)).sort_by("started")

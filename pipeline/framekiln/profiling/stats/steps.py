@@ -70,7 +70,7 @@ class StepStatistics(ProcessStatistics):
     vram_peak_gb: float | None
     gpu_use: float | None  # mean utilisation of its nodes' GPUs during its calls, 0 to 1
     cpu_use: float | None = None  # mean use of its nodes' cores during its packets, by all programs, 0 to 1
-    timed: speed.TimedCalls = NO_CALLS  # from records, not from events
+    timed: speed.TimedCalls = NO_CALLS  # calls from records, not from events
 
     @property
     def totals(self) -> speed.StepTotals:
@@ -101,35 +101,35 @@ class StepStatistics(ProcessStatistics):
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as run.json stores them, with four decimal places."""
         stored = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("step", "timed")}
-        return {name: _rounded(value) for name, value in stored.items()}
+        return {name: _round(value) for name, value in stored.items()}
 
 
 def step_statistics(calls: pa.Table, nodes: pa.Table | None = None) -> list[StepStatistics]:
     """Return statistics of each step with at least one row, in the order of their start."""
     packets = calls.filter(pc.equal(calls["kind"], PACKET)).sort_by("started")
-    productive = set(_with_rows(packets)["step"].to_pylist())
+    productive = set(_drop_empty(packets)["step"].to_pylist())
     names = [name for name in pc.unique(packets["step"]).to_pylist() if name in productive]
-    return [_step(name, calls, packets.filter(pc.equal(packets["step"], name)), nodes) for name in names]
+    return [_summarize_step(name, calls, packets.filter(pc.equal(packets["step"], name)), nodes) for name in names]
 
 
-def _step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.Table | None) -> StepStatistics:
+def _summarize_step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.Table | None) -> StepStatistics:
     own = records.filter(pc.equal(records["step"], name))
     calls = own.filter(pc.equal(own["kind"], CALL))
-    whole = _with_rows(packets)
+    whole = _drop_empty(packets)
     timed = whole if name == DECODE else calls
-    workers = {worker: _of(packets, worker) for worker in pc.unique(packets["worker"]).to_pylist()}
+    workers = {worker: _select_worker(packets, worker) for worker in pc.unique(packets["worker"]).to_pylist()}
     decoding = set(records.filter(pc.equal(records["step"], DECODE))["worker"].to_pylist())
     durations = {phase: float(pc.sum(packets[phase]).as_py() or 0.0) for phase in INSIDE}
     seconds, rows = speed.floats(timed, "seconds"), np.maximum(1, speed.floats(timed, "rows"))
-    processes = {worker: _process(mine, _of(records, worker)) for worker, mine in workers.items()}
-    begin, end = _span(packets)
+    processes = {worker: _summarize_process(mine, _select_worker(records, worker)) for worker, mine in workers.items()}
+    begin, end = _find_span(packets)
     return StepStatistics(
         step=name,
         device=packets["device"][0].as_py(),
         later=str(packets["unit"][0].as_py() or "").endswith(".parquet"),
         beside_decode=name != DECODE and bool(decoding & set(workers)),
         **weighted(processes),
-        **_amounts(packets, max(end - begin, 1e-9)),
+        **_compute_amounts(packets, max(end - begin, 1e-9)),
         packets=whole.num_rows,
         calls=timed.num_rows,
         call_ms=speed.percentiles_ms(seconds),
@@ -146,9 +146,9 @@ def _step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.Table | Non
     )
 
 
-def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
+def _summarize_process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
     """Return a process's statistics in a step, from its packets there and all of its records."""
-    begin, end = _span(packets)
+    begin, end = _find_span(packets)
     started, kinds = speed.floats(records, "started"), np.array(records["kind"].to_pylist())
     inside = (started >= begin) & (started < max(end, np.nextafter(begin, np.inf)))
     length = max(end - begin, 1e-9)
@@ -163,7 +163,7 @@ def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
     # On the CPU each packet has a core of its own, so its parts are shares of the time of all these cores.
     lanes = len(pc.unique(packets["lane"])) if packets["device"][0].as_py() == "cpu" else 1
     return ProcessStatistics(
-        **_amounts(packets, length),
+        **_compute_amounts(packets, length),
         begin=begin,
         end=end,
         busy=busy(packets),
@@ -204,23 +204,23 @@ def _amounts(packets: pa.Table, length: float) -> dict[str, Any]:
     }
 
 
-def _with_rows(packets: pa.Table) -> pa.Table:
+def _drop_empty(packets: pa.Table) -> pa.Table:
     return packets.filter(pc.greater(packets["rows"], 0))
 
 
-def _span(packets: pa.Table) -> tuple[float, float]:
+def _find_span(packets: pa.Table) -> tuple[float, float]:
     return float(speed.floats(packets, "started").min()), float(speed.ends(packets).max())
 
 
-def _of(records: pa.Table, worker: str) -> pa.Table:
+def _select_worker(records: pa.Table, worker: str) -> pa.Table:
     return records.filter(pc.equal(records["worker"], worker))
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     if is_dataclass(value):
-        return {name: _rounded(one) for name, one in vars(value).items()}
+        return {name: _round(one) for name, one in vars(value).items()}
     if isinstance(value, float):
         return round(value, 4)
     if isinstance(value, Mapping):
-        return {key: _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, tuple) else value
+        return {key: _round(one) for key, one in value.items()}
+    return [_round(one) for one in value] if isinstance(value, tuple) else value

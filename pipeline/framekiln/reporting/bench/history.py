@@ -83,7 +83,7 @@ def steps(entries: Sequence[HistoryLine]) -> list[dict[str, Any]]:
     for number, bench in enumerate(entries):
         earlier = entries[:number][::-1]
         for name, after in bench.cells.items():
-            if (before := _before(name, bench.work[name], earlier)) is not None:
+            if (before := _find_earlier(name, bench.work[name], earlier)) is not None:
                 other, values = before
                 figures = {figure: (values.get(figure), after.get(figure)) for figure in SHOWN}
                 cell = name if other == name else f"{other} → {name}"
@@ -91,7 +91,9 @@ def steps(entries: Sequence[HistoryLine]) -> list[dict[str, Any]]:
     return found
 
 
-def _before(name: str, work: str, earlier: Sequence[HistoryLine]) -> tuple[str, Mapping[str, float | None]] | None:
+def _find_earlier(
+    name: str, work: str, earlier: Sequence[HistoryLine]
+) -> tuple[str, Mapping[str, float | None]] | None:
     for bench in earlier:
         if name in bench.cells:
             return name, bench.cells[name]
@@ -123,7 +125,7 @@ def changes(base: BenchReport, other: BenchReport) -> list[FigurePair]:
         )
     found = []
     for first, second in pairs:
-        known = [(sample.figures, _spreads(sample)) for sample in (first, second)]
+        known = [(sample.figures, _compute_spreads(sample)) for sample in (first, second)]
         for name, unit in FIGURES.items():
             a, b = ([figures[name]] if name in figures else [] for figures, _ in known)
             before, after = ([by_name.get(_NOISY.get(name, ""))] for _, by_name in known)
@@ -205,7 +207,7 @@ def lost(base: BenchReport, other: BenchReport) -> list[Judgement]:
     ]
 
 
-def _spreads(sample: Sample) -> Mapping[str, Spread]:
+def _compute_spreads(sample: Sample) -> Mapping[str, Spread]:
     if sample.latency is None or not sample.latency.values:
         return {}
     seconds = np.asarray(sample.latency.values) / 1000

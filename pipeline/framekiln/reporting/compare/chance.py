@@ -18,7 +18,7 @@ import numpy as np
 from framekiln.planning.sample import calls_for
 from framekiln.profiling.stats.speed import QUANTILES, TimedCalls
 
-LEVEL = 0.95  # of an interval
+LEVEL = 0.95  # probability of an interval
 LEAST_CALLS = 40
 _BLOCK = 16  # calls of a block; in shorter blocks, similar neighbours make equal runs look different
 _BLOCKS = (8, 20)  # least and most; longer blocks instead of more remain valid for calls that are alike for longer
@@ -92,7 +92,7 @@ def interval(
     for side, known in zip(logs, by_run, strict=True):
         own = [spread for spread in known if spread is not None]
         if len(side) > 1:
-            sides.append(_of_repeated(float(side.var(ddof=1)), len(side), own))
+            sides.append(_spread_repeated(float(side.var(ddof=1)), len(side), own))
         elif own or between:
             sides.append(max([*own, *between], key=lambda spread: spread.variance))
         else:
@@ -104,7 +104,7 @@ def interval(
     return ChangeInterval(low=math.expm1(middle - half), high=math.expm1(middle + half))
 
 
-def _of_repeated(between: float, count: int, runs: Sequence[Spread]) -> Spread:
+def _spread_repeated(between: float, count: int, runs: Sequence[Spread]) -> Spread:
     """Return the spread of the mean of repeated runs; the variance between them includes that of their calls."""
     calls = sum(run.variance for run in runs) / count
     freedom = (count - 1) * max(1.0, calls / between if between else 1.0) ** 2

@@ -28,7 +28,7 @@ class Side:
 
     name: str  # A, B, ...
     runs: tuple[Run, ...]
-    price: float | None = None  # of an hour
+    price: float | None = None  # price of an hour
 
     @property
     def paths(self) -> str:

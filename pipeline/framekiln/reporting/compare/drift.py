@@ -25,7 +25,7 @@ from framekiln.reporting.compare.runs import Run
 from framekiln.reporting.plan_facts import rebuild
 from framekiln.reporting.table_rows import TableFiles, batches, find_table, is_number, is_text
 
-MOST_BYTES = 256_000_000  # in memory, of the columns of one step on each side
+MOST_BYTES = 256_000_000  # bytes in memory of the columns of one step on each side
 Unchosen = Callable[[str], Collection[tuple[Any, ...]]]
 
 
@@ -155,7 +155,7 @@ class TableDrift:
 
     name: str  # frames, or a table of the second pass
     rows: int  # compared rows in both
-    only_first: int  # among the sampled rows
+    only_first: int  # rows of only the first side, among the sampled ones
     only_second: int
     every: int  # one row in this many was sampled
     value: float | None

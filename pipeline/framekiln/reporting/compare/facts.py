@@ -32,7 +32,7 @@ class ComparedStep:
 class FileComparison:
     """The input files of two runs."""
 
-    same: int  # in both, of equal size, and of equal content if both digests are known
+    same: int  # files in both, of equal size, and of equal content if both digests are known
     other: Mapping[str, Sequence[str]]  # media_ids that changed, or are in only one run, by kind in words
 
     @property
@@ -71,7 +71,7 @@ def compare_files(first: Run, second: Run, names: tuple[str, str]) -> FileCompar
     """Compare input files by media_id and size, and by digest if both are known."""
     a, b = first.media, second.media
     common = [name for name in a if name in b]
-    pairs = {name: tuple(zip(a[name], b[name], strict=True)) for name in common}  # of sizes and digests
+    pairs = {name: tuple(zip(a[name], b[name], strict=True)) for name in common}  # pairs of sizes and digests
     changed = sorted(n for n, (sizes, digests) in pairs.items() if sizes[0] != sizes[1] or len({*digests} - {""}) > 1)
     only = {f"only in {names[0]}": sorted(a.keys() - b.keys()), f"only in {names[1]}": sorted(b.keys() - a.keys())}
     return FileComparison(same=len(common) - len(changed), other={"changed": changed, **only})

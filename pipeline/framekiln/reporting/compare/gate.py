@@ -38,17 +38,17 @@ def _parse_condition(text: str, known: Collection[str]) -> Limit:
         )
     figure, percent = condition.figure, f"{100 * condition.number:g}%"
     if figure not in known and condition.step is None:
-        raise _error(text, f"there is no figure {figure!r}.{did_you_mean(figure, known)}", code="FK-GATE-FIGURE")
+        raise _make_error(text, f"there is no figure {figure!r}.{did_you_mean(figure, known)}", code="FK-GATE-FIGURE")
     if condition.relative and condition.number > 0 and "+" not in text.rpartition(condition.sign)[2]:
         problem = f"the direction is missing; write +{percent} or -{percent}."
-        raise _error(text, problem, code="FK-GATE-DIRECTION")
+        raise _make_error(text, problem, code="FK-GATE-DIRECTION")
     if condition.relative and figure == DRIFT:
         problem = "drift is 0 where nothing changed; give a number, as in drift>0.01."
-        raise _error(text, problem, code="FK-GATE-PERCENT")
+        raise _make_error(text, problem, code="FK-GATE-PERCENT")
     return condition
 
 
-def _error(condition: str, problem: str, *, code: str) -> ConfigError:
+def _make_error(condition: str, problem: str, *, code: str) -> ConfigError:
     return ConfigError(f"--fail-if: {condition!r}: {problem}", code=code)
 
 
@@ -57,21 +57,21 @@ def judge(conditions: Iterable[Limit], pair: Pair) -> list[Judgement]:
 
     Raises ConfigError: a step is unknown, or a figure was not measured.
     """
-    return [_judge_step(condition, step, pair) for condition in conditions for step in _steps(condition, pair)]
+    return [_judge_step(condition, step, pair) for condition in conditions for step in _list_steps(condition, pair)]
 
 
-def _steps(condition: Limit, pair: Pair) -> Sequence[str]:
+def _list_steps(condition: Limit, pair: Pair) -> Sequence[str]:
     """Return the steps of a condition; a new step of the second side has no base and is left out."""
     known = [compared.step for compared in pair.work]
     if condition.figure in RUN_FIGURES:
         if condition.step not in (None, OF_THE_RUN):
             problem = f"{condition.figure} is a figure of the whole run, not of a step."
-            raise _error(condition.text, problem, code="FK-GATE-RUN-FIGURE")
+            raise _make_error(condition.text, problem, code="FK-GATE-RUN-FIGURE")
         return [OF_THE_RUN]
     if condition.step is not None:
         if condition.step not in known:
             problem = f"there is no step {condition.step!r}.{did_you_mean(condition.step, known)}"
-            raise _error(condition.text, problem, code="FK-UNKNOWN-STEP")
+            raise _make_error(condition.text, problem, code="FK-UNKNOWN-STEP")
         return [condition.step]
     steps = [compared.step for compared in pair.work if compared.verdict != f"only in {pair.second.name}"]
     return [step for step in steps if not (condition.figure == DRIFT and step == DECODE)]  # decoding has no results
@@ -97,7 +97,7 @@ def judge_figure(
     noise = figure.interval is not None and figure.interval.contains_zero
     missing = needs_interval and figure.interval is None and bool(figure.why_unknown)
     unclear = beyond and condition.relative and (noise or missing)
-    sentence = _sentence(condition, figure, names, noise=unclear and noise)
+    sentence = _describe(condition, figure, names, noise=unclear and noise)
     return Judgement(failed=beyond and not unclear, sentence=sentence, unclear=unclear)
 
 
@@ -117,18 +117,18 @@ def _judge_drift(condition: Limit, step: str, pair: Pair) -> Judgement:
     names = {DRIFT, *(drift.figures if drift else ())}
     if drift is not None and condition.figure not in names:
         hint = did_you_mean(condition.figure, {*names, *STEP_FIGURES})
-        raise _error(condition.text, f"{step} has no figure {condition.figure!r}.{hint}", code="FK-GATE-FIGURE")
+        raise _make_error(condition.text, f"{step} has no figure {condition.figure!r}.{hint}", code="FK-GATE-FIGURE")
     if drift is None or drift.value is None:
         raise _not_measured(condition, step, pair)
     if condition.relative:
         problem = f"{condition.figure} compares both sides already; give a number, not a percentage."
-        raise _error(condition.text, problem, code="FK-GATE-PERCENT")
+        raise _make_error(condition.text, problem, code="FK-GATE-PERCENT")
     value = drift.value if condition.figure == DRIFT else drift.figures[condition.figure]
     result = f"{condition.text}: {condition.figure} of {step} is {number(value)}, over {drift.rows:,} rows in both"
     return Judgement(failed=condition.holds(value), sentence=f"{result}.")
 
 
-def _sentence(condition: Limit, figure: FigurePair, names: tuple[str, str], *, noise: bool) -> str:
+def _describe(condition: Limit, figure: FigurePair, names: tuple[str, str], *, noise: bool) -> str:
     sides = f"{names[0]} {value_text(figure.first)}, {names[1]} {value_text(figure.second)}"
     unit = f" {figure.unit}" if figure.unit else ""
     sentence = f"{condition.text}: {figure.name} of {figure.step}: {sides}{unit}"
@@ -155,4 +155,4 @@ def _not_measured(condition: Limit, step: str, pair: Pair) -> ConfigError:
     problem += f", as {', '.join(cut)} is not finished" if cut else ""
     if not condition.step and step != OF_THE_RUN:
         problem += f"; name the steps it applies to, as in STEP.{condition.text}"
-    return _error(condition.text, f"{problem}.", code="FK-GATE-NOT-MEASURED")
+    return _make_error(condition.text, f"{problem}.", code="FK-GATE-NOT-MEASURED")

@@ -63,7 +63,7 @@ class Run:
         """First-pass steps, and decoding, that other runs computed in part, with the rows of this run."""
         frames, waves = self.record["frames"], self.record["waves"]
         expected = {DECODE: frames * max(1, len(waves))} | {step: frames for wave in waves for step in wave}
-        expected |= {step: chosen for step, (chosen, _) in self.part("chosen").items()}  # of a condition
+        expected |= {step: chosen for step, (chosen, _) in self.part("chosen").items()}  # rows chosen by a condition
         passes = self.part("throughput", "steps") or self.part("figures")
         computed = {step: passes.get(step, {}).get("rows", 0) for step in expected}
         return {step: rows for step, rows in computed.items() if rows < _NEARLY * expected[step]}

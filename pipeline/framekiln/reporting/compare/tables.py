@@ -20,7 +20,7 @@ _LESS_IS_BETTER = (
 )
 _SPEEDS = ("rate", "ms_row")
 _NOTED = ("vram", "errors")  # figures of a step that are shown only if they differ
-_MOST_COLUMNS = 8  # of a step, in one cell; the page lists all
+_MOST_COLUMNS = 8  # columns of a step, in one cell; the page lists all
 
 
 def value_text(value: float | None) -> str:

@@ -81,11 +81,11 @@ def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence
 def _describe_machine(record: Mapping[str, Any]) -> str:
     nodes = record["machines"]
     cpus, gpus = (sum(node.get(key, 0) for node in nodes) for key in ("cpus", "gpus"))
-    names = sorted(set(record.get("gpu_names") or ())) if len(nodes) == 1 else []  # of the driver's machine
+    names = sorted(set(record.get("gpu_names") or ())) if len(nodes) == 1 else []  # GPUs of the driver's machine
     size = count(round(cpus), "core") + (f", {count(round(gpus), 'GPU')}" if gpus else ", no GPU")
     size += f" ({', '.join(names)})" if gpus and names else ""
     many = f"{len(nodes):,} machines, " if len(nodes) > 1 else ""
-    memory = f", {number(record['memory_gb'])} GB" if record.get("memory_gb") else ""  # of the driver's machine
+    memory = f", {number(record['memory_gb'])} GB" if record.get("memory_gb") else ""  # memory of the driver's machine
     return f"{many}{size}{memory}; {record['processor']}"
 
 

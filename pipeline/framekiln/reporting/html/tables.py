@@ -23,7 +23,7 @@ from framekiln.reporting.table_rows import Extract, TableFiles, batches, extract
 EXAMPLES = 3
 LONGEST = 2000  # most characters shown of a message or traceback
 MOST_GROUPS = 30  # shown groups, the most frequent ones
-_WITH_IMAGES = 12  # of these groups
+_WITH_IMAGES = 12  # shown groups with images
 
 
 ErrorGroup = Mapping[str, Any]

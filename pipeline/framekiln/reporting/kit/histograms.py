@@ -16,7 +16,7 @@ from framekiln.reporting.kit.texts import axis_value, count, number
 from framekiln.reporting.table_rows import Extract, is_list, is_text
 
 COUNTERS = frozenset({"frame_index", "clip_index", "first_frame", "last_frame"})  # numbers in a file, no quantities
-BARS = 24  # of a histogram; Sturges' rule gives 19 for 200,000 rows, skewed values need some more
+BARS = 24  # bars of a histogram; Sturges' rule gives 19 for 200,000 rows, skewed values need some more
 VALUES = 8  # shown texts, the most common ones
 TAIL = 0.005  # share of rows on either side that may leave the axis if they would squeeze all others
 SQUEEZE = 4.0  # factor by which leaving them out must shorten the axis

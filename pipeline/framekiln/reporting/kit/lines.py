@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from framekiln.reporting.kit.texts import MISSING, TextTable, coordinate, number, plain_table
 
-POINTS = 240  # of a curve
+POINTS = 240  # points of a curve
 HEIGHT = 100.0
-CLASSES = 8  # of curves, in the style sheet
-TIMES = 9  # of a curve's values in the table
+CLASSES = 8  # classes of curves, in the style sheet
+TIMES = 9  # times of a curve's values in the table
 _GAP = 12  # points; a longer gap between dense samples stays open
 
 
@@ -53,7 +53,7 @@ class Chart:
 
     title: str
     unit: str
-    top: float  # of the axis, which starts at 0
+    top: float  # top of the axis, which starts at 0
     curves: Mapping[str, Curve]  # by name
     left_out: int  # curves that are not drawn
     limit: float | None = None  # drawn as a line

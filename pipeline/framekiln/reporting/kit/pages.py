@@ -46,7 +46,7 @@ _PAGES.filters |= {
     "shorten": shorten,
 }
 
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"  # of pages without a script
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"  # policy of pages without a script
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # not allowed in HTML, and an editor may obey them
 
 

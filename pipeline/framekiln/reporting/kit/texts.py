@@ -146,7 +146,7 @@ class TextTable:
     title: str
     columns: Sequence[Column]
     items: Sequence[Any]
-    id: str = ""  # of its section on a page
+    id: str = ""  # id of its section on a page
     note: str = ""  # a sentence below it
     grouped: bool = False  # rows with an equal first cell form a group, which shows it once
 

@@ -83,7 +83,7 @@ def list_images(store: Store, part: str) -> list[str]:
 class DamagedFile:
     """A damaged file of an output, and its damage."""
 
-    path: str  # below the output
+    path: str  # path below the output
     text: str
 
 

@@ -64,11 +64,13 @@ def find_leftovers(store: Store, folders: Collection[str] | None, written: Colle
     for folder in later_tables(store):
         if folder not in written:
             sizes = store.sizes(folder)
-            files |= {path: size for path, size in sizes.items() if folders is not None or _names(store, path, gone)}
+            files |= {
+                path: size for path, size in sizes.items() if folders is not None or _names_files(store, path, gone)
+            }
     return Leftovers(files=files, tables=tables)
 
 
-def _names(store: Store, path: str, files: pa.Array) -> bool:
+def _names_files(store: Store, path: str, files: pa.Array) -> bool:
     """Return whether a table names files; a table continued from run to run stays for its numbers."""
     table = store.read_table(path)
     texts = (column for column in table.columns if column.type == pa.string())

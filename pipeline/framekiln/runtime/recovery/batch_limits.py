@@ -30,7 +30,7 @@ class BatchLimits:
     """A step's limits by image size, and its chunk sizes that fit."""
 
     step: Step | None = None  # None: limits stay in this process
-    path: Path = Path()  # of the device's file
+    path: Path = Path()  # path of the device's file
     rows: dict[int, BatchLimit] = field(default_factory=dict)  # by bucket; see `bucket_of`
     chunks: dict[str, int] = field(default_factory=dict)
     runs: int = 0  # processes that have read the file

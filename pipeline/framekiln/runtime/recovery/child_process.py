@@ -37,7 +37,7 @@ class ChildDied:
     """The result of a call that killed the child process."""
 
     how: str  # SIGSEGV, ...
-    last_lines: str  # of its output
+    last_lines: str  # last lines of its output
 
     def explained(self, step: str) -> CapturedError:
         alone, is_hung = "even alone in a process of its own", self.how == HUNG

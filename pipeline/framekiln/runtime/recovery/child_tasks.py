@@ -17,7 +17,7 @@ _SET_UP_S = 1800.0  # s for imports, weights, and a compiled model, on a busy ma
 class ChildCalls(Protocol):
     """Numbered calls for a child process; pickled."""
 
-    timeout_s: float  # of one call; 0 for no limit
+    timeout_s: float  # timeout of one call; 0 for no limit
 
     def set_up(self) -> None:
         """Load what all calls need."""

@@ -69,7 +69,7 @@ class _Decoding:
     media: MediaFile
     wanted: Segments
     count: str  # path of the file for the count
-    timeout_s: float = 0.0  # of the whole file; each frame has a timeout of its own
+    timeout_s: float = 0.0  # timeout of the whole file; each frame has a timeout of its own
 
     def set_up(self) -> None:
         """Do nothing."""

@@ -38,7 +38,7 @@ class RunProgress:
 class Unfinished:
     """A run that has not finished."""
 
-    record: Mapping[str, Any]  # of this run
+    record: Mapping[str, Any]  # record of this run
     runs: bool  # it may still be running
     later: bool  # the tables belong to an earlier run, with other steps or settings
 

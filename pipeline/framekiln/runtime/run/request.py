@@ -44,7 +44,7 @@ class RunRequest:
     by_content: bool = False  # detect changed files by content instead of size and time
     retry: FailureFilter | None = None  # failures of earlier runs to retry; not stored
     profilers: ProfilerOptions = NO_PROFILERS  # not stored
-    arguments: tuple[str, ...] = ()  # of the command; empty for Python
+    arguments: tuple[str, ...] = ()  # arguments of the command; empty for Python
     call: str = ""  # the call in Python; empty for a command
 
     @property
@@ -115,7 +115,7 @@ def recorded_inputs(record: Mapping[str, Any]) -> list[Any]:
 class RunUnits:
     """The units of a run, and the files with rows in its tables."""
 
-    known: Sequence[Unit]  # from earlier runs
+    known: Sequence[Unit]  # units from earlier runs
     fresh: Sequence[Unit]
     wanted: frozenset[str]  # media ids
 

@@ -30,7 +30,7 @@ class Workload:
     left: bool  # any work at all
     changed: bool  # the run changes tables
     files: Changes = field(default_factory=Changes)
-    waves: Sequence[Wave]  # of the plan, without finished steps
+    waves: Sequence[Wave]  # waves of the plan, without finished steps
     outlook: Sequence[Outlook] = ()  # the remaining work of each step, and the reason for it
     leaving: Sequence[str] = ()  # first-pass steps of the run before that this run lacks
     has_local_engine: bool = False  # as many processes as cores, each with all first-pass steps

@@ -17,7 +17,7 @@ SIGLIP = Preparation(side=224, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), method
 class ClipArchitecture:
     """Sizes of a model, which are not in the files; of a tower: width, hidden width, layers, heads."""
 
-    dims: int  # of an embedding
+    dims: int  # numbers of an embedding
     text: tuple[int, int, int, int]
     vision: tuple[int, int, int, int]
     patch: int  # px

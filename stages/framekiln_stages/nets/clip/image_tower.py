@@ -20,7 +20,7 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from framekiln_stages.nets.clip.architectures import ClipArchitecture
 
-CLIP_EPSILON, SIGLIP_EPSILON = 1e-5, 1e-6  # of layer norms, by the published configurations
+CLIP_EPSILON, SIGLIP_EPSILON = 1e-5, 1e-6  # epsilon of layer norms, by the published configurations
 
 
 class ImageTower(nn.Module):
@@ -171,7 +171,7 @@ class _Pooling(nn.Module):
         return (pooled + self.mlp(self.layernorm(pooled)))[:, 0]
 
 
-LEVELS = 127  # of 8 bits, symmetric around 0
+LEVELS = 127  # largest level of 8 bits, symmetric around 0
 MIN_ROWS = 32  # cuBLAS needs more than 16 (torch, aten/src/ATen/native/cuda/Blas.cpp `_int_mm_out_cuda`)
 MULTIPLE = 8  # and inputs and outputs in multiples of 8
 

@@ -104,7 +104,7 @@ def token_numbers(tokenizer: Tokenizer, texts: Sequence[str], *, max_tokens: int
 Tokenize = Callable[[Sequence[str]], list[list[int]]]
 
 TEXTS_PER_BATCH = 64  # bounds memory with a thousand categories
-_TOWERS = WeakValueDictionary[tuple[object, ...], "ImageTower"]()  # of this process, by weights and placement
+_TOWERS = WeakValueDictionary[tuple[object, ...], "ImageTower"]()  # towers of this process, by weights and placement
 SIGLIP_TOKENS = 64  # SigLIP2 was trained on texts of exactly this length, padded with 0 on the right
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-WIDTHS = (64, 128, 256, 512)  # of the four stages; insightface, recognition/arcface_torch/backbones/iresnet.py
+WIDTHS = (64, 128, 256, 512)  # widths of the four stages; insightface, recognition/arcface_torch/backbones/iresnet.py
 
 _INVERTED = ((64, 5, 2, 2), (128, 1, 4, 2), (128, 6, 2, 1), (128, 1, 4, 2), (128, 2, 2, 1))
 """MobileFaceNet's bottlenecks: width, count, expansion, stride of the first (Chen and others 2018, table 1)."""

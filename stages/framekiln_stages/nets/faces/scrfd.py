@@ -21,7 +21,7 @@ from framekiln_stages.nets.faces.detections import FaceDetections, Image, grid_c
 
 # insightface, python-package/insightface/model_zoo/scrfd.py
 STRIDES = (8, 16, 32)
-ANCHORS = 2  # of each cell
+ANCHORS = 2  # anchors of each cell
 OVERLAP = 0.4  # IoU above which two boxes are one face
 SIDE = 640  # px of the square in its examples and benchmarks
 MIN_SCORE = 0.5

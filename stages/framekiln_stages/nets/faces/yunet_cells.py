@@ -25,17 +25,17 @@ from framekiln_stages.shared.masks import pair_product
 STRIDES = (8, 16, 32)  # opencv, modules/objdetect/src/face_detect.cpp
 MOST = 5000  # cells of an input that are suppressed, there too
 USUAL = 128  # cells at first: a face has about 15 passing ones, and a photo seldom more than eight faces
-ROUNDS = 8  # of suppression at first
-_VALUES = 16  # of a cell
+ROUNDS = 8  # first rounds of suppression
+_VALUES = 16  # values of a cell
 _ROW = 15  # values: x y width height, five points, score
-_PAIRS = 16 << 20  # of boxes compared at once: 0.4 GB
+_PAIRS = 16 << 20  # pairs of boxes compared at once: 0.4 GB
 
 
 class Cells(NamedTuple):
     """The network's output for inputs of one size."""
 
     values: Tensor  # r m 16 float32: class, object, box (4), points (10)
-    size: Size  # of the inputs, before they were padded
+    size: Size  # size of the inputs, before they were padded
 
 
 def face_rows(outputs: Sequence[Cells], min_score: float, phase: Phase) -> list[NDArray[np.float32]]:

@@ -209,7 +209,7 @@ def _sum(pair: Pair, *paths: nn.Module | None) -> Tensor | None:
     return sum(parts[1:], parts[0]) if parts else None
 
 
-COUNTERS = "num_batches_tracked"  # of training; if files lack them, torch sets them to 0
+COUNTERS = "num_batches_tracked"  # counters of training; if files lack them, torch sets them to 0
 
 
 def load_generator(path: Path | None, sizes: Sizes | None = None) -> Generator:

@@ -21,7 +21,7 @@ from framekiln.device import Batches, Preparation, dtype_of, ready, torch
 from framekiln_stages.nets.checkpoints import load_model
 
 SIDE = 1024  # px, of the published models' square input
-CHANNELS = (32, 64, 256)  # of features, from fine to coarse
+CHANNELS = (32, 64, 256)  # channels of features, from fine to coarse
 
 # facebookresearch/sam2, sam2/utils/transforms.py: Resize to a square, whatever the image's shape, bilinear and
 # antialiased; then ImageNet's mean and standard deviation
@@ -37,7 +37,7 @@ class HieraArchitecture:
     blocks: tuple[int, int, int, int]
     whole: tuple[int, int, int]  # numbers of the blocks with global attention
     width: int = 96  # channels of the first stage, doubled in each next one
-    heads: int = 1  # of the first stage, doubled in each next one
+    heads: int = 1  # heads of the first stage, doubled in each next one
     windows: tuple[int, int, int, int] = (8, 4, 14, 7)  # sides of the attention windows
     background: int = 7  # side of the position embedding that is resized to the image
     side: int = SIDE  # px, of the input
@@ -252,7 +252,7 @@ def _attend(attention: Any, hidden_states: torch.Tensor, **_: Any) -> torch.Tens
     count, height, width = hidden_states.shape[:3]
     parts = attention.qkv(hidden_states).reshape(count, height * width, 3, attention.num_attention_heads, -1)
     query, key, value = (part.transpose(1, 2) for part in parts.unbind(2))
-    if attention.query_stride:  # between two stages
+    if attention.query_stride:  # the first block between two stages
         grid = query.transpose(1, 2).reshape(count, height, width, -1).permute(0, 3, 1, 2)
         grid = torch.nn.functional.max_pool2d(grid, attention.query_stride, attention.query_stride)
         height, width = grid.shape[2:]

@@ -26,11 +26,11 @@ from framekiln.planning.step import is_file_column
 from framekiln.reporting.table_rows import TableFiles, batches, find_table, is_list, readable
 
 COUNT = 24  # a screenful or two
-FRAMES_OF_CLIP = 4  # at most, if there are fewer files than thumbnails
+FRAMES_OF_CLIP = 4  # most frames of a clip, if there are fewer files than thumbnails
 EXTRA = 3  # more for each step with results
-FIRST_S = 3.0  # of a clip
+FIRST_S = 3.0  # s of a clip
 MOST_DECODED = 90  # frames of a clip: three seconds at 30 fps
-FILES_READ = 96  # of the table, to find candidates
+FILES_READ = 96  # files of the table that are read for candidates
 
 FrameKey = tuple[str, int]
 
@@ -42,7 +42,7 @@ class Pick:
     media_id: str
     frame_index: int
     media_type: str
-    file: str  # of the table, with its row
+    file: str  # file of the table, with its row
 
     @property
     def key(self) -> FrameKey:
@@ -96,7 +96,7 @@ def _find_present(column: pa.Array) -> pa.Array:
     return column.is_valid()
 
 
-MOST_ROWS = 200  # of one table about one frame
+MOST_ROWS = 200  # rows of one table about one frame
 _MEDIA, _FRAME, _STRETCH = "media_id", "frame_index", ("first_frame", "last_frame")
 
 Row = Mapping[str, Any]

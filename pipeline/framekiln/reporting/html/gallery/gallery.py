@@ -39,10 +39,10 @@ def gallery(
 
 
 def _draw(stage: Stage, row: Values) -> Drawing:
-    return _safely(lambda: stage.draw(row), None) or Drawing()
+    return _call_safely(lambda: stage.draw(row), None) or Drawing()
 
 
-def _safely(make: Callable[[], T], otherwise: T) -> T:
+def _call_safely(make: Callable[[], T], otherwise: T) -> T:
     """Return the result of code that depends on a stage; its failure must not prevent the report."""
     try:
         return make()
@@ -56,7 +56,7 @@ def _make_tile(pick: Pick, findings: Findings, image: Thumbnail, stages: Mapping
         if (results := findings.of(stage, pick.key)) is None:
             continue
         drawing = _draw(stage, results)
-        ink = _safely(partial(strokes, drawing, image.width, image.height, place), Markup(""))
+        ink = _call_safely(partial(strokes, drawing, image.width, image.height, place), Markup(""))
         overlay += ink
         text = str(drawing.caption)
         if not text:
@@ -96,7 +96,7 @@ def step_samples(
         has_lines = any(drawing.lines or drawing.points for _, drawing in chosen)
         sample = {
             "step": name,
-            "colour": colour % COLOURS if has_lines else None,  # of its lines
+            "colour": colour % COLOURS if has_lines else None,  # colour of its lines
             "frames": [_make_sample(pick, drawing, images[pick.key], colour) for pick, drawing in chosen],
             "legend": legend and resized_uri(legend.image, LEGEND, LEGEND, transparent=True),
             "legend_text": legend.text if legend else "",
@@ -120,16 +120,16 @@ def _has_drawing(drawing: Drawing) -> bool:
 def _make_sample(pick: Pick, drawing: Drawing, image: Thumbnail, colour: int) -> Values:
     """Return a frame with one step's drawing and, as `after`, the frame changed by the step."""
     size = image.width, image.height
-    layers = _safely(partial(all_layers, drawing, *size, colour), Markup(""))
-    after = _safely(partial(resized_uri, drawing.result_image or b"", *size), None)
+    layers = _call_safely(partial(all_layers, drawing, *size, colour), Markup(""))
+    after = _call_safely(partial(resized_uri, drawing.result_image or b"", *size), None)
     return {"pick": pick, "drawing": layers, "after": after, "caption": shorten(str(drawing.caption), LONGEST)}
 
 
 KEY, HINT = b"pictures", b"no_pictures"
-ROWS = 20  # of a table, from its top, with the most important rows
-IMAGES = 8  # of a row
+ROWS = 20  # rows of a table, from its top, with the most important rows
+IMAGES = 8  # images of a row
 LARGEST = 100_000  # bytes of an image; a face takes 7,000
-MOST_BYTES = 1_500_000  # of all images of a column, so that a page with several such columns can be mailed
+MOST_BYTES = 1_500_000  # bytes of all images of a column, so that a page with several such columns can be mailed
 FACTS = 6  # columns named for a row, from the left
 _JPEG = b"\xff\xd8\xff"
 

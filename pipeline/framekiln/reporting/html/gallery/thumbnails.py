@@ -30,7 +30,7 @@ from framekiln.reporting.kit.texts import shorten
 
 SIDE = 240  # px, short side
 LONGEST = 420  # px, long side of panoramas
-QUALITIES = (80, 60, 40, 20)  # of JPEG; the first small enough one is used: about 15 kB each with the first
+QUALITIES = (80, 60, 40, 20)  # qualities of JPEG; the first small enough one is used: about 15 kB each with the first
 LARGEST = 30_000  # bytes: a page with a hundred of them can still be mailed
 PIXELS = "frame_256"  # the nearest decoded size above SIDE
 MIDDLE = (180, 240)  # height and width, px: a tile of a page shows them one to one
@@ -99,11 +99,11 @@ def as_jpeg(image: NDArray[np.uint8]) -> bytes:
 
 
 COLOURS = 6  # in the style sheet; further drawings reuse them
-MOST_AREAS = 40  # of one drawing
-MOST_RINGS = 60  # of one area: a mask of specks has hundreds
+MOST_AREAS = 40  # areas of one drawing
+MOST_RINGS = 60  # rings of one area: a mask of specks has hundreds
 MOST_LABELS = 24
-LETTERS = 28  # of a label
-MOST_BYTES = 64_000_000  # of an encoded image that is decoded
+LETTERS = 28  # letters of a label
+MOST_BYTES = 64_000_000  # bytes of an encoded image that is decoded
 _DOT = 0.006  # radius of a point as a share of width plus height
 _LARGEST = 100_000  # bytes of an overlay
 _SMALLEST = 64  # px

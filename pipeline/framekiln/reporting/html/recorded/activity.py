@@ -19,7 +19,7 @@ from framekiln.profiling.record_log import CALLS, batches
 from framekiln.profiling.records import CALL, DEATH, HAND_ON, INSIDE, PACKET, SET_UP
 from framekiln.profiling.stats.speed import ends, floats
 
-SLICES = 400  # of a run; finer than the pixels of a page
+SLICES = 400  # slices of a run; finer than the pixels of a page
 _NAMED = 3  # steps in a title; four are all named
 MOST_PROCESSES = 1000  # processes added up: 40 kB each
 OTHER, SETTING_UP, STARVED, HELD, IDLE = "other work", "set-up", "waiting for input", "handing on", "idle"
@@ -38,7 +38,7 @@ class ProcessActivity:
     """One process."""
 
     name: str  # host:pid
-    steps: tuple[str, ...]  # in the order in which they first began
+    steps: tuple[str, ...]  # steps in the order in which they first began
     seconds: Floats  # len(KINDS) SLICES: seconds of each kind in each slice; a column adds up to the slice's length
 
     @property
@@ -59,7 +59,7 @@ class Activity:
     """All processes of a run, in the order of their steps."""
 
     began: float  # seconds since the epoch
-    seconds: float  # from the first record's beginning to the last one's end
+    seconds: float  # time from the first record's beginning to the last one's end
     processes: Sequence[ProcessActivity]
     steps: Sequence[str]  # decode first, then in the order in which they first began
     left_out: int  # processes beyond `MOST_PROCESSES`
@@ -114,7 +114,7 @@ class _Grid:
             first[step] = min(time, first.get(step, time))
         order = sorted(first, key=lambda step: (step != DECODE, first[step]))
         places = {step: place for place, step in enumerate(order)}
-        processes = [self._process(name, number, places) for name, number in self._processes.items()]
+        processes = [self._summarize_process(name, number, places) for name, number in self._processes.items()]
         processes.sort(key=lambda process: ([places[step] for step in process.steps], process.name))
         return Activity(
             began=self._begin, seconds=self._length, processes=processes, steps=order, left_out=self._left_out
@@ -127,7 +127,7 @@ class _Grid:
             np.add.at(self._moments[0, :, plane], (process, slices), sign)
             np.add.at(self._moments[1, :, plane], (process, slices), sign * times)
 
-    def _covered(self, number: int) -> Floats:
+    def _measure_covered(self, number: int) -> Floats:
         """Return a process's seconds by plane and slice: up to a slice's end, an interval has lasted since its start.
 
         Ended intervals count with their length, since the sums hold both of their ends.
@@ -136,8 +136,8 @@ class _Grid:
         lasted = open_ones * self._width * np.arange(1, SLICES + 1) - times
         return np.maximum(0, np.diff(lasted, axis=-1, prepend=0))
 
-    def _process(self, name: str, number: int, places: Mapping[str, int]) -> ProcessActivity:
-        planes = dict(zip(_PLANES, self._covered(number), strict=True))
+    def _summarize_process(self, name: str, number: int, places: Mapping[str, int]) -> ProcessActivity:
+        planes = dict(zip(_PLANES, self._measure_covered(number), strict=True))
         phases = np.array([planes[phase] for phase in INSIDE])
         other = np.maximum(0, np.maximum(planes["packet"], planes["call"]) - phases.sum(axis=0)) + planes["fetch"]
         work = np.concatenate([phases, [other], [planes[SETTING_UP]]])
