@@ -59,7 +59,7 @@ class NodeMetrics:
         self._run, self._node = run, socket.gethostname()
         self._parent = psutil.Process(parent) if parent else None
         self._processes = RunProcesses(_find_root(self._parent)) if self._parent else None
-        self._gpus = GpuMetrics(nvml, _visible_gpus(self._parent))
+        self._gpus = GpuMetrics(nvml, _list_visible_gpus(self._parent))
         psutil.cpu_percent()
 
     def read(self, store_gb: float | None = None) -> dict[str, Any]:

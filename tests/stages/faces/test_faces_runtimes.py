@@ -84,9 +84,8 @@ def test_torch_detects_the_same_faces_as_opencv(networks, images, small_face):
         assert np.allclose(one.scores, other.scores, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["yunet_n_dynamic", "yunet_s_dynamic"])
-def test_a_detector_without_its_file_has_the_layers_of_the_published_one_and_finds_nothing(name):
-    published, empty = (TorchYuNet(path, 0.5, Placement(), narrow="_s_" in name) for path in (files()[name], None))
+def test_a_detector_without_its_file_has_the_layers_of_the_published_one_and_finds_nothing():
+    published, empty = (TorchYuNet(path, 0.5, Placement()) for path in (files()["yunet_n_dynamic"], None))
     picture = np.zeros((96, 128, 3), np.uint8)
     with counted_calls() as calls:
         published([picture], [128])

@@ -96,7 +96,7 @@ def _agrees(figures: StepFigures) -> bool:
     return is_known and figures.fastest_batch <= figures.largest_batch
 
 
-def _reached(figures: StepFigures, batch: int, seconds: float, gpu: GpuSpecs) -> float:
+def _estimate_use(figures: StepFigures, batch: int, seconds: float, gpu: GpuSpecs) -> float:
     """Return the reached share of the GPU's arithmetic, or of its memory rate for weights alone; 0 if unknown."""
     if figures.flops_per_row is None or seconds <= 0:
         return 0.0

@@ -90,7 +90,7 @@ def sample_rows(
         if not has_model(step):
             set_up(step)
     places = np.random.default_rng(0).permutation(len(media))[: _FILES_PER_ROW * count]  # from all over the listing
-    sample = _decoded([media[place] for place in places], plan.decode, count)
+    sample = _decode([media[place] for place in places], plan.decode, count)
     for step in steps:
         if has_model(step):
             say(f"{step.name} runs on the rows, since other steps read its columns.")
@@ -132,8 +132,8 @@ def batch_of(stage: Stage, rows: pa.Table, count: int, start: int = 0) -> pa.Tab
     return batch.select(stage.inputs)
 
 
-def _decoded(media: Sequence[MediaFile], how: DecodeStep, count: int) -> SampleRows:
-    for _ in _packets(media[:1], how, 1):  # the first file loads libraries and is not timed
+def _decode(media: Sequence[MediaFile], how: DecodeStep, count: int) -> SampleRows:
+    for _ in _read_packets(media[:1], how, 1):  # the first file loads libraries and is not timed
         pass
     began = time.perf_counter()
     each = max(1, min(_FILE_FRAMES, -(-count // len(media))))

@@ -47,7 +47,9 @@ def describe_pace(plan: Plan, nodes: Sequence[Node], device: str, profile_gb: fl
     seconds = sum(map(Counter, waves), Counter[str]())
     others = [f"{name} {_to_rate(taken)}" for name, taken in seconds.most_common() if name not in slowest]
     unknown = [step.name for step in models if step.name not in known]
-    pace = f"{', then '.join(dict.fromkeys(slowest))} sets the pace, {_rate(whole)} photos of 1 MP a second {machine}."
+    pace = (
+        f"{', then '.join(dict.fromkeys(slowest))} sets the pace, {_to_rate(whole)} photos of 1 MP a second {machine}."
+    )
     rest = [f"Alone: {', '.join(others)}."] * bool(others) + [f"Not counted: {', '.join(unknown)}."] * bool(unknown)
     return " ".join(["By arithmetic, not measured:", pace, *rest])
 

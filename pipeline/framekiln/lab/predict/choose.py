@@ -167,8 +167,8 @@ class Chooser:
         )
 
     def _estimate(self, choice: GpuChoice, plan: Plan, gpu: GpuSpecs) -> GpuChoice:
-        waves = {end: self._waves(choice, plan, end) for end in OTHER_END}
-        rate = Interval.each(lambda end: _rate(waves[OTHER_END[end]], self.cores))
+        waves = {end: self._time_waves(choice, plan, end) for end in OTHER_END}
+        rate = Interval.each(lambda end: _compute_rate(waves[OTHER_END[end]], self.cores))
         hours = Interval.each(lambda end: getattr(self.rows, end) / getattr(rate, OTHER_END[end]) / 3600)
         kwh = hours.by(gpu.watts / 1000)
         return replace(

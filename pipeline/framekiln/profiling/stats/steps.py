@@ -193,8 +193,8 @@ def weighted(workers: Mapping[str, ProcessStatistics]) -> dict[str, Any]:
     return {**shares, "parts": parts, "workers": workers}
 
 
-def _amounts(packets: pa.Table, length: float) -> dict[str, Any]:
-    whole, rows = _with_rows(packets), int(speed.floats(packets, "rows").sum())
+def _compute_amounts(packets: pa.Table, length: float) -> dict[str, Any]:
+    whole, rows = _drop_empty(packets), int(speed.floats(packets, "rows").sum())
     amounts, seconds = (speed.floats(whole, name) for name in ("rows", "seconds"))
     return {
         "rows": rows,

@@ -42,7 +42,6 @@ class TorchYuNet:
         path: an ONNX file with variable height and width; None for `EmptyYuNet`.
         min_score: from 0 to 1.
         placement: its device.
-        narrow: YuNet-s, without a file.
         phase: counts the time of a block.
 
     Raises:
@@ -55,13 +54,11 @@ class TorchYuNet:
         min_score: float,
         placement: Placement,
         phase: Phase = untimed,
-        *,
-        narrow: bool = False,
     ) -> None:
         self._min_score, self._placement, self._phase = min_score, placement, phase
         self._on_device = placement.device != "cpu"
         own = replace(placement, channels_last=placement.channels_last and not self._on_device)
-        net = OnnxGraph(path, outputs=len(_OUTPUTS) * len(STRIDES)) if path else EmptyYuNet(narrow=narrow)
+        net = OnnxGraph(path, outputs=len(_OUTPUTS) * len(STRIDES)) if path else EmptyYuNet()
         self._net: OnnxGraph | EmptyYuNet = ready(net, own, torch.float32)
         self._batches = Batches(self._forward, placement, ROWS, unit=UNIT, eager=True)
 
@@ -123,20 +120,17 @@ class TorchYuNet:
 
 
 class EmptyYuNet(nn.Module):
-    """YuNet's layers (libfacedetection.train) with weights of zero: they take a detector's time and find nothing.
+    """YuNet's layers (libfacedetection.train) with weights of zero: they take a detector's time and find nothing."""
 
-    `narrow`: those of YuNet-s.
-    """
-
-    def __init__(self, *, narrow: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        width, pool = 32 if narrow else 64, nn.MaxPool2d(2)
+        pool = nn.MaxPool2d(2)
         stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), _unit(16, 16), pool)
-        first = nn.Sequential(stem, _unit(16, 16), _unit(16, width), _unit(width, width), _unit(width, 64))
+        first = nn.Sequential(stem, _unit(16, 16), _unit(16, 64), _unit(64, 64), _unit(64, 64))
         before = (first, nn.Identity(), nn.Identity())
         self.stages = nn.ModuleList(nn.Sequential(part, pool, _unit(64, 64), _unit(64, 64)) for part in before)
         self.joins = nn.ModuleList(_unit(64, 64) for _ in STRIDES)
-        self.shared = nn.ModuleList(nn.Identity() if narrow else _unit(64, 64) for _ in STRIDES)
+        self.shared = nn.ModuleList(_unit(64, 64) for _ in STRIDES)
         self.heads = nn.ModuleList(nn.ModuleList(_unit(64, count)[:2] for _ in STRIDES) for count in _OUTPUTS)
         for weight in self.parameters():
             nn.init.zeros_(weight)
