@@ -255,7 +255,7 @@ def test_a_model_that_had_no_row_takes_nothing_and_has_no_bound():
     step = SimpleNamespace(
         name="faces", placement=Placement(batch=4), facts=dict.fromkeys(("use", "version", "settings"), "")
     )
-    found = Chooser._step(SimpleNamespace(measured={}), step, idle, GPUS["rtx-4060"])
+    found = Chooser._choose_step(SimpleNamespace(measured={}), step, idle, GPUS["rtx-4060"])
     assert (found.bound, found.seconds) == (None, None)
     choice = GpuChoice(gpu="rtx-4060", profile="", waves=[["faces"]], steps=[found])
     assert steps_table(choice).rows[0][4:] == ["–", "–"]
