@@ -23,6 +23,7 @@ from framekiln.output.object_store import Store
 from framekiln.output.unit_table import write_units
 from framekiln.runtime.run.record import sealed
 from tests.support.errors import fails
+from tests.support.runs import export_factory
 from tests.support.runs.export_factory import HEIGHT, PHOTOS, WIDTH, write_output
 
 
@@ -135,7 +136,9 @@ def test_crops_are_faces_with_a_margin_and_their_own_landmarks(folder):
     assert (edge.height, edge.width) == (26, 42)
 
 
-def test_faces_are_cut_into_a_folder_for_each_person(tmp_path):
+@pytest.mark.parametrize(("name", "expected"), [("Ada", "Ada"), ("6", "%36"), ("none", "%6Eone")])
+def test_faces_are_cut_into_a_folder_for_each_person(tmp_path, monkeypatch, name, expected):
+    monkeypatch.setattr(export_factory, "NAME", name)
     store = Store(str(write_output(tmp_path / "out", tmp_path / "media")))
     path = tmp_path / "media" / PHOTOS[0]
     path.parent.mkdir(parents=True)
@@ -148,6 +151,6 @@ def test_faces_are_cut_into_a_folder_for_each_person(tmp_path):
     crops = {
         path.relative_to(tmp_path / "to").parts[0]: Pil.open(path).size for path in (tmp_path / "to").rglob("*.jpg")
     }
-    assert crops == {"Ada": (13, 20), "6": (13, 20)}
+    assert crops == {expected: (13, 20), "6": (13, 20)}
     with fails("FK-EXPORT-KIND"):
         framekiln.open(store.root).export("folder", tmp_path / "no", include="faces")

@@ -104,16 +104,20 @@ def find_parts(rows: pa.Table, least_s: float) -> list[Part]:
     lasts = np.append(np.flatnonzero(np.diff(film)), len(film) - 1)
     begins = np.append(0, lasts[:-1] + 1)
     spans = dict(zip(film[lasts].tolist(), (time[lasts] - time[begins]).tolist(), strict=True))
-    texts, found = names.dictionary.to_pylist(), dict[tuple[str, float, str], Part]()
+    texts, found = names.dictionary.to_pylist(), list[Part]()
     for (a, b, view), part in _split(votes):
         own, other = part["first"].to_numpy(), part["second"].to_numpy()
         least = min(least_s, 0.8 * spans[a], 0.8 * spans[b])
-        for begin, end, shift in _trace(own, time[other] - time[own]):
-            if time[end] - time[begin] >= least:
-                place = _follow(films[a], films[b].turn(view), (time[begin], time[end]), shift)
-                one = {"media_id": texts[a], "other_media_id": texts[b], "mirrored": bool(view), **place}
-                found.setdefault((texts[a], one["start_s"], texts[b]), one)  # the first has the most votes
-    return sorted(found.values(), key=lambda part: (part["media_id"], part["start_s"]))
+        places = [
+            place
+            for begin, end, shift in _trace(own, time[other] - time[own])
+            if time[end] - time[begin] >= least
+            for place in _follow(films[a], films[b].turn(view), (time[begin], time[end]), shift)
+            if place["end_s"] - place["start_s"] >= least - LOOK_S
+        ]
+        both = {"media_id": texts[a], "other_media_id": texts[b], "mirrored": bool(view)}
+        found += [{**both, **place} for place in _drop_shifted(places)]
+    return sorted(found, key=lambda part: (part["media_id"], part["start_s"]))
 
 
 def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
@@ -157,8 +161,10 @@ def _cut(rows: pa.Table, name: str, spans: Sequence[tuple[float, float]]) -> pa.
     return film.filter(inside if inside.any() else ~inside)
 
 
-def _follow(own: Film, other: Film, span: tuple[float, float], shift: float) -> dict[str, float]:
-    """Return the first and last frame of a part in both films, as far as their frames look alike.
+def _follow(own: Film, other: Film, span: tuple[float, float], shift: float) -> Iterator[dict[str, float]]:
+    """Yield the first and last frame of a part in both films, as far as their frames look alike, and the mean `bits`.
+
+    The part is divided where frames differ for two seconds: one film has something there that the other lacks.
 
     `span`: of the part in `own`, in s, to within a look; `shift`: of `other`, to within half a second.
     """
@@ -168,22 +174,41 @@ def _follow(own: Film, other: Film, span: tuple[float, float], shift: float) -> 
     bits = np.array([other.compare(own.time[some] + each, own.hashes[some])[1].sum() for each in tried])
     shift = float(np.median(tried[bits == bits.min()]))
     shown, bits = other.compare(own.time + shift, own.hashes)
-    first, last = _widen(bits <= NEAR, begin, end)
-    _, bits = own.compare(other.time - shift, other.hashes)
-    other_first, other_last = _widen(bits <= NEAR, shown[first], shown[last])
-    return {
-        "start_s": float(own.time[first]),
-        "end_s": float(own.time[last]),
-        "other_start_s": float(other.time[other_first]),
-        "other_end_s": float(other.time[other_last]),
-    }
+    alike, alike_there = bits <= NEAR, own.compare(other.time - shift, other.hashes)[1] <= NEAR
+    inside = np.arange(begin, end + 1)[alike[begin : end + 1]]
+    for part in np.split(inside, np.flatnonzero(np.diff(own.time[inside]) > MISSED * LOOK_S) + 1):
+        if len(part):
+            first, last = _widen(alike, part)
+            there = np.arange(shown[first], shown[last] + 1)
+            there = there[alike_there[there]]
+            other_first, other_last = _widen(alike_there, there) if len(there) else (shown[first], shown[last])
+            yield {
+                "bits": float(bits[part].mean()),
+                "start_s": float(own.time[first]),
+                "end_s": float(own.time[last]),
+                "other_start_s": float(other.time[other_first]),
+                "other_end_s": float(other.time[other_last]),
+            }
 
 
-def _widen(alike: NDArray[np.bool_], first: int, last: int) -> tuple[int, int]:
-    """Return the first and last frame alike (n) of a part, and further ones without one between that is not."""
-    inside = np.flatnonzero(alike[first : last + 1])
-    if len(inside):
-        first, last = first + int(inside[0]), first + int(inside[-1])
+def _drop_shifted(places: Sequence[dict[str, float]]) -> list[Part]:
+    """Return parts without those that overlap a likelier one in both films: the same part by a wrong shift."""
+    kept: list[Part] = []
+    for place in sorted(places, key=lambda place: place.pop("bits")):
+        half = (place["end_s"] - place["start_s"]) / 2
+        if not any(all(_overlap(place, other, of) > half for of in ("", "other_")) for other in kept):
+            kept.append(place)
+    return kept
+
+
+def _overlap(one: Part, other: Part, of: str) -> float:
+    start, end = (f"{of}{name}_s" for name in ("start", "end"))
+    return float(min(one[end], other[end]) - max(one[start], other[start]))
+
+
+def _widen(alike: NDArray[np.bool_], part: Ints) -> tuple[int, int]:
+    """Return the first and last frame of a part, after adding the neighbours that are alike (n) without a break."""
+    first, last = int(part[0]), int(part[-1])
     before, after = np.flatnonzero(~alike[:first]), np.flatnonzero(~alike[last + 1 :])
     return int(before[-1]) + 1 if len(before) else 0, last + int(after[0]) if len(after) else len(alike) - 1
 

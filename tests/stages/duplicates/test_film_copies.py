@@ -99,3 +99,10 @@ def test_of_films_that_share_a_part_one_is_kept_by_the_rules_of_photos(sharpness
     lost = [row["other_media_id" if row["keep"] else "media_id"] for row in found]
     assert {*"abc"} - {*lost} == {best}
     assert {row["reason"] for row in found if best in (row["media_id"], row["other_media_id"])} == {reason}
+
+
+def test_what_was_put_between_two_shared_parts_is_in_neither():
+    start, end = pan("flower.jpg", 4 / 15, 300), pan("flower.jpg", 4 / 3, 75, 4 / 15)  # slow: 2 and 8 px a second
+    films = {"a": (start + end, 20), "b": (start + pan("grace_hopper.jpg", 3, 20) + end, 20)}
+    (row,) = find(films)
+    assert (row["start_s"], row["end_s"], row["other_start_s"], row["other_end_s"]) == (4, 8.95, 7, 11.95)

@@ -22,6 +22,7 @@ from framekiln_stages.tracks.stage import ROWS as TRACKS
 
 HEIGHT, WIDTH = 64, 128
 FILM, FRAMES = "films/walk.mp4", 4
+NAME = "Ada"  # of person 5; person 6 has none
 PHOTOS = ("a b/ü 50%25 off.jpg", "a b/plain.png")
 INSTANCES = Categorize(Categorize.Config(of="instances", keep_embedding=False)).outputs.field("instances")
 FACES = Faces(Faces.Config()).outputs.field("faces")
@@ -119,7 +120,7 @@ def tables() -> dict[str, pa.Table]:
             "frame_index": 0,
             "face_index": i,
             "identity": 5 + i,
-            "name": ("Ada", None)[i],
+            "name": (NAME, None)[i],
             "clustered": True,
             "assigned": False,
         }

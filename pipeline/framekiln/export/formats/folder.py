@@ -68,6 +68,8 @@ class Writer(Format):
         else:
             value = getattr(image, self._column) if self._column in _OF_FILE else image.values.get(self._column)
         name = _NO_VALUE if value is None else escape(str(value)).replace("/", "%2F").replace(".", "%2E")
+        if isinstance(value, str) and self._column in self._people and (value.isdigit() or value == _NO_VALUE):
+            name = f"%{ord(name[0]):02X}{name[1:]}"  # whoever is named 7 is not the unnamed person 7
         return [as_folder(name)] if self._column else []
 
     def write(self, images: Sequence[ExportedImage]) -> None:
