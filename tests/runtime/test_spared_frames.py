@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -91,3 +92,17 @@ def test_a_new_file_alone_is_opened_where_a_table_decides_beside_another_step(tm
     opened = watch_files(monkeypatch)
     assert run(source, out, steps, conditions=counted).items() >= {"near": 1, "small": 1}.items()
     assert {*opened} == {"new.png"} and len(values(out, "small")) == 4
+
+
+def test_no_old_film_is_opened_whose_packets_were_cut_in_two_ways(film, tmp_path, monkeypatch):
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    (source / "film.mov").write_bytes((film / "film.mov").read_bytes())
+    counted = {"small": {"where": "frame_index = 0 and media_id in (select media_id from counts)"}}
+    run(source, out, ("crc", "count"))
+    monkeypatch.setitem(DecodeConfig.__init__.__kwdefaults__, "packet_rows", 10)
+    run(source, out, ("crc", "count", "near", "small"), conditions=counted)
+    cv2.imwrite(str(source / "new.png"), np.zeros((8, 8, 3), np.uint8))
+    opened = watch_files(monkeypatch)
+    run(source, out, ("crc", "count", "near", "small"), conditions=counted)
+    assert {*opened} == {"new.png"}

@@ -24,7 +24,7 @@ from framekiln.runtime.worker import Worker
 
 T = TypeVar("T")
 DecodeWork = tuple[Unit, Segments, frozenset[Span], tuple[Part, ...], frozenset[str]]
-"""A unit, its wanted segments, the spans of its packets that were finished before, and its rows if they are known."""
+"""A unit, its wanted segments, row spans already finished, its parts if known, and `whole` (see `adopt`)."""
 
 _SET_UPS = 3  # deaths in a set-up until the run stops: up to two may have been killed from outside
 _SET_UP_SECONDS = 1800.0  # s for imports, weights, and compiled models, on a busy machine
@@ -123,7 +123,8 @@ def decode_work(wave: Wave, units: Sequence[Unit], ledger: Ledger, slots: int) -
     for unit in units:
         spans, size = ledger.common(wave.folders, unit.name), sum(media.size for media in unit.media)
         known = find_known(wave, ledger, unit)
-        whole = frozenset(step.folder for step in wave.decode.adopters if _has_all(ledger, step.folder, known))
+        folders = {step.folder for step in wave.decode.adopters} if known else ()
+        whole = frozenset(name for name in folders if ledger.has((wave.decode.folder, name), unit.name))
         sized.append([((unit, segments, spans, known, whole), size) for segments in split_unit(unit, each)])
     return divide_into_tasks(sized, slots)
 
@@ -132,10 +133,6 @@ def find_known(wave: Wave, ledger: Ledger, unit: Unit) -> tuple[Part, ...]:
     """Return decoding's parts of a unit, if they hold all rows that no step needs; otherwise none."""
     folder, is_of_use = wave.decode.folder, wave.decode.spares or wave.decode.adopters
     return tuple(ledger.parts(folder, folder, unit.name) or ()) if is_of_use else ()
-
-
-def _has_all(ledger: Ledger, folder: str, parts: Sequence[Part]) -> bool:
-    return all((part.start, part.stop) in ledger.spans(folder).get(part.unit, ()) for part in parts)
 
 
 def divide_into_tasks(units: Sequence[Sequence[tuple[T, int]]], slots: int) -> list[tuple[T, ...]]:

@@ -111,10 +111,10 @@ def _may_follow(
 def adopt(
     parts: Parts, chooser: RowChooser, decode: DecodeStep, known: Sequence[Part], whole: Collection[str] = ()
 ) -> bool:
-    """Write the parts of all steps where all values are known; return whether that is the whole unit.
+    """Write the parts of all steps if all values are known; return whether this covers the whole unit.
 
-    That does not depend on what this run has finished. `known`: decoding's parts of the unit; `whole`: the folders
-    that had all of these before the run.
+    The result does not depend on what this run has finished. `known`: decoding's parts of the unit; `whole`: folders
+    of the steps that had all its rows before, in whatever packets.
     """
     if not decode.adopters or not known:
         return False
@@ -132,9 +132,10 @@ def open_part(parts: Parts, decode: DecodeStep, part: Part) -> Packet:
 def _adopt_part(parts: Parts, chooser: RowChooser, decode: DecodeStep, part: Part, whole: Collection[str]) -> bool:
     packet = open_part(parts, decode, part)
     for step in decode.adopters:
-        if not step.recalled and step.folder not in whole and not _write_known(parts, chooser, step, packet):
+        is_there = step.recalled or step.folder in whole
+        if not is_there and not _write_known(parts, chooser, step, packet):
             return False
-        if (outcome := parts.read(step, part)) is None:
+        if (outcome := parts.read(replace(step, recalled=is_there), part)) is None:
             return False
         packet = replace(packet, rows=advance(packet.rows, step, outcome))
     return True

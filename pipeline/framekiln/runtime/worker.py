@@ -114,10 +114,10 @@ class Worker:
     ) -> Iterator[Packet]:
         """Decode the wanted segments of a unit, and yield its packets after this process's steps.
 
-        The decoder's own part of each packet is written here; an empty part that ends the unit is written last. Packets
-        that were finished before the run are not yielded. The choice must not depend on what this run has finished:
-        Ray runs a task that died again, and continues at the same number of its results. `known` are decoding's own
-        parts, where steps need the pixels of some rows only, or of none; the folders in `whole` had all these parts.
+        Decoding's own part of each packet is written here; an empty part, written last, ends the unit. Packets finished
+        before the run are not yielded. The choice must not depend on what this run has finished: Ray runs the task of a
+        dead process again, and continues at the same number of its results. `known`: decoding's own parts, if steps
+        need the pixels of some rows only, or none; `whole`: see `adopt`.
         """
         if not adopt(self._parts, self._chooser, step, known, whole):
             yield from self._decode(step, unit, wanted, finished, known)
