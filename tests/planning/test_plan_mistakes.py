@@ -55,8 +55,6 @@ def test_mistakes_in_steps(case):
 def test_mistakes_in_set(setting, code, value):
     with fails(code, value):
         plan(CRC, settings=(setting,))
-    with fails("FK-SET-FORM", "'crc.batch'"):
-        plan(CRC, settings=("crc.batch=1", "crc.batch=2"))
 
 
 def test_mistakes_in_names_and_devices():

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from framekiln.contract.errors import ConfigError, check_known, did_you_mean, once
+from framekiln.contract.errors import ConfigError, check_known, did_you_mean
 from framekiln.contract.row_errors import DECODE
 
 M = TypeVar("M", bound=BaseModel)
@@ -123,7 +123,6 @@ def read_overrides(arguments: Sequence[str], steps: Collection[str]) -> Override
     Raises ConfigError: an argument has another form, or its step is unknown.
     """
     overrides: dict[str, dict[str, Any]] = {}
-    once(((argument.partition("=")[0], None) for argument in arguments), "--set", code="FK-SET-FORM")
     for argument in arguments:
         path, equals, text = argument.partition("=")
         step, dot, key = path.partition(".")
