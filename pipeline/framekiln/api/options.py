@@ -193,7 +193,7 @@ class PredictOptions(TypedDict, total=False):
         Input, option("The collection to estimate. Default: the run's.", names=("--input", "-i"), several=True)
     ]
     rows: Annotated[
-        float | None, option("Rows in place of an input: photos, and frames that are read of films.", metavar="N")
+        float | None, option("Rows in place of an input: photos, and the frames of films that are read.", metavar="N")
     ]
     cores: Annotated[float | None, option("Cores beside the GPU. Default: this machine's.")]
     prices: Annotated[

@@ -136,7 +136,7 @@ def _plan_all_steps(options: PlanOptions, source: SourceRun, calibration: Path |
 
 
 def _count_rows(store: Store, inputs: Sequence[str], told: float | None) -> tuple[Interval, list[str]]:
-    """Return the rows as told, of files, or without any of the output, and sentences on what their count lacks."""
+    """Return the rows as given, of files, or else of the output, and sentences on what the count omits."""
     if told is not None:
         return Interval(central=told, low=told, high=told), []
     files = list_inputs(inputs) if inputs else [media for unit in read_units(store) for media in unit.media]

@@ -96,7 +96,7 @@ class Interim:
 
     @property
     def extent(self) -> str:
-        """How many tables an interrupted run has written, as a sentence."""
+        """Return a sentence on the tables that an interrupted run has written."""
         if self._thread.ident is None:
             return "What is finished is kept"
         if self._tables.held:

@@ -291,7 +291,7 @@ class Job:
 
     @property
     def extent(self) -> str:
-        """How many tables an interrupted run has written, as a sentence."""
+        """Return a sentence on the tables that an interrupted run has written."""
         return self._interim.extent if self._interim is not None else "What is finished is kept"
 
     def _list_owners(self, plan: Plan) -> list[SecondPass]:

@@ -1,4 +1,4 @@
-"""What the shipped pipeline makes: to name the step that another pipeline or an output lacks."""
+"""Columns and tables of the shipped pipeline, to name the step that another pipeline or an output lacks."""
 
 from functools import cache
 

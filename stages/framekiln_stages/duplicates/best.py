@@ -24,12 +24,12 @@ SAME_DETAIL, SAME_NOISE = math.log(1.05), 0.8  # the larger one loses no detail
 GAIN, LESS_NOISE = 0.35, 0.55  # exponent of the ratio of sides
 TAGS, EDITED, REPEATS = ("camera_model", "taken_at"), "edited_at", "repeats"
 # A crooked scan has a margin on all four sides, and no bars. 7 of 500 photos have one; so do 100 of 100 such scans.
-PLAIN, MARGIN = 6, 0.6  # codes from the margin's tone; share of the cells in a line of a thumbnail
-# A copy made brighter has more of its picture at its brightest. Chosen on 250 photos and 14 kinds of changed copies.
-BRIGHTEST, CLIPPED = 0.97, 0.005  # of the brightest cell of a thumbnail; share of cells that counts
-SHARPER, CLEANER = 0.05, 0.1  # that count: of the logarithm, and of blockiness
-FEWER = 0.1  # share of repeated frames that counts: a film of 20 to 30 frames a second has 0.1 to 0.4 more made 50
-SHARPER_AT_ONE_SIZE = 0.1  # more contrast reads as sharper: of 250 copies made brighter by 1.6 three in ten by 0.05
+PLAIN, MARGIN = 6, 0.6  # codes from the margin's tone; share of cells in a line of a thumbnail
+# A brightened copy has more of its picture at the top level. Chosen on 250 photos and 14 kinds of changed copies.
+BRIGHTEST, CLIPPED = 0.97, 0.005  # share of the brightest cell's level in a thumbnail; least share of cells
+SHARPER, CLEANER = 0.05, 0.1  # differences that count: of the logarithm, of blockiness
+FEWER = 0.1  # difference of shares of repeated frames: films of 20 to 30 fps gain 0.1 to 0.4 by conversion to 50
+SHARPER_AT_ONE_SIZE = 0.1  # more contrast reads as sharper: by 0.05 for three in ten of 250 copies made brighter by 1.6
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,12 +39,12 @@ class Copies:
     detail: Values  # n; logarithm of px of a short side
     blocks: Values  # n; blockiness
     noise: Values  # n; codes: 5 are as bad as a blockiness of 1
-    side: Values  # n; px of the short side, inside of bars and margins
-    pixels: Values  # n; inside of bars and margins
-    bare: Values  # n; 1 without bars and margins
-    tags: Values  # n; what the camera wrote: 2 with its model and the time, which most programs drop; 1 less if edited
-    repeats: Values  # n; 1 for a frame of a film that the next one repeats, or the share of such frames
-    clipped: Values  # n; share of cells of the thumbnail that are as bright as its brightest
+    side: Values  # n; px of the short side, without bars and margins
+    pixels: Values  # n; without bars and margins
+    bare: Values  # n; 1: no bars or margins
+    tags: Values  # n; the camera's tags: 2 with model and time, which most programs drop; 1 less if edited
+    repeats: Values  # n; 1 for a repeated frame of a film; of a film the share of such frames
+    clipped: Values  # n; share of the thumbnail's cells as bright as the brightest
 
     @classmethod
     def measure(cls, rows: pa.Table) -> "Copies":
@@ -82,7 +82,7 @@ class Copies:
         )
 
     def median(self) -> "Copies":
-        """Return the medians as one copy: those of a film's frames are the film's. Repeated frames are counted."""
+        """Return a film as one copy: the medians of its frames, and the share of repeated ones."""
         found = {name: np.median(values, keepdims=True) for name, values in vars(self).items()}
         return Copies(**found | {"repeats": np.mean(self.repeats, keepdims=True)})
 

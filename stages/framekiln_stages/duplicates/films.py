@@ -1,8 +1,8 @@
-"""Parts that two videos share, found from the hashes of their frames over time.
+"""Parts that two films share, found from the hashes of their frames over time.
 
-Frames of two films that look alike vote for the shift between their times. A part is shared where votes for one shift
-go on for some seconds, so single frames alike (black, a title) are none. Votes are of a few frames a second; then a
-part is followed frame by frame up to the first that differs, so no frame of a copy is left at its ends.
+Similar frames of two films vote for the shift between their times. A part is shared if votes for one shift continue for
+some seconds. So single similar frames (black, a title) do not count. Only a few frames a second vote. Then a part is
+followed frame by frame, up to the first frame that differs, so no frame of a copy is left at its ends.
 
 Shapes: n frames of all films or of one, p pairs of frames.
 """
@@ -10,6 +10,7 @@ Shapes: n frames of all films or of one, p pairs of frames.
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,12 @@ FILMS = pa.schema(
     [
         MEDIA_ID,
         field("start_s", pa.float64(), "time of the part's first frame in this film", "s", nullable=False),
-        field("end_s", pa.float64(), "of its last frame", "s", nullable=False),
-        field("other_media_id", pa.string(), "the film that has it too", nullable=False),
-        field("other_start_s", pa.float64(), "of its first frame there", "s", nullable=False),
-        field("other_end_s", pa.float64(), "of its last frame there", "s", nullable=False),
-        field("mirrored", pa.bool_(), "whether one is the mirror image of the other", nullable=False),
-        field("keep", pa.bool_(), "whether this film is the one of both to keep", nullable=False),
+        field("end_s", pa.float64(), "time of its last frame", "s", nullable=False),
+        field("other_media_id", pa.string(), "the other film with this part", nullable=False),
+        field("other_start_s", pa.float64(), "time of its first frame there", "s", nullable=False),
+        field("other_end_s", pa.float64(), "time of its last frame there", "s", nullable=False),
+        field("mirrored", pa.bool_(), "true if one is the mirror image of the other", nullable=False),
+        field("keep", pa.bool_(), "true for the film of the two to keep", nullable=False),
         field(
             "reason",
             pa.string(),
@@ -48,7 +49,7 @@ MOVED = 4  # bits that codec noise changes
 NEAR = 20  # bits: frames of one shot an eighth of a second apart; one pair of strangers in a billion
 SHIFT_S = 0.5  # s by which times of one part may differ: a look in each video
 MISSED = 8  # looks without a match inside a part: two seconds of fast motion
-LEAST = 4  # matches: a shift that fewer agree on is chance
+LEAST = 4  # matches: fewer for one shift are chance
 FLAT = bytes(16)  # hash of frames without one
 STEP_S, TRIED = 0.01, 1000  # of shifts that are tried for a part; frames of it that are compared for each
 
@@ -65,15 +66,19 @@ class Film:
         is_flat = (self.hashes == 0).all(axis=1, keepdims=True)
         return Film(time=self.time, hashes=np.where(is_flat, self.hashes, turn_hashes(self.hashes, view)))
 
+    @cached_property
+    def gap(self) -> float:
+        """Return the usual time from a frame to the next, in s."""
+        return float(np.median(np.diff(self.time))) if len(self.time) > 1 else 0.0
+
     def compare(self, time: Numbers, hashes: Bytes) -> tuple[Ints, Ints]:
         """Return the frame shown at each time (n), and in how many bits it differs from `hashes` (n 16).
 
         It differs in all bits before the first frame and after the last one.
         """
-        gap = float(np.median(np.diff(self.time))) if len(self.time) > 1 else 0.0
         own = float(np.median(np.diff(time))) if len(time) > 1 else 0.0
-        shown = np.searchsorted(self.time, time + gap / 2, side="right") - 1
-        spare = 0.9 * max(gap, own)  # the frames of the slower film stand as long
+        shown = np.searchsorted(self.time, time + self.gap / 2, side="right") - 1
+        spare = 0.9 * max(self.gap, own)  # the frames of the slower film stand as long
         is_beyond = (time < self.time[0] - spare) | (time > self.time[-1] + spare)
         bits = np.bitwise_count(self.hashes[shown.clip(0)] ^ hashes).sum(axis=1, dtype=np.int64)
         return shown.clip(0), np.where(is_beyond, BITS, bits)

@@ -41,7 +41,7 @@ class StepChoice:
     gb: float  # its share of the GPU's memory; 0 if neither profile nor calibration states it
     flops: float  # of a row
     bound: float | None  # rows a second that no run can exceed, of the step alone; None if its model had no row
-    seconds: Interval | None  # on the GPU, of a row; None as the bound
+    seconds: Interval | None  # time of a row on the GPU; None as the bound
     measured: bool  # on some GPU with these settings; otherwise from other models' shares
 
 

@@ -178,7 +178,7 @@ class AdvisingView(ProgressView):
         self._is_death_said = False
         self._steps, self._rooms = steps, rooms
         is_able = not missing_build_tools()
-        self._compiled = {step.name for step in steps if step.placement.compile and is_able}  # that are not yet
+        self._compiled = {step.name for step in steps if step.placement.compile and is_able}  # not compiled yet
 
     def show(self, figures: RunTotals) -> None:
         for view in self._views:
