@@ -61,7 +61,7 @@ def worker(plan: Plan, folder: str, run: str) -> Worker:
     """Return a worker that keeps records for a run, or without a run keeps none."""
     store = Store(f"{folder}/{run}").of_run(run).begin() if run else Store(f"{folder}/none")
     store.prepare()
-    return Worker(plan.first, store, lambda _: None)
+    return Worker(plan.first, store)
 
 
 def seconds(who: Worker, one: Packet) -> tuple[float, float]:

@@ -123,7 +123,7 @@ def test_a_unit_is_finished_before_its_last_packet_is_handed_on(small, tmp_path)
     made = make_plan(order("", "", {"crc": ("Checksum", {})}).pipeline, ProfileFile(), PlanOptions(), [ROOMY])
     store, media = Store(str(tmp_path / "out")), list_media(str(small))
     (unit,) = form_units(media, slots=1)[:1]
-    worker = Worker(made.first, store, lambda _: None)
+    worker = Worker(made.first, store)
     packets = worker.decode(made.decode, unit, Segments(), frozenset())
     rows = next(packets).rows.num_rows
     assert Ledger(store).has(made.waves[0].folders, unit.name)  # and nobody has asked for more

@@ -68,6 +68,11 @@ MISTAKES = {
         "FK-STAGE-DECLARATION",
         "'best' is a Schema",
     ),
+    "outputs that must not be null": (
+        HEAD + "    outputs = pa.schema([pa.field('a', pa.int8(), nullable=False)])\n",
+        "FK-STAGE-DECLARATION",
+        "'a' has nullable=False",
+    ),
     "no outputs": (HEAD.replace("    outputs = ", "    other = "), "FK-STAGE-NO-OUTPUTS", "`outputs`"),
 }
 

@@ -67,7 +67,7 @@ def test_a_model_is_set_up_by_the_thread_that_calls_it(tmp_path, monkeypatch):
         stage._batches = Batches(lambda rows: (threads.append(threading.current_thread()), rows)[1], plain)
 
     monkeypatch.setattr(Meeting, "setup", set_up)
-    worker = Worker([step], Store(str(tmp_path)), lambda _: None)
+    worker = Worker([step], Store(str(tmp_path)))
     with worker.packet():
         step.stage._batches(torch.ones(3))
     assert len(threads) == 2 and threads[0] is threads[1] is not threading.current_thread()

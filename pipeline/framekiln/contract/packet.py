@@ -29,7 +29,7 @@ class Packet:
     stop: int
     rows: pa.Table
     failures: tuple[Failure, ...] = ()
-    share: float = 0.0  # share of the unit's bytes still to be decoded after this packet, 0 to 1
+    share: float = 0.0  # share of the unit's bytes decoded for this packet, 0 to 1
     ends: bool = False  # true for the last packet before the empty one
 
     def seal(self) -> pa.Table:

@@ -25,7 +25,7 @@ from framekiln.runtime.second_pass.second_pass import SecondPass
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """The work of an engine, and its context."""
+    """The things that every engine is given."""
 
     plan: Plan
     store: Store

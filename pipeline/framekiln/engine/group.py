@@ -30,7 +30,7 @@ _SET_UPS = 3  # deaths in a set-up until the run stops: up to two may have been 
 _SET_UP_SECONDS = 1800.0  # s for imports, weights, and compiled models, on a busy machine
 
 _TASK_UNITS = 8  # ten seconds of small photos: the most work that a dying task loses
-_SHARE = 1.2  # a task takes 1 / (this * slots) of the remaining work: fewest simulated tasks with a tail of 1 %
+_SHARE = 1.2  # a task takes 1 / (this * slots) of what is left: in simulations the fewest tasks with a tail under 1 %
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ def worker_of(group: StepGroup, occasion: str, report: Reporter) -> Worker:
     """Return this process's worker of a group; its stages are set up once. See `_record_set_up`."""
     if group.key not in _workers:
         with _record_set_up(", ".join(step.name for step in group.steps), f"{group.key} {occasion}", report):
-            _workers[group.key] = Worker(group.steps, group.store, report, report, group.key, group.profilers)
+            _workers[group.key] = Worker(group.steps, group.store, report, group.key, group.profilers)
     return _workers[group.key]
 
 

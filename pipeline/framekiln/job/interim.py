@@ -51,7 +51,7 @@ class _Writer:
 
 
 class Interim:
-    """The tables of an unfinished run in this block, from `start` on."""
+    """A writer of tables, run.json and the report while a run computes; it begins at `start`."""
 
     def __init__(self, run: RunSoFar, owners: Sequence[SecondPass], lease: Lease, *, tables: bool = True) -> None:
         """Look at earlier runs' tables; write nothing yet. Without `tables`, only run.json will be written."""

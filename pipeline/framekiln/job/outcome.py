@@ -117,7 +117,7 @@ def count_rows(store: Store, known: dict[str, Counter[str]], *, anew: bool = Tru
 
 
 def find_leaving(store: Store, plan: Plan) -> list[str]:
-    """Return the steps with columns in `frames/` now that a run by this plan would remove."""
+    """Return the steps whose columns a run by this plan will remove from `frames/`."""
     before, kept = read_earlier(store) or {}, {step.name for step in plan.first}
     return [name for wave in before.get("waves", ()) for name in wave if name not in kept]
 

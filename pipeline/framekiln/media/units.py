@@ -77,8 +77,8 @@ MAX_FILES = 256  # some seconds of decoding, so that a dying task costs little
 MAX_BYTES = 64_000_000  # bytes of a unit's files; a larger file is a unit of its own
 UNITS_PER_SLOT = 4  # so that fast slots take over work of slow ones
 TASKS_PER_SLOT = 4  # tasks of a single video: the last task is a sixteenth of the work of four slots
-_LAST_PART = 100  # the last units shrink to 1 / (this * slots) of the files: 1 % of a slot's work
-_MIN_FILES = 8  # least files for a unit's overhead: two files for each step
+_LAST_PART = 100  # the last units hold 1 / (this * slots) of the files: a slot waits for 1 % of its work at most
+_MIN_FILES = 8  # with fewer, a unit's two files for each step cost more than its work
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -134,6 +134,8 @@ def _find_misdeclared(stage: Stage) -> str:
         return f"`scope` is {stage.scope!r} and none of Scope.ROW, CLIP, MEDIA and DATASET"
     if not isinstance(stage.outputs, pa.Schema):
         return f"`outputs` are a {type(stage.outputs).__name__} and no pyarrow.Schema"
+    if stage.scope.first_pass and (wrong := [item.name for item in stage.outputs if not item.nullable]):
+        return f"column {wrong[0]!r} has nullable=False, but is null in rows that fail or are left out"
     if wrong := [name for name, table in stage.tables.items() if not isinstance(table, Table)]:
         return f"table {wrong[0]!r} is a {type(stage.tables[wrong[0]]).__name__} and no framekiln.contract.Table"
     return ""

@@ -37,7 +37,7 @@ class Step:
     placement: Placement
     fingerprint: str
     values: str = ""  # fingerprint of everything that decides a row's values, whichever rows are computed
-    alike: str = ""  # for a ROW stage as `values`; for a clip, equal if the same rows of it are computed
+    alike: str = ""  # as `fingerprint`, without its own condition: equal for the same values of the same rows
     condition: Condition = EVERY_ROW
     narrowing: tuple[Condition, ...] = ()  # its own and those of all steps that it reads: a row must meet them all
     others: tuple[str, ...] = ()  # folders of its parts with other conditions: the same values of other rows
@@ -52,7 +52,7 @@ class Step:
 
     @property
     def folder(self) -> str:
-        """The folder of its parts, under `columns/` or `tables/`."""
+        """Its name and fingerprint: the folder of its parts under `columns/`."""
         return f"{self.name}-{self.fingerprint}"
 
     @property

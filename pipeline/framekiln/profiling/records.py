@@ -134,7 +134,7 @@ class StepEvent(Work):
 
     worker: str  # host:pid
     failures: int = 0
-    share: float = 0.0  # decoding: share of the unit's bytes decoded by this worker up to this packet
+    share: float = 0.0  # decoding: share of the unit's bytes decoded for this packet
     reasons: Mapping[str, int] = field(default_factory=dict)  # failures by kind and message
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds, inside calls
     around: Mapping[str, float] = field(default_factory=dict)  # seconds outside calls: wait, fetch, decode and write

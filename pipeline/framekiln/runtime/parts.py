@@ -118,7 +118,9 @@ class Parts:
             raise DamagedError(message, code="FK-OUTPUT-DAMAGED") from error
 
     def find_known(self, step: Step, packet: Packet, wanted: NDArray[np.bool_]) -> KnownRows | None:
-        """Return values that runs with other conditions computed; None if they hold no wanted row (n, without halo).
+        """Return values that runs with other conditions computed; None if no wanted row is among them.
+
+        `wanted`: n bools, without halo rows.
 
         Rows that failed there are computed again. A clip's values depend on which of its rows are computed. So a clip
         is reused as a whole, and only if that run computed the same rows of it.

@@ -1,4 +1,4 @@
-"""Frames that need not be decoded: by conditions no step needs them, or all values made from them are known.
+"""Frames that are not decoded: no step needs them, or every value made from them is stored.
 
 Runs with other conditions left such values. If a narrower condition chooses only rows with known values, parts are
 written from parts, unit by unit.

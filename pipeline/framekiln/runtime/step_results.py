@@ -26,7 +26,7 @@ from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.stage_caller import Batch, CallData, StageCaller
 
 FAILED = "failed"
-"""Internal column of a packet: for each row, the names of the steps that failed on it or skipped it."""
+"""Internal column of a packet: for each row, the names of steps without a value: they failed on it or left it out."""
 
 
 @dataclass

@@ -47,16 +47,17 @@ class Worker:
         self,
         steps: Sequence[Step],
         store: Store,
-        report: Report,
         log: Reporter | None = None,
         key: str = "",
         profilers: ProfilerOptions = NO_PROFILERS,
     ) -> None:
         """Set up the steps, in the order of their use.
 
-        Without a log, a dead process is not restarted. `key` names processes with these steps in the log.
+        `log` takes the events and attempts; without it, a dead process is not restarted. `key` names processes with
+        these steps in the log.
         """
-        self._parts, self._chooser, self._report = Parts(store), RowChooser(store), report
+        self._parts, self._chooser = Parts(store), RowChooser(store)
+        self._report: Report = log if log is not None else lambda _: None
         self.recorder = Recorder.of(store)
         self._log, self._key = log, key
         self._name = worker_name()
@@ -74,7 +75,7 @@ class Worker:
             work = StepWork(record, self.recorder)
             # cuDNN's plans and settings of torch's compiler belong to the thread that calls the model
             Batches.calls.apart(partial(set_up, step))
-            report(work.finish())
+            self._report(work.finish())
         self.recorder.idle()
 
     @contextmanager
@@ -115,8 +116,8 @@ class Worker:
         """Decode the wanted segments of a unit, and yield its packets after this process's steps.
 
         Decoding's own part of each packet is written here; an empty part, written last, ends the unit. Packets finished
-        before the run are not yielded. The choice must not depend on what this run has finished: Ray runs the task of a
-        dead process again, and continues at the same number of its results. `known`: decoding's own parts, if steps
+        before the run are not yielded. This must not depend on the progress of this run: Ray repeats the task of a dead
+        process, and skips as many results as it had. `known`: decoding's own parts, if steps
         need the pixels of some rows only, or none; `whole`: see `adopt`.
         """
         if not adopt(self._parts, self._chooser, step, known, whole):

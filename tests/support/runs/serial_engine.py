@@ -48,7 +48,7 @@ class SerialEngine:
 
     def first_pass(self, number, units, ledger):
         wave = self._plan.waves[number]
-        first, *others = [Worker(steps, self._store, self._report, self._report, "serial") for steps in wave.groups()]
+        first, *others = [Worker(steps, self._store, self._report, "serial") for steps in wave.groups()]
         for work in chain(*decode_work(wave, units, ledger, wave.decode.workers)):
             for packet in first.decode(wave.decode, *work):
                 for worker in others:

@@ -62,8 +62,8 @@ def decode(
     )
     decoder = _UnitDecoder(unit=unit, reader=reader, spared=spared)
     with closing(ahead):
-        is_film = wanted is not None and len(unit.media) == 1
-        yield from decoder.segments(wanted or Segments(), is_done) if is_film else decoder.files()
+        is_alone = wanted is not None and len(unit.media) == 1
+        yield from decoder.segments(wanted or Segments(), is_done) if is_alone else decoder.files()
 
 
 def decode_frames(

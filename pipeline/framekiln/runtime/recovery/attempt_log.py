@@ -68,7 +68,7 @@ class Reporter(ABC):
 
     @contextmanager
     def fatal(self) -> Iterator[None]:
-        """Send our own errors to the driver as they are."""
+        """Send a FramekilnError to the driver as it is before it leaves this process."""
         try:
             yield
         except FramekilnError as error:
@@ -126,7 +126,7 @@ class AttemptTable:
             self._ended.add(hash(work))
 
     def advances(self) -> int:
-        """Return how much work has ended or found a suspect: while this stands still, a run makes no progress.
+        """Return a count of finished work and new suspects; while it stands still, a run makes no progress.
 
         A replacing process repeats its set-up and work that its task had ended; neither counts.
         """
@@ -139,7 +139,7 @@ class Attempt:
 
     workers: tuple[str, ...] = ()  # host:pid of processes that died during it
     suspects: frozenset[str] = frozenset()  # calls in progress when they died
-    log: Reporter | None = None  # None: a first attempt
+    log: Reporter | None = None  # None: nothing is logged
     work: str = ""  # its name in the log
 
     @property
