@@ -47,9 +47,7 @@ class DeviceStream:
 
     def current(self) -> AbstractContextManager[Any]:
         """Launch this thread's work in this stream during the block."""
-        if self._stream is None:
-            return nullcontext()
-        return torch.cuda.stream(self._stream)
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def mark(self, *, timed: bool = False) -> Mark:
         """Return a mark after all work launched so far; with `timed`, time can be measured from and to it."""

@@ -44,15 +44,14 @@ class SchedulerState(Enum):
 
 
 class CallScheduler:
-    """The calls of a process: those of its stages and of their models."""
+    """The calls of a process: of its stages, and of their models."""
 
     def __init__(self, device: str = "cpu", linger_s: float | None = None, limit_s: float = 0.0) -> None:
         """Start an owner thread if `linger_s` is given.
 
-        Args:
-            device: the owner thread's; models on other devices are called by the asking thread.
-            linger_s: longest wait of a row for others to fill its batch.
-            limit_s: the process ends if the device shows no sign of life for so long; 0: no limit.
+        `device`: the owner thread's; models on other devices are called by the asking thread. `linger_s`: longest wait
+        of a row for others to fill its batch. `limit_s`: the process ends if the device shows no sign of life for so
+        long; 0: no limit.
         """
         self._device, self._watchdog = "cpu" if linger_s is None else device, Watchdog(limit_s)
         self._changed = threading.Condition()

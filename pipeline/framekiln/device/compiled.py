@@ -44,10 +44,8 @@ class Compiled:
     def __init__(self, function: Callable[..., torch.Tensor], regions: Sequence[torch.nn.Module] = ()) -> None:
         """Wrap a function of tensors n ... to a tensor n ...; nothing is compiled yet.
 
-        Args:
-            function: rows must not depend on each other.
-            regions: the modules to compile, which are changed, unless they are compiled already; without any, the
-                function is compiled as a whole.
+        `function`: rows must not depend on each other. `regions`: the modules to compile, which are changed, unless
+        they are compiled already; without any, the function is compiled as a whole.
         """
         from torch import compile as compile_by_torch
 
@@ -67,12 +65,8 @@ class Compiled:
     def warm_up(self, *row: torch.Tensor, most: int) -> None:
         """Compile for rows of this shape. From now on other shapes are compiled only by a warm-up of their own.
 
-        Args:
-            row: the function's arguments with one row, 1 ...; their values do not matter.
-            most: rows of a full batch.
-
-        Raises:
-            RuntimeError: the GPU is lost.
+        `row`: the function's arguments with one row, 1 ...; their values do not matter. `most`: rows of a full batch.
+        Raises RuntimeError: the GPU is lost.
         """
         self._is_lazy = False
         self._compile(row, most)
@@ -80,9 +74,7 @@ class Compiled:
     def __call__(self, *tensors: torch.Tensor, most: int) -> torch.Tensor:
         """Return the function's result for all rows.
 
-        Args:
-            tensors: n ..., contiguous or not.
-            most: largest batch that fits into the memory.
+        `tensors`: n ..., contiguous or not. `most`: largest batch that fits into the memory.
         """
         count, key = len(tensors[0]), _make_key(tensors)
         if self.is_new(tensors):

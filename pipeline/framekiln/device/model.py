@@ -31,10 +31,9 @@ Counted = tuple[tuple[int, bool], CountedCall]
 def dtype_of(placement: Placement, best: str = "bf16") -> torch.dtype:
     """Return the torch dtype of a model's weights.
 
-    Args:
-        placement: its `precision` decides. auto: `best` on a GPU, which is several times as fast, and
-            float32 on the CPU, since few CPUs have 16-bit arithmetic. Others: that type.
-        best: the 16-bit type that suits the model. A GPU without bf16 gets fp16.
+    `placement`: its `precision` decides. auto: `best` on a GPU, which is several times as fast, and float32 on the CPU,
+    since few CPUs have 16-bit arithmetic. Others: that type. `best`: the 16-bit type that suits the model. A GPU
+    without bf16 gets fp16.
     """
     name: str = placement.precision
     if name == "auto":
@@ -244,6 +243,5 @@ def configure_gpu() -> None:
 
 def device_name(device: str) -> str:
     """Return the product name of a device; "cpu" for the CPU."""
-    if device == "cpu":
-        return device
-    return str(torch.cuda.get_device_name(device)) if torch.cuda.is_available() else device
+    is_gpu = device != "cpu" and torch.cuda.is_available()
+    return str(torch.cuda.get_device_name(device)) if is_gpu else device

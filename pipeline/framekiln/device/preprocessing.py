@@ -21,8 +21,6 @@ from framekiln.device.resizing import STEP, Preparation, fit, fit_mixed, padded
 
 Phase = Callable[[str], AbstractContextManager[None]]
 """The type of `Stage.phase`."""
-
-
 _threads = threading.local()  # buffers that belong to one thread
 
 

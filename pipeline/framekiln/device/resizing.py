@@ -5,8 +5,8 @@ whole levels. The same steps with torch's antialiased filters differ by at most 
 floating-point pass differs by up to three. The arithmetic is the same on the CPU and on a GPU.
 
 Images of one size take nine operations. Crops of objects and mixed albums have a size each, so that a GPU would wait
-for launches. For them each axis is a product with a matrix of weights of its own for each image: those of Pillow's
-filters, made on the device.
+for launches. For them each axis is a product with a matrix of weights for each image. The weights are Pillow's filters,
+made on the device.
 
 Shapes: n images, h height and w width (the largest of several), s the model's side; pixels RGB uint8 n h w 3.
 """
@@ -60,8 +60,7 @@ def resized(height: int, width: int, how: Preparation) -> tuple[int, int]:
 def _resize(levels: torch.Tensor, size: tuple[int, int], method: str) -> torch.Tensor:
     from torch.nn.functional import interpolate
 
-    # halves round up, as in Pillow; torch.round would round them to the even level
-    return interpolate(levels, size, mode=method, antialias=True).add_(0.5).floor_().clamp_(0, 255)
+    return _round(interpolate(levels, size, mode=method, antialias=True))
 
 
 def padded(images: Sequence[Image]) -> Image:
@@ -113,4 +112,5 @@ def _evaluate_filter(x: torch.Tensor, method: str) -> torch.Tensor:
 
 
 def _round(levels: torch.Tensor) -> torch.Tensor:
+    # halves round up, as in Pillow; torch.round would round them to the even level
     return levels.add_(0.5).floor_().clamp_(0, 255)

@@ -47,24 +47,17 @@ class EventClock(PhaseClock):
 
 def clock_of(device: str) -> PhaseClock:
     """Return a clock for stages on a device."""
-    if device == "cpu":
-        return PhaseClock()
-    if not torch.cuda.is_available():
+    if device == "cpu" or not torch.cuda.is_available():
         return PhaseClock()
     make: Any = partial(torch.cuda.Event, enable_timing=True)
     return EventClock(make)
 
 
 def memory_gb(device: str, *, anew: bool = True) -> tuple[float, float, float] | None:
-    """Return GB (1e9) allocated now, reserved now, and at the peak; `anew` resets the peak. None on the CPU.
-
-    None on the CPU.
-    """
-    if device == "cpu":
+    """Return GB allocated now, reserved now, and at the peak; `anew` resets the peak. None on the CPU."""
+    if device == "cpu" or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return None
     cuda: Any = torch.cuda  # torch's memory statistics have no types
-    if not cuda.is_initialized():
-        return None
     known = cuda.memory.memory_stats_as_nested_dict(device)
     allocated, reserved = known["allocated_bytes"]["all"], known["reserved_bytes"]["all"]
     if anew:
@@ -106,9 +99,7 @@ class Meter:
 
     def held(self) -> float | None:
         """Return the GB allocated now; None where it is unknown."""
-        if not self._is_gpu:
-            return None
-        return torch.cuda.memory_allocated(self._device) / 1e9
+        return torch.cuda.memory_allocated(self._device) / 1e9 if self._is_gpu else None
 
     def peaks(self) -> tuple[float, float] | None:
         """Return the peaks of allocated and of reserved GB since the last `clear`; None where unknown."""

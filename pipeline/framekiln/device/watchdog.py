@@ -25,7 +25,7 @@ TIMEOUT_MARK = "Timeout ("
 class Watchdog:
     """A timer that, unless restarted, ends this process with exit code 1 and all threads' stacks on standard error.
 
-    A process has one timer, which is set for the thread whose timeout ends first. Blocks of one thread do not nest.
+    A process has one timer, set for the timeout that ends first among its threads. Blocks of one thread do not nest.
     """
 
     _lock: ClassVar[threading.Lock] = threading.Lock()

@@ -22,7 +22,6 @@ from framekiln.lab.output.cells import Cell
 
 BACKENDS = ("torch", "onnxruntime", "torchscript", "tensorrt")
 
-
 _PACKAGES = {
     "onnxruntime": {"onnxruntime": "onnxruntime", "onnxscript": "'framekiln[bench]'"},
     "tensorrt": {"torch_tensorrt": "torch-tensorrt"},

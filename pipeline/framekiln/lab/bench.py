@@ -71,7 +71,7 @@ class BenchPlan:
 
     @property
     def first_cell(self) -> Cell:
-        """The cell of benches with a single one, for a model without a batch of its own."""
+        """The one cell that clips and Nsight measure; its batch is 1 unless the axes set it."""
         return self.axes.cells()[0]
 
 
@@ -134,11 +134,7 @@ class Bench:
 
 @contextmanager
 def recipes(
-    models: Sequence[Model],
-    pipeline: PipelineFile,
-    device: str,
-    inputs: Sequence[str] = (),
-    weights_dir: Path | None = None,
+    models: Sequence[Model], pipeline: PipelineFile, device: str, inputs: Sequence[str], weights_dir: Path | None
 ) -> Iterator[list[BenchModel]]:
     """Return the models, by names or factories; rows of steps are kept until the end of the block.
 

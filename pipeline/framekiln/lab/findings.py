@@ -41,7 +41,7 @@ def findings(cells: Sequence[CellResult]) -> tuple[BenchFinding, ...]:
 
 
 def load(others: Mapping[str, Any]) -> list[BenchFinding]:
-    """Return other programs' load before the first call (`load_of_others`), if it makes the times worthless."""
+    """Return findings on other programs' load before the first call (`load_of_others`) that make times worthless."""
     cores, most = others["cores"], OTHERS * others["machine_cores"]
     found = []
     if cores >= most:

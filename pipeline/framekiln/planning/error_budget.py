@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from framekiln.contract.errors import BudgetError, ConfigError
 
-_ENOUGH = 200  # least rows of which a share is taken: 1 % of fewer is one unlucky row
+_ENOUGH = 200  # a share is taken of at least so many rows: 1 % of fewer is one unlucky row
 _TOP = 3  # reasons in the message
 _FORM = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<percent>\s*%)?")
 

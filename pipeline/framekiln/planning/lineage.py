@@ -43,7 +43,7 @@ def sources(stage: Stage, producers: Producers) -> list[str]:
 def find_deciding(stage: Stage, condition: Condition, producers: Producers) -> list[str]:
     """Return the steps that decide a stage's values, without steps that only decide which rows it computes.
 
-    If tables decide, the chosen rows are in the fingerprint themselves.
+    If its condition reads tables, the fingerprint holds the chosen rows themselves.
     """
     late = stage.reads_besides if condition.tables else ()
     return [producers[key] for key in needs(stage) if key in producers and (key not in late or key in stage.received)]

@@ -6,15 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Annotated, Any, Literal, Optional, Self, get_type_hints
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    PrivateAttr,
-    with_config,
-)
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, PrivateAttr, with_config
 from pydantic_core import CoreSchema
 from typing_extensions import TypedDict
 
@@ -49,8 +41,7 @@ def _check_budget(value: Any) -> Any:
 
 def shipped_stages() -> Mapping[str, str]:
     """Return each shipped stage's `module:Class` by its short name."""
-    names: Mapping[str, str] = importlib.import_module("framekiln_stages").STAGES
-    return names
+    return importlib.import_module("framekiln_stages").STAGES
 
 
 def _add_module(use: str) -> str:

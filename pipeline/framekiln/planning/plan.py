@@ -19,12 +19,7 @@ from framekiln.planning.gpu.scheduler import CONTEXT_GB, GpuSettings, schedule
 from framekiln.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.core_limits import describe_limits, fit_later, fit_wave
-from framekiln.planning.processes.placement import (
-    assign_workers,
-    check_numbers,
-    limit_to_cores,
-    merge_placement,
-)
+from framekiln.planning.processes.placement import assign_workers, check_numbers, limit_to_cores, merge_placement
 from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import Wave, split_into_waves
 from framekiln.planning.settings import read_overrides, validated
@@ -133,7 +128,13 @@ class _Planner:
         self.stages = lineage.leave_to(options.stages, build_all(pipeline, profile, self.overrides))
         rule = {**pipeline.decode.model_dump(), **self.overrides.get(DECODE, {}), **options.decode}
         self._rule: DecodeRule = validated(DecodeRule, rule, DECODE)
-        self._conditions = {name: sets.add(name, self._read_condition(name)) for name in self.stages}
+        self._conditions = dict[str, Condition]()
+        for name, stage in self.stages.items():
+            entry, changes = pipeline.steps[name], self.overrides.get(name, {})
+            condition = read_condition(name, changes.get("on", entry.on), changes.get("where", entry.where))
+            others = [other for key, other in self.stages.items() if key != name]
+            stage.reads_besides = find_reads(name, condition, stage, others, find_fix)
+            self._conditions[name] = sets.add(name, replace(condition, every_nth=self._rule.every_nth))
         self.producers = lineage.find_producers(self.stages)
 
     def plan(self, order: Sequence[str], status: lineage.WeightsStatus, *, calibrated: bool) -> Plan:
@@ -173,14 +174,6 @@ class _Planner:
             fetch_mb=sum(status.lock[name].bytes for name in status.problems) / 1e6,
             budgets=self._read_budgets(order),
         )
-
-    def _read_condition(self, name: str) -> Condition:
-        """Return a step's condition, and note the columns that it reads in the stage."""
-        entry, changes = self._pipeline.steps[name], self.overrides.get(name, {})
-        condition = read_condition(name, changes.get("on", entry.on), changes.get("where", entry.where))
-        others = [stage for other, stage in self.stages.items() if other != name]
-        self.stages[name].reads_besides = find_reads(name, condition, self.stages[name], others, find_fix)
-        return replace(condition, every_nth=self._rule.every_nth)
 
     def _make_decode_step(self, order: Sequence[str]) -> DecodeStep:
         stages, place = [self.stages[name] for name in order], self._profile.decode

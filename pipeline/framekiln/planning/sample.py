@@ -73,7 +73,7 @@ class Sample(Strict):
 
     subject: str = ""  # a model or a step; with a clip, or with a video's object
     placement: str = ""  # how it was called
-    work: str = ""  # what is computed, in whatever way
+    work: str = ""  # what is computed, however it is called
     outcome: Outcome = "ok"
     why: str = ""  # reason of any outcome other than ok
     batch: int = Field(1, ge=1)  # rows a call

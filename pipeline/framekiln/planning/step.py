@@ -36,10 +36,10 @@ class Step:
     stage: Stage
     placement: Placement
     fingerprint: str
-    values: str = ""  # fingerprint of everything that decides a row's values, whichever rows are computed
+    values: str = ""  # of everything that decides a row's values: `alike` for a ROW stage, `fingerprint` for others
     alike: str = ""  # as `fingerprint`, without its own condition: equal for the same values of the same rows
     condition: Condition = EVERY_ROW
-    narrowing: tuple[Condition, ...] = ()  # its own and those of all steps that it reads: a row must meet them all
+    narrowing: tuple[Condition, ...] = ()  # its own condition and its producers': a row must meet them all
     others: tuple[str, ...] = ()  # folders of its parts with other conditions: the same values of other rows
     depends: frozenset[str] = frozenset()  # all producers behind it, direct or not
     needs: frozenset[str] = frozenset()  # producers that a row needs: without their values it is skipped
@@ -62,7 +62,7 @@ class Step:
 
     @property
     def is_narrowed(self) -> bool:
-        """True if it may skip rows, by its own condition or that of a step that it reads."""
+        """True if it may skip rows, by its own condition or a producer's."""
         return bool(self.narrowing)
 
     @property
@@ -96,7 +96,7 @@ class Step:
         return parts_schema(self.stage)
 
     def images(self, column: str) -> str:
-        """Return the folder of a column's encoded files, under `images/`; the same whichever rows are computed."""
+        """Return the folder of a column's encoded files, under `images/`; the choice of rows does not change it."""
         return f"{column}-{self.values or self.fingerprint}"
 
     def placed(self, **changes: Any) -> "Step":
@@ -125,7 +125,7 @@ class DecodeStep:
 
     @property
     def spares(self) -> bool:
-        """Return whether some rows need no decoding at all, so that known ones can be reused."""
+        """True if some rows need no decoding at all, so that their earlier values can be reused."""
         read = set(self.columns) - set(self.drops)
         return bool(read) and read <= self.narrowed.keys() and not self.config.fast_mode
 

@@ -127,8 +127,7 @@ def _cut_mask(mask: Mask, image: Image, window: Window) -> NDArray[np.bool_]:
         pixels = np.arange(start, start + window.side)
         inside_image.append((pixels >= 0) & (pixels < length))
         nearest.append(((2 * pixels + 1) * own // (2 * length)).clip(0, own - 1))
-    result: NDArray[np.bool_] = mask[np.ix_(*nearest)] & inside_image[0][:, None] & inside_image[1]
-    return result
+    return mask[np.ix_(*nearest)] & inside_image[0][:, None] & inside_image[1]
 
 
 WINDOW_BYTES = 16 << 20  # bytes cut at once: 167 MB of a GPU with their pixels' indices; 64 MB took 536 MB
@@ -158,10 +157,7 @@ def window_crops(
     """
     return [
         WindowCrop(
-            owner=owner,
-            segmentation=mask,
-            window=square(mask, *images.shapes[owner], margin),
-            masked=kind == "masked",
+            owner=owner, segmentation=mask, window=square(mask, *images.shapes[owner], margin), masked=kind == "masked"
         )
         for kind, margin in margins.items()
         for owner, mask in zip(owners, segmentations, strict=True)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract import Drawing, GpuMemory, Image, Placement, Stage, Weights, columns, pixel_column, views
+from framekiln.contract import Drawing, GpuMemory, Image, Placement, Stage, Weights, columns, views
 from framekiln.contract.limits import Count, Limits, Natural
 from framekiln.device import dtype_of, normalized, prepare, torch
 from framekiln_stages.categorize import zero_shot
@@ -27,6 +27,7 @@ from framekiln_stages.nets.clip.architectures import MODELS
 from framekiln_stages.shared.device_images import DeviceImages
 from framekiln_stages.shared.mask_drawings import box_edges, box_label
 from framekiln_stages.shared.masks import BOX
+from framekiln_stages.shared.settings import PixelStage
 from framekiln_stages.shared.tables import BOXES, UNIT_LENGTH, list_array, vector_array
 
 INSTANCES = 64  # instances embedded at once by default: few masks a photo, and 1.4 GB of CLIP-L
@@ -35,11 +36,10 @@ Margin = Annotated[float, Limits(ge=0, le=10)]  # shares of a box's longer side;
 DRAWN = 5  # instances outlined in a preview: more would hide the image
 
 
-class Categorize(Stage):
+class Categorize(PixelStage):
     """The likeliest categories of each image, or of each of its masks from an earlier step."""
 
     version = 2  # 2: pixels of frame_384
-    thread_safe = True
     devices = ("cpu", "cuda")
     dummy_weights = True
     chunk_kinds = ("instances",)
@@ -99,11 +99,6 @@ class Categorize(Stage):
                 name: [template.replace("{}", phrase) for phrase in phrases for template in self.templates]
                 for name, phrases in self.phrases.items()
             }
-
-    @property
-    def pixels(self) -> str:
-        """The pixel column of the configured size."""
-        return pixel_column(self.config.size)
 
     @property
     def inputs(self) -> tuple[str, ...]:

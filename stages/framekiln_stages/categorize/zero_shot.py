@@ -33,8 +33,6 @@ short side of 768 px and more is read at half or less.
 Instances are parts of an image: at 1280, one of a sixth of the short side still has about the 224 px of the models'
 input. Faces are cut from the same column, which is then decoded once for both steps.
 """
-
-
 CATEGORIES: dict[str, tuple[str, ...]] = {
     "people": ("a person", "a group of people"),
     "animals": ("an animal", "a pet"),

@@ -8,19 +8,21 @@ with context, reduced to a size that suits the network, and pasted back at full 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import pyarrow as pa
+from isal import isal_zlib
 
 from framekiln.contract import Drawing, GpuMemory, Image, Placement, Stage, Weights, field, views
 from framekiln.contract.limits import Limits, Natural, NonNegative, Proportion
 from framekiln.device import indices_by_key
 from framekiln_stages.inpaint import crops as cropping
 from framekiln_stages.inpaint.crops import GRID, Crop, Framing
-from framekiln_stages.inpaint.image_files import png
 from framekiln_stages.inpaint.mask_sources import box_mask, dilate, read_mask, union
 from framekiln_stages.shared.masks import Mask, decode, mask_share
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, unmatched_share
@@ -38,8 +40,6 @@ READS = {
     "files": ("media_id", "frame_index"),
 }
 """Columns read in addition to pixels, by `region`; "column" reads the configured column."""
-
-
 OUTPUTS = pa.schema(
     [
         field("inpainted", pa.large_binary(), "the painted frame as a PNG file; null where nothing was painted"),
@@ -210,3 +210,35 @@ class Inpaint(Stage):
         mine, others = (float_values(run["inpainted_share"]) for run in (a, b))
         share = mean_distance(mine, others)
         return {"painted_difference": share, "drift": min(1.0, max(share, unmatched_share(mine, others)))}
+
+
+PNG_START = b"\x89PNG\r\n\x1a\n"
+SUB = 1  # the filter: a pixel's difference from the one to its left (PNG, 9.2)
+LEVEL = 1  # of igzip, 0 to 3: 0 is a tenth faster and a fifth larger, 2 and 3 gain 2 %
+
+
+def png(image: Image) -> bytes:
+    """Return an RGB image (h w 3) as a PNG file.
+
+    A PNG holds each row as differences of neighbouring pixels, compressed by igzip (isal): 7 ms a megapixel on one
+    core, where libpng takes 45 ms at its fastest level for files that are 4 % smaller. Measured on three photos of 1
+    MP; one of 12 MP takes 76 instead of 439 ms. Lossless WebP takes 35 ms at its fastest, by Pillow, for files a third
+    smaller.
+    """
+    height, width = image.shape[:2]
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # eight bits a sample, RGB
+    levels = np.ascontiguousarray(image).reshape(height, -1)
+    rows = np.empty((height, 1 + levels.shape[1]), np.uint8)
+    rows[:, 0], rows[:, 1:4] = SUB, levels[:, :3]
+    np.subtract(levels[:, 3:], levels[:, :-3], out=rows[:, 4:])
+    parts = (
+        _make_chunk(b"IHDR", header),
+        _make_chunk(b"IDAT", isal_zlib.compress(rows, LEVEL)),
+        _make_chunk(b"IEND", b""),
+    )
+    return b"".join((PNG_START, *parts))
+
+
+def _make_chunk(kind: bytes, data: bytes) -> bytes:
+    check = isal_zlib.crc32(data, isal_zlib.crc32(kind))
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)

@@ -20,8 +20,7 @@ def read_state(path: Path) -> dict[str, torch.Tensor]:
         start = file.read(9)
     if start[8:] == b"{":  # a header in JSON after its length in eight bytes, by the format's specification
         return load_file(path)
-    state: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    return state
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def assign_state(net: N, state: Mapping[str, torch.Tensor], *, model: str, file: str) -> N:

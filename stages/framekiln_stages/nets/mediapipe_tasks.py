@@ -16,6 +16,7 @@ import threading
 import weakref
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -52,7 +53,7 @@ class Landmarker:
     """
 
     kind: ClassVar[str]  # as in the names of MediaPipe's classes and options: "Pose" or "Face"
-    options: Mapping[str, Any] = MappingProxyType({})  # options of the landmarker, besides those of every kind
+    options: Mapping[str, Any] = MappingProxyType({})  # further options of this kind of landmarker
 
     def __init__(self, path: Path, *, count: int, min_detection: float, min_presence: float, copies: int = 1) -> None:
         noun = self.kind.lower()
@@ -110,23 +111,18 @@ def close(task: Any) -> None:
 
 def within(seconds: float, work: Callable[[], T], subject: str) -> T:
     """Return or raise the result of `work`; raise TimeoutError if it takes longer, while its thread continues."""
-    results: list[T] = []
-    errors: list[BaseException] = []
+    future = Future[T]()
 
     def run() -> None:
         try:
-            results.append(work())
+            future.set_result(work())
         except BaseException as error:  # raised again in the caller's thread
-            errors.append(error)
+            future.set_exception(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not results:
+    threading.Thread(target=run, daemon=True).start()
+    if not wait([future], seconds).done:
         raise TimeoutError(f"{subject} was not ready within {seconds:g} s")
-    return results[0]
+    return future.result()
 
 
 def photo_of_a_person() -> Image | None:

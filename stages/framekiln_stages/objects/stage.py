@@ -7,7 +7,7 @@ except for its rows.
 Shapes: o objects of a video, in the order of their numbers; logits o 256 256 on the device.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -54,8 +54,6 @@ OBJECTS = pa.schema(
         ),
     ]
 )
-
-
 FRAMES = 4  # frames encoded at once on a GPU, which computes few large launches faster; 50 to 100 MB each
 
 
@@ -128,9 +126,19 @@ class Objects(Stage):
         keys = batch.drop_columns(["masks"]) if "masks" in batch.column_names else batch
         rows = {row["frame_index"]: row for row in keys.to_pylist() if row["media_type"] != "photo"}
         prompts = self._read_prompts(batch.sort_by("frame_index"), sorted(rows)) if rows else {}
-        records: list[dict[str, Any]] = []
-        if prompts:
-            for number, row, objects in self._track(rows, prompts, media):
+        if not prompts:
+            return {"objects": OBJECTS.empty_table()}
+        tracker, first, records = self._tracker.another(), min(prompts), list[dict[str, Any]]()
+        found = media.frames(pixel_column(self.config.size))
+        wanted = ((number, image) for number, image in found if number in rows and number >= first)
+        while frames := list(islice(wanted, self.chunk_sizes["frames"])):
+            with self.phase("infer"):
+                encoded = tracker.encode([image for _, image in frames])
+            for (number, _), features in zip(frames, encoded, strict=True):
+                for prompt in prompts.get(number, ()):
+                    tracker.add(prompt)
+                row = rows[number]
+                objects = self._track_objects(tracker, features, (row["height"], row["width"]))
                 records += ({"media_id": row["media_id"], "frame_index": number, **values} for values in objects)
         return {"objects": pa.Table.from_pylist(records, schema=OBJECTS)}
 
@@ -146,22 +154,6 @@ class Objects(Stage):
         prompts: dict[int, Sequence[Prompt | Mask]] = {number: self._file.only_for(name, number) for number in numbers}
         prompts[numbers[0]] = [*self._file.only_for(name, None), *prompts[numbers[0]]]
         return {number: own for number, own in prompts.items() if own}
-
-    def _track(
-        self, rows: Mapping[int, Mapping[str, Any]], prompts: Mapping[int, Sequence[Prompt | Mask]], media: Media
-    ) -> Iterator[tuple[int, Mapping[str, Any], list[dict[str, Any]]]]:
-        """Yield the number, row and objects of each frame from the first prompt on."""
-        tracker, first = self._tracker.another(), min(prompts)
-        found = media.frames(pixel_column(self.config.size))
-        wanted = ((number, image) for number, image in found if number in rows and number >= first)
-        while frames := list(islice(wanted, self.chunk_sizes["frames"])):
-            with self.phase("infer"):
-                encoded = tracker.encode([image for _, image in frames])
-            for (number, _), features in zip(frames, encoded, strict=True):
-                for prompt in prompts.get(number, ()):
-                    tracker.add(prompt)
-                size = rows[number]["height"], rows[number]["width"]
-                yield number, rows[number], self._track_objects(tracker, features, size)
 
     def _track_objects(self, tracker: Tracker, features: torch.Tensor, size: tuple[int, int]) -> list[dict[str, Any]]:
         """Return every object in the next frame, as values of `OBJECTS` without keys."""

@@ -215,7 +215,7 @@ class Pose(LandmarkStage):
 
 
 def collected(seen: Seen, image: Image, most: int) -> People:
-    """Return the most visible people, and the unknown ones, whose pose a second look did not confirm."""
+    """Return the most visible people, and people whose pose no second look confirmed, as unknown."""
     body = np.array([one.body for one in seen.found], np.float32).reshape(-1, LANDMARKS, 5)
     world = np.array([one.world for one in seen.found], np.float32).reshape(-1, LANDMARKS, 3)
     disagreement = np.array([one.distance for one in seen.found], np.float32)

@@ -38,7 +38,7 @@ class Rules(Stage.Config):
     mask_threshold: float = 0.0  # amg; of logits
     box_nms_thresh: Proportion = 0.7  # amg; IoU of boxes above which one is a duplicate
     crop_n_layers: Natural = 0  # amg; 1 adds 4 crops, 2 adds 16 more
-    crop_nms_thresh: Proportion = 0.7  # amg; between crops, of which the smaller one's mask is kept
+    crop_nms_thresh: Proportion = 0.7  # amg; between crops; the smaller crop's mask is kept
     crop_overlap_ratio: Proportion = 512 / 1500  # amg
     crop_n_points_downscale_factor: Count = 1  # amg; each layer divides the points a side by it
     min_mask_region_area: Natural = 0  # amg; px of the mask: smaller holes are filled, smaller islands dropped
@@ -82,7 +82,7 @@ class MaskGenerator:
 
     def __init__(self, stage: Stage, net: Sam2, rules: Rules, placement: Placement, *, made: bool = False) -> None:
         self._stage, self._net, self._rules, self._placement = stage, net, rules, placement
-        self._made = made  # whether artificial masks replace those of a grid that keeps none
+        self._made = made  # artificial masks take the place of a grid's if it keeps none
         layers = range(rules.crop_n_layers + 1)
         self._points = [amg.point_grid(rules.grid_side(layer)) for layer in layers]
         self._grids = [grid_set(points, placement.device) for points in self._points]
@@ -118,8 +118,12 @@ class MaskGenerator:
             for own, logits, iou in self._decode(views, features):
                 frame, number = views[own.row]
                 with self._stage.phase("postprocess"):
-                    choose = self._select_best if frame.prompts is not None else self._select_good
-                    kept = choose(frame, number, own.numbers, logits, iou)
+                    if frame.prompts is None:
+                        kept = self._select_good(frame, number, own.numbers, logits, iou)
+                    else:
+                        best = iou.argmax(dim=1)
+                        rows = torch.arange(len(best), device=best.device)
+                        kept = self._score(logits[rows, best], iou[rows, best], own.numbers, number, frame.box)
                     parts.setdefault((id(frame), number), []).append(kept)
             for frame, number in views:
                 frame.proposals.append(self._join_parts(frame, number, parts.pop((id(frame), number), [])))
@@ -185,13 +189,6 @@ class MaskGenerator:
             kept &= ~amg.is_near_crop_edge(masks.boxes, box, frame.box)
         return masks.select(kept)
 
-    def _select_best(
-        self, frame: PromptedFrame, crop: int, numbers: torch.Tensor, logits: torch.Tensor, iou: torch.Tensor
-    ) -> Proposals:
-        best = iou.argmax(dim=1)
-        rows = torch.arange(len(best), device=best.device)
-        return self._score(logits[rows, best], iou[rows, best], numbers, crop, frame.box)
-
     def _join_parts(self, frame: PromptedFrame, crop: int, parts: Sequence[Proposals]) -> Proposals:
         """Return the masks of one view: of the grid without duplicates, others in the order of their prompts."""
         with self._stage.phase("postprocess"):
@@ -199,14 +196,13 @@ class MaskGenerator:
             if frame.prompts is not None:
                 return masks.select(masks.prompts.argsort())
             masks = masks.select(amg.non_max_suppression(masks.boxes, masks.iou, self._rules.box_nms_thresh))
-            return self._make_masks(crop, frame.views[crop].box) if self._made and not len(masks.iou) else masks
-
-    def _make_masks(self, crop: int, box: Box) -> Proposals:
-        """Return artificial masks for a network without weights, as if prompted by the first points of the grid."""
-        logits = torch.from_numpy(amg.dummy_logits(self._net.architecture.low)).to(self._placement.device)
-        iou = torch.full((len(logits),), amg.SCORE, device=logits.device)
-        prompts = torch.arange(len(logits), device=logits.device) % len(self._points[0])
-        return self._score(logits, iou, prompts, crop, box)
+            if len(masks.iou) or not self._made:
+                return masks
+            # artificial masks of a network without weights, as if prompted by the first points of the grid
+            logits = torch.from_numpy(amg.dummy_logits(self._net.architecture.low)).to(self._placement.device)
+            iou = torch.full((len(logits),), amg.SCORE, device=logits.device)
+            prompts = torch.arange(len(logits), device=logits.device) % len(self._points[0])
+            return self._score(logits, iou, prompts, crop, frame.views[crop].box)
 
     def _score(self, logits: torch.Tensor, iou: torch.Tensor, prompts: torch.Tensor, crop: int, box: Box) -> Proposals:
         """Return masks with their scores and boxes, in float32."""

@@ -131,7 +131,7 @@ def is_near_crop_edge(boxes: torch.Tensor, crop: Box, frame: Box) -> torch.Tenso
 def non_max_suppression(boxes: torch.Tensor, scores: torch.Tensor, threshold: float) -> torch.Tensor:
     """Return the numbers of the kept boxes, the best score first, equal scores in their order.
 
-    The result is that of the greedy rule: a box is dropped if it overlaps a better kept box by more than `threshold`.
+    The greedy rule decides: a box is dropped if it overlaps a better kept box by more than `threshold`.
     All boxes are decided at once, in rounds until nothing changes; after k rounds at least the k best are final. On a
     GPU the check for changes is not made in every round, since it waits.
 
@@ -168,7 +168,7 @@ def remove_small_regions(mask: NDArray[np.bool_], min_area: int) -> NDArray[np.b
 
     `remove_small_regions` in sam2/utils/amg.py. Pixels that touch at a corner are connected.
 
-    `mask`: left unchanged; returned itself where there is nothing to do. `min_area`: px; smaller regions are small.
+    `mask`: not changed; returned itself if it has no small region. `min_area`: px; smaller regions are small.
     """
     labels, areas = _label_regions(~mask)
     if (areas < min_area).any():

@@ -161,7 +161,7 @@ class Segment(PixelStage):
             return [None] * batch.num_rows
         if self._file is not None:
             keys = zip(batch["media_id"].to_pylist(), batch["frame_index"].to_pylist(), strict=True)
-            return [list(self._file.for_frame(*key)) for key in keys]
+            return [[*self._file.only_for(name, None), *self._file.only_for(name, frame)] for name, frame in keys]
         return [parse_prompts(rows or (), self.config.prompts) for rows in batch[self.config.prompt_column].to_pylist()]
 
     def _make_records(self, frame: PromptedFrame, proposals: Proposals) -> list[dict[str, Any]]:

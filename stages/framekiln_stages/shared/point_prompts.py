@@ -42,13 +42,9 @@ class Prompt:
 def parse_prompts(rows: Iterable[Mapping[str, Any]], kind: str) -> list[Prompt]:
     """Return prompts in the order in which they first appear.
 
-    Args:
-        rows: with x, y and optionally label (1, or 0 for the background), or with x0, y0, x1, y1. These may lie in a
-            struct called point or box. Rows of points optionally have an object.
-        kind: points or boxes.
-
-    Raises:
-        ValueError: a coordinate is missing or not finite, or a label is not 0 or 1.
+    `rows`: with x, y and optionally label (1, or 0 for the background), or with x0, y0, x1, y1. These may lie in a
+    struct called point or box. Rows of points optionally have an object. `kind`: points or boxes. Raises ValueError: a
+    coordinate is missing or not finite, or a label is not 0 or 1.
     """
     groups: dict[Any, list[tuple[list[float], list[int]]]] = {}
     for number, row in enumerate(rows):
@@ -100,10 +96,6 @@ class PromptFile:
             frame = row.get("frame_index")
             groups.setdefault((row["media_id"], None if frame is None else int(frame)), []).append(row)
         self._prompts = {key: parse_prompts(rows, kind) for key, rows in groups.items()}
-
-    def for_frame(self, media_id: str, frame_index: int) -> Sequence[Prompt]:
-        """Return the prompts for all frames of the media, then those for this frame."""
-        return [*self.only_for(media_id, None), *self.only_for(media_id, frame_index)]
 
     def only_for(self, media_id: str, frame_index: int | None) -> Sequence[Prompt]:
         """Return the prompts for one frame only; None: prompts of rows without a frame."""

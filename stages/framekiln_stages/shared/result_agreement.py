@@ -56,7 +56,7 @@ class Detections:
         return None if column.null_count else numbers.reshape(len(self), -1)
 
     def shared_rows(self, other: "Detections") -> Iterator[tuple[slice, slice]]:
-        """Yield, row by row, the positions of both runs' objects; skip rows in which either has none."""
+        """Yield, row by row, the positions of both runs' objects; skip rows if either has none."""
         for i in range(len(self.starts) - 1):
             own, others = (slice(int(run.starts[i]), int(run.starts[i + 1])) for run in (self, other))
             if own.stop > own.start and others.stop > others.start:

@@ -48,9 +48,8 @@ class LandmarkStage(PixelStage):
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Build a MediaPipe graph for each concurrent thread, and run it on a photo of a person.
 
-        Raises:
-            RuntimeError: MediaPipe refuses the file, or system libraries are missing.
-            TimeoutError: MediaPipe hangs; end the process.
+        Raises RuntimeError: MediaPipe refuses the file, or system libraries are missing. Raises TimeoutError: MediaPipe
+        hangs; end the process.
         """
         self._net = self.network(
             weights[self.config.model],

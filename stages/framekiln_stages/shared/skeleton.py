@@ -28,27 +28,12 @@ BONES = (
 )
 """Lines of the skeleton: mediapipe.tasks.python.vision.PoseLandmarksConnections.POSE_LANDMARKS."""
 
+_PAIRS = ("shoulder", "elbow", "wrist", "pinky", "index", "thumb", "hip", "knee", "ankle", "heel", "foot_index")
 NAMES = (
     "nose",
     *(f"{side}_eye{part}" for side in ("left", "right") for part in ("_inner", "", "_outer")),
     *("left_ear", "right_ear", "mouth_left", "mouth_right"),
-    *(
-        f"{side}_{part}"
-        for part in (
-            "shoulder",
-            "elbow",
-            "wrist",
-            "pinky",
-            "index",
-            "thumb",
-            "hip",
-            "knee",
-            "ankle",
-            "heel",
-            "foot_index",
-        )
-        for side in ("left", "right")
-    ),
+    *(f"{side}_{part}" for part in _PAIRS for side in ("left", "right")),
 )
 """Names of the landmarks: mediapipe.tasks.python.vision.PoseLandmark, in small letters."""
 

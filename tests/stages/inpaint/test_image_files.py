@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from framekiln_stages.inpaint.image_files import png
+from framekiln_stages.inpaint.stage import png
 from tests.support.media.photos import photo
 from tests.support.stages.inpaint_factory import noise, opened
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TURNS = 5
 """Turns of two variants, A B A B ...: other load on the machine then disturbs both."""
-SLOW_S = 1.0  # s of a call from which one turn is enough: it takes two calls of each
+SLOW_S = 1.0  # s; one turn of slower calls is enough: it takes two of each
 
 _TURN = TimeLimits(warmup=1, least=1, wanted=3, seconds=0.2, patience_s=1.0)
 ABOVE = "more than the measured peak: other work slowed the peak's measurement, or its shape has a slower kernel here"

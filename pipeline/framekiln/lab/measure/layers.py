@@ -3,7 +3,6 @@
 Hooks cost about 2 us a module on a CPU. So the depth is limited, and totals are never timed with hooks on. Compiled
 models bypass hooks: the table is for eager mode. On a GPU, times lie between events in its stream. If launches are
 slower than kernels, they measure Python.
-slower than kernels they measure Python.
 """
 
 from __future__ import annotations
@@ -83,7 +82,8 @@ def measure_layers(
 ) -> list[Layer]:
     """Return a model's modules with their times, parents before children, after one untimed call in eager mode.
 
-    `roots`: its modules by path (empty path: the module is the model). `depth`: levels of children.
+    `roots`: its modules by path (empty path: the module is the model). `depth`: levels of children. A module's time
+    includes the paths below it.
     """
     clock = clock_of(device)
     seconds: list[Mapping[str, float]] = []
@@ -98,29 +98,21 @@ def measure_layers(
             finally:
                 clock.end(WHOLE)
             seconds.append(dict(clock.take()))
-    used = {path: count / calls for path, count in uses.items()}
-    return _make_layers(list(modules_to(roots, depth)), seconds, used)
+    whole = [1000 * sum(call.values()) for call in seconds]
+    mean = statistics.fmean(whole)
+    rows = [_make_layer(WHOLE, "", 0, 1, whole, [1000 * call.get(WHOLE, 0.0) for call in seconds], mean)]
+    for path, module, level in modules_to(roots, depth):
+        if path in uses:
+            own = [1000 * call.get(path, 0.0) for call in seconds]
+            below = [1000 * sum(s for name, s in call.items() if name.startswith(f"{path}.")) for call in seconds]
+            total = [a + b for a, b in zip(own, below, strict=True)]
+            rows.append(_make_layer(path, type(module).__name__, level, round(uses[path] / calls), total, own, mean))
+    return rows
 
 
 def slowest(layers: Sequence[Layer], count: int = 5) -> list[Layer]:
     """Return the layers with the most own time, slowest first."""
     return sorted((layer for layer in layers if layer.path != WHOLE), key=lambda layer: -layer.own_ms)[:count]
-
-
-def _make_layers(
-    modules: Sequence[tuple[str, nn.Module, int]], seconds: Sequence[Mapping[str, float]], used: Mapping[str, float]
-) -> list[Layer]:
-    """Return the layers; a module's time is its own plus that of the paths below it."""
-    whole = [1000 * sum(call.values()) for call in seconds]
-    mean = statistics.fmean(whole)
-    rows = [_make_layer(WHOLE, "", 0, 1, whole, [1000 * call.get(WHOLE, 0.0) for call in seconds], mean)]
-    for path, module, level in modules:
-        if path in used:
-            own = [1000 * call.get(path, 0.0) for call in seconds]
-            below = [1000 * sum(s for name, s in call.items() if name.startswith(f"{path}.")) for call in seconds]
-            total = [a + b for a, b in zip(own, below, strict=True)]
-            rows.append(_make_layer(path, type(module).__name__, level, round(used[path]), total, own, mean))
-    return rows
 
 
 def _make_layer(

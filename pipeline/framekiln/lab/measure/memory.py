@@ -106,18 +106,14 @@ def _profile(call: Callable[[], Any], device: str) -> list[MemoryPoint]:
         if device != "cpu":
             torch.cuda.synchronize(device)
     del result
-    return _make_points(_list_allocations(profile, device))
-
-
-def _make_points(events: Sequence[Any]) -> list[MemoryPoint]:
-    if not events:
-        return []
-    begin, total, points = events[0].start_time_ns, 0, [MemoryPoint(ms=0.0, allocated=0)]
+    events, total = _list_allocations(profile, device), 0
+    points = [MemoryPoint(ms=0.0, allocated=0)] if events else []
     for event in events:
         fields = event.typed[1]
         total += fields.alloc_size
         reserved = fields.total_reserved or None  # the CPU's allocator reserves nothing
-        points.append(MemoryPoint(ms=(event.start_time_ns - begin) / 1e6, allocated=total, reserved=reserved))
+        ms = (event.start_time_ns - events[0].start_time_ns) / 1e6
+        points.append(MemoryPoint(ms=ms, allocated=total, reserved=reserved))
     return points
 
 

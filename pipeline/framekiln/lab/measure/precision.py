@@ -9,6 +9,7 @@ import importlib.util
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from framekiln.device import summed, torch, type_of
@@ -28,7 +29,6 @@ PRECISIONS = (
 )
 """fp16 and bf16 cast weights and inputs; fp16-sums also sums matrix products in fp16. int8-dynamic and int8-static
 are torchao's; int8-torch is `quantize_dynamic`, deprecated, and for CPUs only."""
-
 
 _PLAIN = (FP32, "tf32", "fp16", "bf16")
 CASTS = {"onnxruntime": (FP32, "fp16"), "torchscript": _PLAIN, "tensorrt": _PLAIN}
@@ -55,7 +55,7 @@ def converted(module: Any, precision: str, calibrate: Callable[[Any], object]) -
     """Return a module (float32, on its device) with its weights in a precision; it may be the same one, changed.
 
     `calibrate` calls a module on the example inputs, which sets the ranges of static INT8. Raises UnsupportedError:
-    nothing in it has INT8 here, so its figures would be those of fp32.
+    nothing in it has INT8 here, so its figures would equal those in fp32.
     """
     if precision.startswith("int8") and not _find_linear(module):
         raise UnsupportedError("the model has no linear layers, the only ones that are quantised")
@@ -100,23 +100,16 @@ def _quantise_static(module: Any, calibrate: Callable[[Any], object]) -> Any:
     layers = _find_linear(module)
     largest: dict[str, torch.Tensor] = {}
 
-    def watch(name: str) -> Callable[..., None]:
-        def seen(_: Any, arguments: tuple[torch.Tensor, ...]) -> None:
-            value = arguments[0].detach().abs().amax().reshape([1] * arguments[0].dim())
-            largest[name] = torch.maximum(largest[name], value) if name in largest else value
+    def watch(name: str, _: Any, arguments: tuple[torch.Tensor, ...]) -> None:
+        value = arguments[0].detach().abs().amax().reshape([1] * arguments[0].dim())
+        largest[name] = torch.maximum(largest[name], value) if name in largest else value
 
-        return seen
-
-    handles = [layer.register_forward_pre_hook(watch(name)) for name, layer in layers.items()]
+    handles = [layer.register_forward_pre_hook(partial(watch, name)) for name, layer in layers.items()]
     calibrate(module)
     for handle in handles:
         handle.remove()
     for name, value in largest.items():
         scale = (value.float() / 127).clamp_min(torch.finfo(torch.float32).tiny)
         config = Int8StaticActivationInt8WeightConfig(act_quant_scale=scale, granularity=[PerTensor(), PerRow()])
-
-        def only(_: Any, path: str, wanted: str = name) -> bool:
-            return path == wanted
-
-        quantize_(module, config, filter_fn=only)
+        quantize_(module, config, filter_fn=lambda _, path, wanted=name: path == wanted)
     return module

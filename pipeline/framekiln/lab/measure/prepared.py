@@ -126,7 +126,7 @@ def tensor_bytes(value: Any) -> int:
 _COPIES = TimeLimits(warmup=2, least=5, wanted=5, seconds=0.05, patience_s=1.0)
 
 
-def measure_speed(blank: CellResult, prepared: Prepared, limits: TimeLimits, *, cold: bool = False) -> CellResult:
+def measure_speed(blank: CellResult, prepared: Prepared, limits: TimeLimits, *, cold: bool) -> CellResult:
     """Time a model's calls: each to its end for the latency, and on a GPU also in a row without waits.
 
     With `cold`, a buffer larger than the caches is written before each call, and no calls are made in a row.

@@ -120,8 +120,7 @@ def inputs_function(inputs: Any) -> Callable[..., Any]:
     if callable(inputs):
         return inputs
     if inputs is None:
-        return _make_images
-
+        return lambda batch=1, size=IMAGE_SIDE: torch.rand(batch, 3, size, size)
     own = next((len(tensor) for tensor in tensors_in(inputs) if tensor.dim()), 1)
 
     def repeated(batch: int = own) -> Any:
@@ -161,10 +160,6 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     if isinstance(value, list | tuple):
         return [tensor for item in value for tensor in tensors_in(item)]
     return [tensor for item in getattr(value, "__dict__", {}).values() for tensor in tensors_in(item)]
-
-
-def _make_images(batch: int = 1, size: int = IMAGE_SIDE) -> torch.Tensor:
-    return torch.rand(batch, 3, size, size)
 
 
 def _repeat(tensor: torch.Tensor, batch: int) -> torch.Tensor:

@@ -61,7 +61,11 @@ class SampleRows:
         if not set(step.stage.inputs) <= set(self.rows.column_names):
             return
         began = time.perf_counter()
-        columns, error = (_run_in_children if has_model(step) else _run_here)(step, self.rows, self.own)
+        if has_model(step):
+            columns, error = _run_in_children(step, self.own)
+        else:
+            outcome = PacketCaller(step).run(self.rows, np.zeros(self.rows.num_rows, bool))
+            columns, error = outcome.columns, next((failure.message for failure in outcome.failures), "")
         halo = self.rows[HALO].to_numpy()
         place = pa.array(np.where(halo, -1, np.cumsum(~halo) - 1), mask=halo)
         for name in step.stage.outputs.names:
@@ -161,7 +165,7 @@ def _read_packets(media: Sequence[MediaFile], how: DecodeStep, each: int) -> Ite
                 yield packet.rows
 
 
-def _run_in_children(step: Step, _: pa.Table, own: pa.Table) -> tuple[pa.Table, str]:
+def _run_in_children(step: Step, own: pa.Table) -> tuple[pa.Table, str]:
     """Return a step's columns and its first error; child processes call it row by row, and alone use the device."""
     batches = [batch_of(step.stage, own.slice(i, 1), 1) for i in range(own.num_rows)]
     answers = call_in_children(StageCalls.of(step, batches), len(batches))
@@ -169,11 +173,6 @@ def _run_in_children(step: Step, _: pa.Table, own: pa.Table) -> tuple[pa.Table, 
     empty = pa.table([pa.nulls(1, item.type) for item in step.stage.outputs], schema=step.stage.outputs)
     tables = (answer.slice(0, 1).cast(empty.schema) if isinstance(answer, pa.Table) else empty for answer in answers)
     return pa.concat_tables(tables), error
-
-
-def _run_here(step: Step, rows: pa.Table, _: pa.Table) -> tuple[pa.Table, str]:
-    outcome = PacketCaller(step).run(rows, np.zeros(rows.num_rows, bool))
-    return outcome.columns, next((failure.message for failure in outcome.failures), "")
 
 
 def _get_reason(answer: CapturedError | ChildDied | NotTried) -> str:

@@ -73,16 +73,13 @@ def read_compute(text: str) -> list[KernelFigures]:
             figure: max((number for name, number in numbers.items() if re.fullmatch(pattern, name)), default=None)
             for figure, pattern in _PERCENT.items()
         }
-        us_taken, sectors = None if length is None else length * us, _compute_sector_percent(numbers)
-        kernels.append(KernelFigures(name=row[_NAME], us=us_taken, sector_percent=sectors, **shares))
+        us_taken = None if length is None else length * us
+        # of loads and of stores; a kernel without any has 0
+        found = ((re.fullmatch(_BYTES, name), number) for name, number in numbers.items() if number)
+        sectors = [number if match[1] == "pct" else 100 * number / _SECTOR for match, number in found if match]
+        worse = min(sectors, default=None)
+        kernels.append(KernelFigures(name=row[_NAME], us=us_taken, sector_percent=worse, **shares))
     return kernels
-
-
-def _compute_sector_percent(numbers: Mapping[str, float]) -> float | None:
-    """Return the worse of loads and stores; 0 for a kernel without any."""
-    found = ((re.fullmatch(_BYTES, name), number) for name, number in numbers.items() if number)
-    shares = (number if match[1] == "pct" else 100 * number / _SECTOR for match, number in found if match)
-    return min(shares, default=None)
 
 
 def _number(value: str | None) -> float | None:

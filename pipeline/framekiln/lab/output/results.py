@@ -23,8 +23,6 @@ FORMAT = 1
 
 STATS = "profile_stats.json"
 SUMMARY, LAYERS = "profile_summary.csv", "layers.csv"
-
-
 TOO_FEW = "too few"
 """A percentile with too few calls."""
 
@@ -89,7 +87,7 @@ def new_report(environment: Mapping[str, Any], **figures: Any) -> BenchReport:
 
 
 def with_figures(info: ModelInfo, cells: Sequence[CellResult]) -> ModelInfo:
-    """Return a model's facts with those of its first measured cell."""
+    """Return a model's facts, completed by its first measured cell."""
     first = next((cell for cell in cells if cell.outcome == "ok"), None)
     if first is None:
         return info
@@ -149,7 +147,7 @@ def write_tables(rows: Sequence[Any], folder: Path) -> list[Path]:
 
 
 def _flatten(row: Any, start: str = "") -> dict[str, Any]:
-    """Return the plain values of a row by name, and those of its parts with the part's name in front: latency_p50."""
+    """Return the plain values of a row by name; values of its parts have the part's name in front: latency_p50."""
     cells: dict[str, Any] = {}
     for name, value in (row if isinstance(row, Mapping) else vars(row)).items():
         if is_dataclass(value):

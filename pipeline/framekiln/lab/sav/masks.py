@@ -139,7 +139,7 @@ CORNERS = (2, 3)  # labels of a box's upper left and lower right corner
 
 Points = tuple[NDArray[np.float32], NDArray[np.int64]]
 """Coordinates as shares of width and height (k 2), and labels (k)."""
-_NETWORKS, _PROMPT = "framekiln_stages.nets.sam2.video", "framekiln_stages.shared.point_prompts:Prompt"
+_NETWORKS, _PROMPTS = "framekiln_stages.nets.sam2.video", "framekiln_stages.shared.point_prompts"
 
 VIDEO_MODELS: Mapping[str, str] = {
     "sam2.1-tiny": "sam2.1-hiera-tiny",
@@ -204,6 +204,5 @@ def prompt_of(truth: Mask, kind: PromptKind) -> Any:
     """Return the prompt of an object from its true mask (h w), as `VideoTracker.add` takes it."""
     if kind == "mask":
         return truth
-    module, _, name = _PROMPT.partition(":")
     points, labels = points_of(truth, kind)
-    return getattr(importlib.import_module(module), name)(points=points, labels=labels)
+    return importlib.import_module(_PROMPTS).Prompt(points=points, labels=labels)

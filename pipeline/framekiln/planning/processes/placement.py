@@ -52,7 +52,7 @@ def merge_placement(
 def check_numbers(
     profile: ProfileFile, overrides: Overrides, stages: Mapping[str, Stage], device: str | None = None
 ) -> None:
-    """Check that each number of a profile or --set for a step has an effect: a run must keep what it is told.
+    """Check that each number of a profile or --set for a step has an effect: none is dropped silently.
 
     `defaults` of a profile are not checked: they apply to the steps that use them. `device` is the command line's, for
     all steps that support it.
@@ -169,7 +169,7 @@ class Room:
 
 
 def rooms(waves: Sequence[Wave], second: Sequence[Step], cores: float) -> dict[str, Room]:
-    """Return the room of each step, decoding included; for a step in several waves, that of the last."""
+    """Return the room of each step, decoding included; the last wave's for a step in several."""
     found: dict[str, Room] = {}
     for wave in waves:
         *models, task = process_demands(wave.decode, wave.own)

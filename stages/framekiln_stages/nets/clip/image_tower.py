@@ -48,9 +48,8 @@ class ImageTower(nn.Module):
 def load_image_tower(architecture: ClipArchitecture, state: Mapping[str, Tensor], file: str) -> ImageTower:
     """Return the image tower with weights from those of the whole model, in float32 for inference.
 
-    Raises:
-        ValueError: weights are missing; the message has the first three names.
-        RuntimeError: a weight has another shape.
+    Raises ValueError: weights are missing; the message has the first three names. Raises RuntimeError: a weight has
+    another shape.
     """
     with torch.device("meta"):
         tower = ImageTower(architecture)
@@ -121,8 +120,7 @@ class _Layer(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         tokens = tokens + self.self_attn(self.layer_norm1(tokens))
-        changed: Tensor = tokens + self.mlp(self.layer_norm2(tokens))
-        return changed
+        return tokens + self.mlp(self.layer_norm2(tokens))
 
 
 class _Attention(nn.Module):
@@ -136,8 +134,7 @@ class _Attention(nn.Module):
         projections = (self.q_proj, self.k_proj, self.v_proj)
         query, key, value = (layer(tokens).unflatten(-1, (self._heads, -1)).transpose(1, 2) for layer in projections)
         mixed = scaled_dot_product_attention(query, key, value)
-        result: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
-        return result
+        return self.out_proj(mixed.transpose(1, 2).flatten(2))
 
 
 class _Perceptron(nn.Module):
@@ -151,8 +148,7 @@ class _Perceptron(nn.Module):
         hidden = self.fc1(tokens)
         # SigLIP2: GELU by tanh; OpenAI's CLIP: by a sigmoid
         hidden = gelu(hidden, approximate="tanh") if self._siglip else hidden * torch.sigmoid(1.702 * hidden)
-        result: Tensor = self.fc2(hidden)
-        return result
+        return self.fc2(hidden)
 
 
 class _Pooling(nn.Module):

@@ -42,8 +42,7 @@ class IResNet(nn.Module):
         self.embedding_norm = nn.BatchNorm1d(length)
 
     def forward(self, crops: Tensor) -> Tensor:
-        embeddings: Tensor = self.embedding_norm(self.embed(self.norm(self.layers(crops)).flatten(1)))
-        return embeddings
+        return self.embedding_norm(self.embed(self.norm(self.layers(crops)).flatten(1)))
 
 
 class _Residual(nn.Module):
@@ -61,8 +60,7 @@ class _Residual(nn.Module):
         self.shortcut = nn.Conv2d(inside, width, 1, stride) if first else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.inner(x) + self.shortcut(x)
-        return result
+        return self.inner(x) + self.shortcut(x)
 
 
 class MobileFaceNet(nn.Module):
@@ -84,8 +82,7 @@ class MobileFaceNet(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Conv2d(512, length, 1), nn.Flatten())
 
     def forward(self, crops: Tensor) -> Tensor:
-        embeddings: Tensor = self.layers(crops)
-        return embeddings
+        return self.layers(crops)
 
 
 class _Bottleneck(nn.Module):

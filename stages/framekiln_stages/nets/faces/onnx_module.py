@@ -28,7 +28,12 @@ class OnnxGraph(nn.Module):
 
     def __init__(self, path: Path, outputs: int = 1) -> None:
         super().__init__()
-        graph = _read(path)
+        try:
+            model = onnx.load(str(path))
+            onnx.checker.check_model(model)
+        except Exception as error:  # protobuf, onnx and the checker raise unrelated types
+            raise ValueError(f"{path.name} cannot be read as an ONNX graph: {error}") from error
+        graph = model.graph
         self._constants: dict[str, Any] = {}
         for tensor in graph.initializer:
             self._keep(tensor.name, onnx.numpy_helper.to_array(tensor))
@@ -86,15 +91,6 @@ class OnnxGraph(nn.Module):
             return None
         value = self._constants[name]
         return getattr(self, value) if isinstance(value, str) else value
-
-
-def _read(path: Path) -> Any:
-    try:
-        model = onnx.load(str(path))
-        onnx.checker.check_model(model)
-    except Exception as error:  # protobuf, onnx and the checker raise unrelated types
-        raise ValueError(f"{path.name} cannot be read as an ONNX graph: {error}") from error
-    return model.graph
 
 
 def _require(condition: bool, form: str) -> None:

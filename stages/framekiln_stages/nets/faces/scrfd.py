@@ -79,10 +79,8 @@ def letterbox(image: Image, side: int) -> tuple[Image, NDArray[np.float32]]:
 def decode_anchors(outputs: Sequence[NDArray[Any]], shape: Sequence[int], min_score: float) -> FaceDetections:
     """Return all faces of at least `min_score`, highest score first, in px of the network's input.
 
-    Args:
-        outputs: the nine outputs, with or without a leading axis of length 1.
-        shape: height and width of the input.
-        min_score: from 0 to 1.
+    `outputs`: the nine outputs, with or without a leading axis of length 1. `shape`: height and width of the input.
+    `min_score`: from 0 to 1.
     """
     parts = []
     for level, stride in enumerate(STRIDES):

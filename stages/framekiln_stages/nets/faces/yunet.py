@@ -28,7 +28,7 @@ SMALL_SIDE = 320  # px, longest side of the second pass: 4 ms
 # three faces at 800.
 LARGEST = 400
 
-CONFIDENT = 0.85  # least score with which a face of the first pass wins over those of the second
+CONFIDENT = 0.85  # least score of a face of the first pass that wins over a face of the second
 SURE = 0.92  # least score without a second look: things had at most 0.89, portraits 0.92 to 0.96
 # Least evidence, for the surest face, that a picture is turned. Upright, 66 of 69 photos with faces reach it. Turned,
 # 65 photos of animals, hands and things reach 0.84.
@@ -85,7 +85,7 @@ class YuNet:
         return [key for key, faces in zip(turned, found, strict=True) if faces.scores.max(initial=0) >= self._min_score]
 
     def look_upright(self, images: Sequence[Image], uploaded: DeviceImages | None) -> list[Looked]:
-        """Return the faces of each image as it stands, with a second look at those that are not sure."""
+        """Return the faces of each image as it stands, with a second look at unsure ones."""
         run = self._run if uploaded is None else partial(self._run, uploaded=uploaded)
         longest = [max(image.shape[:2]) for image in images]
         sides = [min(length, self._side or length) for length in longest]
@@ -138,8 +138,7 @@ class OpenCvYuNet:
     def _get_net(self) -> cv2.FaceDetectorYN:
         if not hasattr(self._own, "net"):
             self._own.net = open_detector(self._path, self._min_score)
-        net: cv2.FaceDetectorYN = self._own.net
-        return net
+        return self._own.net
 
     def __call__(self, images: Sequence[Image], sides: Sequence[int]) -> list[FaceDetections]:
         return [self._detect(image, input_size(image, side)) for image, side in zip(images, sides, strict=True)]
@@ -179,10 +178,8 @@ def input_size(image: Image, side: int) -> Size:
 def rows_to_faces(rows: NDArray[np.float32], shape: Sequence[int], size: Size) -> FaceDetections:
     """Return FaceDetectorYN's rows as faces in px of the image.
 
-    Args:
-        rows: n 15: x y width height, five points, score; in px of the network's input.
-        shape: of the unscaled image.
-        size: of the network's input.
+    `rows`: n 15: x y width height, five points, score; in px of the network's input. `shape`: of the unscaled image.
+    `size`: of the network's input.
     """
     rows = rows[np.isfinite(rows).all(axis=1)]
     scale = np.array([shape[1] / size[1], shape[0] / size[0]], np.float32)

@@ -87,15 +87,13 @@ def _pick_cells(cells: Cells, count: int, min_score: float) -> tuple[Tensor, ...
 
 
 def suppressed(boxes: Tensor, valid: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
-    """Return which boxes stay, r k bools, and for which inputs this is final, r bools.
+    """Return the boxes that stay, r k bools, and the inputs for which this is final, r bools.
 
     A box is dropped if it overlaps a better kept box by more than `OVERLAP`. All boxes are decided at once, in rounds;
     after k rounds at least the k best are final.
 
-    Args:
-        boxes: r k 4, x y width height, the best first.
-        valid: r k bools; others are dropped, and drop none.
-        rounds: of decisions.
+    `boxes`: r k 4, x y width height, the best first. `valid`: r k bools; others are dropped, and drop none. `rounds`:
+    of decisions.
     """
     kept, settled = [], []
     at_once = max(1, _PAIRS // boxes.shape[1] ** 2)

@@ -48,13 +48,7 @@ class TorchYuNet:
         ValueError: the file's graph is not supported.
     """
 
-    def __init__(
-        self,
-        path: Path | None,
-        min_score: float,
-        placement: Placement,
-        phase: Phase = untimed,
-    ) -> None:
+    def __init__(self, path: Path | None, min_score: float, placement: Placement, phase: Phase = untimed) -> None:
         self._min_score, self._placement, self._phase = min_score, placement, phase
         self._on_device = placement.device != "cpu"
         own = replace(placement, channels_last=placement.channels_last and not self._on_device)
@@ -67,10 +61,8 @@ class TorchYuNet:
     ) -> list[FaceDetections]:
         """Run the network; see `framekiln_stages.nets.faces.second_look.RunNetwork`.
 
-        Args:
-            images: h w 3 each; one that occurs several times is uploaded once.
-            sides: of each.
-            uploaded: images on the device, the same arrays among them.
+        `images`: h w 3 each; one that occurs several times is uploaded once. `sides`: of each. `uploaded`: images on
+        the device, the same arrays among them.
         """
         if uploaded is None:
             once = {id(image): image for image in images}

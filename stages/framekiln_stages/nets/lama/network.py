@@ -86,8 +86,7 @@ class SpectralTransform(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.conv1(x)
-        result: Tensor = self.conv2(x + self.fu(x))
-        return result
+        return self.conv2(x + self.fu(x))
 
 
 class FFC(nn.Module):
@@ -195,7 +194,7 @@ def paint(generator: nn.Module, image: Tensor, mask: Tensor, dtype: torch.dtype 
 
 
 def cast(module: nn.Module, dtype: torch.dtype) -> None:
-    """Cast a module's weights, except for those of Fourier units."""
+    """Cast a module's weights, except in Fourier units."""
     children = [child for child in module.children() if not isinstance(child, FourierUnit)]
     for child in children:
         cast(child, dtype)
@@ -234,7 +233,7 @@ def load_script(path: Path) -> torch.jit.ScriptModule:
 
 
 def assign_weights(net: Generator, state: Mapping[str, Tensor], file: str) -> Generator:
-    """Assign a file's weights to the network, whatever the common prefix of their names in the file.
+    """Assign a file's weights to the network; their names may share any prefix in the file.
 
     Raises ValueError: weights are missing, unexpected or of another shape.
     """

@@ -23,7 +23,7 @@ from framekiln_stages.nets.lama.network import Generator, Sizes, cast, load_gene
 from framekiln_stages.shared.masks import Mask
 
 Painted = NDArray[np.float32] | NDArray[np.uint8]  # n h w 3, 0 to 255
-UNIT = 3 * 512 * 512  # levels of an image with which `rows` go into a call: the size of the measured rates
+UNIT = 3 * 512 * 512  # levels of an image; `rows` images of this size go into a call
 STEP = 8  # px: the network halves its input three times
 MIN_SIDE = 16  # px: a shorter side is halved to one pixel, which cannot be reflected
 
@@ -72,23 +72,19 @@ class EagerLama:
 
     def __call__(self, images: Sequence[Image], masks: Sequence[Mask]) -> Painted:
         """Paint; see `Painter`. A GPU returns whole levels: a quarter of the download."""
+        (height, width), device, pin = images[0].shape[:2], self._placement.device, self._placement.pin_memory
         parts = []
         for start in range(0, len(images), self._at_once):
             batch = slice(start, start + self._at_once)
             with torch.inference_mode():
-                painted = self._paint_batch(images[batch], masks[batch])
+                with self._phase("upload"):
+                    pixels = upload([pad(image) for image in images[batch]], device, pin=pin)
+                    region = upload([pad(mask.view(np.uint8)[:, :, None]) for mask in masks[batch]], device, pin=pin)
+                with self._phase("infer"):
+                    painted = self._batches(pixels, region)[:, :height, :width]
                 with self._phase("download"):
                     parts.append((painted.round().byte() if self._whole else painted).cpu().numpy())
         return np.concatenate(parts)
-
-    def _paint_batch(self, images: Sequence[Image], masks: Sequence[Mask]) -> Tensor:
-        """Return painted images of one size on the device, n h w 3 float32."""
-        (height, width), device, pin = images[0].shape[:2], self._placement.device, self._placement.pin_memory
-        with self._phase("upload"):
-            pixels = upload([pad(image) for image in images], device, pin=pin)
-            region = upload([pad(mask.view(np.uint8)[:, :, None]) for mask in masks], device, pin=pin)
-        with self._phase("infer"):
-            return self._batches(pixels, region)[:, :height, :width]
 
     def _paint(self, pixels: Tensor, region: Tensor) -> Tensor:
         image, mask = (tensor.permute(0, 3, 1, 2).float() for tensor in (pixels, region))

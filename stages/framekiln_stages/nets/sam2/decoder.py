@@ -69,7 +69,10 @@ class SharedDecoder(nn.Module):
         transformer = self.decoder.transformer
         queries, keys = tokens, image
         for layer in transformer.layers:
-            queries = _attend_to_tokens(layer, queries, tokens)
+            is_first = layer.skip_first_layer_pe  # its tokens carry no positions, and are replaced
+            placed = queries if is_first else queries + tokens
+            found = _run_attention(layer.self_attn, placed, placed, queries)
+            queries = layer.layer_norm1(found if is_first else queries + found)
             placed = keys + self.positions
             found = _run_attention(layer.cross_attn_token_to_image, queries + tokens, placed, keys)
             queries = layer.layer_norm2(queries + found)
@@ -94,15 +97,6 @@ class SharedDecoder(nn.Module):
         return (weights @ grid).view(images, prompts, -1, *fine.shape[2:])
 
 
-def _attend_to_tokens(layer: Any, queries: Tensor, tokens: Tensor) -> Tensor:
-    """Return the tokens of each prompt after they have attended to each other."""
-    first: bool = layer.skip_first_layer_pe
-    placed = queries if first else queries + tokens
-    found = _run_attention(layer.self_attn, placed, placed, queries)
-    result: Tensor = layer.layer_norm1(found if first else queries + found)
-    return result
-
-
 def _run_attention(module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Return the attention of `Sam2Attention`, n p l c, of inputs n p or 1 ... c (1: the same for all prompts)."""
     query, key, value = module.q_proj(query), module.k_proj(key), module.v_proj(value)
@@ -116,8 +110,7 @@ def _run_attention(module: Any, query: Tensor, key: Tensor, value: Tensor) -> Te
         part.flatten(0, 1).view(-1, part.shape[2], *heads).transpose(1, 2) for part in (query, key, value)
     )
     found = scaled_dot_product_attention(query, key, value, scale=module.scaling)
-    result: Tensor = module.o_proj(found.transpose(1, 2).reshape(images, prompts, length, -1))
-    return result
+    return module.o_proj(found.transpose(1, 2).reshape(images, prompts, length, -1))
 
 
 def _flatten_areas(grid: Tensor) -> Tensor:

@@ -76,8 +76,9 @@ MEMORY_MB = {
     "sam2.1-hiera-base-plus": (146.7, 189.0),
     "sam2.1-hiera-large": (433.8, 240.0),
 }
-"""Memory of weights in 16 bits, and of one image during encoding; of a prompt during decoding:"""
+"""Memory of weights in 16 bits, and of one image during encoding."""
 PROMPT_MB = 10.6
+"""Memory of a prompt during decoding."""
 
 VIDEO_ONLY = (
     "mask_downsample.",
@@ -160,10 +161,8 @@ class Sam2:
     def warm_up_decoder(self, prompts: int, *, several: bool, rows: int) -> None:
         """Compile `decode` for prompts of one point, if the placement says so.
 
-        Args:
-            prompts: p; an image with fewer is padded to it.
-            several: three masks a prompt; else one.
-            rows: images of a call.
+        `prompts`: p; an image with fewer is padded to it. `several`: three masks a prompt; else one. `rows`: images of
+        a call.
         """
         device = self._placement.device
         values = sum(channels * side * side for channels, side in zip(CHANNELS, self.architecture.sides, strict=True))
@@ -239,9 +238,9 @@ def build_image_model(architecture: HieraArchitecture, path: Path | None) -> Any
 
 
 def trim_attention(model: Any) -> None:
-    """Remove a part of transformers' image encoder whose result is never used: weights of an attention between heads.
+    """Remove unused work from transformers' image encoder: it computes weights of attention that nothing reads.
 
-    They are a fifth of the launches of an uncompiled encoding.
+    That is a fifth of the launches of an uncompiled encoding.
     """
     for block in model.vision_encoder.backbone.blocks:
         block.attn.forward = partial(_attend, block.attn)
@@ -259,5 +258,4 @@ def _attend(attention: Any, hidden_states: torch.Tensor, **_: Any) -> torch.Tens
         flat = grid.permute(0, 2, 3, 1).reshape(count, height * width, attention.num_attention_heads, -1)
         query = flat.transpose(1, 2)
     mixed = torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=attention.scale)
-    result: torch.Tensor = attention.proj(mixed.transpose(1, 2).reshape(count, height, width, -1))
-    return result
+    return attention.proj(mixed.transpose(1, 2).reshape(count, height, width, -1))

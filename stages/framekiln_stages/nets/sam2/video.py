@@ -54,8 +54,8 @@ def check_packages() -> None:
         ) from error
 
 
-def edgetam_config(side: int = 1024, encoder: str = "repvit_m1") -> Any:
-    """Return EdgeTAM's published configuration, for another input side or with another of timm's encoders.
+def edgetam_config(side: int = 1024) -> Any:
+    """Return EdgeTAM's published configuration, or that for another input side.
 
     EdgeTAM (Zhou et al., CVPR 2025) is SAM 2 with timm's RepViT and memories of 512 vectors a frame instead of 4,096.
     The settings come from transformers' `convert_edgetam_video_to_hf.py`; its defaults describe another network. In
@@ -67,7 +67,7 @@ def edgetam_config(side: int = 1024, encoder: str = "repvit_m1") -> Any:
     EdgeTamVisionConfig.__repr__ = object.__repr__  # type: ignore[method-assign]
     options = {"in_chans": 3, "features_only": True, "out_indices": [0, 1, 2, 3]}
     vision = EdgeTamVisionConfig(
-        backbone_config=TimmWrapperConfig(architecture=encoder, model_args=options),
+        backbone_config=TimmWrapperConfig(architecture="repvit_m1", model_args=options),
         backbone_feature_sizes=[[side // by] * 2 for by in (4, 8, 16)],
     )
     return EdgeTamVideoConfig(
