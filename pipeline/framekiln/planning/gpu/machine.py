@@ -231,7 +231,8 @@ def _judge_build_tools(missing: Sequence[str], steps: Sequence[str]) -> Problem 
     mend = [f"sudo apt-get install {' '.join(wanted)}"] if wanted else []
     mend += ["python -m pip install triton"] if "triton" in missing else []
     lacks = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
-    return Problem(text=f"{', '.join(steps)} will run uncompiled and slower, since {lacks}: `{' && '.join(mend)}`.")
+    problem = f"{', '.join(steps)} will run uncompiled and slower, unless compiled here before, since {lacks}"
+    return Problem(text=f"{problem}: `{' && '.join(mend)}`.")
 
 
 def _has_code(capability: tuple[int, int], architectures: Sequence[str]) -> bool:
