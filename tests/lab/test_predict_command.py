@@ -98,6 +98,7 @@ def test_mistakes_are_one_sentence(tmp_path):
         ((good, "--for", "l4", "--cores", 0), "FK-INVALID-VALUE"),
         ((good, "--for", "l4", "--cores", 1e9), "FK-INVALID-VALUE"),
         ((good, "--for", "l4", "--rows", 5, "--input", tmp_path), "FK-INVALID-VALUE"),
+        ((good, "--for", "l4", "--rows", 1.5), "FK-INVALID-VALUE"),
         ((good, "--for", ","), "FK-UNKNOWN-GPU"),
         ((good, "--for", "l4", "--calibration", tmp_path / "none.json"), "There is no calibration"),
         ((good, "--for", "l4", "--gpus", tmp_path / "bad.yaml"), "FK-INVALID-VALUE"),

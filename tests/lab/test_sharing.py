@@ -76,6 +76,10 @@ def test_the_command_shares_what_was_measured_before_and_nothing_private(tmp_pat
         ({"context_gb": 24.5}, "categorize took"),
         ({"torch": ""}, "torch"),
         ({"made": MADE}, "holds more"),
+        ({"made": "2999-01-01"}, "2999"),
+        ({"made": "yesterday"}, "yesterday"),
+        ({"decode_rows_per_s": 2e5}, "200,000 rows"),
+        ({"trials": [Sample(batch=32, seconds=10.0, megapixels=2e3)]}, "do not agree"),
         ({"learned": {"faces": Learned()}}, "holds more"),
         ({"steps": {}}, "no shipped step"),
         # 2.5 times what 165.2 TFLOP/s do in 2.625 ms, and 1,008 GB/s in 6.5 ms: 1.08 TFLOP and 16.4 GB

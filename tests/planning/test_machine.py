@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from framekiln.device.machine_facts import Gpu, MachineFacts, TorchBuild
+from framekiln.device.nvml import HANGS
 from framekiln.planning.gpu.machine import Needs, fitting_profile, judge, judge_unused, needs_of
 from framekiln.planning.manifest import read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
@@ -37,6 +38,7 @@ def with_gpu(gpu, **facts):
         (MachineFacts(), None, (), NEEDS, [], ""),
         (MachineFacts(silence="Driver Not Loaded"), None, (), NEEDS, [DRIVER], "nvidia-driver-580-open"),
         (MachineFacts(silence="Driver/library version mismatch"), None, (), NEEDS, [DRIVER], "sudo reboot"),
+        (MachineFacts(silence=HANGS), None, (), NEEDS, [DRIVER], "sudo reboot"),
         (replace(MACHINE, driver="570.86", driver_cuda=(12, 8)), BUILD, (), NEEDS, [DRIVER], "/cu126"),
         (with_gpu(BLACKWELL, driver_cuda=(12, 8)), BUILD, (), NEEDS, [DRIVER], "580-open` and restart."),
         (with_gpu(BLACKWELL, driver_cuda=(12, 8), wsl=True), BUILD, (), NEEDS, [DRIVER], "`wsl --shutdown`."),

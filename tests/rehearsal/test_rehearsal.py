@@ -28,6 +28,9 @@ print(json.dumps([gpu_names(), this_machine().gpus, _measure_used_gb(), read]))
 """
 
 
+READ_SILENCE = "from framekiln.device.machine_facts import read_machine; assert read_machine().silence == nvml.HANGS"
+
+
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory) -> dict[str, str]:
     """The environment of a machine with that GPU."""
@@ -64,6 +67,18 @@ def test_a_plan_names_the_gpu_that_it_leaves_unused_and_what_keeps_torch_from_it
     code = "FK-GPU-TORCH" if torch.version.cuda is None else "FK-GPU-UNUSABLE"
     assert refused.returncode == 3 and f"[{code}]" in refused.stderr
     assert f"[{code}]" not in plan("--profile", "memory-constrained", "--device", "cpu").stderr
+
+
+@pytest.mark.heavy
+def test_a_driver_that_never_answers_is_left_waiting(driver, tmp_path):
+    library = tmp_path / "libnvidia-ml.so.1"
+    code = b"unsigned sleep(unsigned); int nvmlInit_v2(void) { return sleep(600); }"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), "-xc", "-"], input=code, check=True)
+    asked = f"from framekiln.device import nvml; nvml._ANSWER_S = 0.5; {READ_SILENCE}"
+    done = subprocess.run(
+        [sys.executable, "-c", asked], cwd=ROOT, env=driver | {"LD_LIBRARY_PATH": str(tmp_path)}, timeout=60
+    )
+    assert done.returncode == 0
 
 
 def test_cudnn_is_turned_off_where_torch_is_loaded(tmp_path):

@@ -58,7 +58,13 @@ def test_of_equally_fast_gpus_the_cheapest_is_first_and_none_the_fastest():
 
 
 def test_the_table_has_a_dash_for_what_is_not_known():
-    assert gpus_table(FOUND).rows[2][1:] == ["does not fit", *["–"] * 5]
+    assert gpus_table(FOUND).rows[2][1:] == ["does not fit", *["–"] * 4]
+
+
+def test_if_no_step_uses_a_gpu_one_line_without_its_energy_stands_for_all():
+    found = replace(FOUND, gpus=[replace(each, waves=[[]], steps=()) for each in FOUND.gpus[:2]])
+    assert gpus_table(found).heads == ["rows/s", "time"] and len(gpus_table(found).rows) == 1
+    assert "fastest:" not in render(found) and "bound" in gpus_table(FOUND).heads
 
 
 def test_a_file_that_cannot_be_written_is_a_mistake(tmp_path):

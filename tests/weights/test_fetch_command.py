@@ -67,6 +67,8 @@ def test_a_profile_decides_what_is_fetched(lock, run, site, tmp_path):
     (tmp_path / "mine.yaml").write_text("steps: {any: {with: {model: toy}}}\n")
     code, out, _ = run("fetch", "--pipeline", tmp_path / "silent.yaml", "--profile", tmp_path / "mine.yaml")
     assert code == 0 and "toy:" in out and [path for path, _ in site.requests] == ["/toy.bin"]
+    listed = run("fetch", "--list", "--pipeline", tmp_path / "silent.yaml", "--profile", tmp_path / "mine.yaml")[1]
+    assert "toy" in listed and "bound" not in listed
 
 
 def test_fetch_and_run_need_an_accepted_licence(lock, run, site, tmp_path):

@@ -9,10 +9,10 @@ import numpy as np
 
 from framekiln.api.options import PredictOptions, checked, split_names
 from framekiln.api.request import input_texts
-from framekiln.contract.errors import ConfigError, check_known, once
+from framekiln.contract.errors import ConfigError, check_known, once, without_secrets
 from framekiln.contract.row_errors import DECODE
 from framekiln.device.cores import usable_cores
-from framekiln.lab.predict.choose import Chooser, GpuChoice, Prediction, Prices
+from framekiln.lab.predict.choose import Chooser, GpuChoice, Prediction, Prices, are_idle
 from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, read_gpus, short_name
 from framekiln.lab.predict.measured import DRAWS, estimate_rows, measuring_notes, read_measured
 from framekiln.lab.predict.pace import Interval
@@ -68,7 +68,9 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
     say("Counting the work of each model; this takes up to a minute.")
     found = [chooser.judge(name, known[name]) for name in targets]
     notes += [*_list_absent(store, source), *_list_doubts(source, found)]
-    return Prediction(output=output, cores=chooser.cores, rows=rows, prices=chooser.prices, gpus=found, notes=notes)
+    return Prediction(
+        output=without_secrets(output), cores=chooser.cores, rows=rows, prices=prices, gpus=found, notes=notes
+    )
 
 
 def _read_names(text: str) -> tuple[str, ...]:
@@ -94,6 +96,10 @@ def _check_numbers(cores: float | None, rows: float | None, prices: Prices) -> N
     for name, value, most in (("--cores", cores, MOST_CORES), ("--rows", rows, MOST_ROWS)):
         if value is not None and not 0 < value <= most:
             raise ConfigError(f"{name} {value:g}: give a number over 0, {most:,.0f} at most.", code="FK-INVALID-VALUE")
+    if rows is not None and rows % 1:
+        raise ConfigError(
+            f"--rows {rows:g}: a row is a photo or a frame; give a whole number.", code="FK-INVALID-VALUE"
+        )
     named = {f"of {name}": price for name, price in prices.per_hour.items()} | {"per kWh": prices.per_kwh or 0.0}
     for what, price in named.items():
         if not 0 <= price < math.inf:
@@ -114,9 +120,8 @@ def _list_absent(store: Store, source: SourceRun) -> Iterator[str]:
 def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:
     """Return sentences on the estimate's gaps."""
     notes = measuring_notes(source.others, source.steps)
-    planned = [choice for choice in choices if choice.waves]
-    if planned and not any(wave for choice in planned for wave in choice.waves):
-        notes.append("No step uses a GPU")
+    if are_idle(choices):
+        notes.append("No step uses a GPU, so all give the same rate")
     if idle := {step.step: 0 for choice in choices for step in choice.steps if step.seconds is None}:
         notes.append(f"{', '.join(idle)}: the run's rows gave the models nothing to do, so no figure contains them")
     return notes

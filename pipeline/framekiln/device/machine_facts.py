@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from framekiln.device.nvml import handles, library, silence
+from framekiln.device.nvml import HANGS, handles, library, silence
 
 T = TypeVar("T")
 _NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI's vendor, and the first byte of the class of display controllers
@@ -91,7 +91,8 @@ def read_machine() -> MachineFacts:
     """Return the driver's facts of this machine's GPUs; no GPUs if it does not respond."""
     nvml, visible = library(), os.environ.get("CUDA_VISIBLE_DEVICES")
     if nvml is None:
-        return MachineFacts(silence=silence() if _is_on_bus() else "", visible=visible)
+        reason = silence()
+        return MachineFacts(silence=reason if reason == HANGS or _is_on_bus() else "", visible=visible)
     version = _ask(nvml.nvmlSystemGetCudaDriverVersion_v2, 0)
     return MachineFacts(
         gpus=_ask(lambda: tuple(_read_gpu(nvml, handle) for handle in handles(nvml)), ()),

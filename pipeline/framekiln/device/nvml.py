@@ -1,8 +1,15 @@
 """NVIDIA's management library (NVML), which names GPUs and reads their sensors without a CUDA context."""
 
+import ctypes
 import importlib
 import os
+import subprocess
+import sys
+from functools import cache
 from typing import Any
+
+_ANSWER_S = 30.0  # it wakes sleeping GPUs, one after the other
+HANGS = f"no answer within {_ANSWER_S:.0f} s"
 
 
 def library() -> Any:
@@ -11,12 +18,31 @@ def library() -> Any:
 
 
 def silence() -> str:
-    """Return NVML's own reason for not responding; empty if it responds."""
+    """Return NVML's own reason for not responding, or `HANGS`; empty if it responds."""
+    if _hangs():
+        return HANGS
     try:
         importlib.import_module("pynvml").nvmlInit()
     except Exception as error:
         return str(error) or type(error).__name__
     return ""
+
+
+@cache
+def _hangs() -> bool:
+    """Return whether NVML never returns. A child process asks, as nothing can end a process that the driver holds."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    question = "import ctypes; ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2()"
+    child = subprocess.Popen([sys.executable, "-IS", "-c", question])
+    try:
+        child.wait(_ANSWER_S)
+    except subprocess.TimeoutExpired:
+        child.kill()  # without waiting for its end
+        return True
+    return False
 
 
 def handles(nvml: Any, visible: str | None = None) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from framekiln.contract.user_files import expand
 from framekiln.contract.words import counted
-from framekiln.lab.predict.choose import GpuChoice, Prediction, StepChoice
+from framekiln.lab.predict.choose import GpuChoice, Prediction, StepChoice, are_idle
 from framekiln.lab.predict.costs import Costs, StepCost
 from framekiln.lab.predict.pace import GPU, Interval
 from framekiln.reporting.kit import pages
@@ -23,22 +23,25 @@ _UNITS = (("h", 3600), ("min", 60), ("s", 1))  # with their seconds
 _AS_FAST = 0.99  # share of the fastest: intervals are far wider than this difference
 _HELPS = 1.05  # least factor of the rate for an improvement to be named
 _DETAILED = 3  # GPUs with steps listed on a terminal
-_WHOLE = ("GPU", "bound", "kWh", "step", "batch", "GB")  # columns that are never wrapped
 
 
 def ranked(found: Prediction) -> list[GpuChoice]:
-    """Return the GPUs by rate, highest first; of equal ones the cheapest, then the one with the highest bound."""
+    """Return the GPUs by rate, highest first; of equal ones the cheapest, then the one with the highest bound.
+
+    If no step uses a GPU, one stands for all.
+    """
 
     def key(one: GpuChoice) -> tuple[float, float, float]:
         cost = one.money.central if one.money else math.inf
         return -(one.rate.central if one.rate else 0.0), cost, -(one.bound or 0.0)
 
-    return sorted(found.gpus, key=key)
+    return sorted(found.gpus, key=key)[: 1 if are_idle(found.gpus) else None]
 
 
 def gpus_table(found: Prediction) -> TextTable:
     """Return each GPU with its rate and the collection's cost on it; with waves unless all GPUs need only one."""
     in_one = all(len(one.waves) == 1 for one in found.gpus)
+    priced = bool(found.prices.per_hour) or found.prices.per_kwh is not None
     columns = [
         words("GPU", "gpu"),
         *([] if in_one else [Column("waves", lambda one: len(one.waves) or "does not fit")]),
@@ -46,10 +49,10 @@ def gpus_table(found: Prediction) -> TextTable:
         Column("rows/s", lambda one: one.rate and f"{figure(one.rate.central)} ({_round(one.rate)})"),
         words("time", lambda one: one.hours and _name_duration(one.hours), empty=MISSING),
         Column("kWh", lambda one: one.kwh and figure(one.kwh.high)),
-        words(
-            "cost", lambda one: one.money and _round(one.money), empty="no price" if found.prices.per_hour else MISSING
-        ),
+        *([words("cost", lambda one: one.money and _round(one.money), empty="no price")] if priced else []),
     ]
+    if are_idle(found.gpus):  # energy and cost are of a machine without a GPU, which nobody told
+        columns = [column for column in columns if column.title in ("rows/s", "time")]
     return TextTable(title=counted(round(found.rows.central), "row"), columns=columns, items=ranked(found))
 
 
@@ -78,27 +81,29 @@ def limits(found: Prediction) -> str:
     for choice in ranked(found):
         if choice.limit:
             gpus.setdefault(choice.limit, []).append(choice.gpu)
-    if len(gpus) == 1 and len(found.gpus) > 1 and GPU not in (limit := next(iter(gpus))):
-        return f"{limit} on each of these GPUs, so the GPU makes no difference"
+    if len(gpus) == 1 and len(found.gpus) > 1:
+        (limit,) = gpus
+        return f"{limit} on each of these" + (" GPUs, so the GPU makes no difference" if GPU not in limit else "")
     return "; ".join(f"{limit} on {', '.join(names)}" for limit, names in gpus.items())
 
 
 def print_prediction(console: Terminal, found: Prediction) -> None:
     """Print the figures' gaps, the pace's limit, the GPUs, and up to three GPUs with their steps."""
-    style: dict[str, Any] = {"title_justify": "center", "padding": DENSE, "whole": _WHOLE}
+    style: dict[str, Any] = {"title_justify": "center", "padding": DENSE}
     for sentence in _explain_gaps(found):
         print_wrapped(console, sentence)
     if told := limits(found):
         print_wrapped(console, f"What sets the pace: {told}.")
-    show_table(console, gpus_table(found), **style)
+    show_table(console, gpus := gpus_table(found), whole=gpus.heads, **style)
     print_wrapped(console, f"With {number(found.cores)} cores beside each GPU (--cores).")
-    print_wrapped(console, MEANING)
+    if not are_idle(found.gpus):
+        print_wrapped(console, MEANING)
     for choice in ranked(found) if len(found.gpus) <= _DETAILED else ():
         if choice.steps:
-            show_table(console, table := steps_table(choice), **style)
+            show_table(console, table := steps_table(choice), whole=table.heads, **style)
             print_wrapped(console, table.note)
         if told := helps(choice):
-            print_wrapped(console, f"What would help on {choice.gpu}: {told}.")
+            print_wrapped(console, f"What would help{'' if are_idle(found.gpus) else f' on {choice.gpu}'}: {told}.")
 
 
 def write_page(path: str, found: Prediction) -> str:
@@ -120,7 +125,9 @@ def render(found: Prediction) -> str:
     sections = [(choice, steps_table(choice), helps(choice)) for choice in ranked(found) if choice.steps]
     values = {
         "table": replace(table, columns=[*table.columns, estimate]).shown,
-        "fastest": [one for one in ranked(found) if one.rate and one.rate.central > _AS_FAST * best],
+        "fastest": []
+        if are_idle(found.gpus)
+        else [one for one in ranked(found) if one.rate and one.rate.central > _AS_FAST * best],
         "facts": facts,
         "limits": limits(found),
         "meaning": MEANING,

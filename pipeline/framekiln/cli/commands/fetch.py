@@ -35,7 +35,7 @@ def fetch(
     ] = None,
     stages: Stages = "",
     settings: Settings = None,
-    profile: Profile = "cpu-only",
+    profile: Profile = "",
     pipeline: PipelinePath = None,
     all_: Annotated[bool, Option("--all", help="Everything in the lockfile.")] = False,
     list_: Annotated[
@@ -53,8 +53,9 @@ def fetch(
     refuse_idle({"--all": all_ and (wanted or stages)}, "beside names of weights or --stages")
     refuse_idle({"--verify": verify, **brings} if list_ else {}, "beside --list")
     refuse_idle(brings if verify else {}, "beside --verify")
-    users = _find_users(pipeline, profile, PlanOptions(stages=split_names(stages), settings=tuple(settings or ())))
-    everything = all_ or ((list_ or verify) and not stages)
+    options = PlanOptions(stages=split_names(stages), settings=tuple(settings or ()))
+    users = _find_users(pipeline, profile or "cpu-only", options)
+    everything = all_ or ((list_ or verify) and not (stages or profile))
     lock = merged_lock(read_pipeline(pipeline).models)
     wanted = wanted or list(lock if everything else users)
     for name in wanted:

@@ -7,6 +7,7 @@ out steps measured with random weights. Everything else is kept, except the time
 
 import re
 from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from framekiln.contract.errors import ConfigError
@@ -22,6 +23,8 @@ _MEMORY = (0.85, 1.08)  # of the maker's GB, which are GiB: drivers keep some of
 _ODD = re.compile(r'[^\w\s.,:+(){}\[\]"-]')  # what paths and markup have, and no name or number here
 _LONGEST_S = 120.0  # of a call: calibrating stops at batches that take over 30 s
 _AS_LONG = 2.0  # times a call's seconds that its phases may add up to: means beside a median
+_MOST_MEGAPIXELS = 1000.0  # of a row: several times the largest sensors
+_MOST_DECODED = 1e5  # rows a second of one process: 200 times what a core decodes of 1 MP at half size
 _LEAST_GB = 1e-3  # by which a line may miss a trial beside its own error
 FASTEST = 2.5  # times the bound by counted FLOPs: Winograd's 3 x 3 convolutions take 1 / 2.25 of them, and clocks vary
 
@@ -64,6 +67,10 @@ def find_implausible(calibration: Calibration, gpus: GpuList) -> Iterator[str]:
         yield "it has no shipped step with real weights"
     if missing := [name for name in ("made", "framekiln", "torch") if not getattr(calibration, name)]:
         yield f"it does not say {', '.join(missing)}"
+    elif not _is_past(calibration.made[:10]):
+        yield f"it was made on {calibration.made!r}, which is no day until today"
+    if (calibration.decode_rows_per_s or 0.0) > _MOST_DECODED:
+        yield f"one process decoded {calibration.decode_rows_per_s:,.0f} rows a second"
     if odd := _ODD.search(calibration.model_dump_json()):
         yield f"it holds {odd[0]!r}, which no name and no number of a calibration has"
     if (gpu := find_gpu(calibration.device, gpus)) is None:
@@ -75,7 +82,7 @@ def find_implausible(calibration: Calibration, gpus: GpuList) -> Iterator[str]:
     for name, figures in calibration.steps.items():
         peak = max(figures.weights_gb, *(trial.reserved_gb or trial.peak_gb or 0.0 for trial in figures.trials))
         if not _agrees(figures):
-            yield f"the batches, times and memory of {name} do not agree"
+            yield f"the batches, sizes, times and memory of {name} do not agree"
         if peak + calibration.context_gb > memory:
             yield f"{name} took {peak:.1f} GB and a context, of {memory:.1f}"
         times = ((one.batch, one.model_s or one.seconds / one.batch) for one in figures.trials)
@@ -84,12 +91,20 @@ def find_implausible(calibration: Calibration, gpus: GpuList) -> Iterator[str]:
             yield f"{name} was {share:.1f} times as fast as the GPU's arithmetic and memory allow"
 
 
+def _is_past(day: str) -> bool:
+    try:
+        return date.fromisoformat(day) <= datetime.now(UTC).date()
+    except ValueError:
+        return False
+
+
 def _agrees(figures: StepFigures) -> bool:
     """Return whether a step's figures can be of one measurement: times within calls, memory on its line."""
     line, is_known = figures.memory, figures.fastest_batch in {trial.batch for trial in figures.trials}
     for one in figures.trials:
         inside = one.batch * sum(one.phases.values())
         is_known &= 0 < one.seconds <= _LONGEST_S and inside <= _AS_LONG * one.seconds
+        is_known &= one.megapixels <= _MOST_MEGAPIXELS
         is_known &= min(one.phases.values(), default=0) >= 0 <= (one.peak_gb or 0)
         if line is not None and one.peak_gb is not None:
             is_known &= abs(line.at(one.batch, one.megapixels) - one.peak_gb) <= line.error_gb + _LEAST_GB

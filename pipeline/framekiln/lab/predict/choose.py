@@ -63,6 +63,12 @@ class GpuChoice:
     why_not: str = ""  # the reason for a missing estimate
 
 
+def are_idle(choices: Sequence[GpuChoice]) -> bool:
+    """Return whether no step uses a GPU, so that all are alike."""
+    planned = [choice.waves for choice in choices if choice.waves]
+    return bool(planned) and not any(map(any, planned))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Prices:
     """Prices in one currency."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from framekiln.contract.errors import ResourceError
 from framekiln.device.machine_facts import Gpu, MachineFacts, TorchBuild, missing_build_tools, read_machine, read_torch
 from framekiln.device.model import BF16_CAPABILITY
+from framekiln.device.nvml import HANGS
 from framekiln.planning.manifest import profile_names, read_profile
 from framekiln.planning.plan import Plan
 from framekiln.planning.plan_options import PlanOptions
@@ -208,7 +209,7 @@ def _judge_bf16(gpus: Sequence[Gpu], steps: Sequence[str]) -> Problem | None:
 
 def _explain_silence(words: str) -> str:
     problem = f"This machine has an NVIDIA GPU whose driver does not respond ({words.rstrip('.')})"
-    if "mismatch" in words:  # the driver was updated under a running kernel
+    if "mismatch" in words or words == HANGS:  # the driver was updated under a running kernel, or waits for its GPU
         return f"{problem}: restart it by `sudo reboot`."
     install = f"install one by `sudo apt-get install nvidia-driver-{_NEWEST}-open` and restart"
     return f"{problem}: {install}; start a container with `--gpus all`."
@@ -230,7 +231,8 @@ def _judge_build_tools(missing: Sequence[str], steps: Sequence[str]) -> Problem 
     mend = [f"sudo apt-get install {' '.join(wanted)}"] if wanted else []
     mend += ["python -m pip install triton"] if "triton" in missing else []
     lacks = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
-    return Problem(text=f"{', '.join(steps)} will run uncompiled and slower, since {lacks}: `{' && '.join(mend)}`.")
+    problem = f"{', '.join(steps)} will run uncompiled and slower, unless compiled here before, since {lacks}"
+    return Problem(text=f"{problem}: `{' && '.join(mend)}`.")
 
 
 def _has_code(capability: tuple[int, int], architectures: Sequence[str]) -> bool:
