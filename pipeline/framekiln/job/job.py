@@ -103,7 +103,9 @@ class Job:
                     if work.left:
                         self._interim = Interim(self._make_interim(work), owners, lease)
                         with self._interim as interim, self._open(work, lease, stack) as passes:
-                            passes.both(owners, files.deletable(self.store), interim)
+                            interim.start()
+                            passes.first()
+                            passes.second(owners, files.deletable(self.store), interim)
                     return self._make_interim(work).conclude()
                 except DamagedError:
                     if next(attempts) == _ATTEMPTS or not mending.remove_damaged():
