@@ -17,6 +17,7 @@ from framekiln.contract.user_files import expand
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.planning.condition import Condition, RowSet, RowSets
+from framekiln.planning.lineage import find_producers, with_producers
 from framekiln.planning.plan import NO_SETS, Plan
 from framekiln.planning.step import Step
 from framekiln.runtime.run.request import RunUnits
@@ -95,12 +96,10 @@ class RowSettling:
         return steps, both
 
     def _list_needed(self, plan: Plan, step: Step) -> list[str]:
-        keys = set(step.stage.reads_besides)
-        return [
-            other.name
-            for other in plan.steps
-            if keys & {*other.stage.outputs.names, *(f"{table}/" for table in other.stage.tables)}
-        ]
+        """Return the steps behind a condition, with those of their optional columns: they are the whole plan's."""
+        stages = {other.name: other.stage for other in plan.steps}
+        producers = find_producers(stages)
+        return sorted(with_producers(map(producers.__getitem__, step.stage.reads_besides), stages, producers))
 
 
 def _check_tables(step: Step, needed: Plan) -> None:
