@@ -141,8 +141,11 @@ def _read_candidates(rows: Rows, request: SelectionRequest, columns: Mapping[str
     asked = [*request.expressions, *(["duplicate"] if request.unique else [])]
     relation: Any = rows.join(asked)
     if request.where:
-        rows.register_all(Expression.read(request.where, "where"))
-        relation = rows.check("where", lambda: relation.filter(request.where))
+        condition = Expression.read(request.where, "where")
+        rows.register_all(condition)
+        both = rows.check("where", lambda: (relation.project(f"({request.where})"), relation.filter(request.where)))
+        condition.check_kind(both[0].types[0], "where")
+        relation = both[1]
     if request.unique:
         relation = rows.leave_copies(relation)
     wanted = [*KEYS, *(f"({name}) AS {column}" for name, column in columns.items())]
