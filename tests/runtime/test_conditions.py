@@ -236,7 +236,8 @@ def cuts(tmp_path_factory):
 
 
 def test_tables_decide_after_a_pass_of_their_own(cuts, tmp_path):
-    shipped = {name: {"use": name} for name in ("features", "shots", "quality", "fingerprint", "metadata", "duplicates")}
+    names = ("features", "shots", "quality", "fingerprint", "metadata", "duplicates")
+    shipped = {name: {"use": name} for name in names}
     asked = shipped | {
         "crc": {"use": "tests.toys:Checksum", "on": {"shots": "middle"}},
         "big": {"use": "tests.toys:Big", "where": "not duplicate and (shot = 1 or media_type = 'photo')"},
