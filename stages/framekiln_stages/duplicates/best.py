@@ -28,8 +28,8 @@ PLAIN, MARGIN = 6, 0.6  # codes from the margin's tone; share of cells in a line
 # A brightened copy has more of its picture at the top level. Chosen on 250 photos and 14 kinds of changed copies.
 BRIGHTEST, CLIPPED = 0.97, 0.005  # share of the brightest cell's level in a thumbnail; least share of cells
 SHARPER, CLEANER = 0.05, 0.1  # differences that count: of the logarithm, of blockiness
-# A repeated frame changes less than this share of the upper quartile: codecs alter it, by more where they compress more.
-# Of three films of 30 fps 0.01 of the frames do; converted to 50 or 60 fps, at CRF 20 and 28, 0.4 or 0.5.
+# A repeated frame changes less than this share of the upper quartile: codecs alter it, strong ones by several codes. Of
+# three films of 30 fps 0.01 of the frames do; converted to 50 or 60 fps, at CRF 20 and 28, 0.4 or 0.5.
 STILL = 0.2
 FEWER = 0.1  # difference of shares of repeated frames: films of 20 to 30 fps gain 0.1 to 0.4 by conversion to 50
 SHARPER_AT_ONE_SIZE = 0.1  # more contrast reads as sharper: by 0.05 for three in ten of 250 copies made brighter by 1.6
