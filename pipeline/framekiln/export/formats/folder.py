@@ -59,7 +59,6 @@ class Writer(Format):
         self._tables: dict[str, tuple[IO[bytes], pq.ParquetWriter]] = {}
 
     def folder_of(self, image: ExportedImage) -> str:
-        """See `Format`."""
         return "/".join([*_list_split(image.split), *self._list_value(image)])
 
     def _list_value(self, image: ExportedImage) -> list[str]:
@@ -73,7 +72,6 @@ class Writer(Format):
         return [as_folder(name)] if self._column else []
 
     def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
         for split in dict.fromkeys(image.split for image in images):
             if split not in self._tables:
                 file = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
@@ -87,7 +85,6 @@ class Writer(Format):
         return make_record(image) | person | {"file_name": "/".join([*self._list_value(image), image.name])}
 
     def end(self) -> None:
-        """See `Format`."""
         for split, (file, table) in self._tables.items():
             table.close()
             with file, self.destination.writing("/".join([*_list_split(split), "metadata.parquet"])) as stream:
