@@ -137,10 +137,7 @@ def _register(rows: Rows, spans: Sequence[ClipSpan]) -> None:
     """Let expressions read the ends of spans, by their number."""
     ends = [(number, span.media_id, span.first_frame, span.last_frame) for number, span in enumerate(spans)]
     names = ("span", "of_film", "first_of_span", "last_of_span")
-    types = (pa.int64(), pa.string(), pa.int32(), pa.int32())
-    values = zip(*ends, strict=True) if ends else ((),) * len(names)
-    table = pa.table({name: pa.array(own, kind) for name, own, kind in zip(names, values, types, strict=True)})
-    rows.connection.register("spans", table)
+    rows.connection.register("spans", pa.table([*map(list, zip(*ends, strict=True))], names))
 
 
 def _read_values(rows: Rows, chosen: pa.Table, spans: Sequence[ClipSpan], columns: Sequence[str]) -> pa.Table:

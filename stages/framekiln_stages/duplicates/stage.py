@@ -127,7 +127,6 @@ class Duplicates(Stage):
             return found | make_tables(names, looks, pairs)
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
-        """Return a caption that names the copy to keep."""
         found = row["duplicates"]
         if not found:
             return None
