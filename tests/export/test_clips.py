@@ -112,6 +112,13 @@ def test_a_line_says_how_far_copied_clips_begin_before_their_frames(out, tmp_pat
     assert not any("copied" in note for note in export(out, tmp_path / "exact", where=where, cut="exact").notes)
 
 
+def test_a_line_says_that_a_shot_of_one_chosen_frame_is_cut_whole(out, tmp_path):
+    where = "media_id = 'sub/one.mp4' and frame_index = 30"
+    assert any("only 1 of their 25 frames" in note for note in export(out, tmp_path / "shot", where=where).notes)
+    notes = export(out, tmp_path / "frames", where=where, of="frames").notes
+    assert not any("whole shots" in note for note in notes)
+
+
 def test_copied_clips_are_not_split_by_shots(out, tmp_path):
     with fails("FK-EXPORT-CLIP-LEAK"):
         out.export("clips", tmp_path / "copy", split="50/50", by="shot")

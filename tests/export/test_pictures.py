@@ -7,6 +7,7 @@ import json
 
 import cv2
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image as Pil
 
@@ -152,5 +153,10 @@ def test_faces_are_cut_into_a_folder_for_each_person(tmp_path, monkeypatch, name
         path.relative_to(tmp_path / "to").parts[0]: Pil.open(path).size for path in (tmp_path / "to").rglob("*.jpg")
     }
     assert crops == {expected: (13, 20), "6": (13, 20)}
+    table = pq.read_table(tmp_path / "to" / "metadata.parquet")
+    assert table.select(["identity", "person"]).to_pylist() == [
+        {"identity": 5, "person": name},
+        {"identity": 6, "person": None},
+    ]
     with fails("FK-EXPORT-KIND"):
         framekiln.open(store.root).export("folder", tmp_path / "no", include="faces")

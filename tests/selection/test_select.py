@@ -260,6 +260,7 @@ def test_the_command_does_the_same(out, framekiln, tmp_path):
     words = ("--per", "media_id=1", "--where", "media_id in ('a', 'b', 'p1.jpg', 'p2.jpg')", "--against", "top")
     assert "3 frames more, 1 fewer" in framekiln("select", out.path, *words)
     framekiln("select", out.path, "--per", "shot", code=2)
+    framekiln("select", out.path, "--where", "sharpness", code=2)
 
 
 @given(st.lists(st.integers(0, 4), max_size=30), st.none() | st.integers(1, 40))

@@ -42,7 +42,8 @@ def export_clips(store: Store, destination: Store, request: ExportRequest, progr
         message = "No video has a clip with these frames and lengths, so there is nothing to cut; widen the choice."
         raise ConfigError(message, code="FK-EXPORT-EMPTY")
     values = _read_values(rows, chosen, spans, wanted.columns)
-    splits = make_splits(store, request, by_file(_read_frames(rows, spans)))
+    frames = _read_frames(rows, spans)
+    splits = make_splits(store, request, by_file(frames))
     record = prepare(destination, request, store, by_file(chosen))
     clips = [
         PlannedClip(span=span, split=splits.of(*_make_key(span)), values=value)
@@ -50,10 +51,19 @@ def export_clips(store: Store, destination: Store, request: ExportRequest, progr
     ]
     failures, leads = _write(store, destination, clips, values.schema, wanted, progress)
     summary = _describe(destination, clips, splits, failures, leads)
-    summary = finish(destination, record, replace(summary, notes=(*summary.notes, *_list_others(rows, chosen))))
+    notes = (*summary.notes, *_list_unchosen(frames, chosen), *_list_others(rows, chosen))
+    summary = finish(destination, record, replace(summary, notes=notes))
     if len(failures) == len(clips):
         raise FramekilnError(_tell_failures(failures), code="FK-EXPORT-FAILED")
     return summary
+
+
+def _list_unchosen(frames: pa.Table, chosen: pa.Table) -> list[str]:
+    """Return a sentence on frames of clips that were not chosen; none without such frames."""
+    if not (beside := len(frames.join(chosen.select(KEYS), list(KEYS), join_type="left anti"))):
+        return []
+    asked = f"only {len(frames) - beside:,} of their {len(frames):,} frames were chosen"
+    return [f"Clips are whole shots, of which {asked}; --clips frames cuts these alone."]
 
 
 def _list_others(rows: Rows, chosen: pa.Table) -> list[str]:
@@ -127,10 +137,7 @@ def _register(rows: Rows, spans: Sequence[ClipSpan]) -> None:
     """Let expressions read the ends of spans, by their number."""
     ends = [(number, span.media_id, span.first_frame, span.last_frame) for number, span in enumerate(spans)]
     names = ("span", "of_film", "first_of_span", "last_of_span")
-    types = (pa.int64(), pa.string(), pa.int32(), pa.int32())
-    values = zip(*ends, strict=True) if ends else ((),) * len(names)
-    table = pa.table({name: pa.array(own, kind) for name, own, kind in zip(names, values, types, strict=True)})
-    rows.connection.register("spans", table)
+    rows.connection.register("spans", pa.table([*map(list, zip(*ends, strict=True))], names))
 
 
 def _read_values(rows: Rows, chosen: pa.Table, spans: Sequence[ClipSpan], columns: Sequence[str]) -> pa.Table:

@@ -29,7 +29,6 @@ class ExportSummary:
         return "\n".join(self.lines())
 
     def lines(self) -> Iterator[str]:
-        """Yield the summary for people."""
         splits = ", ".join(f"{name} {count:,}" for name, count in self.images.items())
         kinds = ", ".join(self._describe(*item) for item in self.annotations.items()) or "no annotations"
         number = sum(self.images.values())

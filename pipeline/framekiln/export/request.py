@@ -118,7 +118,6 @@ class ExportRequest:
 
     @property
     def shares(self) -> Mapping[str, int]:
-        """The percentage of each split, by its name."""
         if self.split is None:
             return {WHOLE: 100}
         return dict(zip(SPLITS, map(int, self.split.split("/")), strict=False))

@@ -65,7 +65,6 @@ class Annotations:
 
     @property
     def columns(self) -> list[str]:
-        """Columns of `frames/` to read."""
         return [*self.needed, *(source.name for source in self._beside.values())]
 
     def read(self, rows: pa.Table) -> Iterator[list[Annotation]]:

@@ -17,6 +17,7 @@ from framekiln.contract.user_files import expand
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.planning.condition import Condition, RowSet, RowSets
+from framekiln.planning.lineage import find_producers, with_producers
 from framekiln.planning.plan import NO_SETS, Plan
 from framekiln.planning.step import Step
 from framekiln.runtime.run.request import RunUnits
@@ -85,26 +86,23 @@ class RowSettling:
 
     def _find_next(self, plan: Plan, sets: RowSets) -> tuple[Sequence[Step], Plan] | None:
         """Return the steps that can be settled now by one reading of the media; empty: none."""
+        for step in plan.open:
+            _check_tables(step, plan)
         needed = {step.name: self._list_needed(plan, step) for step in plan.open}
         steps = [step for step in plan.open if not self.make_plan(sets, needed[step.name]).open]
         if not steps:
             return None
-        both = self.make_plan(sets, sorted({name for step in steps for name in needed[step.name]}))
-        for step in steps:
-            _check_tables(step, both)
-        return steps, both
+        return steps, self.make_plan(sets, sorted({name for step in steps for name in needed[step.name]}))
 
     def _list_needed(self, plan: Plan, step: Step) -> list[str]:
-        keys = set(step.stage.reads_besides)
-        return [
-            other.name
-            for other in plan.steps
-            if keys & {*other.stage.outputs.names, *(f"{table}/" for table in other.stage.tables)}
-        ]
+        """Return the steps behind a condition, with those of their optional columns: they are the whole plan's."""
+        stages = {other.name: other.stage for other in plan.steps}
+        producers = find_producers(stages)
+        return sorted(with_producers(map(producers.__getitem__, step.stage.reads_besides), stages, producers))
 
 
-def _check_tables(step: Step, needed: Plan) -> None:
-    written = {table for each in needed.second for table in each.stage.tables}
+def _check_tables(step: Step, plan: Plan) -> None:
+    written = {table for each in plan.second for table in each.stage.tables}
     if missing := step.condition.tables - {FRAMES} - written:
         raise ConfigError(
             f"The condition of step {step.name!r} reads the table {min(missing)!r}, which is written over all files; "

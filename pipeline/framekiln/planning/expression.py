@@ -125,6 +125,10 @@ class Expression:
             relation.fetchall()  # shows invalid values, as in sharpness > 'high'
         except duckdb.Error as error:
             raise explain(error, option, "the rest of the pipeline", schema.names, find_fix) from error
+        self.check_kind(kind, option)
+
+    def check_kind(self, kind: object, option: str) -> None:
+        """Check the type of the expression's values. Raises ConfigError: they are not true or false."""
         if str(kind) != "BOOLEAN":
             message = (
                 f"{option}: {self.text!r} is of type {kind}; write a condition (true or false), as in sharpness > 20."

@@ -99,7 +99,8 @@ def select(store: Store, request: SelectionRequest) -> Selection:
     Raises ConfigError: an expression is wrong, or needs a column or table that the output lacks.
     """
     rows, notes = Rows(store), []
-    columns = _name_groups(request)
+    groups = [*(name for name in request.per if name != "identity"), *([request.balance] if request.balance else [])]
+    columns = {name: f"group{number}" for number, name in enumerate(dict.fromkeys(groups))}  # by the user's names
     table = _read_candidates(rows, request, columns)
     for name, column in columns.items():  # a row without a value belongs to no group
         known = table.filter(table[column].is_valid())
@@ -130,19 +131,16 @@ def _list_unequal(name: str, values: pa.ChunkedArray) -> list[str]:
     return [f"{found}. The limit allows more than rare values have; without it each has as many as the rarest."]
 
 
-def _name_groups(request: SelectionRequest) -> dict[str, str]:
-    """Return the candidates' columns that hold groups, by the user's names."""
-    names = [*(name for name in request.per if name != "identity"), *([request.balance] if request.balance else [])]
-    return {name: f"group{number}" for number, name in enumerate(dict.fromkeys(names))}
-
-
 def _read_candidates(rows: Rows, request: SelectionRequest, columns: Mapping[str, str]) -> pa.Table:
     """Return keys, groups and vectors of the rows that meet the conditions, best first."""
     asked = [*request.expressions, *(["duplicate"] if request.unique else [])]
     relation: Any = rows.join(asked)
     if request.where:
-        rows.register_all(Expression.read(request.where, "where"))
-        relation = rows.check("where", lambda: relation.filter(request.where))
+        condition = Expression.read(request.where, "where")
+        rows.register_all(condition)
+        both = rows.check("where", lambda: (relation.project(f"({request.where})"), relation.filter(request.where)))
+        condition.check_kind(both[0].types[0], "where")
+        relation = both[1]
     if request.unique:
         relation = rows.leave_copies(relation)
     wanted = [*KEYS, *(f"({name}) AS {column}" for name, column in columns.items())]

@@ -39,7 +39,6 @@ class Fingerprint(Stage):
         cv2.setNumThreads(1)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Hash frames of any sizes."""
         rows = []
         with self.phase("infer"):
             known = zip(batch["media_type"].to_pylist(), batch["digest"].to_pylist(), strict=True)

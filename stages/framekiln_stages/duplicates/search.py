@@ -43,7 +43,6 @@ class Pairs:
     distance: Ints  # bits of 128
 
     def choose(self, which: NDArray[np.bool_] | Ints) -> "Pairs":
-        """Return a subset of the pairs."""
         return Pairs(**{name: values[which] for name, values in vars(self).items()})
 
     @classmethod

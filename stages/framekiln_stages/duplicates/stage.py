@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, NonNegative, Scope, Stage, Table, field
-from framekiln_stages.duplicates.best import EDITED, REPEATS, TAGS, Copies
+from framekiln_stages.duplicates.best import CHANGE, EDITED, TAGS, Copies
 from framekiln_stages.duplicates.confirmation import EMBEDDING, confirm, measure_cosines
 from framekiln_stages.duplicates.earlier import (
     PAIRS,
@@ -67,8 +67,8 @@ class Duplicates(Stage):
         ("duplicates", "photo with copies", "photos with copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 9  # 9: parts of films to their last frame, repeated frames; 8: detail decides before one background
-    optional_inputs = (*TAGS, EDITED, REPEATS, EMBEDDING)
+    version = 10  # 10: repeated frames of compressed films; 9: parts of films to their last frame
+    optional_inputs = (*TAGS, EDITED, CHANGE, EMBEDDING)
     scope = Scope.DATASET
     inputs = (
         *("media_id", "frame_index", "media_type", "time_s", "height", "width"),
@@ -127,7 +127,6 @@ class Duplicates(Stage):
             return found | make_tables(names, looks, pairs)
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
-        """Return a caption that names the copy to keep."""
         found = row["duplicates"]
         if not found:
             return None

@@ -123,7 +123,6 @@ class Metadata(Stage):
         return [f"taken {f'on {first}' if first == last else f'from {first} to {last}'}{without}"]
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
-        """Return time and camera as caption."""
         zone = f" {row['utc_offset']}" if row.get("utc_offset") else ""
         facts = [f"{row['taken_at']:%Y-%m-%d %H:%M}{zone}"] if row.get("taken_at") else []
         facts += [row["camera_model"]] if row.get("camera_model") else []

@@ -62,7 +62,6 @@ class Frozen(Stage):
         return {"frozen": pa.Table.from_pylist(spans, schema=SPANS)}
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
-        """Return the span of the frame as caption."""
         spans = [f"still from {span['start_s']:.1f} to {span['end_s']:.1f} s" for span in row["frozen"]]
         return Drawing(caption="; ".join(spans)) if spans else None
 

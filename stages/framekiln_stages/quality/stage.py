@@ -154,7 +154,6 @@ class Quality(Stage):
         return [f"frames: {', '.join(parts)}"] if parts else []
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
-        """Return the frame's figures as caption."""
         facts = [name[3:] for name in ("is_black", "is_uniform") if row.get(name)]
         if row.get("sharpness") is not None:
             facts.append(f"as sharp as {row['sharpness']:.0f} px")

@@ -107,4 +107,6 @@ def test_a_setting_that_was_left_open_has_the_value_in_use():
     before, now = Faces.Config(detector="yunet"), Faces.Config(detector="scrfd", min_score=0.9)
     phrases = differences({"settings": vars(before)}, {"settings": vars(now)}, "setting")
     assert phrases[0] == "setting 'detect_side' changed 1280 -> 640"
+    assert not differences({"files": []}, {"files": ["1"]}, "setting")  # it is named by a setting that is new
+    assert len(differences({"files": ["2"]}, {"files": ["1"]}, "setting")) == 1
     assert phrases[2].startswith("setting 'min_score' changed 0.") and phrases[2].endswith("-> 0.9")

@@ -42,7 +42,7 @@ def find(films: dict[str, tuple[list[np.ndarray], float]], sharpness: dict[str, 
             "blockiness": pa.nulls(count, pa.float32()),
             "noise": pa.nulls(count, pa.float32()),
             "bars": pa.nulls(count, BARS),
-            "repeats": pa.array([number % 2 == 0 and fps > 25 for number in range(count)]),
+            "change": pa.array([2.5 if number % 2 and fps > 25 else 20.0 for number in range(count)], pa.float32()),
         }
         rows.append(pa.table(own | dict(zip(prints.column_names, prints.columns, strict=True))))
     stage = Duplicates()

@@ -94,7 +94,6 @@ class Spool:
         self._files: dict[str, IO[bytes]] = defaultdict(tempfile.TemporaryFile)
 
     def add(self, name: str, text: str) -> None:
-        """Append a text to a list."""
         file = self._files[name]
         file.write((self._separator if file.tell() else b"") + text.encode())
 

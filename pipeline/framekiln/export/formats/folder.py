@@ -23,8 +23,8 @@ from framekiln.media.media_ids import as_folder, escape
 
 _OF_FILE = ("media_type", "media_id")
 """Columns of decoding that may name a folder too."""
-_PERSON = "identity"
-"""The column with the number of the person on a cropped face."""
+_PERSON, _NAME = "identity", "person"
+"""The columns with the number and the name of the person on a cropped face."""
 _NO_VALUE = "none"
 """The folder of images without a value."""
 _AT_ONCE = 1 << 20  # bytes
@@ -54,12 +54,11 @@ class Writer(Format):
             check_known(column, [*names, *_OF_FILE, *self._people], problem, code="FK-EXPORT-COLUMN")
         self._column = column or (self._people or ["category" if "category" in names else ""])[0]
         own = [item for item in make_schema(self.columns) if item.name != "objects"]
-        people = [(name, pa.int64()) for name in self._people]
+        people = [(_PERSON, pa.int64()), (_NAME, pa.string())] if self._people else []
         self._schema = pa.schema([("file_name", pa.string()), *people, *own])
         self._tables: dict[str, tuple[IO[bytes], pq.ParquetWriter]] = {}
 
     def folder_of(self, image: ExportedImage) -> str:
-        """See `Format`."""
         return "/".join([*_list_split(image.split), *self._list_value(image)])
 
     def _list_value(self, image: ExportedImage) -> list[str]:
@@ -73,7 +72,6 @@ class Writer(Format):
         return [as_folder(name)] if self._column else []
 
     def write(self, images: Sequence[ExportedImage]) -> None:
-        """See `Format`."""
         for split in dict.fromkeys(image.split for image in images):
             if split not in self._tables:
                 file = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
@@ -82,11 +80,11 @@ class Writer(Format):
             self._tables[split][1].write_table(pa.Table.from_pylist(rows, self._schema))
 
     def _describe(self, image: ExportedImage) -> Record:
-        person = {_PERSON: image.annotations[0].identity} if self._people else {}
+        face = image.annotations[0] if self._people else None
+        person = {_PERSON: face.identity, _NAME: face.attributes.get("person")} if face else {}
         return make_record(image) | person | {"file_name": "/".join([*self._list_value(image), image.name])}
 
     def end(self) -> None:
-        """See `Format`."""
         for split, (file, table) in self._tables.items():
             table.close()
             with file, self.destination.writing("/".join([*_list_split(split), "metadata.parquet"])) as stream:

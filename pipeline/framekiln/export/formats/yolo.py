@@ -71,7 +71,9 @@ class Writer(Format):
                 return ""
             whole = join(self.outline(item, image))  # joined by lines without width, as Ultralytics joins COCO's
             return f"{number} {_join_numbers((whole / (image.width, image.height)).ravel())}"
-        line = f"{number} {_join_numbers(_describe_box(item, image))}"
+        x0, y0, x1, y1 = item.box
+        middle = (x0 + x1) / 2 / image.width, (y0 + y1) / 2 / image.height
+        line = f"{number} {_join_numbers([*middle, (x1 - x0) / image.width, (y1 - y0) / image.height])}"
         if not self._pointed:
             return line
         self._points = self._points or item.category.keypoints
@@ -80,12 +82,6 @@ class Writer(Format):
             return ""
         points = (f"{x / image.width:.6g} {y / image.height:.6g} {seen}" for x, y, seen in item.keypoints)
         return " ".join([line, *points])
-
-
-def _describe_box(item: Annotation, image: ExportedImage) -> list[float]:
-    x0, y0, x1, y1 = item.box
-    middle = (x0 + x1) / 2 / image.width, (y0 + y1) / 2 / image.height
-    return [*middle, (x1 - x0) / image.width, (y1 - y0) / image.height]
 
 
 def _join_numbers(numbers: Iterable[float]) -> str:

@@ -182,7 +182,8 @@ def differences(before: Facts, now: Facts, word: str) -> list[str]:
             (False, True): "random weights instead of real ones",
         }
         phrases.append(mixed.get((random[0], random[1]), "weights changed"))
-    if before.get("files") != now.get("files"):
+    files = [facts.get("files", []) for facts in (before, now)]
+    if files[0] != files[1] and len(files[0]) == len(files[1]):  # a file that is named first is a new setting
         phrases.append("files that a setting names have changed")
     reads, are = before.get("reads", {}), now.get("reads", {})
     for name in sorted(reads.keys() & are.keys()):  # others belong to a condition that was added or removed
