@@ -27,7 +27,7 @@ for call in ${*:-machine equal shares engine capped}; do
       wait ;;
     shares) proof shares 150 --only shares ;;
     engine) proof engine 120 --only engine ;;
-    capped) proof capped 180 --only capped ;;
+    capped) proof capped 210 --only capped ;;
     *) echo "There is no call $call." >&2; exit 2 ;;
   esac
 done

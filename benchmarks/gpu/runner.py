@@ -15,8 +15,10 @@ from benchmarks.gpu.options import GpuOptions, Record, Results, SkippedError, re
 from framekiln.lab.sweep.runner import reason_of
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import HUNG, ChildDied, ChildProcess
+from framekiln.weights.checksums import cache_root
 
 LEAST_S = 10.0  # imports of torch and transformers take about half of it
+_QUIET_S = 30.0  # without a result, until a line tells that the step goes on
 _SLOW = 3  # multiple of limits where processes are set up one after the other; small steps are tried on busy machines
 
 Outcome = Literal["ok", "failed", "timeout", "skipped"]
@@ -120,13 +122,19 @@ def _followed(options: GpuOptions, step: str, show: Show) -> Iterator[None]:
     ended = threading.Event()
 
     def follow() -> None:
-        seen, is_last = 0, False
+        seen, is_last, began = 0, False, time.monotonic()
+        spoke = began
         while not is_last:
             is_last = ended.wait(0.2)
-            lines = read_results(options.folder, step)[seen:]
+            lines, now = read_results(options.folder, step)[seen:], time.monotonic()
             for line in lines:
                 show({"step": step} | line)
             seen += len(lines)
+            if lines or now - spoke > _QUIET_S:
+                if not lines:  # compiling takes minutes, and leaves files
+                    files = sum(1 for _ in (cache_root() / "compiled").rglob("*"))
+                    show({"step": step, "working_s": round(now - began), "compiled_files": files})
+                spoke = now
 
     thread = threading.Thread(target=follow)
     thread.start()

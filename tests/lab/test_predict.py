@@ -160,10 +160,10 @@ def test_a_gpu_is_a_line_of_80_columns_below_what_the_figures_lack():
     told = {"bound": 61.1, "rate": rate, "hours": hours, "kwh": hours, "money": hours, "limit": "the cores (decode)"}
     best = GpuChoice(gpu="rtx-pro-6000", profile="gpu-80gb", waves=[["big"]], **told)
     gpus = [best, replace(best, gpu="l4", hours=rate.by(1 / 60))]
-    found = Prediction(output="out", cores=16, rows=hours, prices=Prices(), gpus=gpus, notes=["a busy machine"])
+    found = Prediction(output="out", cores=16, rows=hours, prices=Prices(per_kwh=1.0), gpus=gpus, notes=["a busy"])
     print_prediction(Console(file=(text := StringIO()), width=80), found)
     lines = text.getvalue().splitlines()
-    assert lines[0] == "a busy machine." and limits(found) in lines[1] and "l4" not in limits(found)
+    assert lines[0] == "a busy." and limits(found) in lines[1] and "l4" not in limits(found)
     (first, second) = (line.split() for line in lines if line.startswith((" rtx-pro-6000 ", " l4 ")))
     assert first[1:] == ["61.1", "12.4", "(6.5", "to", "19)", "140", "to", "240", "h", "237", "140", "to", "240"]
     assert second[6:10] == ["6.5", "to", "19", "min"]
@@ -171,11 +171,14 @@ def test_a_gpu_is_a_line_of_80_columns_below_what_the_figures_lack():
     assert "rtx-pro-6000" in limits(mixed) and "l4" in limits(mixed)
 
 
+KINDS = ("copied", "quoted", "seen", "derived", "named")  # of sources; gpus.yaml explains them
+
+
 def test_every_shipped_gpu_has_a_source_for_every_figure():
     assert len(GPUS) == 31
     for gpu in GPUS.values():
         assert gpu.maker.startswith("https://") and "nvidia.com" in gpu.maker
-        assert all(word.split(":")[0] in ("quoted", "seen", "derived", "named") for word in gpu.sources.values())
+        assert all(word.split(":")[0] in KINDS for word in gpu.sources.values())
         assert gpu.fp16_tflops >= gpu.bf16_tflops >= gpu.fp32_tflops  # dense rates of 16 bits, sums in fp32
     assert GPUS["h200"].tflops("fp32") < GPUS["h200"].tflops("auto")
     assert GPUS["t4"].tflops("bf16") == GPUS["t4"].fp16_tflops  # as device.model.dtype_of chooses there

@@ -56,7 +56,7 @@ def with_gpu(gpu, **facts):
         (with_gpu(replace(CARD, parts=(PART,)), visible="MIG-1"), BUILD, (), NEEDS, [NOTE], "--vram-cap 4.4"),
         (with_gpu(replace(CARD, free_gb=2.0)), BUILD, (), NEEDS, [NOTE], "`nvidia-smi` lists."),
         (with_gpu(replace(CARD, free_gb=4.0)), BUILD, (), NEEDS, [NOTE], "or add `--vram-cap 3.6`"),
-        (with_gpu(replace(CARD, total_gb=6.4, free_gb=6.2)), BUILD, (), NEEDS, [NOTE], "-constrained --vram-cap 5.8`"),
+        (with_gpu(replace(CARD, total_gb=6.4, free_gb=6.2)), BUILD, (), NEEDS, [NOTE], "-constrained --vram-cap 5.6`."),
         (MACHINE, BUILD, (), replace(NEEDS, gb=14.0), [NOTE], "--profile memory-constrained"),
         (MACHINE, BUILD, ("gcc", "Python.h"), NEEDS, [NOTE], "apt-get install gcc python3."),
         (MACHINE, BUILD, ("triton",), NEEDS, [NOTE], "`python -m pip install triton`"),

@@ -38,7 +38,8 @@ from framekiln.profiling.targets import gpu_figures
 PHOTOS, SMALL_PHOTOS = 6000, 8
 _DISTINCT = 64  # photos that are made; the others are links to them
 CAPS = {"memory-constrained": 8.0, "high-throughput": 16.0}  # GB
-_PHOTOS = 48
+# Packets of ten photos, three for each of the 4 or 8 in work at a time: the middle 60 % must last longer than a packet.
+_PHOTOS = {"memory-constrained": 120, "high-throughput": 240, "cpu-only": 48}
 TARGETS = ("rtx-5080", "rtx-4060")
 _WITHIN = 0.15  # relative error of the predicted rate of the run on this GPU, beyond its interval
 
@@ -142,7 +143,6 @@ def measure_capped(options: GpuOptions, record: Record) -> None:
     """
     chosen = [word for setting in WORK["faces"] for word in ("--set", setting)]
     chosen += run_settings(replace(options, compile=False), STAGES)
-    limit = [] if options.small else ["--limit", str(_PHOTOS)]
     caps = CAPS if options.device != "cpu" else {"cpu-only": None}
     policy = ["--missing-weights", "dummy", "--accept-license", "--stages", ",".join(STAGES)]
     places = [["--profile", name, *(["--vram-cap", f"{cap:g}"] if cap else [])] for name, cap in caps.items()]
@@ -150,6 +150,7 @@ def measure_capped(options: GpuOptions, record: Record) -> None:
         plans = list(pool.map(lambda place: framekiln("plan", *place, *policy, *chosen), places))
     for (profile, cap), place, plan in zip(caps.items(), places, plans, strict=True):
         planned = max(map(float, re.findall(r"need some ([\d.]+) of", plan)), default=None)
+        limit = [] if options.small else ["--limit", str(_PHOTOS[profile])]
         result = run(options, options.folder / profile, STAGES, *place, *limit, *chosen)
         peak, held = result["vram_peak_gb"], result["allocated_peak_gb"] or 0.0  # without what torch's allocator keeps
         needs = held + CONTEXT_GB

@@ -36,7 +36,6 @@ class Interval:
         return cls(central=float(draws[0]), low=float(low), high=float(high))
 
     def by(self, factor: float) -> "Interval":
-        """Return all three times a positive factor."""
         return Interval.each(lambda end: getattr(self, end) * factor)
 
 

@@ -56,12 +56,10 @@ class SourceStep:
 
     @property
     def name(self) -> str:
-        """The step."""
         return self.sample.subject
 
     @property
     def on_gpu(self) -> bool:
-        """True if its model ran on a GPU."""
         return self.device != "cpu"
 
 
@@ -77,7 +75,6 @@ class SourceRun:
 
     @property
     def gpu_steps(self) -> list[SourceStep]:
-        """Steps with a model on a GPU."""
         return [step for step in self.steps if step.on_gpu]
 
     @property
@@ -131,14 +128,11 @@ def _read_steps(
             step = _read_step(each, record, table, processes.get(each.step, each.step))
             if each.later:
                 later[step.name] = step
-            elif step.name not in steps or _tells_more(step, steps[step.name]):
-                steps[step.name] = step
+                continue
+            earlier = steps.get(step.name, step)
+            if step.settings != earlier.settings or step.packets.rows.sum() >= earlier.packets.rows.sum():
+                steps[step.name] = step  # by other settings, or by more rows
     return steps, later
-
-
-def _tells_more(step: SourceStep, earlier: SourceStep) -> bool:
-    """Return whether a later run's step replaces an earlier one's: by other settings, or by more rows."""
-    return step.settings != earlier.settings or step.packets.rows.sum() >= earlier.packets.rows.sum()
 
 
 def _list_others(store: Store, last: str | None) -> list[str]:

@@ -40,7 +40,6 @@ class Bound:
 
     @property
     def seconds(self) -> float:
-        """The longest of the three."""
         return max(self.arithmetic, self.memory, self.launches)
 
     def by(self, factor: float) -> Bound:
@@ -48,7 +47,6 @@ class Bound:
         return Bound(arithmetic=self.arithmetic * factor, memory=self.memory * factor, launches=self.launches * factor)
 
     def __add__(self, other: Bound) -> Bound:
-        """Return the bound of both on one GPU."""
         return Bound(
             arithmetic=self.arithmetic + other.arithmetic,
             memory=self.memory + other.memory,
@@ -92,18 +90,15 @@ class GpuWork:
 
     @property
     def flops(self) -> float:
-        """Operations for a row."""
         calls = ((network.rows / network.call.rows, network.call) for network in self.networks)
         return sum(part * count * kernel.flops for part, call in calls for kernel, count in call.kernels)
 
     @property
     def precisions(self) -> tuple[str, ...]:
-        """The precisions of its arithmetic."""
         kernels = (kernel for network in self.networks for kernel, _ in network.call.kernels)
         return tuple(sorted({kernel.precision for kernel in kernels if kernel.flops}))
 
     def bound(self, gpu: GpuSpecs, batch: int) -> Bound:
-        """Return the bound for a row."""
         return sum((network.bound(gpu, batch) for network in self.networks), Bound())
 
     def roofline_s(self, gpu: GpuSpecs, batch: int) -> float:

@@ -191,11 +191,13 @@ def _judge_memory(gpus: Sequence[Gpu], needs: Needs) -> Problem | None:
     gpu = min(_as_processes_get(gpus), key=lambda gpu: gpu.free_gb)
     if gpu.free_gb >= needs.gb:
         return None
-    start, cap = f"The plan takes up to {needs.gb:.3g} GB of a GPU", f"`--vram-cap {USABLE * gpu.free_gb:.1f}`"
+    start, cap = f"The plan takes up to {needs.gb:.3g} GB of a GPU", f"--vram-cap {USABLE * gpu.free_gb:.1f}"
     if needs.gb > gpu.total_gb:
-        return Problem(text=f"{start} and {_name(gpu)} has less: take {_suggest_profile(gpu)}, or add {cap}.")
+        name, is_capped = fitting_profile(gpu.total_gb)
+        take = f"`--profile {name} {cap}`" if is_capped else f"`--profile {name}`, or add `{cap}`"
+        return Problem(text=f"{start} and {_name(gpu)} has less: take {take}.")
     problem = f"{start}, and others hold {gpu.total_gb - gpu.free_gb:.1f} GB of {_name(gpu)}"
-    or_less = f", or add {cap}" if gpu.free_gb >= _LEAST_GB else ""
+    or_less = f", or add `{cap}`" if gpu.free_gb >= _LEAST_GB else ""
     return Problem(text=f"{problem}: end them, which `nvidia-smi` lists{or_less}.")
 
 
