@@ -55,8 +55,10 @@ class FunctionStage(Stage):
             return [result[name] for name in names]
         if isinstance(result, tuple) and len(result) == len(names):
             return result
+        told = f"a tuple of {len(result)}" if isinstance(result, tuple) else f"a {type(result).__name__}"
+        told = f"a dict of {', '.join(map(str, result))}" if isinstance(result, Mapping) else told
         raise ContractError(
-            f"{type(self).__name__} returned {_describe(result)}; return a tuple or a dict of {', '.join(names)}.",
+            f"{type(self).__name__} returned {told}; return a tuple or a dict of {', '.join(names)}.",
             code="FK-UNDECLARED-COLUMNS",
         )
 
@@ -152,12 +154,6 @@ def _read_values(name: str, column: pa.ChunkedArray) -> Sequence[Any]:
         return [value.values.to_numpy() if value.is_valid else None for value in column]
     values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")  # names of `tags` are different
     return values
-
-
-def _describe(result: Any) -> str:
-    if isinstance(result, Mapping):
-        return f"a dict of {', '.join(map(str, result))}"
-    return f"a tuple of {len(result)}" if isinstance(result, tuple) else f"a {type(result).__name__}"
 
 
 def code_version(function: Callable[..., Any], *declared: Any) -> str:
