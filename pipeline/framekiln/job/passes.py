@@ -22,12 +22,6 @@ class Passes:
     store: Store
     lease: Lease
 
-    def both(self, owners: Sequence[SecondPass], deletable: Collection[str] | None, interim: Interim) -> None:
-        """Do the first and the second pass, while `interim` writes tables. See `first` and `second`."""
-        interim.start()
-        self.first()
-        self.second(owners, deletable, interim)
-
     def first(self) -> None:
         """Read the media once for each wave. Raises FramekilnError: an error that stops the run."""
         for number, wave in enumerate(self.work.waves):

@@ -84,33 +84,26 @@ class RowSettling:
         return RowSets(among=rows, whole=frozenset(whole))
 
     def _find_next(self, plan: Plan, sets: RowSets) -> tuple[Sequence[Step], Plan] | None:
-        """Return the steps that can be settled now by one reading of the media; empty: none."""
-        needed = {step.name: self._list_needed(plan, step) for step in plan.open}
+        """Return the steps that one reading of the media settles, and their plan; None if there are none."""
+        writes = {
+            step.name: {*step.stage.outputs.names, *(f"{table}/" for table in step.stage.tables)} for step in plan.steps
+        }
+        needed = {
+            step.name: [name for name in writes if writes[name] & {*step.stage.reads_besides}] for step in plan.open
+        }
         steps = [step for step in plan.open if not self.make_plan(sets, needed[step.name]).open]
         if not steps:
             return None
         both = self.make_plan(sets, sorted({name for step in steps for name in needed[step.name]}))
+        written = {table for each in both.second for table in each.stage.tables}
         for step in steps:
-            _check_tables(step, both)
+            if missing := step.condition.tables - {FRAMES} - written:
+                raise ConfigError(
+                    f"The condition of step {step.name!r} reads the table {min(missing)!r}, which is written over all "
+                    "files; run without --shard, or leave the condition out.",
+                    code="FK-CONDITION-SHARD",
+                )
         return steps, both
-
-    def _list_needed(self, plan: Plan, step: Step) -> list[str]:
-        keys = set(step.stage.reads_besides)
-        return [
-            other.name
-            for other in plan.steps
-            if keys & {*other.stage.outputs.names, *(f"{table}/" for table in other.stage.tables)}
-        ]
-
-
-def _check_tables(step: Step, needed: Plan) -> None:
-    written = {table for each in needed.second for table in each.stage.tables}
-    if missing := step.condition.tables - {FRAMES} - written:
-        raise ConfigError(
-            f"The condition of step {step.name!r} reads the table {min(missing)!r}, which is written over all files; "
-            "run without --shard, or leave the condition out.",
-            code="FK-CONDITION-SHARD",
-        )
 
 
 def choose(store: Store, condition: Condition, plan: Plan, units: Sequence[UnitRows]) -> pa.Table:
