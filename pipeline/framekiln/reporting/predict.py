@@ -1,6 +1,7 @@
 """Estimates: a run's costs on the terminal; and a run on other GPUs, there and as a page to pass on."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -74,10 +75,9 @@ def helps(choice: GpuChoice) -> str:
 
 def limits(found: Prediction) -> str:
     """Return what sets the pace, with its GPUs."""
-    gpus: dict[str, list[str]] = {}
-    for choice in ranked(found):
-        if choice.limit:
-            gpus.setdefault(choice.limit, []).append(choice.gpu)
+    gpus: dict[str, list[str]] = defaultdict(list)
+    for choice in (choice for choice in ranked(found) if choice.limit):
+        gpus[choice.limit].append(choice.gpu)
     if len(gpus) == 1 and len(found.gpus) > 1 and GPU not in (limit := next(iter(gpus))):
         return f"{limit} on each of these GPUs, so the GPU makes no difference"
     return "; ".join(f"{limit} on {', '.join(names)}" for limit, names in gpus.items())
@@ -155,9 +155,8 @@ def _name_duration(hours: Interval) -> str:
 
 def costs_table(costs: Costs, price_per_hour: float | None = None) -> TextTable:
     """Return each step and the whole, which is less than their sum if steps run beside each other."""
-    whole = StepCost(
-        step="whole", rows=costs.rows or Interval(central=0, low=0, high=0), hours=costs.hours, gb=costs.gb
-    )
+    rows = costs.rows or Interval(central=0, low=0, high=0)
+    whole = StepCost(step="whole", rows=rows, hours=costs.hours, gb=costs.gb)
     money = [Column("money", lambda step: step.hours and _write(step.hours, _write_money, price_per_hour or 0))]
     columns = (
         words("step", "step"),

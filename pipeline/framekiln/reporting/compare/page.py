@@ -44,19 +44,13 @@ def render(comparison: Comparison, verdicts: Sequence[Judgement]) -> str:
 
 def verdict(pair: Pair) -> str:
     """Return whether a side did the base's work, how its results compare, and how fast it was."""
-    return (
-        f"{pair.second.name} beside {pair.first.name}: {_tell_work(pair)}; {_tell_results(pair)}; {_tell_speed(pair)}."
-    )
-
-
-def _tell_work(pair: Pair) -> str:
     other = [step.step for step in pair.work if step.verdict == DIFFERENT]
     alone = [step.step for step in pair.work if step.verdict.startswith("only")]
     parts = [f"other work in {_join(other)}"] if other else []
     parts += [f"{_join(alone)} on one side only"] if alone else []
-    if pair.files.differ:
-        parts.append("other files")
-    return " and ".join(parts) or "the same work on the same files"
+    parts += ["other files"] if pair.files.differ else []
+    work = " and ".join(parts) or "the same work on the same files"
+    return f"{pair.second.name} beside {pair.first.name}: {work}; {_tell_results(pair)}; {_tell_speed(pair)}."
 
 
 def _tell_results(pair: Pair) -> str:
