@@ -1,7 +1,6 @@
 """The display of a run in progress: a notebook, a terminal, or none."""
 
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +10,7 @@ from functools import partial
 from html import escape
 
 from framekiln.job import Job
-from framekiln.profiling.export.live_metrics import Scalars, check
+from framekiln.profiling.export.live_metrics import Scalars
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.reporting.terminal.console import print_line, stderr_console
 from framekiln.reporting.terminal.progress import (
@@ -36,17 +35,6 @@ class Watch:
     say: Callable[[str], None] = lambda _: None  # gets sentences about the start, which are logged too
     found: Callable[[Workload, RunRequest], None] = lambda *_: None  # gets the work before the run starts
     view: Callable[[Sequence[str]], ProgressView] = lambda _: ProgressView()  # displays steps while they run
-
-
-def scalars_folder(place: str | os.PathLike[str] | None) -> str | None:
-    """Return the folder for TensorBoard; None: no scalars.
-
-    Raises ConfigError: the package is missing, or the folder cannot be written to.
-    """
-    if place is None:
-        return None
-    check(os.fspath(place))
-    return os.fspath(place)
 
 
 class WatchedRun:

@@ -13,7 +13,6 @@ from typer import Argument, Option
 from framekiln.api.options import Instruments
 from framekiln.api.plan import make
 from framekiln.api.request import cluster_address
-from framekiln.api.watch import scalars_folder
 from framekiln.cli.console import RunConsole, execute, print_note
 from framekiln.cli.options import Address, Json, Paths, Quiet, RunArguments, WeightsDir, read_request, refuse_idle
 from framekiln.contract.errors import check_known
@@ -21,6 +20,7 @@ from framekiln.contract.output_names import PREVIEW
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.planning.manifest import read_profile
+from framekiln.profiling.export.live_metrics import scalars_folder
 from framekiln.reporting.terminal.console import print_line
 from framekiln.runtime.run.progress import unfinished
 from framekiln.runtime.run.record import read_run_record, stored_request

@@ -84,9 +84,8 @@ class ProfilerOptions:
             if name not in steps:
                 later = name in (step.name for step in plan.second)
                 why = " of the first pass; the second cannot be profiled." if later else "."
-                raise ConfigError(
-                    f"{option} {name}: there is no such step{why}{did_you_mean(name, steps)}", code="FK-PROFILER-STEP"
-                )
+                problem = f"{option} {name}: there is no such step{why}{did_you_mean(name, steps)}"
+                raise ConfigError(problem, code="FK-PROFILER-STEP")
         self._check_together()
         if self.nsight:
             _check_nsight([steps[name] for name in self.nsight], here=here)
