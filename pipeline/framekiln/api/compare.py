@@ -103,9 +103,8 @@ def compare(
         if not 0 <= amount < float("inf"):
             raise ConfigError(f"--price: {amount!r} of {name} is no price; give a number from 0.", code="FK-PRICE-FORM")
     compared = compare_sides(runs, price or {}, drift_rows=drift_rows)
-    return RunComparison(
-        sides=compared, findings=tuple(finding for pair in compared.pairs for finding in judge(conditions, pair))
-    )
+    findings = tuple(finding for pair in compared.pairs for finding in judge(conditions, pair))
+    return RunComparison(sides=compared, findings=findings)
 
 
 def _list_paths(side: Side) -> str | list[str]:

@@ -112,7 +112,6 @@ def _list_absent(store: Store, source: SourceRun) -> Iterator[str]:
 
 
 def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:
-    """Return sentences on the estimate's gaps."""
     notes = measuring_notes(source.others, source.steps)
     planned = [choice for choice in choices if choice.waves]
     if planned and not any(wave for choice in planned for wave in choice.waves):
