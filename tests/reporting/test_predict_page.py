@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from framekiln.contract.errors import OutputError
 from framekiln.lab.predict.choose import GpuChoice, Prediction, Prices, StepChoice
 from framekiln.lab.predict.pace import Interval
-from framekiln.reporting.predict import gpus_table, ranked, render, write_page
+from framekiln.reporting.predict import gpus_table, ranked, render
 from tests.support.runs.report_reader import LOADS, Tags
 
 HOSTILE = "<script>alert(1)</script>'\"&"
@@ -59,10 +56,3 @@ def test_of_equally_fast_gpus_the_cheapest_is_first_and_none_the_fastest():
 
 def test_the_table_has_a_dash_for_what_is_not_known():
     assert gpus_table(FOUND).rows[2][1:] == ["does not fit", *["–"] * 5]
-
-
-def test_a_file_that_cannot_be_written_is_a_mistake(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError) as error:
-        write_page(str(tmp_path / "file" / "page.html"), FOUND)
-    assert error.value.code == "FK-PAGE-NOT-WRITABLE"

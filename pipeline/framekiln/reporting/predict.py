@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from framekiln.contract.user_files import expand
 from framekiln.contract.words import counted
 from framekiln.lab.predict.choose import GpuChoice, Prediction, StepChoice
 from framekiln.lab.predict.costs import Costs, StepCost
@@ -99,12 +98,6 @@ def print_prediction(console: Terminal, found: Prediction) -> None:
             print_wrapped(console, table.note)
         if told := helps(choice):
             print_wrapped(console, f"What would help on {choice.gpu}: {told}.")
-
-
-def write_page(path: str, found: Prediction) -> str:
-    """Write the page and return its path. Raises OutputError: the file cannot be written."""
-    fix = "choose another file with --html"
-    return str(pages.write_page(expand(path), render(found), code="FK-PAGE-NOT-WRITABLE", fix=fix))
 
 
 def render(found: Prediction) -> str:

@@ -26,12 +26,6 @@ def default_path(comparison: Comparison) -> str:
     return str(here.resolve().parent / file) if here else file
 
 
-def write_page(path: str, comparison: Comparison, verdicts: Sequence[Judgement]) -> str:
-    """Write the page and return its path. Raises OutputError: the file cannot be written."""
-    told = {"code": "FK-PAGE-NOT-WRITABLE", "fix": "choose another file with --html"}
-    return str(pages.write_page(expand(path), render(comparison, verdicts), **told))
-
-
 def render(comparison: Comparison, verdicts: Sequence[Judgement]) -> str:
     """Return the page; the same runs give the same page."""
     values = {"comparison": comparison, "verdicts": verdicts, "tables": tables, "verdict": verdict}
