@@ -157,10 +157,8 @@ def _read_parquet(
                 yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
     except (DamagedError, *_NO_RECORD) as error:
         reason = " ".join(str(error.__cause__ or error).split()).rstrip(".")
-        raise DamagedError(
-            f"{path} in the output {store.root!r} is damaged ({reason}); delete it: no result depends on records.",
-            code="FK-RECORDS-DAMAGED",
-        ) from error
+        problem = f"{path} in the output {store.root!r} is damaged ({reason}); delete it: no result depends on records."
+        raise DamagedError(problem, code="FK-RECORDS-DAMAGED") from error
 
 
 def _read_lines(store: Store, name: str, rows: int, consumed: Consumed) -> Iterator[list[dict[str, Any]]]:

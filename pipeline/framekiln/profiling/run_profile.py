@@ -179,14 +179,12 @@ def choose_run(store: Store, name: str | None, warn: Callable[[str], None] = lam
             damaged[run] = error
     if damaged and (name in damaged or not starts):
         raise damaged[name if name in damaged else min(damaged)]
-    for problem in damaged.values() if name is None else ():
-        warn(f"Skipped a run: {problem}")
+    for damage in damaged.values() if name is None else ():
+        warn(f"Skipped a run: {damage}")
     if not starts:
         raise missing_records(store)
     if name is not None and name not in starts:
-        raise OutputError(
-            f"There are no records of a run {name!r} in {store.root!r}.{did_you_mean(name, starts)}",
-            code="FK-UNKNOWN-RUN",
-        )
+        problem = f"There are no records of a run {name!r} in {store.root!r}.{did_you_mean(name, starts)}"
+        raise OutputError(problem, code="FK-UNKNOWN-RUN")
     most = most_work(read_work(store)) if name is None and len(starts) > 1 else None
     return name or most or max(starts, key=lambda run: starts[run])

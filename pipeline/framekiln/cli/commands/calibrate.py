@@ -68,10 +68,8 @@ def calibrate(
 def _check_share(request: "RunRequest", share: Path) -> None:
     check_file("--share", share)
     if request.options.device == "cpu" or not gpu_names():
-        raise ConfigError(
-            "--share needs figures of a GPU, and no GPU was used; leave it out, or calibrate on a GPU.",
-            code="FK-CALIBRATION-OF-CPU",
-        )
+        problem = "--share needs figures of a GPU, and no GPU was used; leave it out, or calibrate on a GPU."
+        raise ConfigError(problem, code="FK-CALIBRATION-OF-CPU")
 
 
 def _measure(request: "RunRequest", rows: int, most_batch: int, save: Path, console: RunConsole) -> Path:

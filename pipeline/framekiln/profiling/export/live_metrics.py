@@ -125,10 +125,8 @@ def scalars_folder(place: str | os.PathLike[str] | None) -> str | None:
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            f"The folder --tensorboard {folder!r} cannot be made ({error.strerror}); choose another.",
-            code="FK-TENSORBOARD-FOLDER",
-        ) from error
+        problem = f"The folder --tensorboard {folder!r} cannot be made ({error.strerror}); choose another."
+        raise ConfigError(problem, code="FK-TENSORBOARD-FOLDER") from error
     return folder
 
 

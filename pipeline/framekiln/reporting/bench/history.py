@@ -66,10 +66,8 @@ def read(path: Path) -> list[HistoryLine]:
         lines: list[dict[str, Any]] = [json.loads(line) for line in read_small(path).decode().splitlines()]
         return [HistoryLine(**line) for line in lines]
     except (OSError, RecursionError, ValueError, TypeError) as error:
-        raise ConfigError(
-            f"--history {str(path)!r} is no history of framekiln bench ({error}); give another file.",
-            code="FK-BENCH-HISTORY",
-        ) from error
+        problem = f"--history {str(path)!r} is no history of framekiln bench ({error}); give another file."
+        raise ConfigError(problem, code="FK-BENCH-HISTORY") from error
 
 
 def steps(entries: Sequence[HistoryLine]) -> list[dict[str, Any]]:
@@ -163,10 +161,8 @@ def conditions(text: str) -> list[Limit]:
     parsed = parse(text, FIGURES)
     for condition in parsed:
         if condition.step is not None:
-            raise ConfigError(
-                f"--fail-if: {condition.text!r}: a bench has no steps; write it without {condition.step!r}.",
-                code="FK-GATE-FORM",
-            )
+            problem = f"--fail-if: {condition.text!r}: a bench has no steps; write it without {condition.step!r}."
+            raise ConfigError(problem, code="FK-GATE-FORM")
     return parsed
 
 
