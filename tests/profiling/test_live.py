@@ -17,7 +17,7 @@ from framekiln.contract.errors import ConfigError
 from framekiln.contract.row_errors import DECODE
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
-from framekiln.profiling.export.live_metrics import Scalars, check, points
+from framekiln.profiling.export.live_metrics import Scalars, points, scalars_folder
 from framekiln.profiling.records import SET_UP, Reading, StepEvent
 from framekiln.profiling.stats.live import WINDOW_SECONDS, averaged
 from framekiln.profiling.stats.progress import RunTotals
@@ -151,7 +151,7 @@ def test_scalars_are_what_the_terminal_shows(figures):
 
 def test_scalars_are_read_back_from_tensorboards_files(figures, tmp_path):
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    check(str(tmp_path / "logs"))
+    scalars_folder(str(tmp_path / "logs"))
     with Scalars(str(tmp_path / "logs"), "0123", [DECODE, "faces"]) as shown:
         shown.show(figures)
         shown.say("Raise it.")
@@ -167,5 +167,5 @@ def test_what_scalars_need_is_said_before_anything_starts(tmp_path):
         if find_spec("tensorboard") is None and "://" not in folder:
             code = "FK-TENSORBOARD-MISSING"
         with pytest.raises(ConfigError) as refused:
-            check(folder)
+            scalars_folder(folder)
         assert refused.value.code == code

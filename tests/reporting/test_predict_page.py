@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from framekiln.contract.errors import OutputError
 from framekiln.lab.predict.choose import GpuChoice, Prediction, Prices, StepChoice
 from framekiln.lab.predict.pace import Interval
-from framekiln.reporting.predict import gpus_table, ranked, render, write_page
+from framekiln.reporting.predict import gpus_table, ranked, render
 from tests.support.runs.report_reader import LOADS, Tags
 
 HOSTILE = "<script>alert(1)</script>'\"&"
@@ -65,10 +62,3 @@ def test_if_no_step_uses_a_gpu_one_line_without_its_energy_stands_for_all():
     found = replace(FOUND, gpus=[replace(each, waves=[[]], steps=()) for each in FOUND.gpus[:2]])
     assert gpus_table(found).heads == ["rows/s", "time"] and len(gpus_table(found).rows) == 1
     assert "fastest:" not in render(found) and "bound" in gpus_table(FOUND).heads
-
-
-def test_a_file_that_cannot_be_written_is_a_mistake(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError) as error:
-        write_page(str(tmp_path / "file" / "page.html"), FOUND)
-    assert error.value.code == "FK-PAGE-NOT-WRITABLE"

@@ -51,9 +51,8 @@ class BenchFiles:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        paths: dict[str, Any] = {
-            name: given[name] and Path(given[name]) for name in ("out", "save", "against", "history")
-        }
+        places = {name: given[name] for name in ("out", "save", "against", "history")}
+        paths: dict[str, Any] = {name: place and Path(place) for name, place in places.items()}
         return cls(**paths, **{name: given[name] for name in ("fail_if", "target", "note")})
 
     def base(self) -> results.BenchReport | None:
@@ -129,11 +128,10 @@ class BenchResult:
 
     def _repr_html_(self) -> str:
         """Return the table of cells, findings and verdicts for notebooks."""
-        said = [
-            (finding.rule, f"{finding.rule}: {finding.text} ({finding.where}); {finding.fix}.")
-            for finding in self.findings
-        ]
-        first, found = ([line for rule, line in said if (rule == LOAD) is early] for early in (True, False))
+        first, found = list[str](), list[str]()
+        for finding in self.findings:
+            line = f"{finding.rule}: {finding.text} ({finding.where}); {finding.fix}."
+            (first if finding.rule == LOAD else found).append(line)
         found += [f"{verdict.outcome}: {verdict.sentence}" for verdict in self.verdicts]
         return html.lines(first) + html.table(cells_table(self.report)) + html.lines(found)
 
@@ -163,8 +161,8 @@ def bench(model: Model | Given | Sequence[Model | Given] | Place, **options: Unp
     files = BenchFiles.of(checked(BenchOptions, options)).check()
     cells = {name: value for name, value in options.items() if name not in FileOptions.__annotations__}
     if (earlier := earlier_figures(model, options.get("pipeline"))) is not None:
-        for name in cells:
-            problem = f"{name} has no effect on figures of an earlier bench; leave it out."
+        if cells:
+            problem = f"{next(iter(cells))} has no effect on figures of an earlier bench; leave it out."
             raise ConfigError(problem, code="FK-BENCH-OPTION")
         return concluded(results.read_report(earlier), files, files.base(), is_new=False)
     check_device(options.get("device"))

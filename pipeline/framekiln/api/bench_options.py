@@ -24,14 +24,9 @@ Words = str | Sequence[str] | None
 class FileOptions(TypedDict, total=False):
     """Files that a bench writes, and the base to compare with; Python has no default names."""
 
-    out: Annotated[
-        Place | None, option("Folder for tables, figures, the page. [dim]Default: bench.[/dim]", metavar="DIR")
-    ]
+    out: Annotated[Place | None, option("Folder for tables and the page. [dim]Default: bench.[/dim]", metavar="DIR")]
     save: Annotated[Place | None, option("Also write the figures here, as a base.", metavar="FILE")]
-    against: Annotated[
-        Place | None,
-        option("Compare with these figures. MODEL may be a file of figures, too.", metavar="BASE"),
-    ]
+    against: Annotated[Place | None, option("Compare with these figures; MODEL may be figures, too.", metavar="BASE")]
     fail_if: Annotated[
         str, option("With --against: exit with 1 if one is met, e.g. 'p50>+5%,peak_gb>+2%'.", "", metavar="CONDITIONS")
     ]
@@ -64,9 +59,7 @@ class CellOptions(TypedDict, total=False):
     backends: Annotated[Words, option("Any of torch, onnxruntime, torchscript, tensorrt.", "torch")]
     channels_last: Annotated[Literal["no", "yes", "both"], option("Memory format of images.", "no")]
     iterations: Annotated[int | None, option("Timed calls in each cell.", least=1, names=("--iterations", "-n"))]
-    duration: Annotated[
-        float | None, option("Seconds of timed calls in each cell.", least=0.0, names=("--duration", "-d"))
-    ]
+    duration: Annotated[float | None, option("Seconds of timed calls a cell.", least=0.0, names=("--duration", "-d"))]
     warmup: Annotated[int, option("Least warm-up calls.", 5, least=0)]
     warmup_s: Annotated[float, option("Least warm-up seconds.", 0.5, least=0.0)]
     layers: Annotated[bool, option("Measure each module, in eager mode.", False)]
@@ -74,9 +67,7 @@ class CellOptions(TypedDict, total=False):
     trace: Annotated[bool, option("Record the first cell by torch's profiler; count waits.", False)]
     cprofile: Annotated[bool, option("Record the first cell by Python's profiler.", False)]
     lines: Annotated[str, option("Time this function's lines in the first cell.", "", metavar="MODULE:FUNCTION")]
-    find_batch: Annotated[
-        int, option("Search batches up to this one, until memory runs out.", 0, least=0, metavar="MOST")
-    ]
+    find_batch: Annotated[int, option("Search batches up to this, until memory runs out.", 0, least=0, metavar="MOST")]
     leak: Annotated[int, option("Check for memory leaks over this many calls.", 0, least=0, metavar="CALLS")]
     cold_cache: Annotated[bool, option("Empty the caches before each call.", False)]
     memory_cap: Annotated[
@@ -140,9 +131,8 @@ def bench_plan(options: Mapping[str, Any], limits: Sequence["Limit"] = ()) -> "B
 def _read_numbers(option: str, value: Numbers) -> Sequence[int]:
     texts = [str(value)] if isinstance(value, int) else _split(value)
     if not all(word.isdecimal() and int(word) for word in texts):
-        raise ConfigError(
-            f"{option} {value!r} is not a list of numbers above 0, as in {option} 1,2,4.", code="FK-BENCH-LIST"
-        )
+        problem = f"{option} {value!r} is not a list of numbers above 0, as in {option} 1,2,4."
+        raise ConfigError(problem, code="FK-BENCH-LIST")
     return tuple(map(int, texts))
 
 

@@ -16,6 +16,7 @@ from framekiln.reporting.compare.comparison import compare as compare_sides
 from framekiln.reporting.compare.gate import judge, parse
 from framekiln.reporting.compare.page import print_comparison, verdict
 from framekiln.reporting.compare.runs import read_sides
+from framekiln.reporting.kit.pages import write_asked
 from framekiln.reporting.terminal.console import printed
 
 Side = Output | Place | Sequence[Output | Place]
@@ -54,7 +55,7 @@ class RunComparison:
             OutputError: it cannot be written.
         """
         place = page.default_path(self.sides) if path is None else os.fspath(path)
-        return page.write_page(place, self.sides, list(self.findings))
+        return write_asked(place, page.render(self.sides, self.findings))
 
     def to_dict(self) -> dict[str, Any]:
         """Return values that JSON can hold: verdicts, work, files, figures and drift of each pair, and findings."""
@@ -103,9 +104,8 @@ def compare(
         if not 0 <= amount < float("inf"):
             raise ConfigError(f"--price: {amount!r} of {name} is no price; give a number from 0.", code="FK-PRICE-FORM")
     compared = compare_sides(runs, price or {}, drift_rows=drift_rows)
-    return RunComparison(
-        sides=compared, findings=tuple(finding for pair in compared.pairs for finding in judge(conditions, pair))
-    )
+    findings = tuple(finding for pair in compared.pairs for finding in judge(conditions, pair))
+    return RunComparison(sides=compared, findings=findings)
 
 
 def _list_paths(side: Side) -> str | list[str]:

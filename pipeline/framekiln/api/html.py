@@ -12,14 +12,12 @@ def table(data: TextTable) -> str:
     shown = data.shown
     sides = ["right" if column.css == "number" else "left" for column in shown.columns]
     head = "".join(f"<th>{_escape_text(text)}</th>" for text in shown.heads)
-    rows = [
-        "".join(
-            f'<td style="text-align:{side}">{_escape_text(text)}</td>' for side, text in zip(sides, row, strict=True)
-        )
-        for row in shown.rows
-    ]
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
+    body = ""
+    for row in shown.rows:
+        pairs = zip(sides, map(_escape_text, row), strict=True)
+        cells = [f'<td style="text-align:{side}">{text}</td>' for side, text in pairs]
+        body += f"<tr>{''.join(cells)}</tr>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else ""
 
 
 def lines(texts: Iterable[str]) -> str:

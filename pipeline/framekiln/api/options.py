@@ -77,9 +77,7 @@ class Chosen(TypedDict, total=False):
 class StepOptions(TypedDict, total=False):
     """Options for steps, wherever they run."""
 
-    device: Annotated[
-        Literal["cpu", "cuda"] | None, machine_option("Device of all steps that support it, instead of the profile's.")
-    ]
+    device: Annotated[Literal["cpu", "cuda"] | None, machine_option("Device of all steps that can use it.")]
     weights_dir: Annotated[Place | None, WEIGHTS_DIR]
     missing_weights: Annotated[
         Policy,
@@ -89,17 +87,13 @@ class StepOptions(TypedDict, total=False):
             "fail",
         ),
     ]
-    accept_license: Annotated[
-        bool, option("Use weights with a restricted licence, e.g. for non-commercial use only.", False)
-    ]
+    accept_license: Annotated[bool, option("Use weights with restricted licences, e.g. non-commercial ones.", False)]
 
 
 class Options(StepOptions, total=False):
     """Further options of a plan and a run."""
 
-    identities_from: Annotated[
-        Place | None, option("An earlier output: its identities keep their numbers.", metavar="OUT")
-    ]
+    identities_from: Annotated[Place | None, option("Earlier output: its identities keep their number.", metavar="OUT")]
     rows: Annotated[
         str | None,
         option(
@@ -129,13 +123,10 @@ class Options(StepOptions, total=False):
     calibration: Annotated[
         Place | None,
         machine_option(
-            "File of framekiln calibrate. [dim]Default: this machine's, if calibrated.[/dim]",
-            metavar="<path>",
+            "File of framekiln calibrate. [dim]Default: this machine's, if calibrated.[/dim]", metavar="<path>"
         ),
     ]
-    shard: Annotated[
-        str | tuple[int, int] | None, _files("Only the I-th of N shares of the files, from 1.", metavar="I/N")
-    ]
+    shard: Annotated[str | tuple[int, int] | None, _files("Only the I-th of N shares of files, from 1.", metavar="I/N")]
     fast_mode: Annotated[bool, _files("Previews: every frame, reduced to a short side of at least 360 px.", False)]
     by_content: Annotated[
         bool,
@@ -159,9 +150,7 @@ class Options(StepOptions, total=False):
 class Instruments(TypedDict, total=False):
     """Profilers and live figures of a run."""
 
-    tensorboard: Annotated[
-        Place | None, _instrument("Write live figures for TensorBoard into a folder.", metavar="DIR")
-    ]
+    tensorboard: Annotated[Place | None, _instrument("Write live figures for TensorBoard to a folder.", metavar="DIR")]
     torch_profiler: Annotated[
         str | None,
         _instrument(
@@ -176,9 +165,7 @@ class Instruments(TypedDict, total=False):
     nsight: Annotated[
         str | Sequence[str], _instrument("Start the processes of these steps under nsys.", "", metavar="STEP[,STEP]")
     ]
-    py_spy: Annotated[
-        str, _instrument("Draw a flame graph of the Python code in a step's processes.", "", metavar="STEP")
-    ]
+    py_spy: Annotated[str, _instrument("Draw a flame graph of Python code in a step's processes.", "", metavar="STEP")]
 
 
 class RunOptions(Options, Instruments, total=False):
@@ -190,21 +177,17 @@ class PredictOptions(TypedDict, total=False):
 
     gpus: Annotated[str, option("GPUs of manifests/gpus.yaml. Default: all.", "", names=("--for",), metavar="GPU,GPU")]
     input: Annotated[
-        Input, option("The collection to estimate. Default: the run's.", names=("--input", "-i"), several=True)
+        Input, option("Media to estimate. Default: those of the run.", names=("--input", "-i"), several=True)
     ]
-    rows: Annotated[
-        float | None, option("Rows in place of an input: photos, and the frames of films that are read.", metavar="N")
-    ]
+    rows: Annotated[float | None, option("Rows in place of an input: photos, and frames read of films.", metavar="N")]
     cores: Annotated[float | None, option("Cores beside the GPU. Default: this machine's.")]
-    prices: Annotated[
-        str, option("Hourly price of a machine with that GPU, in any currency.", "", metavar="GPU=PRICE,...")
-    ]
+    prices: Annotated[str, option("Hourly price of a machine with it, in any currency.", "", metavar="GPU=PRICE,...")]
     price_per_kwh: Annotated[float | None, option("Price of electricity, in the same currency.")]
     calibration: Annotated[
-        Path | None, option("A calibration of any GPU; its measured steps correct the estimates.", metavar="FILE")
+        Path | None, option("A calibration of any GPU, which corrects the estimates.", metavar="FILE")
     ]
     specs: Annotated[
-        Path | None, option("A file of GPUs instead of manifests/gpus.yaml.", names=("--gpus",), metavar="FILE")
+        Path | None, option("GPUs instead of those of manifests/gpus.yaml.", names=("--gpus",), metavar="FILE")
     ]
 
 
@@ -234,9 +217,8 @@ def checked(kind: type, options: Mapping[str, Any], also: Sequence[str] = ()) ->
     known = defaults(kind)
     for name in options:
         check_known(name, [*also, *known], f"There is no option {name!r}.", code="FK-UNKNOWN-OPTION")
-    return known | dict(
-        validated(kind, {name: value for name, value in options.items() if value is not None}, "options")
-    )
+    given = {name: value for name, value in options.items() if value is not None}
+    return known | dict(validated(kind, given, "options"))
 
 
 def shows(kind: type) -> Callable[[F], F]:

@@ -131,10 +131,8 @@ class Output:
         media = find_originals(self._store, [media_id])[media_id]
         for frame in decode_frames(media, (pixels,), read_rules(self.record), wanted=(frame_index,)):
             return frame.images[pixels]
-        raise InputError(
-            f"The run kept no frame {frame_index} of {media_id!r}; the table `frames` lists its frames.",
-            code="FK-NO-SUCH-FRAME",
-        )
+        problem = f"The run kept no frame {frame_index} of {media_id!r}; the table `frames` lists its frames."
+        raise InputError(problem, code="FK-NO-SUCH-FRAME")
 
     @shows(SelectOptions)
     def select(self, **options: Unpack[SelectOptions]) -> "Selection":

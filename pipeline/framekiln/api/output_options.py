@@ -33,10 +33,7 @@ class SelectOptions(TypedDict, total=False):
     ]
     balance: Annotated[
         str | None,
-        option(
-            "As many rows of each value as the rarest has. With --limit, rare values stay whole.",
-            metavar="COLUMN",
-        ),
+        option("As many rows of each value as the rarest has. With --limit, rare values stay whole.", metavar="COLUMN"),
     ]
     diverse: Annotated[
         int | None,
@@ -63,9 +60,7 @@ class ExportOptions(TypedDict, total=False):
     """Options of an export."""
 
     selection: Annotated[str | None, option("A saved selection. [dim]Default: all frames.[/dim]", metavar="NAME")]
-    where: Annotated[
-        str | Sequence[str] | None, option("Conditions in SQL, as for select; all must hold.", several=True)
-    ]
+    where: Annotated[str | Sequence[str] | None, option("SQL conditions, as for select; all must hold.", several=True)]
     include: Annotated[
         str | Sequence[str] | AbstractSet[str] | None,
         option(
@@ -97,8 +92,7 @@ class ExportOptions(TypedDict, total=False):
         ),
     ]
     cut: Annotated[
-        str | None,
-        option("Copy from a key frame, or encode again. [dim]Default: copy.[/dim]", metavar="copy|exact"),
+        str | None, option("Copy from a key frame, or encode again. [dim]Default: copy.[/dim]", metavar="copy|exact")
     ]
     min_seconds: Annotated[float | None, option("Shorter clips are left out.", metavar="SECONDS")]
     max_seconds: Annotated[float | None, option("Longer clips are divided.", metavar="SECONDS")]

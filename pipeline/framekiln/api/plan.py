@@ -106,9 +106,8 @@ class RunPlan:
         absent = [f"Lacks weights: {name}: {why}" for name, why in self.absent.items()]
         fetch = [f"To fetch what is missing: {self.fetch}"] if self.fetch else []
         refusal = [str(self.refusal)] if self.refusal else []
-        return "".join(map(html.table, shown)) + html.lines(
-            [*facts["changes"], *absent, *fetch, *facts["notes"], *refusal]
-        )
+        lines = html.lines([*facts["changes"], *absent, *fetch, *facts["notes"], *refusal])
+        return "".join(map(html.table, shown)) + lines
 
 
 @shows(Options)
@@ -136,10 +135,8 @@ def plan(
     >>> framekiln.plan(stages=["lighting"]).steps
     ['lighting']
     """
-    request = make_request(
-        input, output, profile=profile, pipeline=pipeline, stages=stages, settings=settings, **options
-    )
-    return make(request, like=None if like is None else os.fspath(like))
+    chosen: dict[str, Any] = {"profile": profile, "pipeline": pipeline, "stages": stages, "settings": settings}
+    return make(make_request(input, output, **chosen, **options), like=None if like is None else os.fspath(like))
 
 
 def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None, *, like: str | None = None) -> RunPlan:
@@ -166,7 +163,12 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         changes, outlook, (engine, why) = job.preview(planned)
         work = changes, outlook
         costs = _read_costs(request, planned, job.media, outlook, local=engine == "local", like=like)
-    pace = "" if costs is not None and costs.limit else _tell_pace(request, planned, nodes)
+    pace = ""
+    if costs is None or not costs.limit:
+        from framekiln.lab.predict.arithmetic import describe_pace
+
+        device = next(iter(gpu_names()), "") if request.address is None else ""
+        pace = describe_pace(planned, nodes, device, request.profile.gpu_vram_gb)
     if engine == "local":  # it uses one process a core, whatever the plan's workers
         planned = replace(planned, limits="")
     return RunPlan(
@@ -176,13 +178,6 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         refusal=refusal or _explain_missing_weights(planned, request),
         costs=costs,
     )
-
-
-def _tell_pace(request: RunRequest, planned: Plan, nodes: Sequence[Node]) -> str:
-    from framekiln.lab.predict.arithmetic import describe_pace
-
-    device = next(iter(gpu_names()), "") if request.address is None else ""
-    return describe_pace(planned, nodes, device, request.profile.gpu_vram_gb)
 
 
 def _read_costs(

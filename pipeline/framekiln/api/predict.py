@@ -86,10 +86,8 @@ def _read_prices(text: str) -> list[tuple[str, float]]:
             raise ValueError(text)
         return [(name, float(price)) for name, price in (part.split("=") for part in split_names(text))]
     except ValueError as error:
-        raise ConfigError(
-            f"--prices {text!r} is not of the form GPU=PRICE,GPU=PRICE; write rtx-5080=0.4,h100=2.5.",
-            code="FK-PRICES-INVALID",
-        ) from error
+        problem = f"--prices {text!r} is not of the form GPU=PRICE,GPU=PRICE; write rtx-5080=0.4,h100=2.5."
+        raise ConfigError(problem, code="FK-PRICES-INVALID") from error
 
 
 def _check_numbers(cores: float | None, rows: float | None, prices: Prices) -> None:
@@ -118,7 +116,6 @@ def _list_absent(store: Store, source: SourceRun) -> Iterator[str]:
 
 
 def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:
-    """Return sentences on the estimate's gaps."""
     notes = measuring_notes(source.others, source.steps)
     if are_idle(choices):
         notes.append("No step uses a GPU, so all give the same rate")

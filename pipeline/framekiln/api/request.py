@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from framekiln.api.options import Given, Input, Manifest, Options, Place, Settings, Steps, checked, split_names
+from framekiln.api.options import Input, Manifest, Options, Place, Settings, Steps, checked, split_names
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Stage
 from framekiln.planning import manifest
@@ -77,27 +77,22 @@ def pipeline_of(pipeline: Manifest | None) -> manifest.PipelineFile:
 
 
 def _make_plan_options(steps: tuple[str, ...], settings: Settings, given: Mapping[str, Any]) -> PlanOptions:
-    texts = _list_settings(settings)
+    texts = [settings] if isinstance(settings, str) else list(settings or ())
+    if isinstance(settings, Mapping):
+        pairs = [(f"{step}.{key}", value) for step, keys in settings.items() for key, value in keys.items()]
+        texts = [f"{place}={_write_yaml(value)}" for place, value in pairs]
     if given["identities_from"]:
-        texts = (*texts, f"identities.known={os.fspath(given['identities_from'])}")
+        texts.append(f"identities.known={os.fspath(given['identities_from'])}")
     decode = {name: given[name] for name in ("every_nth", "max_frames", "max_pixels", "fast_mode")}
     return PlanOptions(
         stages=steps,
-        settings=texts,
+        settings=tuple(texts),
         weights_dir=_read_path(given["weights_dir"]),
         calibration=_read_path(given["calibration"]),
         max_errors=None if given["max_errors"] is None else str(given["max_errors"]),
         decode={name: value for name, value in decode.items() if value},
         **{name: given[name] for name in ("device", "missing_weights", "accept_license", "vram_cap", "rows")},
     )
-
-
-def _list_settings(settings: Settings) -> tuple[str, ...]:
-    if isinstance(settings, str):
-        return (settings,)
-    if not isinstance(settings, Mapping):
-        return tuple(settings or ())
-    return tuple(f"{step}.{key}={_write_yaml(value)}" for step, keys in settings.items() for key, value in keys.items())
 
 
 def _write_yaml(value: Any) -> str:
@@ -155,9 +150,8 @@ def _read_shard(shard: str | tuple[int, int] | None) -> tuple[int, int] | None:
     text = shard if isinstance(shard, str) else "/".join(map(str, shard))
     number, _, count = text.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-        raise ConfigError(
-            f"--shard {text!r} is not of the form I/N with I from 1 to N, as in --shard 2/8.", code="FK-BAD-SHARD"
-        )
+        problem = f"--shard {text!r} is not of the form I/N with I from 1 to N, as in --shard 2/8."
+        raise ConfigError(problem, code="FK-BAD-SHARD")
     return int(number) - 1, int(count)
 
 
@@ -169,7 +163,8 @@ def with_steps(pipeline: manifest.PipelineFile, steps: Steps) -> tuple[manifest.
     if isinstance(steps, Sequence | Mapping) and not (steps or isinstance(steps, str)):
         raise ConfigError("stages is empty: name a step, or leave it out for all.", code="FK-UNKNOWN-STEP")
     entries, names = dict(pipeline.steps), list[str]()
-    for item in _list_items(steps):
+    alone = () if steps is None else (steps,)
+    for item in steps if isinstance(steps, Sequence) and not isinstance(steps, str) else alone:
         if isinstance(item, str):
             names += split_names(item)
             continue
@@ -180,12 +175,6 @@ def with_steps(pipeline: manifest.PipelineFile, steps: Steps) -> tuple[manifest.
     if steps and not names:
         raise ConfigError(f"stages {steps!r} names no step; name one, or leave it out for all.", code="FK-UNKNOWN-STEP")
     return pipeline.model_copy(update={"steps": entries}), tuple(dict.fromkeys(names))
-
-
-def _list_items(steps: Steps) -> Sequence[str | Given | Mapping[str, Given]]:
-    if steps is None:
-        return ()
-    return steps if isinstance(steps, Sequence) and not isinstance(steps, str) else (steps,)
 
 
 def step_name(stage: Any) -> str:

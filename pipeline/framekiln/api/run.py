@@ -10,8 +10,9 @@ from typing_extensions import Unpack
 from framekiln.api.options import Input, Manifest, Place, RunOptions, Settings, Steps, shows
 from framekiln.api.output import Output
 from framekiln.api.request import make_request
-from framekiln.api.watch import WatchedRun, make_watch, scalars_folder
+from framekiln.api.watch import WatchedRun, make_watch
 from framekiln.contract.stage import Stage
+from framekiln.profiling.export.live_metrics import scalars_folder
 
 
 def call_text(name: str, *places: Any, **options: Any) -> str:

@@ -8,14 +8,7 @@ from typing import Any, Self
 from framekiln.contract.output_names import RUN_RECORD
 from framekiln.output.object_store import Store
 from framekiln.planning.manifest import Targets
-from framekiln.profiling.run_profile import (
-    RunProfile,
-    choose_run,
-    missing_rows,
-    profile_of,
-    stored_rooms,
-    targets_of,
-)
+from framekiln.profiling.run_profile import RunProfile, choose_run, missing_rows, profile_of, stored_rooms, targets_of
 from framekiln.reporting.kit.texts import count, duration
 from framekiln.reporting.plan_facts import fetching
 from framekiln.runtime.run.progress import Unfinished

@@ -1,7 +1,6 @@
 """The display of a run in progress: a notebook, a terminal, or none."""
 
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -11,17 +10,10 @@ from functools import partial
 from html import escape
 
 from framekiln.job import Job
-from framekiln.profiling.export.live_metrics import Scalars, check
+from framekiln.profiling.export.live_metrics import Scalars
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.reporting.terminal.console import print_line, stderr_console
-from framekiln.reporting.terminal.progress import (
-    AdvisingView,
-    ProgressRow,
-    ProgressView,
-    make_view,
-    progress_rows,
-    working_steps,
-)
+from framekiln.reporting.terminal.progress import AdvisingView, ProgressView, make_view, progress_rows, working_steps
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
 
@@ -38,17 +30,6 @@ class Watch:
     view: Callable[[Sequence[str]], ProgressView] = lambda _: ProgressView()  # displays steps while they run
 
 
-def scalars_folder(place: str | os.PathLike[str] | None) -> str | None:
-    """Return the folder for TensorBoard; None: no scalars.
-
-    Raises ConfigError: the package is missing, or the folder cannot be written to.
-    """
-    if place is None:
-        return None
-    check(os.fspath(place))
-    return os.fspath(place)
-
-
 class WatchedRun:
     """A run that reports its progress to a `Watch`."""
 
@@ -59,7 +40,7 @@ class WatchedRun:
         """
         self._request, self._watch, self._tensorboard = request, watch, tensorboard
         self._view, self._stack = ProgressView(), ExitStack()
-        self.job = Job(request, watch=self._show, on_plan=self._on_plan, on_wait=self._say)
+        self.job = Job(request, self._show, self._on_plan, self._say)
 
     def result(self) -> RunResult:
         """Run it, and return its result. Raises FramekilnError: see `Job.run`."""
@@ -96,15 +77,11 @@ def make_watch(progress: bool | None) -> Watch:
     if shell is None:
         console = stderr_console()
         return Watch(say=partial(print_line, console), view=partial(make_view, console, quiet=False))
-    show = _open_cell()
-    return Watch(say=lambda sentence: show(f"<p>{escape(sentence)}</p>"), view=partial(NotebookView, show))
-
-
-def _open_cell() -> Callable[[str], None]:
     from IPython.display import HTML, display
 
     handle = display(HTML(""), display_id=True)
-    return lambda text: handle.update(HTML(text))
+    view = partial(NotebookView, lambda text: handle.update(HTML(text)))
+    return Watch(say=lambda sentence: handle.update(HTML(f"<p>{escape(sentence)}</p>")), view=view)
 
 
 class NotebookView(ProgressView):
@@ -130,13 +107,11 @@ class NotebookView(ProgressView):
         self._show(self._draw())
 
     def _draw(self) -> str:
-        rows = map(_draw_row, progress_rows(self._last, self._steps, time.time()))
+        rows = ""
+        for row in progress_rows(self._last, self._steps, time.time()):
+            texts = row.rows, row.rate, f"{row.left} left" if row.left else "", row.errors
+            cells = "".join(f'<td style="text-align:right">{escape(text)}</td>' for text in texts)
+            bar = f'<progress value="{row.share:.3f}" max="1"></progress>'
+            rows += f'<tr><td style="text-align:left">{escape(row.name)}</td><td>{bar}</td>{cells}</tr>'
         notes = "".join(f"<p>{escape(sentence)}</p>" for sentence in self._sentences)
-        return f"<table>{''.join(rows)}</table>{notes}"
-
-
-def _draw_row(row: ProgressRow) -> str:
-    texts = row.rows, row.rate, f"{row.left} left" if row.left else "", row.errors
-    cells = "".join(f'<td style="text-align:right">{escape(text)}</td>' for text in texts)
-    bar = f'<progress value="{row.share:.3f}" max="1"></progress>'
-    return f'<tr><td style="text-align:left">{escape(row.name)}</td><td>{bar}</td>{cells}</tr>'
+        return f"<table>{rows}</table>{notes}"

@@ -77,8 +77,7 @@ for command in (*_COMMANDS, steps, columns):
 def report(
     output: Annotated[str, typer.Argument(help="Folder or URL of an earlier run's output.")],
     run: Annotated[
-        str | None,
-        typer.Option("--run", help="The run to take times from. [dim]Default: the one that did most.[/dim]"),
+        str | None, typer.Option(help="The run to take times from. [dim]Default: the one that did most.[/dim]")
     ] = None,
 ) -> None:
     """Write report.html again, from the run.json and the tables of an output."""

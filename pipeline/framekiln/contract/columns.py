@@ -170,21 +170,17 @@ def _make_pixels(images: Sequence[Image], ends: NDArray[np.int64], data: Image) 
 
 def views(column: pa.ChunkedArray | pa.StructArray) -> list[Image]:
     """Return read-only views (h w 3 each) of a pixel column."""
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return [image for chunk in chunks for image in _view_chunk(chunk)]
-
-
-def _view_chunk(chunk: pa.StructArray) -> list[Image]:
-    rgb, heights, widths = (chunk.field(i) for i in range(3))
-    offsets = (
-        np.frombuffer(rgb.buffers()[1], dtype=np.int64)[rgb.offset : rgb.offset + len(rgb) + 1]
-        if len(rgb)
-        else np.zeros(1, np.int64)
-    )
-    data = np.frombuffer(rgb.buffers()[2] or b"", dtype=np.uint8)
-    data.flags.writeable = False
-    sides = zip(heights.to_pylist(), widths.to_pylist(), strict=True)
-    return [data[offsets[i] : offsets[i + 1]].reshape(h, w, 3) for i, (h, w) in enumerate(sides)]
+    images: list[Image] = []
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        rgb, heights, widths = (chunk.field(i) for i in range(3))
+        if not len(rgb):
+            continue
+        offsets = np.frombuffer(rgb.buffers()[1], dtype=np.int64)[rgb.offset : rgb.offset + len(rgb) + 1]
+        data = np.frombuffer(rgb.buffers()[2] or b"", dtype=np.uint8)
+        data.flags.writeable = False
+        sides = zip(heights.to_pylist(), widths.to_pylist(), strict=True)
+        images += [data[offsets[i] : offsets[i + 1]].reshape(h, w, 3) for i, (h, w) in enumerate(sides)]
+    return images
 
 
 def describe(schema: pa.Schema) -> list[dict[str, Any]]:

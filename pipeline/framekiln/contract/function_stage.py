@@ -55,10 +55,10 @@ class FunctionStage(Stage):
             return [result[name] for name in names]
         if isinstance(result, tuple) and len(result) == len(names):
             return result
-        raise ContractError(
-            f"{type(self).__name__} returned {_describe(result)}; return a tuple or a dict of {', '.join(names)}.",
-            code="FK-UNDECLARED-COLUMNS",
-        )
+        told = f"a tuple of {len(result)}" if isinstance(result, tuple) else f"a {type(result).__name__}"
+        told = f"a dict of {', '.join(map(str, result))}" if isinstance(result, Mapping) else told
+        problem = f"{type(self).__name__} returned {told}; return a tuple or a dict of {', '.join(names)}."
+        raise ContractError(problem, code="FK-UNDECLARED-COLUMNS")
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         """Return numbers and texts as the caption of the frame."""
@@ -138,10 +138,8 @@ def _make_schema(function: Callable[..., Any], outputs: Outputs) -> pa.Schema:
         )
     fields = [field(*pair, about) for pair in pairs] if isinstance(outputs, Mapping) else list(outputs)
     if not fields or not all(isinstance(item, pa.Field) for item in fields):
-        raise ConfigError(
-            f"The stage {function.__name__!r} has no outputs; give them as {{'NAME': pyarrow.float32()}}.",
-            code="FK-STAGE-FUNCTION",
-        )
+        problem = f"The stage {function.__name__!r} has no outputs; give them as {{'NAME': pyarrow.float32()}}."
+        raise ConfigError(problem, code="FK-STAGE-FUNCTION")
     return pa.schema(fields)
 
 
@@ -152,12 +150,6 @@ def _read_values(name: str, column: pa.ChunkedArray) -> Sequence[Any]:
         return [value.values.to_numpy() if value.is_valid else None for value in column]
     values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")  # names of `tags` are different
     return values
-
-
-def _describe(result: Any) -> str:
-    if isinstance(result, Mapping):
-        return f"a dict of {', '.join(map(str, result))}"
-    return f"a tuple of {len(result)}" if isinstance(result, tuple) else f"a {type(result).__name__}"
 
 
 def code_version(function: Callable[..., Any], *declared: Any) -> str:

@@ -36,9 +36,8 @@ class Packet:
         """Return the packet, without its failures, as one row that Ray Data cannot cut."""
         own = {"unit": pa.array([self.unit]), "start": pa.array([self.start]), "stop": pa.array([self.stop])}
         offsets = pa.array([0, self.rows.num_rows], pa.int64())
-        lists = {
-            name: pa.LargeListArray.from_arrays(offsets, _combine(self.rows[name])) for name in self.rows.column_names
-        }
+        columns = {name: _combine(self.rows[name]) for name in self.rows.column_names}
+        lists = {name: pa.LargeListArray.from_arrays(offsets, column) for name, column in columns.items()}
         return pa.table(own | lists)
 
     @classmethod

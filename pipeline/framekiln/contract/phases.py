@@ -109,7 +109,6 @@ class ItemCounts(threading.local):
         self._counts: dict[str, int] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as new counts."""
         return ItemCounts, ()
 
     def add(self, kind: str, count: int) -> None:

@@ -40,14 +40,11 @@ def check_folder(option: str, path: Path, file: Path | None = None) -> None:
     place, given = expand(path).absolute(), str(file or path)
     existing = next(folder for folder in (place, *place.parents) if os.path.lexists(folder))
     if not existing.is_dir():
-        raise ConfigError(
-            f"{option} {given!r}: {str(existing)!r} is not a folder; give another one.", code="FK-NOT-A-FOLDER"
-        )
+        problem = f"{option} {given!r}: {str(existing)!r} is not a folder; give another one."
+        raise ConfigError(problem, code="FK-NOT-A-FOLDER")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise ConfigError(
-            f"{option} {given!r}: this user may not write into {str(existing)!r}; give another folder.",
-            code="FK-FOLDER-NOT-WRITABLE",
-        )
+        problem = f"{option} {given!r}: this user may not write into {str(existing)!r}; give another folder."
+        raise ConfigError(problem, code="FK-FOLDER-NOT-WRITABLE")
 
 
 def check_file(option: str, path: Path) -> None:

@@ -146,23 +146,21 @@ class Interim:
             child = None
             if (due and self._assembles) or report:
                 child = self._child = stack.enter_context(ChildProcess(_Writer(self._store, self._tables.assembly)))
-            assembling = self._assemble(child, due) if child is not None else 0.0
+            ready = time.monotonic()
+            for unit in due:
+                if child is None or not self._assembles:
+                    break
+                result = child.call("assemble", unit, timeout_s=_TIMEOUT_S)
+                if isinstance(result, ChildDied):
+                    break
+                if result is None:  # a unit that fails is left for the end
+                    self._tables.done(unit)
+            assembled = time.monotonic()
             self._write_record(reason, profile)
             written = time.monotonic()
             if child is not None and report:
                 child.call("report", timeout_s=_TIMEOUT_S)
-            return written - began - assembling, time.monotonic() - written
-
-    def _assemble(self, child: ChildProcess, due: Sequence[UnitRows]) -> float:
-        """Write the tables of units, and return the seconds; a failing unit is left for the end."""
-        began = time.monotonic()
-        for unit in due:
-            result = child.call("assemble", unit, timeout_s=_TIMEOUT_S) if self._assembles else ChildDied("", "")
-            if isinstance(result, ChildDied):
-                break
-            if result is None:
-                self._tables.done(unit)
-        return time.monotonic() - began
+            return ready - began + written - assembled, time.monotonic() - written
 
     def _write_record(self, reason: str = "", profile: RunProfile | None = None, *, count: bool = True) -> None:
         result = self._run.result(self._tables.count(anew=count), profile)

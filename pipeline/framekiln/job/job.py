@@ -8,14 +8,13 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Literal
 
 from framekiln.contract.errors import DamagedError, StartError
 from framekiln.contract.stage import Scope
 from framekiln.engine.base import RunContext
 from framekiln.engine.choice import choose, make_engine, started_ahead
 from framekiln.job.interim import Interim
-from framekiln.job.outcome import RunSoFar, find_leaving
+from framekiln.job.outcome import RunSoFar
 from framekiln.job.passes import Passes
 from framekiln.media.discovery.listing import list_inputs
 from framekiln.media.files import MediaFile
@@ -37,6 +36,7 @@ from framekiln.profiling.step_work import Recorder
 from framekiln.runtime.check.mending import Mending
 from framekiln.runtime.run import change_report
 from framekiln.runtime.run.carried_results import carry_over
+from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.run.request import RunFiles, RunRequest, RunUnits
 from framekiln.runtime.run.result import RunResult, Workload
 from framekiln.runtime.run.retry import FailureFilter, Retry
@@ -203,7 +203,14 @@ class Job:
         request, (name, reason) = self._request, self._engine
         self._on_wait(reason)
         if name == "ray" and request.address is None:
-            name = self._start_ray(stack)
+            self._on_wait("Starting Ray on this machine, which takes some seconds.")
+            try:
+                self._join_ray(stack)
+            except StartError as error:
+                if request.engine != "auto" or request.profilers.nsight:
+                    raise
+                self._on_wait(f"{error} This run goes on with the local engine.")
+                name = "local"
         self._totals.engine = name
         plan = replace(work.plan, waves=tuple(work.waves))
         context = RunContext(plan=plan, store=self.store, on_events=self._on_events, profilers=request.profilers)
@@ -212,18 +219,6 @@ class Job:
                 yield Passes(engine=engine, work=work, store=self.store, lease=lease)
         finally:
             gather(self.store, (lease.run, *lease.taken_over))
-
-    def _start_ray(self, stack: ExitStack) -> Literal["local", "ray"]:
-        """Start Ray on this machine and return the ready engine; if Ray fails, `auto` may take the local one."""
-        self._on_wait("Starting Ray on this machine, which takes some seconds.")
-        try:
-            self._join_ray(stack)
-        except StartError as error:
-            if self._request.engine != "auto" or self._request.profilers.nsight:
-                raise
-            self._on_wait(f"{error} This run goes on with the local engine.")
-            return "local"
-        return "ray"
 
     def _on_events(self, events: list[Event]) -> None:
         for death in (event for event in events if isinstance(event, Death)):
@@ -266,6 +261,7 @@ class Job:
         write_units(self.store, units.fresh, units.known)
         change_report.remember(self.store, plan)
         swept = 0 if left or first else sweep(self.store, owners, rows, files.deletable(self.store))
+        earlier, kept = read_earlier(self.store) or {}, {step.name for step in plan.first}
         work = Workload(
             plan=plan,
             waves=leave_finished(plan.waves, {step.step for step in outlook if not step.todo}),
@@ -278,7 +274,7 @@ class Job:
             changed=left or swept > 0,
             files=changes,
             outlook=outlook,
-            leaving=() if first else find_leaving(self.store, plan),
+            leaving=[name for wave in earlier.get("waves", ()) for name in wave if not first and name not in kept],
         )
         if first and not left:
             return work

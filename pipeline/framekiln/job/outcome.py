@@ -55,7 +55,11 @@ class TablesSoFar:
         self._store, self._work, self.assembly = store, work, Assembly(work.plan, store)
         rows = [expected_rows(unit, work.wanted) for unit in work.units]
         self.held = _would_mix(store, work.plan, owners, rows, before)
-        self._earlier = frozenset[str]() if self.held else self._find_earlier_files(rows)
+        self._earlier = frozenset[str]()  # media of units with files of `frames/` by earlier runs
+        if not self.held and (names := set(store.names(FRAMES))):
+            stale = {unit_of(name) for name in names - self.assembly.live(rows)[FRAMES]}
+            units = [unit for unit in read_units(store) if unit.name in stale] if stale else []
+            self._earlier = frozenset(media.media_id for unit in units for media in unit.media)
         self._counts: dict[str, Counter[str]] = {}  # rows of a file of `frames/`, or errors of one of `errors/` by kind
         self.files_done = 0
         self._open: dict[str, Unit] = {unit.name: unit for unit in work.units}
@@ -90,12 +94,6 @@ class TablesSoFar:
         """
         return count_rows(self._store, self._counts, anew=anew)
 
-    def _find_earlier_files(self, rows: Sequence[UnitRows]) -> frozenset[str]:
-        names = set(self._store.names(FRAMES))
-        stale = {unit_of(name) for name in names - self.assembly.live(rows)[FRAMES]} if names else set()
-        units = read_units(self._store) if stale else []
-        return frozenset(media.media_id for unit in units if unit.name in stale for media in unit.media)
-
 
 def count_rows(store: Store, known: dict[str, Counter[str]], *, anew: bool = True) -> tuple[int, Counter[str]]:
     """Return the numbers of frames and of errors by kind in the tables; see `TablesSoFar.count`.
@@ -116,12 +114,6 @@ def count_rows(store: Store, known: dict[str, Counter[str]], *, anew: bool = Tru
     return kinds.pop(_ROWS, 0), kinds
 
 
-def find_leaving(store: Store, plan: Plan) -> list[str]:
-    """Return the steps whose columns a run by this plan will remove from `frames/`."""
-    before, kept = read_earlier(store) or {}, {step.name for step in plan.first}
-    return [name for wave in before.get("waves", ()) for name in wave if name not in kept]
-
-
 def _list_ids(unit: UnitRows) -> frozenset[str]:
     return frozenset(media.media_id for media in unit.files) if unit.media is None else unit.media
 
@@ -137,11 +129,9 @@ def _would_mix(
     same = {step.name: known.get(step.name) == step.fingerprint for step in plan.second}
     same[ASSEMBLE] = first == fingerprints(plan)
     for owner in (owner for owner in owners if not same[owner.name]):
-        written = {
-            folder: names for folder in owner.live([]) if folder != ERRORS and (names := set(store.names(folder)))
-        }
-        live = owner.live(rows) if written else {}
-        if any(names - live[folder] for folder, names in written.items()):
+        written = {folder: set(store.names(folder)) for folder in owner.live([]) if folder != ERRORS}
+        live = owner.live(rows) if any(written.values()) else {}
+        if any(names - live[folder] for folder, names in written.items() if names):
             return True
     return False
 

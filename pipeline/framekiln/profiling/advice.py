@@ -77,9 +77,7 @@ def _check_second_pass(steps: Sequence[StepStatistics], rooms: Mapping[str, Room
     if slow is None or slow.lasted <= first_pass:
         return None
     took = f"{slow.step} of the second pass took {slow.lasted:.0f} s, the whole first pass {first_pass:.0f} s"
-    change = (
-        "raise its cpus" if slow.packets == 1 else f"raise {slow.step}'s workers, or its cpus"
-    )  # one call takes all
+    change = f"raise {slow.step}'s workers, or its cpus" if slow.packets > 1 else "raise its cpus"  # one call takes all
     if unused := _describe_unused(slow, rooms):
         took, change = f"{took}, and {unused}", "take more files in one run: each call takes one file"
     elif full := _explain_saturation(slow, rooms):
@@ -217,7 +215,7 @@ def live_advice(steps: Sequence[Step], live: Mapping[str, StepStatistics], rooms
 
 
 def _describe_unused(step: StepStatistics, rooms: Mapping[str, Room]) -> str:
-    """Describe how much of its processes' time passed after their last packet, or without any; empty if little.
+    """Describe the idle time of a step's processes, after their last packet or without any; empty if it is short.
 
     Processes above the planned number replaced others, as Ray's do.
     """

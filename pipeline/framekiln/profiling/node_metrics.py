@@ -64,26 +64,22 @@ class NodeMetrics:
 
     def read(self, store_gb: float | None = None) -> dict[str, Any]:
         """Return a sample as JSON values; `store_gb` is the use of Ray's object store."""
-        memory = psutil.virtual_memory()
+        memory, workers = psutil.virtual_memory(), dict[int, float]()
+        used = self._processes.cpu_percent() if self._processes is not None else None
+        for child in self._processes.children(self._parent.pid) if self._processes and self._parent else ():
+            with suppress(psutil.Error):
+                workers[child.pid] = child.memory_info().rss / 1e9
         return {
             "run": self._run,
             "node": self._node,
             "time": time.time(),
             "cpu_percent": psutil.cpu_percent(),
-            "own_cpu_percent": self._processes.cpu_percent() if self._processes is not None else None,
+            "own_cpu_percent": used,
             "memory_gb": (memory.total - memory.available) / 1e9,
-            "workers_gb": self._read_workers(),
+            "workers_gb": workers,
             "store_gb": store_gb,
             **self._gpus.read(),
         }
-
-    def _read_workers(self) -> dict[int, float]:
-        memory = dict[int, float]()
-        if self._processes is not None and self._parent is not None:
-            for child in self._processes.children(self._parent.pid):
-                with suppress(psutil.Error):
-                    memory[child.pid] = child.memory_info().rss / 1e9
-        return memory
 
 
 class RunProcesses:
@@ -193,10 +189,10 @@ def read_gpu(nvml: Any, handle: Any, figures: Mapping[str, Callable[[Any, Any], 
 
 def to_table(lines: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Return parsed lines as a table with `SCHEMA`, sorted by time."""
-    rows = [
-        {**line, **{name: [(int(pid), gb) for pid, gb in (line.get(name) or {}).items()] for name in _MAPS}}
-        for line in lines
-    ]
+    rows = []
+    for line in lines:
+        maps = {name: [(int(pid), gb) for pid, gb in (line.get(name) or {}).items()] for name in _MAPS}
+        rows.append({**line, **maps})
     return pa.Table.from_pylist(rows, schema=SCHEMA).sort_by("time")
 
 

@@ -137,7 +137,7 @@ def batches(
         yield from _read_parquet(store, path, chosen, schema, rows, consumed)
     for name in names:
         try:
-            for lines in _read_pieces(store, name, rows, consumed):
+            for lines in _read_lines(store, name, rows, consumed):
                 yield _select_records(kind, lines).select(schema.names)
         except FileNotFoundError as error:
             raise GoneError(
@@ -157,18 +157,22 @@ def _read_parquet(
                 yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
     except (DamagedError, *_NO_RECORD) as error:
         reason = " ".join(str(error.__cause__ or error).split()).rstrip(".")
-        raise DamagedError(
-            f"{path} in the output {store.root!r} is damaged ({reason}); delete it: no result depends on records.",
-            code="FK-RECORDS-DAMAGED",
-        ) from error
+        problem = f"{path} in the output {store.root!r} is damaged ({reason}); delete it: no result depends on records."
+        raise DamagedError(problem, code="FK-RECORDS-DAMAGED") from error
 
 
-def _read_pieces(store: Store, name: str, rows: int, consumed: Consumed) -> Iterator[list[dict[str, Any]]]:
+def _read_lines(store: Store, name: str, rows: int, consumed: Consumed) -> Iterator[list[dict[str, Any]]]:
+    """Yield the objects in a stream's lines in pieces, and count its bytes; a torn last line is skipped."""
     with store.open(f"{PROFILE}/{name}") as source:
         source.seek(consumed.setdefault(name, 0))
-        lines = _parse(source, consumed, name)
+        lines = io.BufferedReader(source)
         while piece := list(islice(lines, rows)):
-            yield piece
+            consumed[name] += sum(map(len, piece))
+            found: list[Any] = []
+            for line in piece:
+                with suppress(RecursionError, ValueError):
+                    found.append(json.loads(line))
+            yield [one for one in found if isinstance(one, dict)]
 
 
 def began(store: Store, run: str, kinds: Sequence[RecordKind] = (CALLS,)) -> float | None:
@@ -208,12 +212,3 @@ def _select_records(kind: RecordKind, lines: Sequence[Mapping[str, Any]]) -> pa.
             with suppress(*_NO_RECORD):
                 pieces.append(kind.to_table([line]))
         return pa.concat_tables(pieces)
-
-
-def _parse(source: pa.NativeFile, consumed: Consumed, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects in a stream's lines and count its bytes; a torn last line is skipped."""
-    for line in io.BufferedReader(source):
-        consumed[name] += len(line)
-        with suppress(RecursionError, ValueError):
-            if isinstance(parsed := json.loads(line), dict):
-                yield parsed

@@ -113,19 +113,16 @@ class Record(Work):
 
 def to_table(lines: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Return parsed lines as a table with `SCHEMA`, sorted by start."""
-    rows = list(lines)
-    return pa.table([_make_column(item, rows) for item in SCHEMA], schema=SCHEMA).sort_by("started")
-
-
-def _make_column(item: pa.Field, rows: list[Mapping[str, Any]]) -> pa.Array:
-    """Return one column of all lines; this takes half the time of a list of dicts."""
-    if item.name == "node":
-        values: list[Any] = [row["worker"].rpartition(":")[0] for row in rows]
-    elif item.name == "items":
-        values = [list(row.get("items", {}).items()) for row in rows]
-    else:
-        values = [row.get(item.name, _EMPTY.get(item.name, None if item.nullable else 0)) for row in rows]
-    return pa.array(values, item.type)
+    rows, columns = list(lines), []
+    for item in SCHEMA:  # column by column takes half the time of a list of dicts
+        if item.name == "node":
+            values: list[Any] = [row["worker"].rpartition(":")[0] for row in rows]
+        elif item.name == "items":
+            values = [list(row.get("items", {}).items()) for row in rows]
+        else:
+            values = [row.get(item.name, _EMPTY.get(item.name, None if item.nullable else 0)) for row in rows]
+        columns.append(pa.array(values, item.type))
+    return pa.table(columns, schema=SCHEMA).sort_by("started")
 
 
 @dataclass(kw_only=True, slots=True)

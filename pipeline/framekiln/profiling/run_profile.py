@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from framekiln.contract.errors import DamagedError, OutputError, did_you_mean
 from framekiln.contract.output_names import ERRORS
 from framekiln.contract.row_errors import DECODE
+from framekiln.contract.words import counted
 from framekiln.output.lease import active_runs
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
@@ -70,10 +71,8 @@ def profile_of(
 
 def missing_note(lost: Mapping[str, int]) -> str:
     """Return sentences on records lost with dead processes, by node; empty if none were."""
-    if not lost:
-        return ""
-    nodes = ", ".join(f"{node} ({count} {'process' if count == 1 else 'processes'})" for node, count in lost.items())
-    return (
+    nodes = ", ".join(f"{node} ({counted(count, 'process', 'processes')})" for node, count in lost.items())
+    return nodes and (
         f"Last records of {nodes} are missing: a process that dies loses up to 0.5 s of them in a folder, 10 s in a "
         "bucket. Tables are complete; these figures lack that time."
     )
@@ -96,12 +95,6 @@ def stored_rooms(record: Mapping[str, Any], run: str) -> Mapping[str, Room]:
     throughput = record.get("throughput") or {}
     known = throughput.get("rooms") or {} if throughput.get("run") == run else {}
     return {step: Room(**room) for step, room in known.items()}
-
-
-def stored_profile(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the `throughput` of a run.json; empty without packets, and for a running or killed run."""
-    throughput: Mapping[str, Any] = record.get("throughput") or {}
-    return throughput if "verdict" in throughput else {}
 
 
 def missing_records(store: Store) -> OutputError:
@@ -129,11 +122,9 @@ def missing_rows(store: Store, run: str) -> OutputError:
         )
     problem = f"Run {run} in {store.root!r} has ended without a row"
     problem += f" (see {store.url(ERRORS)} for what failed)" if store.names(ERRORS) else ""
-    others = [other for other in read_work(store) if other != run]
-    if not others:
-        return OutputError(f"{problem}; nor has another run any.", code="FK-NO-ROWS")
-    choices = ", ".join(f"--run {other}" for other in others[:_OTHER_RUNS])
-    return OutputError(f"{problem}; look at another one by {choices}.", code="FK-NO-ROWS")
+    others = [f"--run {other}" for other in read_work(store) if other != run]
+    fix = f"look at another one by {', '.join(others[:_OTHER_RUNS])}" if others else "nor has another run any"
+    return OutputError(f"{problem}; {fix}.", code="FK-NO-ROWS")
 
 
 @dataclass(kw_only=True)
@@ -188,14 +179,12 @@ def choose_run(store: Store, name: str | None, warn: Callable[[str], None] = lam
             damaged[run] = error
     if damaged and (name in damaged or not starts):
         raise damaged[name if name in damaged else min(damaged)]
-    for problem in damaged.values() if name is None else ():
-        warn(f"Skipped a run: {problem}")
+    for damage in damaged.values() if name is None else ():
+        warn(f"Skipped a run: {damage}")
     if not starts:
         raise missing_records(store)
     if name is not None and name not in starts:
-        raise OutputError(
-            f"There are no records of a run {name!r} in {store.root!r}.{did_you_mean(name, starts)}",
-            code="FK-UNKNOWN-RUN",
-        )
+        problem = f"There are no records of a run {name!r} in {store.root!r}.{did_you_mean(name, starts)}"
+        raise OutputError(problem, code="FK-UNKNOWN-RUN")
     most = most_work(read_work(store)) if name is None and len(starts) > 1 else None
     return name or most or max(starts, key=lambda run: starts[run])

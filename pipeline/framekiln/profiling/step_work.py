@@ -199,6 +199,10 @@ class StepWork:
         record.memory, record.retries = self.memory, self._retries
         assert self._recorder is not None
         self._recorder.write(record)
+        note, code = "", "FK-COMPILE-FAILED"
+        if uncompiled := take_failures():
+            note = f"The model of {record.step} runs uncompiled, which is slower: {uncompiled[0]}. Repair compilation, "
+            note += f"or set {record.step}.compile=false. [{code}]"
         return StepEvent(
             **{item.name: getattr(record, item.name) for item in fields(Work)},
             worker=self._recorder.worker,
@@ -208,18 +212,8 @@ class StepWork:
             phases=self.phases,
             around=around,
             calls=tuple(self.calls),
-            note=_explain_uncompiled(record.step, take_failures()),
+            note=note,
         )
-
-
-def _explain_uncompiled(step: str, reasons: Sequence[str]) -> str:
-    if not reasons:
-        return ""
-    code = "FK-COMPILE-FAILED"
-    return (
-        f"The model of {step} runs uncompiled, which is slower: {reasons[0]}. Repair compilation, or set "
-        f"{step}.compile=false. [{code}]"
-    )
 
 
 def pixels(rows: pa.Table) -> NDArray[np.int64]:

@@ -107,11 +107,15 @@ def compare_targets(
     targets: Targets, gpus: Mapping[str, float | None], steps: Sequence[StepStatistics]
 ) -> list[TargetResult]:
     """Compare each target of a profile with its measurement; targets of the whole run first."""
-    by_name = {step.step: step for step in steps}
     results = [_compare(name, aim, gpus.get(name)) for name, aim in _set_targets(targets)]
+    figures: dict[str, dict[str, float | None]] = {}
+    for one in steps:
+        steady, use = one.steady_rows_per_s, one.gpu_use
+        of_step = {"rows_per_minute": steady and 60 * steady, "gpu_use_percent": use and 100 * use}
+        figures[one.step] = of_step | {"call_p95_ms": one.call_ms[1]}
     for step, aims in targets.steps.items():
-        statistics = by_name.get(step)
-        results += [_compare(f"{step}.{name}", aim, _find_figure(statistics, name)) for name, aim in _set_targets(aims)]
+        known = figures.get(step, {})
+        results += [_compare(f"{step}.{name}", aim, known.get(name)) for name, aim in _set_targets(aims)]
     return results
 
 
@@ -140,16 +144,6 @@ def _is_known(limit: Limit) -> bool:
 
 def _set_targets(targets: Targets | StepTargets) -> Iterator[tuple[str, Any]]:
     return ((name, aim) for name, aim in targets if aim is not None and name != "steps")
-
-
-def _find_figure(step: StepStatistics | None, name: str) -> float | None:
-    if step is None:
-        return None
-    if name == "rows_per_minute":
-        return None if step.steady_rows_per_s is None else 60 * step.steady_rows_per_s
-    if name == "call_p95_ms":
-        return step.call_ms[1]
-    return None if step.gpu_use is None else 100 * step.gpu_use
 
 
 def _compare(figure: str, aim: float | tuple[float | None, float | None], value: float | None) -> TargetResult:

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from framekiln.contract.columns import SOURCE
@@ -15,6 +16,7 @@ from framekiln.planning.settings import adapter_of
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.runtime.run.change_report import Changes, Outlook
 
+_LEFT = ("done", "todo", "rows", "why")  # of a step's remaining work
 _PLACED = ("device", "cpus", "gpus", "workers", "vram_gb", "precision", "compile", "group")
 
 
@@ -26,6 +28,12 @@ def plan_facts(
     refusal: UserError | None = None,
 ) -> dict[str, Any]:
     """Return a plan as JSON values, with sentences, the remaining work, and why a run is refused."""
+    left: dict[str, Any] | None = None
+    if work:
+        changes, outlook = work
+        files = {"new": changes.new, "changed": changes.changed, "removed": list(changes.removed)}
+        steps = [{"name": one.step, **{key: getattr(one, key) for key in _LEFT}} for one in outlook]
+        left = {"steps": steps, "files": files}
     return {
         "steps": [decode_facts(plan.decode), *map(step_facts, plan.steps)],
         "waves": [wave_processes(wave) for wave in plan.waves],
@@ -37,7 +45,7 @@ def plan_facts(
         "fetch": plan.fetch or None,
         "fetch_mb": round(plan.fetch_mb, 1),
         "notes": list(notes),
-        "work": work and _list_work(*work),
+        "work": left,
         "fits": refusal is None,
         "refusal": refusal and {"code": refusal.code, "message": str(refusal)},
     }
@@ -87,14 +95,6 @@ def recorded_changes(record: Mapping[str, Any]) -> list[str]:
     return [str(sentence) for sentence in sentences if sentence]
 
 
-def _list_work(changes: Changes, outlook: Sequence[Outlook]) -> dict[str, Any]:
-    steps = [
-        {"name": one.step, "done": one.done, "todo": one.todo, "rows": one.rows, "why": one.why} for one in outlook
-    ]
-    counted = {"new": changes.new, "changed": changes.changed}
-    return {"steps": steps, "files": {**counted, "removed": list(changes.removed)}}
-
-
 def left_out(skipped: Collection[str], computed: int, *, tense: str = "were") -> str:
     """Return a sentence on the left-out steps, with the number of computed ones; empty if none was.
 
@@ -129,17 +129,13 @@ def fetching(megabytes: float) -> str:
 
 def rebuild(steps: Mapping[str, Any]) -> dict[str, Stage]:
     """Return the stages of a run.json by step; steps with missing code, or another version's, are left out."""
-    stages = {name: _rebuild_stage(step) for name, step in steps.items()}
-    return {name: stage for name, stage in stages.items() if stage is not None}
-
-
-def _rebuild_stage(step: Mapping[str, Any]) -> Stage | None:
-    module, _, attribute = str(step.get("use", "")).partition(":")
-    try:
-        kind = getattr(importlib.import_module(module), attribute)
-        if not (isinstance(kind, type) and issubclass(kind, Stage)):
-            return None
-        stage = kind(adapter_of(kind.Config).validate_python(dict(step.get("settings", {}))))
-    except Exception:  # another version's code may raise anything; readers continue without the stage
-        return None
-    return stage if stage.version == step.get("version", stage.version) else None
+    stages = {}
+    for name, step in steps.items():
+        module, _, attribute = str(step.get("use", "")).partition(":")
+        with suppress(Exception):  # another version's code may raise anything; readers continue without the stage
+            kind = getattr(importlib.import_module(module), attribute)
+            if isinstance(kind, type) and issubclass(kind, Stage):
+                stage = kind(adapter_of(kind.Config).validate_python(dict(step.get("settings", {}))))
+                if stage.version == step.get("version", stage.version):
+                    stages[name] = stage
+    return stages

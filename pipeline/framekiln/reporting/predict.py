@@ -1,11 +1,11 @@
 """Estimates: a run's costs on the terminal; and a run on other GPUs, there and as a page to pass on."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from framekiln.contract.user_files import expand
 from framekiln.contract.words import counted
 from framekiln.lab.predict.choose import GpuChoice, Prediction, StepChoice, are_idle
 from framekiln.lab.predict.costs import Costs, StepCost
@@ -77,10 +77,9 @@ def helps(choice: GpuChoice) -> str:
 
 def limits(found: Prediction) -> str:
     """Return what sets the pace, with its GPUs."""
-    gpus: dict[str, list[str]] = {}
-    for choice in ranked(found):
-        if choice.limit:
-            gpus.setdefault(choice.limit, []).append(choice.gpu)
+    gpus: dict[str, list[str]] = defaultdict(list)
+    for choice in (choice for choice in ranked(found) if choice.limit):
+        gpus[choice.limit].append(choice.gpu)
     if len(gpus) == 1 and len(found.gpus) > 1:
         (limit,) = gpus
         return f"{limit} on each of these" + (" GPUs, so the GPU makes no difference" if GPU not in limit else "")
@@ -104,12 +103,6 @@ def print_prediction(console: Terminal, found: Prediction) -> None:
             print_wrapped(console, table.note)
         if told := helps(choice):
             print_wrapped(console, f"What would help{'' if are_idle(found.gpus) else f' on {choice.gpu}'}: {told}.")
-
-
-def write_page(path: str, found: Prediction) -> str:
-    """Write the page and return its path. Raises OutputError: the file cannot be written."""
-    fix = "choose another file with --html"
-    return str(pages.write_page(expand(path), render(found), code="FK-PAGE-NOT-WRITABLE", fix=fix))
 
 
 def render(found: Prediction) -> str:
@@ -162,9 +155,8 @@ def _name_duration(hours: Interval) -> str:
 
 def costs_table(costs: Costs, price_per_hour: float | None = None) -> TextTable:
     """Return each step and the whole, which is less than their sum if steps run beside each other."""
-    whole = StepCost(
-        step="whole", rows=costs.rows or Interval(central=0, low=0, high=0), hours=costs.hours, gb=costs.gb
-    )
+    rows = costs.rows or Interval(central=0, low=0, high=0)
+    whole = StepCost(step="whole", rows=rows, hours=costs.hours, gb=costs.gb)
     money = [Column("money", lambda step: step.hours and _write(step.hours, _write_money, price_per_hour or 0))]
     columns = (
         words("step", "step"),

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from framekiln.output.kept_tables import MOST_FILES, spread
 from framekiln.output.object_store import Store
@@ -65,16 +64,28 @@ def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_fi
     """Return every n-th row of evenly spaced files, as many as the limits allow."""
     first = spread(table.files, most_files)[:1]  # a sampled file, which is open
     schema, leaves = readable(store, first[0]) if first else (pa.schema([]), {})
+    kinds = {name: _choose_type(schema.field(name).type) for name in leaves}
     parts: dict[str, list[pa.Array]] = {name: [] for name in leaves}
     taken = 0
     for rows in _read_spaced(store, table, list(leaves.values()), schema, most_rows, most_files) if leaves else ():
         taken += rows.num_rows
-        for name in leaves:
-            parts[name].append(_simplify(rows[name]))
-    columns = {
-        name: pa.chunked_array(arrays, type=_choose_type(schema.field(name).type)) for name, arrays in parts.items()
-    }
+        for name, kind in kinds.items():
+            column = rows[name]
+            if is_list(column.type):
+                column = pc.list_value_length(column)
+            elif is_text(column.type):
+                column = pc.utf8_slice_codeunits(column.cast(pa.string()), 0, _LONGEST)
+            parts[name].append(column.cast(kind))
+    columns = {name: pa.chunked_array(arrays, type=kinds[name]) for name, arrays in parts.items()}
     return Extract(schema=schema, columns=columns, taken=taken, whole=taken == table.rows)
+
+
+def _choose_type(kind: pa.DataType) -> pa.DataType:
+    if is_list(kind):
+        return pa.int64()
+    if is_text(kind):
+        return pa.string()
+    return pa.float64() if pa.types.is_decimal(kind) or pa.types.is_float16(kind) else kind
 
 
 def sample(store: Store, table: TableFiles, columns: Sequence[str]) -> tuple[pa.Table, float]:
@@ -140,7 +151,11 @@ def readable(store: Store, path: str) -> tuple[pa.Schema, dict[str, str]]:
     """Return a file's schema, and for each column the leaf to read: for a list its smallest, for the lengths."""
     with store.parquet(path) as file:
         schema, leaves = file.schema_arrow, {}
-        sizes = _read_leaf_sizes(file)
+        sizes = {file.schema.column(i).path: 0 for i in range(len(file.schema))}
+        if file.metadata.num_row_groups:
+            group = file.metadata.row_group(0)
+            chunks = map(group.column, range(group.num_columns))
+            sizes = {chunk.path_in_schema: chunk.total_compressed_size for chunk in chunks}
         for item in schema:
             if is_list(item.type):
                 inside = [leaf for leaf in sizes if leaf.startswith(f"{item.name}.")]
@@ -150,28 +165,3 @@ def readable(store: Store, path: str) -> tuple[pa.Schema, dict[str, str]]:
             elif is_scalar(item.type):
                 leaves[item.name] = item.name
     return schema, leaves
-
-
-def _read_leaf_sizes(file: pq.ParquetFile) -> dict[str, int]:
-    meta = file.metadata
-    if not meta.num_row_groups:
-        return {file.schema.column(i).path: 0 for i in range(len(file.schema))}
-    group = meta.row_group(0)
-    chunks = [group.column(i) for i in range(group.num_columns)]
-    return {chunk.path_in_schema: chunk.total_compressed_size for chunk in chunks}
-
-
-def _choose_type(kind: pa.DataType) -> pa.DataType:
-    if is_list(kind):
-        return pa.int64()
-    if is_text(kind):
-        return pa.string()
-    return pa.float64() if pa.types.is_decimal(kind) or pa.types.is_float16(kind) else kind
-
-
-def _simplify(column: pa.Array) -> pa.Array:
-    if is_list(column.type):
-        return pc.list_value_length(column).cast(pa.int64())
-    if is_text(column.type):
-        return pc.utf8_slice_codeunits(column.cast(pa.string()), 0, _LONGEST)
-    return column.cast(_choose_type(column.type))

@@ -12,8 +12,9 @@ import framekiln
 from framekiln.cli.app import app
 from framekiln.contract.errors import ConfigError, OutputError
 from framekiln.reporting.compare.comparison import compare
-from framekiln.reporting.compare.page import render, write_page
+from framekiln.reporting.compare.page import render
 from framekiln.reporting.compare.runs import read_sides
+from framekiln.reporting.kit.pages import write_asked
 from tests.support.media.collections_factory import photo
 from tests.support.runs.compare_factory import calls, make
 from tests.support.runs.report_factory import figures, step
@@ -68,7 +69,7 @@ def test_the_command_writes_the_page(make, tmp_path):
     assert "None of 2 conditions failed." in html
     assert "prefers-color-scheme: dark" in html and 'name="viewport"' in html
     with pytest.raises(OutputError) as error:
-        write_page(str(page / "x.html"), compare(read_sides([a, b]), {}, drift_rows=0), [])
+        write_asked(str(page / "x.html"), "")
     assert error.value.code == "FK-PAGE-NOT-WRITABLE"
 
 

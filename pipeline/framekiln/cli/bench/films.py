@@ -20,7 +20,7 @@ from framekiln.lab.models.factory import RANDOM
 from framekiln.lab.models.registry import find_model
 from framekiln.lab.output.results import OtherFigures
 from framekiln.lab.samples import calls_needed
-from framekiln.lab.sav.layout import AnnotatedVideo, annotated_videos, write_made_video
+from framekiln.lab.sav.layout import annotated_videos, write_made_video
 from framekiln.lab.sav.masks import check_model, load_tracker
 from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow, measure_videos
 from framekiln.planning.manifest import read_pipeline
@@ -70,16 +70,12 @@ def bench_clips(
             print_line(console, f"\n{model.name}, weights {model.weights}")
             first = len(rows)
             rows.extend(measure_clips(model, made, settings))
-            _print(console, rows[first:])
-
-
-def _print(console: Console, rows: Sequence[ClipRow]) -> None:
-    show_table(console, clips_table(rows), title=False, whole=("clip", "scenario"), padding=DENSE)
-    for row in rows:
-        inside = [f"{name} {share:.0%}" for name, share in row.shares.items()]
-        pools = "" if row.pools else ", no pools"
-        said = ", ".join(inside if row.outcome == "ok" else [row.outcome, row.why])
-        print_line(console, f"{row.clip}, {row.scenario}{pools}: {said}")
+            show_table(console, clips_table(rows[first:]), title=False, whole=("clip", "scenario"), padding=DENSE)
+            for row in rows[first:]:
+                inside = [f"{name} {share:.0%}" for name, share in row.shares.items()]
+                pools = "" if row.pools else ", no pools"
+                said = ", ".join(inside if row.outcome == "ok" else [row.outcome, row.why])
+                print_line(console, f"{row.clip}, {row.scenario}{pools}: {said}")
 
 
 def bench_videos(
@@ -102,8 +98,17 @@ def bench_videos(
     models = _list_models(names_, plan.axes.precisions, settings.device, plan.weights_dir)
     rows: list[VideoRow] = []
     with measuring(console, settings.device, files, lambda: {"video": tuple(rows)}) as folder:
-        root = videos.sav or write_made_video(folder)
-        _measure(console, models, annotated_videos(root), settings, rows)
+        listed = annotated_videos(videos.sav or write_made_video(folder))
+        with suppress(MediaError):  # an unreadable mask becomes a row
+            taken = listed[: videos.limit_videos]
+            tracked = sum(len(video.frames) * len(video.objects[: videos.limit_objects]) for video in taken)
+            most = f"At most {videos.runs * tracked:,} frames for each model"
+            print_line(console, f"{most}; --runs, now {videos.runs}, multiplies them.")
+        for model in models:
+            print_line(console, f"\n{model.name}, weights {model.weights}")
+            for row in measure_videos(model, listed, settings):
+                rows.append(row)
+                print_line(console, f"  {row.video} object {row.object} run {row.run}: {_describe_outcome(row)}")
         show_table(console, videos_table(rows), title=False, whole=("model",), padding=DENSE)
 
 
@@ -130,25 +135,6 @@ def _list_models(
         for source in sources
         for precision in precisions
     ]
-
-
-def _measure(
-    console: Console,
-    models: Sequence[VideoModel],
-    videos: Sequence[AnnotatedVideo],
-    settings: SavSettings,
-    rows: list[VideoRow],
-) -> None:
-    with suppress(MediaError):  # an unreadable mask becomes a row
-        taken = videos[: settings.limit_videos]
-        tracked = sum(len(video.frames) * len(video.objects[: settings.limit_objects]) for video in taken)
-        frames = settings.runs * tracked
-        print_line(console, f"At most {frames:,} frames for each model; --runs, now {settings.runs}, multiplies them.")
-    for model in models:
-        print_line(console, f"\n{model.name}, weights {model.weights}")
-        for row in measure_videos(model, videos, settings):
-            rows.append(row)
-            print_line(console, f"  {row.video} object {row.object} run {row.run}: {_describe_outcome(row)}")
 
 
 def _describe_outcome(row: VideoRow) -> str:

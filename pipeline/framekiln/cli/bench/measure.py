@@ -67,7 +67,13 @@ def finish(console: Console, result: BenchResult, *, is_new: bool = True) -> Non
     """
     if result.base_differs:
         print_note(f"Times cannot be compared with the base's: {result.base_differs}.")
-    _print_rules(console, [one for one in result.findings if one.rule != LOAD or not is_new])
+    findings = [one for one in result.findings if one.rule != LOAD or not is_new]
+    for rule in dict.fromkeys(finding.rule for finding in findings):  # the page lists all: many cells may have the same
+        found = [finding for finding in findings if finding.rule == rule]
+        for finding in found[:_PRINTED]:
+            print_line(console, f"{rule}: {finding.text} ({finding.where}); {finding.fix}.")
+        if len(found) > _PRINTED:
+            print_line(console, f"{rule}: {len(found) - _PRINTED} more on the page.")
     told = [one for one in result.changes if one.name in SHOWN]
     if told and not console.quiet:
         show_table(console, figures_table(told, SIDES, head="Cell"), padding=DENSE)
@@ -79,16 +85,6 @@ def finish(console: Console, result: BenchResult, *, is_new: bool = True) -> Non
         require_any(samples(result.report))
     if result.failed:
         raise Exit(1)
-
-
-def _print_rules(console: Console, findings: Sequence[BenchFinding]) -> None:
-    """Print the first findings of each rule; the page lists all, since many cells may have the same finding."""
-    for rule in dict.fromkeys(finding.rule for finding in findings):
-        found = [finding for finding in findings if finding.rule == rule]
-        for finding in found[:_PRINTED]:
-            print_line(console, f"{rule}: {finding.text} ({finding.where}); {finding.fix}.")
-        if len(found) > _PRINTED:
-            print_line(console, f"{rule}: {len(found) - _PRINTED} more on the page.")
 
 
 def _print_event(console: Console, event: BenchEvent) -> None:

@@ -1,9 +1,10 @@
 """`framekiln bench MODEL --nsys` and `--ncu`: recordings by Nsight's tools, without the bench's own timings."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +32,22 @@ def bench_nsight(console: Console, models: Sequence[str], cells: CellOptions, ns
     targets = _list_targets(models, cells)
     recorder = NsightRecorder(folder=out / "nsight", note=partial(print_line, console))
     if nsight.dry_run:
-        for command in _list_commands(nsight, recorder, targets):
-            console.print(command, soft_wrap=True, highlight=False, markup=False)
+        commands = [["mkdir", "-p", str(recorder.folder)]]  # nsys and ncu make no folders
+        for target, (_, tool, mode) in product(targets, _list_asked(nsight)):
+            # commands for any machine: the tool's path from the environment, or its bare name
+            commands += recorder.commands(named_command(tool) or find_tool(tool) or [tool.name], target, mode)
+        for command in commands:
+            console.print(shlex.join(command), soft_wrap=True, highlight=False, markup=False)
         return
     tools = {option: require_tool(tool, option) for option, tool, _ in _list_asked(nsight)}
     found: list[BenchFinding] = []
     figures: dict[str, Any] = {}
     with interruptible(f"Interrupted. Recordings so far are in {out / 'nsight'}."):
-        for target in targets:
-            for option, _, mode in _list_asked(nsight):
-                print_line(console, f"{target.model}: {option}")
-                recorded, findings = _record(recorder, tools[option], target, mode)
-                figures.setdefault(target.model, {})[option] = recorded
-                found += findings
+        for target, (option, _, mode) in product(targets, _list_asked(nsight)):
+            print_line(console, f"{target.model}: {option}")
+            recorded, findings = _record(recorder, tools[option], target, mode)
+            figures.setdefault(target.model, {})[option] = recorded
+            found += findings
     for finding in found:
         print_line(console, f"  {finding.where}: {finding.rule}: {finding.text}. {finding.fix.capitalize()}.")
     print_line(console, f"Recordings: {out / 'nsight'}")
@@ -75,15 +79,6 @@ def _list_asked(nsight: NsightOptions) -> list[tuple[str, NsightTool, Mode | Non
     if nsight.nsys is not None or not nsight.ncu:
         asked.append(("--nsys", NSYS, nsight.nsys or "external"))
     return [*asked, ("--ncu", NCU, None)] if nsight.ncu else asked
-
-
-def _list_commands(nsight: NsightOptions, recorder: Any, targets: Sequence[Target]) -> Iterator[str]:
-    """Yield the commands for any machine, with the tool's path from the environment, or its bare name."""
-    yield shlex.join(["mkdir", "-p", str(recorder.folder)])  # nsys and ncu make no folders
-    for target in targets:
-        for _, tool, mode in _list_asked(nsight):
-            for command in recorder.commands(named_command(tool) or find_tool(tool) or [tool.name], target, mode):
-                yield shlex.join(command)
 
 
 def _record(recorder: Any, tool: Sequence[str], target: Target, mode: Mode | None) -> tuple[Any, list[BenchFinding]]:

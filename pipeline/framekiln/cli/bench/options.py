@@ -41,9 +41,7 @@ class SavOptions:
 class ClipOptions:
     """Options of a clip's way."""
 
-    clip: Annotated[
-        str, clip_option(metavar="CLIP[,CLIP]", help="1080p, 4k or stereo (generated), or video files.")
-    ] = ""
+    clip: Annotated[str, clip_option(metavar="CLIP[,CLIP]", help="1080p, 4k or stereo (made), or video files.")] = ""
     stereo: Annotated[bool, clip_option("--stereo", help="Files have two views side by side; each is an item.")] = False
     scenario: Annotated[str, clip_option(help="Any of single, multi, server, offline.")] = "single"
     clip_frames: Annotated[
@@ -65,9 +63,7 @@ class NsightOptions:
         profiler_option(help="Record by Nsight Systems: the whole process, or only the calls after the warm-up."),
     ] = None
     ncu: Annotated[bool, profiler_option("--ncu", help="Record kernels by Nsight Compute.")] = False
-    dry_run: Annotated[
-        bool, profiler_option("--dry-run", help="Print the commands of --nsys and --ncu, and run nothing.")
-    ] = False
+    dry_run: Annotated[bool, profiler_option("--dry-run", help="Print the commands of Nsight, run nothing.")] = False
 
     @property
     def is_asked(self) -> bool:

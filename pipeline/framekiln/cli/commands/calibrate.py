@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from framekiln.runtime.run.request import RunRequest
 
 
+Save = Annotated[Path | None, Option(metavar="DIR", help="Folder. [dim]Default: where plan and run look for it.[/dim]")]
+_SHARED = "Also write the figures without anything private, for manifests/calibrations/. [dim]Without --input, "
+_SHARED += "the figures in this GPU's file.[/dim]"
+Share = Annotated[Path | None, Option(metavar="FILE", help=_SHARED)]
 MOST_BATCH = 256
 ROWS = 16  # 576 MB of 12-megapixel photos; more photos of one size would not change a rate
 
@@ -36,18 +40,8 @@ def calibrate(
     *,
     rows: Annotated[int, Option(min=1, help="Frames of the input to decode and use in all calls.")] = ROWS,
     most_batch: Annotated[int, Option(min=1, help="Largest batch to try, in rows.")] = MOST_BATCH,
-    save: Annotated[
-        Path | None,
-        Option(metavar="DIR", help="Folder for the file. [dim]Default: where plan, run and predict look for it.[/dim]"),
-    ] = None,
-    share: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="Also write the figures without anything private, for manifests/calibrations/. [dim]Without --input, "
-            "the figures in this GPU's file.[/dim]",
-        ),
-    ] = None,
+    save: Save = None,
+    share: Share = None,
     quiet: Quiet = False,
 ) -> None:
     """Measure each step alone, on rows of the input: memory and rate by batch, the largest and the fastest batch.
@@ -74,10 +68,8 @@ def calibrate(
 def _check_share(request: "RunRequest", share: Path) -> None:
     check_file("--share", share)
     if request.options.device == "cpu" or not gpu_names():
-        raise ConfigError(
-            "--share needs figures of a GPU, and no GPU was used; leave it out, or calibrate on a GPU.",
-            code="FK-CALIBRATION-OF-CPU",
-        )
+        problem = "--share needs figures of a GPU, and no GPU was used; leave it out, or calibrate on a GPU."
+        raise ConfigError(problem, code="FK-CALIBRATION-OF-CPU")
 
 
 def _measure(request: "RunRequest", rows: int, most_batch: int, save: Path, console: RunConsole) -> Path:

@@ -13,6 +13,7 @@ from framekiln.cli.options import Json, Out
 from framekiln.contract.errors import ConfigError, without_secrets
 from framekiln.contract.output_names import FRAMES, RUN_RECORD
 from framekiln.contract.row_errors import DECODE
+from framekiln.contract.words import counted
 from framekiln.output.object_store import Store
 from framekiln.reporting.compare.runs import read_run
 from framekiln.reporting.plan_facts import rebuild
@@ -49,9 +50,8 @@ def check(output: Out, json_: Json = False) -> None:
     for finding in findings:
         print_line(console, f"{finding.path}: {finding.text}.")
     if findings:
-        print_line(
-            console, f"{len(findings)} findings. `framekiln run` with the same options computes the files again."
-        )
+        fix = "`framekiln run` with the same options computes the files again."
+        print_line(console, f"{counted(len(findings), 'finding')}. {fix}")
         raise typer.Exit(_FOUND)
     print_line(console, f"{store.root}: nothing is damaged, lost or double.")
 

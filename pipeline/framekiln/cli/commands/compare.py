@@ -15,34 +15,14 @@ from framekiln.contract.user_files import check_file
 from framekiln.reporting.compare import DRIFT_ROWS
 from framekiln.reporting.terminal.console import print_line
 
-Outputs = Annotated[
-    list[str],
-    Argument(metavar="OUT_A OUT_B ...", help="Outputs of runs. Repeated runs of one side: OUT_1,OUT_2,OUT_3."),
-]
-Baseline = Annotated[
-    str | None, Option("--baseline", metavar="BASE", help="The run to compare with. [dim]Default: the first one.[/dim]")
-]
-Prices = Annotated[
-    list[str] | None,
-    Option("--price", metavar="SIDE=NUMBER", help="Hourly price of a side's machines, as in A=1.20."),
-]
-FailIf = Annotated[
-    str | None,
-    Option(
-        "--fail-if",
-        metavar="CONDITIONS",
-        help="Exit with 1 if one of these is met, e.g. 'rate<-5%, faces.p95>+10%, drift>0.01'.",
-    ),
-]
-Html = Annotated[
-    str | None,
-    Option(
-        "--html",
-        metavar="FILE",
-        help="Write the comparison to this page; empty: no page. [dim]Default: compare-A-B.html beside output A.[/dim]",
-    ),
-]
-DriftRows = Annotated[int, Option("--drift-rows", min=0, help="Compare about this many rows of each table; 0: none.")]
+Outputs = Annotated[list[str], Argument(metavar="OUT_A OUT_B ...", help="Outputs; repeated runs of a side: A1,A2,A3.")]
+Baseline = Annotated[str | None, Option(metavar="BASE", help="The run to compare with. [dim]Default: the first.[/dim]")]
+Prices = Annotated[list[str] | None, Option(metavar="SIDE=NUMBER", help="Hourly price of a side's machines: A=1.20.")]
+_MET = "Exit with 1 if one of these is met, e.g. 'rate<-5%, faces.p95>+10%, drift>0.01'."
+FailIf = Annotated[str | None, Option(metavar="CONDITIONS", help=_MET)]
+_PAGE = "Write the comparison to this page; empty: no page. [dim]Default: compare-A-B.html beside output A.[/dim]"
+Html = Annotated[str | None, Option(metavar="FILE", help=_PAGE)]
+DriftRows = Annotated[int, Option(min=0, help="Compare about this many rows of each table; 0: none.")]
 
 
 def compare(

@@ -15,13 +15,8 @@ from framekiln.cli.options import Json, Out
 from framekiln.reporting.terminal.console import print_line
 
 Destination = Annotated[str, Argument(help="An empty folder or URL, or that of the same, stopped export.")]
-To = Annotated[
-    str,
-    Option(
-        metavar="FORMAT",
-        help="coco, yolo, cvat, labelstudio, mot, folder, webdataset, hf (Hugging Face), lance or clips.",
-    ),
-]
+_FORMATS = "coco, yolo, cvat, labelstudio, mot, folder, webdataset, hf (Hugging Face), lance or clips."
+To = Annotated[str, Option(metavar="FORMAT", help=_FORMATS)]
 
 _MANY = 1000
 """Frames from which an export shows its progress."""

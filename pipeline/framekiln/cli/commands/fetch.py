@@ -30,22 +30,16 @@ Users = Mapping[str, Sequence[str]]
 
 
 def fetch(
-    wanted: Annotated[
-        list[str] | None, Argument(help="Weights by name. [dim]Default: what the steps need.[/dim]")
-    ] = None,
+    wanted: Annotated[list[str] | None, Argument(help="Weights by name. [dim]Default: those needed.[/dim]")] = None,
     stages: Stages = "",
     settings: Settings = None,
     profile: Profile = "",
     pipeline: PipelinePath = None,
     all_: Annotated[bool, Option("--all", help="Everything in the lockfile.")] = False,
-    list_: Annotated[
-        bool, Option("--list", help="List weights with their steps, their source, and whether they are here.")
-    ] = False,
+    list_: Annotated[bool, Option("--list", help="List weights, their steps and source, and what is here.")] = False,
     verify: Annotated[bool, Option("--verify", help="Read the present files again and compare their hashes.")] = False,
     to: Annotated[Path | None, Option(help="Also copy them here, for --weights-dir on other machines.")] = None,
-    accept_license: Annotated[
-        bool, Option("--accept-license", help="Also fetch weights with a restricted licence.")
-    ] = False,
+    accept_license: Annotated[bool, Option("--accept-license", help="Also weights with restricted licences.")] = False,
     weights_dir: WeightsDir = None,
 ) -> None:
     """Download the weights that a run needs. An interrupted download continues where it stopped."""
@@ -157,10 +151,8 @@ def _print_list(console: Console, entries: Sequence[WeightsEntry], users: Users,
     ]
     print_table(console, ("name", "steps", "size", "licence", "here", "source"), rows, right=("size",))
     total = sum(lock[name].bytes for name in problems)
-    print_line(
-        console,
-        f"{len(found)} of {len(entries)} are present; {total / 1e6:,.1f} MB are missing. Cache: {cache_folder()}",
-    )
+    size = f"{total / 1e6:,.1f} MB are missing"
+    print_line(console, f"{len(found)} of {len(entries)} are present; {size}. Cache: {cache_folder()}")
 
 
 def _name_source(entry: WeightsEntry) -> str:
@@ -183,13 +175,12 @@ _LARGE = 50e6  # bytes; a longer download shows a line for each quarter
 @contextmanager
 def downloads(console: Console) -> "Iterator[ProgressCallback]":
     """Yield a callback that shows the progress of downloads."""
-    columns = (bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn())
+    amounts = (bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn())
+    columns = (bars.TextColumn("{task.description:<30}"), bars.BarColumn(), *amounts)
     disable = not console.is_terminal
     tasks: dict[str, bars.TaskID] = {}
     quarters: dict[str, int] = {}
-    with bars.Progress(
-        bars.TextColumn("{task.description:<30}"), *columns, console=console, disable=disable
-    ) as progress:
+    with bars.Progress(*columns, console=console, disable=disable) as progress:
 
         def watch(name: str, done: int, total: int) -> None:
             if name not in tasks:

@@ -31,7 +31,8 @@ def predict(
     The host's part comes from the run. The GPU's part is counted; nothing is measured on that GPU.
     """
     from framekiln.api.predict import choose
-    from framekiln.reporting.predict import print_prediction, write_page
+    from framekiln.reporting.kit.pages import write_asked
+    from framekiln.reporting.predict import print_prediction, render
 
     if html:
         check_file("--html", Path(html))
@@ -41,4 +42,4 @@ def predict(
     else:
         print_prediction(Console(), found)
     if html:
-        print_line(ERRORS if json_ else Console(), f"Page: {write_page(html, found)}")
+        print_line(ERRORS if json_ else Console(), f"Page: {write_asked(html, render(found))}")

@@ -30,16 +30,10 @@ from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 from framekiln.runtime.run.progress import unfinished
 
 Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output; the run may be unfinished.")]
-Run = Annotated[str | None, typer.Option("--run", help="Run to show. [dim]Default: the one with the most work.[/dim]")]
-Target = Annotated[
-    str,
-    typer.Option(
-        "--target",
-        metavar="LIMITS",
-        help="Targets instead of the profile's, such as faces.call_p95_ms<200,categorize.rows_per_minute>600.",
-    ),
-]
-Workers = Annotated[bool, typer.Option("--workers", help="Add a line for each process.")]
+Run = Annotated[str | None, Option(help="Run to show. [dim]Default: the one with the most work.[/dim]")]
+_TARGETS = "Targets instead of the profile's, such as faces.call_p95_ms<200,categorize.rows_per_minute>600."
+Target = Annotated[str, Option(metavar="LIMITS", help=_TARGETS)]
+Workers = Annotated[bool, Option("--workers", help="Add a line for each process.")]
 
 
 def _join(times: str, step: StepStatistics) -> str | None:
@@ -137,7 +131,13 @@ def trace(
         check_file("--output", Path(file))
     store = Store(output).check_folder()
     name = choose_run(store, run, warn=print_note)
-    folder, target = (store, f"trace-{name}.json.gz") if file is None else _open_folder(file)
+    folder, target = store, f"trace-{name}.json.gz"
+    if file is not None:
+        place, slash, target = file.rpartition("/")
+        if target in ("", ".", ".."):
+            problem = f"{file!r} is a folder; give --output the name of a file in it, such as trace.json.gz."
+            raise OutputError(problem, code="FK-IS-A-FOLDER")
+        folder = Store(place or slash or ".")
     with ExitStack() as stack:
         sink: Any = stack.enter_context(folder.writing(target))
         if target.endswith(".gz"):
@@ -149,14 +149,3 @@ def trace(
             before = b",\n"
         sink.write(b"\n]}\n")
     print_line(Console(), f"{folder.url(target)}: open it at ui.perfetto.dev or chrome://tracing.")
-
-
-def _open_folder(file: str) -> tuple[Store, str]:
-    """Return a file's folder and name. Raises OutputError if the path is a folder."""
-    folder, slash, name = file.rpartition("/")
-    if name in ("", ".", ".."):
-        raise OutputError(
-            f"{file!r} is a folder; give --output the name of a file in it, such as trace.json.gz.",
-            code="FK-IS-A-FOLDER",
-        )
-    return Store(folder or slash or "."), name

@@ -22,9 +22,7 @@ from framekiln.runtime.run.record import read_run_record
 
 def prune(
     output: Out,
-    earlier_settings: Annotated[
-        bool, Option("--earlier-settings", help="Also delete results of earlier settings and steps.")
-    ] = False,
+    earlier_settings: Annotated[bool, Option("--earlier-settings", help="Also of earlier settings and steps.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Print what would be deleted.")] = False,
 ) -> None:
     """Delete results of files that are no longer in the tables, to free space or to forget a person.

@@ -13,7 +13,6 @@ from typer import Argument, Option
 from framekiln.api.options import Instruments
 from framekiln.api.plan import make
 from framekiln.api.request import cluster_address
-from framekiln.api.watch import scalars_folder
 from framekiln.cli.console import RunConsole, execute, print_note
 from framekiln.cli.options import Address, Json, Paths, Quiet, RunArguments, WeightsDir, read_request, refuse_idle
 from framekiln.contract.errors import check_known
@@ -21,6 +20,7 @@ from framekiln.contract.output_names import PREVIEW
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.planning.manifest import read_profile
+from framekiln.profiling.export.live_metrics import scalars_folder
 from framekiln.reporting.terminal.console import print_line
 from framekiln.runtime.run.progress import unfinished
 from framekiln.runtime.run.record import read_run_record, stored_request
@@ -55,38 +55,28 @@ def with_samples(request: RunRequest, console: Console) -> RunRequest:
     folder = f"{output.rstrip('/')}-samples"
     store = Store(folder)
     if not store.exists(_LAST):
-        _write(store)
+        from framekiln.media.samples import make
+
+        store.prepare()
+        with tempfile.TemporaryDirectory() as name:
+            make(Path(name))
+            paths = {path.relative_to(name).as_posix(): path for path in Path(name).rglob("*") if path.is_file()}
+            for place in sorted(paths, key=lambda place: (place == _LAST, place)):
+                store.write(place, paths[place].read_bytes())
     print_line(console, f"No input was given, so the sample collection in {folder} is used. Yours: --input PATH.")
     policy = "skip" if request.options.missing_weights == "fail" else request.options.missing_weights
     return replace(request, input=folder, output=output, options=replace(request.options, missing_weights=policy))
 
 
-def _write(store: Store) -> None:
-    from framekiln.media.samples import make
-
-    store.prepare()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        make(folder)
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        for path in sorted(paths, key=lambda path: path.relative_to(folder).as_posix() == _LAST):
-            store.write(path.relative_to(folder).as_posix(), path.read_bytes())
-
-
-Price = Annotated[
-    float | None,
-    Option(min=0, metavar="MONEY", help="Hourly price of all machines together, in any currency, for estimates."),
-]
+_PRICE = "Hourly price of all machines together, in any currency, for estimates."
+Price = Annotated[float | None, Option(min=0, metavar="MONEY", help=_PRICE)]
 
 
 def plan(
     options: RunArguments,
     *,
     paths: Paths = None,
-    like: Annotated[
-        str | None,
-        Option(metavar="OUT", help="Estimate from the last run of this output (other files, same machine)."),
-    ] = None,
+    like: Annotated[str | None, Option(metavar="OUT", help="Estimate from the last run of this output.")] = None,
     price_per_hour: Price = None,
     json_: Json = False,
 ) -> None:
@@ -149,10 +139,7 @@ def retry(
     output: Annotated[str, Argument(help="Folder or URL of an earlier run's output.")],
     stage: Annotated[str | None, Option(help="Only failures of this step; decode: unreadable files.")] = None,
     kind: Annotated[str | None, Option(help="Only failures of this kind, as in the errors table.")] = None,
-    profile: Annotated[
-        str | None,
-        Option("--profile", "-p", help="Another profile, e.g. with more memory. [dim]Default: the run's.[/dim]"),
-    ] = None,
+    profile: Annotated[str | None, Option("--profile", "-p", help="Another profile, e.g. with more memory.")] = None,
     weights_dir: WeightsDir = None,
     address: Address = None,
     quiet: Quiet = False,

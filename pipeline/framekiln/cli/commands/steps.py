@@ -31,12 +31,8 @@ def steps(name: Name = None, pipeline: PipelinePath = None, json_: Json = False)
     """List the steps of a pipeline, or the settings of one with their types, defaults and meanings."""
     stages = {step.name: (step.use, step.stage) for step in _plan(pipeline).steps}
     if name is not None:
-        check_known(
-            name,
-            stages,
-            f"The pipeline has no step {name!r} (--pipeline FILE for another one).",
-            code="FK-UNKNOWN-STEP",
-        )
+        problem = f"The pipeline has no step {name!r} (--pipeline FILE for another one)."
+        check_known(name, stages, problem, code="FK-UNKNOWN-STEP")
         stages = {name: stages[name]}
     about = {step: describe_stage(use, stage) for step, (use, stage) in stages.items()}
     if json_:
@@ -62,10 +58,9 @@ def columns(
     json_: Json = False,
 ) -> None:
     """List the columns and tables that a run writes, or those of a step or table with types, units and meanings."""
-    if name is not None or json_:
-        refuse_idle(
-            {"--all": all_}, "beside the name of a step, a table or a column" if name is not None else "beside --json"
-        )
+    if name is not None:
+        refuse_idle({"--all": all_}, "beside the name of a step, a table or a column")
+    refuse_idle({"--all": all_ and json_}, "beside --json")
     plan = _plan(pipeline)
     tables = schemas(plan) if name is None else named_columns(plan, name)
     if json_:

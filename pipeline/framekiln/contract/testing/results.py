@@ -129,9 +129,8 @@ def check_table_repeatability(stage: Stage, sample: StageSample) -> None:
 
 
 def _check_schema(schema: pa.Schema, declared: pa.Schema, what: str) -> None:
-    require(
-        (schema.names, schema.types) == (declared.names, declared.types), f"{what}: got {schema}, declared {declared}"
-    )
+    is_same = (schema.names, schema.types) == (declared.names, declared.types)
+    require(is_same, f"{what}: got {schema}, declared {declared}")
 
 
 def _list_other_arguments(stage: Stage, sample: StageSample) -> tuple[Any, ...]:

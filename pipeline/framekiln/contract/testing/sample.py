@@ -75,7 +75,10 @@ def _make_column(name: str, count: int) -> pa.Array:
     if is_pixel_column(name):
         return pack([sample_frame(number, name) for number in range(count)])
     if name == "sound":
-        return pa.array([None if photo else _cut_sound(number) for number in range(count)], SOUND)
+        length = round(SOUND_RATE / FPS)  # samples that play during a frame
+        tone = 8000 * np.sin(2 * np.pi * _TONE * np.arange(count * length) / SOUND_RATE)
+        parts = tone.astype(np.int16).reshape(count, length)
+        return pa.array([None if photo else part for part in parts], SOUND)
     if name == "tags":
         return pa.array([[("exif:DateTimeOriginal", "2024:02:29 12:30:00")]] * count, TAGS)
     if name == "digest":
@@ -95,13 +98,6 @@ def _make_column(name: str, count: int) -> pa.Array:
     if name not in values:
         raise ValueError(f"decoding provides no column {name!r}; pass rows that have it")
     return pa.array(values[name], SOURCE.field(name).type)
-
-
-def _cut_sound(number: int) -> np.ndarray[Any, np.dtype[np.int16]]:
-    """Return the samples that play during a frame."""
-    length = round(SOUND_RATE / FPS)
-    time_s = (number * length + np.arange(length)) / SOUND_RATE
-    return (8000 * np.sin(2 * np.pi * _TONE * time_s)).astype(np.int16)
 
 
 Check = Callable[[Stage, StageSample], None]

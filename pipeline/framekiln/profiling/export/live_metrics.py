@@ -8,6 +8,7 @@ seconds, and one folder for each run.
 from __future__ import annotations
 
 import importlib.util
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,11 +88,8 @@ def observations(event: Event, run: str) -> Iterator[Observation]:
             labels = {"run": run, "node": event.node, "gpu": str(number)}
             known = ((*_GPU_METRICS[name], value) for name, value in gpu.items() if value is not None)
             yield from ((metric, value * factor, labels) for metric, factor, value in known)
-    elif isinstance(event, StepEvent) and event.kind != SET_UP:
-        yield from _observe_packet(event, run)
-
-
-def _observe_packet(event: StepEvent, run: str) -> Iterator[Observation]:
+    if not isinstance(event, StepEvent) or event.kind == SET_UP:
+        return
     node = {"run": run, "step": event.step, "node": event.node}
     labels = {**node, "worker": event.worker}
     counts = (
@@ -110,27 +108,26 @@ def _observe_packet(event: StepEvent, run: str) -> Iterator[Observation]:
         yield from ((metric, value * GB, labels) for metric, value in zip(_TORCH_MEMORY, event.memory, strict=True))
 
 
-def check(folder: str) -> None:
-    """Check before a run that scalars can be written.
+def scalars_folder(place: str | os.PathLike[str] | None) -> str | None:
+    """Return the folder for scalars, after a check that they can be written; None: no scalars.
 
     Raises ConfigError: the package is missing, or the folder cannot be written to.
     """
+    if place is None:
+        return None
+    folder = os.fspath(place)
     if "://" in folder:
-        raise ConfigError(
-            f"--tensorboard {folder!r} is a URL; give it a folder on this machine.", code="FK-TENSORBOARD-URL"
-        )
+        problem = f"--tensorboard {folder!r} is a URL; give it a folder on this machine."
+        raise ConfigError(problem, code="FK-TENSORBOARD-URL")
     if importlib.util.find_spec("tensorboard") is None:
-        raise ConfigError(
-            "--tensorboard needs the package tensorboard, which is not installed: pip install tensorboard",
-            code="FK-TENSORBOARD-MISSING",
-        )
+        problem = "--tensorboard needs the package tensorboard, which is not installed: pip install tensorboard"
+        raise ConfigError(problem, code="FK-TENSORBOARD-MISSING")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            f"The folder --tensorboard {folder!r} cannot be made ({error.strerror}); choose another.",
-            code="FK-TENSORBOARD-FOLDER",
-        ) from error
+        problem = f"The folder --tensorboard {folder!r} cannot be made ({error.strerror}); choose another."
+        raise ConfigError(problem, code="FK-TENSORBOARD-FOLDER") from error
+    return folder
 
 
 class Scalars:
@@ -153,7 +150,7 @@ class Scalars:
 
     def say(self, sentence: str) -> None:
         """Write a sentence as a text; see `View`."""
-        self._writer.add_text("advice", sentence, self._count_seconds())
+        self._writer.add_text("advice", sentence, round(time.time() - self._began))
 
     def __enter__(self) -> Self:
         return self
@@ -164,12 +161,9 @@ class Scalars:
         self._writer.close()
 
     def _write(self, totals: RunTotals) -> None:
-        now, second = time.time(), self._count_seconds()
+        now = time.time()
         for name, value in points(totals, self._steps, now):
-            self._writer.add_scalar(name, value, second, walltime=now)
-
-    def _count_seconds(self) -> int:
-        return round(time.time() - self._began)
+            self._writer.add_scalar(name, value, round(now - self._began), walltime=now)
 
 
 def points(totals: RunTotals, steps: Sequence[str], now: float) -> Iterator[tuple[str, float]]:

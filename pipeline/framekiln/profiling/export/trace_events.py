@@ -135,23 +135,22 @@ class _Timeline:
             start = worker.free
         end = self._to_us(record["started"] + record["seconds"] + (record["seal"] if kind == HAND_ON else 0.0))
         if kind == PACKET:
-            yield from self._draw_arrival(worker, record, start)
             yield from self._draw_packet(worker, record, start, end)
         elif kind in (HAND_ON, SET_UP):
             yield _draw_slice(worker, f"{kind} {record['step']}", kind, start, end, _describe(record))
         worker.free = max(worker.free, end)
 
-    def _draw_arrival(self, worker: _Worker, record: Mapping[str, Any], start: float) -> Iterator[Event]:
-        """Yield a process's time before a packet: the wait for it, then opening it."""
+    def _draw_packet(self, worker: _Worker, record: Mapping[str, Any], start: float, end: float) -> Iterator[Event]:
+        """Yield the wait for a packet, its opening, the packet, and its phases outside calls.
+
+        Decoding is at the packet's start, writing at its end.
+        """
         opened = max(worker.free, start - 1e6 * record["fetch"])
         waited = max(worker.free, opened - 1e6 * record["wait"])
         if record["wait"] and waited < opened:
             yield _draw_slice(worker, "wait", "wait", waited, opened, {"seconds": record["wait"]}) | _GREY
         if record["fetch"] and opened < start:
             yield _draw_slice(worker, "fetch", "fetch", opened, start, {"seconds": record["fetch"]})
-
-    def _draw_packet(self, worker: _Worker, record: Mapping[str, Any], start: float, end: float) -> Iterator[Event]:
-        """Yield a packet and its phases outside calls: decoding at its start, writing at its end."""
         step, unit = record["step"], record["unit"] or ""
         self._steps[step] = min(self._steps.get(step, start), start)
         self._flows.add(unit, record["start"], self._numbers[step], worker.tid, start, end)
@@ -195,8 +194,8 @@ class _Timeline:
 
     def flows(self) -> Iterator[Event]:
         threads = {worker.tid: worker for worker in self._workers.values()}
-        for name, phase, worker, moment in self._flows.hops():
-            place = {"ts": round(moment, 3), "pid": threads[worker].pid, "tid": worker}
+        for name, phase, tid, moment in self._flows.hops():
+            place = {"ts": round(moment, 3), "pid": threads[tid].pid, "tid": tid}
             yield {"name": "packet", "cat": "flow", "ph": phase, "id": name, "bp": "e"} | place
 
     def queues(self) -> Iterator[Event]:
@@ -210,7 +209,8 @@ class _Timeline:
         for place, (name, pid) in enumerate((("pipeline", _PIPELINE), *self._nodes.items())):
             yield _draw_name("process_name", pid, 0, {"name": name})
             yield _draw_name("process_sort_index", pid, 0, {"sort_index": place})
-        places = {step: place for place, step in enumerate(self._order_steps())}
+        ordered = sorted(self._steps, key=lambda step: self._steps[step])
+        places = {step: place for place, step in enumerate(ordered)}
 
         def place_of(step: str) -> int:
             return places.get(step, len(places))
@@ -220,9 +220,6 @@ class _Timeline:
             steps = sorted(worker.steps, key=lambda step: (place_of(step), step))
             yield _draw_name("thread_name", worker.pid, worker.tid, {"name": f"{'+'.join(steps)} ({worker.name})"})
             yield _draw_name("thread_sort_index", worker.pid, worker.tid, {"sort_index": place})
-
-    def _order_steps(self) -> list[str]:
-        return sorted(self._steps, key=lambda step: self._steps[step])
 
     def _to_us(self, seconds: float) -> float:
         return 1e6 * (seconds - self._first)

@@ -57,16 +57,16 @@ class LiveWindow:
         return self._summarize(name, recent, since, now) if recent else None
 
     def _summarize(self, name: str, recent: Sequence[StepEvent], since: float, now: float) -> StepStatistics:
-        processes = {
-            worker: self._summarize_process(name, worker, since) for worker in {event.worker for event in recent}
-        }
-        nodes = {worker.rpartition(":")[0] for worker in processes}
+        workers = {event.worker for event in recent}
+        processes = {worker: self._summarize_process(name, worker, since) for worker in workers}
+        nodes = {worker.rpartition(":")[0] for worker in workers}
         packets = [event for event in recent if event.rows]  # events without rows count as time, not as packets
         calls = [seconds for event in packets for seconds in event.calls]
         begin = max(since, self._first[name])
-        rows = sum(event.rows * _share_between(event, begin, now) for event in recent)
-        seconds, totals = sum(event.seconds for event in recent), speed.StepTotals()
+        rows, seconds, totals = 0.0, sum(event.seconds for event in recent), speed.StepTotals()
         for event in recent:
+            inside = min(now, event.ended) - max(begin, event.started)
+            rows += event.rows * (max(0.0, inside) / event.seconds if event.seconds > 0 else 1.0)
             totals.add(event)
         cores = [
             one.cpu_percent for node in nodes for one in self._list_recent(node, now) if one.cpu_percent is not None
@@ -151,9 +151,3 @@ def averaged(readings: Sequence[Sequence[GpuSample]]) -> list[GpuSample]:
 def _list_ended_after(events: deque[tuple[StepEvent, float]], since: float) -> list[tuple[StepEvent, float]]:
     """Return events that ended after a moment, last first; events arrive nearly in the order of their ends."""
     return list(takewhile(lambda pair: pair[0].ended > since, reversed(events)))
-
-
-def _share_between(event: StepEvent, begin: float, end: float) -> float:
-    if event.seconds <= 0:
-        return 1.0
-    return max(0.0, min(end, event.ended) - max(begin, event.started)) / event.seconds

@@ -44,31 +44,23 @@ class Progress:
 
     def add(self, event: StepEvent) -> StepEvent:
         """Count a packet. Return its event, with only the time if it was decoded before in this wave."""
-        key = hash((event.unit, event.start))
-        event = self._decode(event, key) if event.step == DECODE else self._follow(event, key)
-        place = self._steps[event.step]
+        key, place = hash((event.unit, event.start)), self._steps[event.step]
+        wave, rows = self._decoded.get(key, (0, 0))
+        if event.step != DECODE:  # the packet, and all before it, passed the step
+            if wave > place.wave:
+                place.wave, place.passed = wave, 0
+            place.rows += event.rows
+            place.passed = max(place.passed, place.rows, rows)
+        elif wave == self._waves:  # after a death it is decoded again
+            event = replace(event, rows=0, failures=0, share=0.0)
+        else:
+            wave += 1
+            self._wave_rows[wave] += event.rows
+            self._wave_bytes[wave] += event.share * self._bytes.get(event.unit, 0)
+            self._done_files += event.share * self._files.get(event.unit, 0)
+            self._decoded[key] = wave, self._wave_rows[wave]
         if place.begun is None:
             place.begun = event.ended, self._share(event.step, place.wave, place.passed)
-        return event
-
-    def _decode(self, event: StepEvent, key: int) -> StepEvent:
-        """Count a decoded packet once in each wave: after a death it is decoded again."""
-        wave = self._decoded.get(key, (0, 0))[0] + 1
-        if wave > self._waves:
-            return replace(event, rows=0, failures=0, share=0.0)
-        self._wave_rows[wave] += event.rows
-        self._wave_bytes[wave] += event.share * self._bytes.get(event.unit, 0)
-        self._done_files += event.share * self._files.get(event.unit, 0)
-        self._decoded[key] = wave, self._wave_rows[wave]
-        return event
-
-    def _follow(self, event: StepEvent, key: int) -> StepEvent:
-        """Note that a packet, and all before it, passed a step."""
-        place, (wave, rows) = self._steps[event.step], self._decoded.get(key, (1, 0))
-        if wave > place.wave:
-            place.wave, place.passed = wave, 0
-        place.rows += event.rows
-        place.passed = max(place.passed, place.rows, rows)
         return event
 
     def files(self, steps: Sequence[str]) -> tuple[int, int]:

@@ -76,11 +76,9 @@ class StepStatistics(ProcessStatistics):
     def totals(self) -> speed.StepTotals:
         """Return the step's sums for run.json and the end of a run; without errors, which records lack."""
         phases = {name: share * self.seconds for name, share in self.phases.items() if name != "other"}
-        busy, workers = self.seconds - phases.get("queue", 0.0), set(self.workers)
-        first, last, set_up = self.begin, self.end, self.set_up_s
-        return speed.StepTotals(
-            rows=self.rows, busy=busy, first=first, last=last, set_up=set_up, workers=workers, phases=phases
-        )
+        totals = speed.StepTotals(rows=self.rows, first=self.begin, last=self.end, set_up=self.set_up_s, phases=phases)
+        totals.busy, totals.workers = self.seconds - phases.get("queue", 0.0), set(self.workers)
+        return totals
 
     @property
     def working(self) -> float:

@@ -56,10 +56,8 @@ class ProfiledCalls:
         """Parse an option's value such as `faces` or `faces:3`. Raises ConfigError: the number is not above 0."""
         step, colon, number = text.partition(":")
         if colon and not (number.isdecimal() and int(number)):
-            raise ConfigError(
-                f"{option} {text!r} is not of the form STEP or STEP:CALLS, as in {option} faces:3.",
-                code="FK-PROFILER-CALLS",
-            )
+            problem = f"{option} {text!r} is not of the form STEP or STEP:CALLS, as in {option} faces:3."
+            raise ConfigError(problem, code="FK-PROFILER-CALLS")
         return cls(step=step, calls=int(number) if colon else CALLS)
 
 
@@ -84,17 +82,14 @@ class ProfilerOptions:
             if name not in steps:
                 later = name in (step.name for step in plan.second)
                 why = " of the first pass; the second cannot be profiled." if later else "."
-                raise ConfigError(
-                    f"{option} {name}: there is no such step{why}{did_you_mean(name, steps)}", code="FK-PROFILER-STEP"
-                )
+                problem = f"{option} {name}: there is no such step{why}{did_you_mean(name, steps)}"
+                raise ConfigError(problem, code="FK-PROFILER-STEP")
         self._check_together()
         if self.nsight:
             _check_nsight([steps[name] for name in self.nsight], here=here)
         if (self.nsight or self.py_spy) and not store.appends:
-            raise ConfigError(
-                f"--nsight and --py-spy write to a disk, and {store.root!r} is none; give another --output.",
-                code="FK-PROFILER-OUTPUT",
-            )
+            problem = f"--nsight and --py-spy write to a disk, and {store.root!r} is none; give another --output."
+            raise ConfigError(problem, code="FK-PROFILER-OUTPUT")
         if self.py_spy and here:
             py_spy.check()
         return " ".join(self._find_doubts(steps))
@@ -159,10 +154,8 @@ class ProfilerOptions:
             if option == "--py-spy":
                 continue
             if name in users:
-                raise ConfigError(
-                    f"{users[name]} and {option} cannot record one step ({name}) together; use them in two runs.",
-                    code="FK-PROFILERS-TOGETHER",
-                )
+                problem = f"{users[name]} and {option} cannot record one step ({name}) together; use them in two runs."
+                raise ConfigError(problem, code="FK-PROFILERS-TOGETHER")
             users[name] = option
 
     def _list_named(self) -> Iterator[tuple[str, str]]:

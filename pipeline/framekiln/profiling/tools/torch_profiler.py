@@ -170,9 +170,9 @@ def profiler_of(device: str) -> Any:
 def operator_tables(averages: Any, device: str) -> str:
     """Return the operators by their own time, and by their own memory on a device, most first."""
     where = "cpu" if device == "cpu" else "device"
-    keys = {"time": f"self_{where}_time_total", "memory": f"self_{where}_memory_usage"}
     table = partial(averages.table, row_limit=_ROWS, max_name_column_width=60)
-    return "\n".join(f"By {what}\n\n{table(sort_by=key)}" for what, key in keys.items())
+    by_time, by_memory = (table(sort_by=f"self_{where}_{key}") for key in ("time_total", "memory_usage"))
+    return f"By time\n\n{by_time}\nBy memory\n\n{by_memory}"
 
 
 def _write_trace(profile: Any) -> bytes:

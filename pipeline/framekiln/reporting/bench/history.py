@@ -44,9 +44,8 @@ def entry_of(report: BenchReport, note: str) -> HistoryLine:
     work = {sample.name: sample.work for sample in measured}
     about = report.environment
     device = str(about.get("gpu") or about.get("processor") or about.get("device") or "")
-    return HistoryLine(
-        made=report.made, note=note, device=device, torch=str(about.get("torch") or ""), cells=cells, work=work
-    )
+    torch = str(about.get("torch") or "")
+    return HistoryLine(made=report.made, note=note, device=device, torch=torch, cells=cells, work=work)
 
 
 def append(path: Path, entry: HistoryLine) -> list[HistoryLine]:
@@ -67,10 +66,8 @@ def read(path: Path) -> list[HistoryLine]:
         lines: list[dict[str, Any]] = [json.loads(line) for line in read_small(path).decode().splitlines()]
         return [HistoryLine(**line) for line in lines]
     except (OSError, RecursionError, ValueError, TypeError) as error:
-        raise ConfigError(
-            f"--history {str(path)!r} is no history of framekiln bench ({error}); give another file.",
-            code="FK-BENCH-HISTORY",
-        ) from error
+        problem = f"--history {str(path)!r} is no history of framekiln bench ({error}); give another file."
+        raise ConfigError(problem, code="FK-BENCH-HISTORY") from error
 
 
 def steps(entries: Sequence[HistoryLine]) -> list[dict[str, Any]]:
@@ -83,26 +80,15 @@ def steps(entries: Sequence[HistoryLine]) -> list[dict[str, Any]]:
     for number, bench in enumerate(entries):
         earlier = entries[:number][::-1]
         for name, after in bench.cells.items():
-            if (before := _find_earlier(name, bench.work[name], earlier)) is not None:
+            own = [(name, one.cells[name]) for one in earlier if name in one.cells]
+            alike = [[pair for pair in one.cells.items() if one.work[pair[0]] == bench.work[name]] for one in earlier]
+            others = (min(pairs, key=lambda pair: pair[1].get("p50") or math.inf) for pairs in alike if pairs)
+            if before := next(iter(own), None) or next(others, None):
                 other, values = before
                 figures = {figure: (values.get(figure), after.get(figure)) for figure in SHOWN}
                 cell = name if other == name else f"{other} → {name}"
                 found.append({"bench": bench, "cell": cell, "figures": figures})
     return found
-
-
-def _find_earlier(
-    name: str, work: str, earlier: Sequence[HistoryLine]
-) -> tuple[str, Mapping[str, float | None]] | None:
-    for bench in earlier:
-        if name in bench.cells:
-            return name, bench.cells[name]
-    for bench in earlier:
-        likes = [other for other in bench.cells if bench.work[other] == work]
-        if likes:
-            fastest = min(likes, key=lambda other: bench.cells[other].get("p50") or math.inf)
-            return fastest, bench.cells[fastest]
-    return None
 
 
 _NOISY: Mapping[str, str] = {"mean": "ms_row", "p50": "p50", "p95": "p95", "p99": "p99", "rate": "rate"}
@@ -175,10 +161,8 @@ def conditions(text: str) -> list[Limit]:
     parsed = parse(text, FIGURES)
     for condition in parsed:
         if condition.step is not None:
-            raise ConfigError(
-                f"--fail-if: {condition.text!r}: a bench has no steps; write it without {condition.step!r}.",
-                code="FK-GATE-FORM",
-            )
+            problem = f"--fail-if: {condition.text!r}: a bench has no steps; write it without {condition.step!r}."
+            raise ConfigError(problem, code="FK-GATE-FORM")
     return parsed
 
 
@@ -201,10 +185,8 @@ def lost(base: BenchReport, other: BenchReport) -> list[Judgement]:
     """Return a failure for each sample of the base that could not be measured in the other bench."""
     known = {sample.name for sample in samples(base) if sample.outcome == "ok"}
     failed = [sample for sample in samples(other) if sample.outcome != "ok" and sample.name in known]
-    return [
-        Judgement(failed=True, sentence=f"{one.name} was measured in the base; now: {one.outcome}, {one.why}.")
-        for one in failed
-    ]
+    sentences = [f"{one.name} was measured in the base; now: {one.outcome}, {one.why}." for one in failed]
+    return [Judgement(failed=True, sentence=sentence) for sentence in sentences]
 
 
 def _compute_spreads(sample: Sample) -> Mapping[str, Spread]:

@@ -171,9 +171,8 @@ def videos_table(rows: Sequence[VideoRow]) -> TextTable:
 def clips_table(rows: Sequence[ClipRow]) -> TextTable:
     """Return each model on each clip."""
     note = "Times are a frame's, from its arrival until it is encoded. A p95 needs 100 frames, a p99 500. "
-    return TextTable(
-        id="clips", title="Clips, end to end", columns=_CLIPS, items=rows, note=note + _name_weights(rows)
-    ).shown
+    note += _name_weights(rows)
+    return TextTable(id="clips", title="Clips, end to end", columns=_CLIPS, items=rows, note=note).shown
 
 
 def sections(report: BenchReport) -> list[TextTable]:

@@ -52,9 +52,8 @@ def spreads(calls: TimedCalls) -> dict[str, Spread]:
         return {}
     blocks = int(np.clip(count // _BLOCK, *_BLOCKS))
     block = np.arange(count) * blocks // count
-    rows, seconds, cycles = (
-        whole.sum() - np.bincount(block, whole, blocks) for whole in (calls.rows, calls.seconds, calls.cycles)
-    )
+    wholes = calls.rows, calls.seconds, calls.cycles
+    rows, seconds, cycles = (whole.sum() - np.bincount(block, whole, blocks) for whole in wholes)
     figures = {"rate": rows / np.maximum(cycles, 1e-12), "ms_row": seconds / rows}
     known = {name: share for name, share in QUANTILES.items() if count >= calls_for(share)}
     each = calls.seconds / calls.rows
@@ -91,8 +90,12 @@ def interval(
     sides: list[Spread] = []
     for side, known in zip(logs, by_run, strict=True):
         own = [spread for spread in known if spread is not None]
-        if len(side) > 1:
-            sides.append(_spread_repeated(float(side.var(ddof=1)), len(side), own))
+        if len(side) > 1:  # the variance between repeated runs includes that of their calls
+            count, between_runs = len(side), float(side.var(ddof=1))
+            calls = sum(run.variance for run in own) / count
+            freedom = (count - 1) * max(1.0, calls / between_runs if between_runs else 1.0) ** 2
+            most = max(count - 1.0, sum(run.freedom for run in own))
+            sides.append(Spread(variance=max(between_runs, calls) / count, freedom=min(freedom, most)))
         elif own or between:
             sides.append(max([*own, *between], key=lambda spread: spread.variance))
         else:
@@ -102,11 +105,3 @@ def interval(
     half = float(student.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(variance)  # Welch and Satterthwaite
     middle = float(logs[1].mean() - logs[0].mean())
     return ChangeInterval(low=math.expm1(middle - half), high=math.expm1(middle + half))
-
-
-def _spread_repeated(between: float, count: int, runs: Sequence[Spread]) -> Spread:
-    """Return the spread of the mean of repeated runs; the variance between them includes that of their calls."""
-    calls = sum(run.variance for run in runs) / count
-    freedom = (count - 1) * max(1.0, calls / between if between else 1.0) ** 2
-    most = max(count - 1.0, sum(run.freedom for run in runs))
-    return Spread(variance=max(between, calls) / count, freedom=min(freedom, most))

@@ -133,9 +133,8 @@ def compare(sides: Sequence[Sequence[Run]], prices: Mapping[str, float], *, drif
 
     `prices`: of an hour, by the sides' letters. About `drift_rows` rows of each table are compared; 0: none.
     """
-    named = [
-        Side(name=name, runs=tuple(runs), price=prices.get(name)) for name, runs in zip(letters(), sides, strict=False)
-    ]
+    pairs = zip(letters(), sides, strict=False)
+    named = [Side(name=name, runs=tuple(runs), price=prices.get(name)) for name, runs in pairs]
     return Comparison(sides=named, pairs=[_compare_pair(named[0], other, drift_rows) for other in named[1:]])
 
 
@@ -173,25 +172,23 @@ def _compare_figures(step: str, first: Side, second: Side) -> list[FigurePair]:
     known = [FIGURES[name] for name in names]
     phases = [name for name in {**values[0], **values[1]} if name not in FIGURES]
     known += [facts.Figure(name=name, title=f"{name.removeprefix('phase ')}, a row", unit="ms") for name in phases]
-    return [_compare_figure(step, figure, first, second) for figure in known]
-
-
-def _compare_figure(step: str, figure: facts.Figure, first: Side, second: Side) -> FigurePair:
-    a, b = (side.values.get(step, {}).get(figure.name, ()) for side in (first, second))
-    repeated = max(len(a), len(b)) > 1 and not figure.counted
-    complete = len(a) == len(first.runs) and len(b) == len(second.runs)
-    x, y = (side.spreads.get(step, {}).get(figure.name) or [None] * len(side.runs) for side in (first, second))
-    by_run = (x, y) if complete and (figure.noisy or repeated) else None
-    return FigurePair.of(step, figure, (a, b), by_run, _explain_unknown(step, (first, second)) if figure.noisy else "")
+    found = []
+    for figure in known:
+        a, b = (of_side.get(figure.name, ()) for of_side in values)
+        repeated = max(len(a), len(b)) > 1 and not figure.counted
+        complete = len(a) == len(first.runs) and len(b) == len(second.runs)
+        x, y = (side.spreads.get(step, {}).get(figure.name) or [None] * len(side.runs) for side in (first, second))
+        by_run = (x, y) if complete and (figure.noisy or repeated) else None
+        why_unknown = _explain_unknown(step, (first, second)) if figure.noisy else ""
+        found.append(FigurePair.of(step, figure, (a, b), by_run, why_unknown))
+    return found
 
 
 def _average(values: Sequence[float], *, noisy: bool) -> float | None:
     """Average repeated runs: rates and times by the geometric mean, as their changes are."""
-    if not values:
-        return None
     if len(values) > 1 and noisy and min(values) > 0:
         return float(np.exp(np.mean(np.log(values))))
-    return float(np.mean(values))
+    return float(np.mean(values)) if values else None
 
 
 def _explain_unknown(step: str, sides: Sequence[Side]) -> str:

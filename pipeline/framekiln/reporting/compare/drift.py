@@ -98,14 +98,11 @@ def common(sides: tuple[pa.Table, pa.Table], keys: Sequence[str]) -> tuple[pa.Ta
     a, b = sides
     if not (len(a) and len(b)):
         return a.slice(0, 0), b.slice(0, 0), (len(a), len(b))
-    places = [
-        {key: i for i, key in enumerate(zip(*(table[k].to_pylist() for k in keys), strict=True))} for table in sides
-    ]
-    both = [key for key in places[0] if key in places[1]]
-    first, second = (
-        table.take(pa.array([at[key] for key in both], pa.int64())) for table, at in zip(sides, places, strict=True)
-    )
-    return first, second, (len(places[0]) - len(both), len(places[1]) - len(both))
+    ids = [zip(*(table[key].to_pylist() for key in keys), strict=True) for table in sides]
+    in_a, in_b = ({key: place for place, key in enumerate(of_side)} for of_side in ids)
+    both = [key for key in in_a if key in in_b]
+    first, second = (pa.array([places[key] for key in both], pa.int64()) for places in (in_a, in_b))
+    return a.take(first), b.take(second), (len(in_a) - len(both), len(in_b) - len(both))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,29 +118,32 @@ class ColumnDrift:
 
 def compare_columns(a: pa.Table, b: pa.Table) -> list[ColumnDrift]:
     """Compare each column of two tables with the same columns and rows."""
-    return [_compare_column(item, a[item.name].combine_chunks(), b[item.name].combine_chunks()) for item in a.schema]
+    found = []
+    for item in a.schema:
+        one, other = a[item.name].combine_chunks(), b[item.name].combine_chunks()
+        unit, largest, mean = (item.metadata or {}).get(b"unit", b"").decode(), None, None
+        if not len(one):
+            equal = 1.0
+        elif is_number(one.type) and is_number(other.type):
+            equal, largest, mean = _compare_numbers(one, other)
+        else:
+            if is_text(one.type) and is_text(other.type):
+                one, other = one.cast(pa.string()), other.cast(pa.string())
+            same = [x.equals(y) or not (x.is_valid or y.is_valid) for x, y in zip(one, other, strict=True)]
+            equal = sum(same) / len(same)
+        found.append(ColumnDrift(name=item.name, unit=unit, equal=equal, largest=largest, mean=mean))
+    return found
 
 
-def _compare_column(item: pa.Field, a: pa.Array, b: pa.Array) -> ColumnDrift:
-    unit = (item.metadata or {}).get(b"unit", b"").decode()
-    if not len(a):
-        return ColumnDrift(name=item.name, unit=unit, equal=1.0)
-    if is_number(a.type) and is_number(b.type):
-        return _compare_numbers(item.name, unit, a, b)
-    if is_text(a.type) and is_text(b.type):
-        a, b = a.cast(pa.string()), b.cast(pa.string())
-    same = [x.equals(y) or not (x.is_valid or y.is_valid) for x, y in zip(a, b, strict=True)]
-    return ColumnDrift(name=item.name, unit=unit, equal=sum(same) / len(same))
-
-
-def _compare_numbers(name: str, unit: str, a: pa.Array, b: pa.Array) -> ColumnDrift:
+def _compare_numbers(a: pa.Array, b: pa.Array) -> tuple[float, float | None, float | None]:
+    """Return the share of equal values, and the largest and the mean difference."""
     missing = [values.is_null().to_numpy(zero_copy_only=False) for values in (a, b)]
     x, y = (pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False) for values in (a, b))
     both = ~missing[0] & ~missing[1]
     equal = np.where(both, (x == y) | (np.isnan(x) & np.isnan(y)), missing[0] & missing[1])
     differences = np.abs(x - y)[both & np.isfinite(x) & np.isfinite(y)]
     largest, mean = (float(differences.max()), float(differences.mean())) if len(differences) else (None, None)
-    return ColumnDrift(name=name, unit=unit, equal=float(equal.mean()), largest=largest, mean=mean)
+    return float(equal.mean()), largest, mean
 
 
 _VALUE = "drift"
@@ -196,28 +196,22 @@ def find_drift(first: Run, second: Run, steps: Sequence[str], most: int) -> dict
     if not stages:
         return {}
     left_out = {name for files in compare_files(first, second, ("A", "B")).other.values() for name in files}
-    drift, sides = {}, (first, second)
-    for step in steps:
-        if step in stages and (tables := _compare_tables(step, stages[step], sides, most, left_out)):
+    drift, stores = {}, (first.store, second.store)
+    for step, stage in ((step, stages[step]) for step in steps if step in stages):
+        is_same_class = len({run.part("steps", step).get("use") for run in (first, second)}) == 1
+        unchosen = [partial(run.unchosen, step) for run in (first, second)]
+        declared = {name: (table.keys, table.schema.names) for name, table in stage.tables.items()}
+        if stage.scope.first_pass:
+            names = [item.name for item in stage.outputs if not is_file_column(item)]
+            declared = {FRAMES: (KEYS, names)} if names else {}
+        tables = []
+        for name, (keys, columns) in declared.items():
+            others = [column for column in columns if column not in keys]
+            rows = sample(stores, name, keys, others, most, left_out, unchosen)
+            tables.append(_compare_table(stage, is_same_class, name, keys, others, rows))
+        if tables:
             drift[step] = StepDrift(step=step, tables=tables)
     return drift
-
-
-def _compare_tables(
-    step: str, stage: Stage, sides: tuple[Run, Run], most: int, left_out: Collection[str]
-) -> list[TableDrift]:
-    uses = [run.part("steps", step).get("use") for run in sides]
-    stores, unchosen = (sides[0].store, sides[1].store), [partial(run.unchosen, step) for run in sides]
-    tables = {name: (table.keys, table.schema.names) for name, table in stage.tables.items()}
-    if stage.scope.first_pass:
-        names = [item.name for item in stage.outputs if not is_file_column(item)]
-        tables = {FRAMES: (KEYS, names)} if names else {}
-    found = []
-    for name, (keys, columns) in tables.items():
-        others = [column for column in columns if column not in keys]
-        rows = sample(stores, name, keys, others, most, left_out, unchosen)
-        found.append(_compare_table(stage, uses[0] == uses[1], name, keys, others, rows))
-    return found
 
 
 def _compare_table(
@@ -236,24 +230,22 @@ def _compare_table(
     figures, note = _ask_stage(stage, a, b, "" if stage.scope.first_pass else name) if same and len(a) else (None, "")
     by_column = compare_columns(a, b)
     value = figures[_VALUE] if figures is not None else max((1 - column.equal for column in by_column), default=0.0)
+    drift, found = value if len(a) else None, len(a) + sum(only)
+    if not stage.scope.first_pass and found:  # rows are results there, so one without a counterpart has drifted
+        drift = 1 - (1 - value) * len(a) / found
+    elif not stage.scope.first_pass and not total:
+        drift = 0.0  # both tables are empty
     return TableDrift(
         name=name,
         rows=len(a),
         only_first=only[0],
         only_second=only[1],
         every=every,
-        value=(value if len(a) else None) if stage.scope.first_pass else _add_missing(value, len(a), sum(only), total),
+        value=drift,
         figures={key: float(figure) for key, figure in (figures or {}).items() if key != _VALUE},
         columns=by_column,
         note=note,
     )
-
-
-def _add_missing(value: float, rows: int, only: int, total: int) -> float | None:
-    """Return the drift of a second-pass table: its rows are results, so a row without a counterpart has drifted."""
-    if not rows + only:
-        return None if total else 0.0  # rows exist, but none of unchanged files; or both tables are empty
-    return 1 - (1 - value) * rows / (rows + only)
 
 
 def _ask_stage(stage: Stage, a: pa.Table, b: pa.Table, table: str) -> tuple[dict[str, float] | None, str]:

@@ -125,7 +125,7 @@ def _count_nodes(machines: Any) -> str:
 def _find_differing(
     where: str, first: Mapping[str, Any], second: Mapping[str, Any], titles: Mapping[str, str] | None = None
 ) -> Iterator[Change]:
-    """Yield each key with different values on both sides: titled keys only, or all under their names."""
+    """Yield each key with different values on the two sides: the titled keys, or without titles all of them."""
     for key, title in (titles or {key: _PLANNED.get(key, key) for key in first}).items():
         if key in first and key in second and first[key] != second[key]:
             yield Change(where=where, what=title, first=_write(first[key]), second=_write(second[key]))

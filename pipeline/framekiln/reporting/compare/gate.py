@@ -16,7 +16,7 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.profiling.targets import Judgement, Limit, read_limit
 from framekiln.reporting.compare.comparison import FigurePair, Pair
 from framekiln.reporting.compare.facts import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES
-from framekiln.reporting.compare.tables import interval_text, value_text
+from framekiln.reporting.compare.tables import NOT_MEASURED, interval_text
 from framekiln.reporting.kit.texts import number
 
 DRIFT = "drift"
@@ -28,24 +28,23 @@ def parse(text: str, known: Collection[str] = (*FIGURES, DRIFT)) -> list[Limit]:
 
     Raises ConfigError: a condition has another form, or names an unknown figure.
     """
-    return [_parse_condition(part.strip(), known) for part in text.split(",")]
-
-
-def _parse_condition(text: str, known: Collection[str]) -> Limit:
-    if (condition := read_limit(text)) is None:
-        raise ConfigError(
-            f"--fail-if: {text!r} is not a condition; write [STEP.]FIGURE<NUMBER, {_EXAMPLE}.", code="FK-GATE-FORM"
-        )
-    figure, percent = condition.figure, f"{100 * condition.number:g}%"
-    if figure not in known and condition.step is None:
-        raise _make_error(text, f"there is no figure {figure!r}.{did_you_mean(figure, known)}", code="FK-GATE-FIGURE")
-    if condition.relative and condition.number > 0 and "+" not in text.rpartition(condition.sign)[2]:
-        problem = f"the direction is missing; write +{percent} or -{percent}."
-        raise _make_error(text, problem, code="FK-GATE-DIRECTION")
-    if condition.relative and figure == DRIFT:
-        problem = "drift is 0 where nothing changed; give a number, as in drift>0.01."
-        raise _make_error(text, problem, code="FK-GATE-PERCENT")
-    return condition
+    conditions = []
+    for part in (part.strip() for part in text.split(",")):
+        if (condition := read_limit(part)) is None:
+            problem = f"--fail-if: {part!r} is not a condition; write [STEP.]FIGURE<NUMBER, {_EXAMPLE}."
+            raise ConfigError(problem, code="FK-GATE-FORM")
+        figure, percent = condition.figure, f"{100 * condition.number:g}%"
+        if figure not in known and condition.step is None:
+            problem = f"there is no figure {figure!r}.{did_you_mean(figure, known)}"
+            raise _make_error(part, problem, code="FK-GATE-FIGURE")
+        if condition.relative and condition.number > 0 and "+" not in part.rpartition(condition.sign)[2]:
+            problem = f"the direction is missing; write +{percent} or -{percent}."
+            raise _make_error(part, problem, code="FK-GATE-DIRECTION")
+        if condition.relative and figure == DRIFT:
+            problem = "drift is 0 where nothing changed; give a number, as in drift>0.01."
+            raise _make_error(part, problem, code="FK-GATE-PERCENT")
+        conditions.append(condition)
+    return conditions
 
 
 def _make_error(condition: str, problem: str, *, code: str) -> ConfigError:
@@ -57,7 +56,16 @@ def judge(conditions: Iterable[Limit], pair: Pair) -> list[Judgement]:
 
     Raises ConfigError: a step is unknown, or a figure was not measured.
     """
-    return [_judge_step(condition, step, pair) for condition in conditions for step in _list_steps(condition, pair)]
+    found, names = [], (pair.first.name, pair.second.name)
+    for condition, step in ((each, step) for each in conditions for step in _list_steps(each, pair)):
+        if condition.figure not in FIGURES:
+            found.append(_judge_drift(condition, step, pair))
+            continue
+        figure = next((one for one in pair.figures.get(step, ()) if one.name == condition.figure), None)
+        if figure is None or figure.second is None or (condition.relative and figure.first is None):
+            raise _not_measured(condition, step, pair)
+        found.append(judge_figure(condition, figure, names))
+    return found
 
 
 def _list_steps(condition: Limit, pair: Pair) -> Sequence[str]:
@@ -77,15 +85,6 @@ def _list_steps(condition: Limit, pair: Pair) -> Sequence[str]:
     return [step for step in steps if not (condition.figure == DRIFT and step == DECODE)]  # decoding has no results
 
 
-def _judge_step(condition: Limit, step: str, pair: Pair) -> Judgement:
-    if condition.figure not in FIGURES:
-        return _judge_drift(condition, step, pair)
-    figure = next((candidate for candidate in pair.figures.get(step, ()) if candidate.name == condition.figure), None)
-    if figure is None or figure.second is None or (condition.relative and figure.first is None):
-        raise _not_measured(condition, step, pair)
-    return judge_figure(condition, figure, (pair.first.name, pair.second.name))
-
-
 def judge_figure(
     condition: Limit, figure: FigurePair, names: tuple[str, str], *, needs_interval: bool = False
 ) -> Judgement:
@@ -93,22 +92,24 @@ def judge_figure(
 
     A relative change is inconclusive if its interval contains 0; with `needs_interval` also if one is missing.
     """
-    beyond = condition.holds(_change(figure) if condition.relative else figure.second or 0.0)
+    before, after, change = figure.first or 0.0, figure.second or 0.0, figure.change
+    if change is None:  # from zero it is infinite, or none if both are zero
+        change = after / before - 1 if before else math.inf if after > 0 else 0.0
+    beyond = condition.holds(change if condition.relative else after)
     noise = figure.interval is not None and figure.interval.contains_zero
     missing = needs_interval and figure.interval is None and bool(figure.why_unknown)
     unclear = beyond and condition.relative and (noise or missing)
-    sentence = _describe(condition, figure, names, noise=unclear and noise)
-    return Judgement(failed=beyond and not unclear, sentence=sentence, unclear=unclear)
-
-
-def _change(figure: FigurePair) -> float:
-    """Return the change as a share; from zero it is infinite, or none if both are zero."""
-    if figure.change is not None:
-        return figure.change
-    before, after = figure.first or 0.0, figure.second or 0.0
-    if before:
-        return after / before - 1
-    return math.inf if after > 0 else 0.0
+    values = [NOT_MEASURED if value is None else number(value) for value in (figure.first, figure.second)]
+    sides = ", ".join(map(" ".join, zip(names, values, strict=True)))
+    sentence = f"{condition.text}: {figure.name} of {figure.step}: {sides} {figure.unit}".rstrip()
+    if figure.first is not None:
+        sentence += ", from none" if math.isinf(change) else f", {100 * change:+.1f} %"
+    if figure.interval is not None:
+        sentence += f" (interval {interval_text(figure)}"
+        sentence += ", which contains 0: take more files, or repeat runs)" if unclear and noise else ")"
+    elif figure.why_unknown:
+        sentence += f" (no interval: {figure.why_unknown})"
+    return Judgement(failed=beyond and not unclear, sentence=f"{sentence}.", unclear=unclear)
 
 
 def _judge_drift(condition: Limit, step: str, pair: Pair) -> Judgement:
@@ -126,21 +127,6 @@ def _judge_drift(condition: Limit, step: str, pair: Pair) -> Judgement:
     value = drift.value if condition.figure == DRIFT else drift.figures[condition.figure]
     result = f"{condition.text}: {condition.figure} of {step} is {number(value)}, over {drift.rows:,} rows in both"
     return Judgement(failed=condition.holds(value), sentence=f"{result}.")
-
-
-def _describe(condition: Limit, figure: FigurePair, names: tuple[str, str], *, noise: bool) -> str:
-    sides = f"{names[0]} {value_text(figure.first)}, {names[1]} {value_text(figure.second)}"
-    unit = f" {figure.unit}" if figure.unit else ""
-    sentence = f"{condition.text}: {figure.name} of {figure.step}: {sides}{unit}"
-    if figure.first is not None:
-        share = _change(figure)
-        sentence += ", from none" if math.isinf(share) else f", {100 * share:+.1f} %"
-    if figure.interval is not None:
-        sentence += f" (interval {interval_text(figure)}"
-        sentence += ", which contains 0: take more files, or repeat runs)" if noise else ")"
-    elif figure.why_unknown:
-        sentence += f" (no interval: {figure.why_unknown})"
-    return f"{sentence}."
 
 
 def _not_measured(condition: Limit, step: str, pair: Pair) -> ConfigError:

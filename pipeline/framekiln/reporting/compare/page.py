@@ -26,12 +26,6 @@ def default_path(comparison: Comparison) -> str:
     return str(here.resolve().parent / file) if here else file
 
 
-def write_page(path: str, comparison: Comparison, verdicts: Sequence[Judgement]) -> str:
-    """Write the page and return its path. Raises OutputError: the file cannot be written."""
-    told = {"code": "FK-PAGE-NOT-WRITABLE", "fix": "choose another file with --html"}
-    return str(pages.write_page(expand(path), render(comparison, verdicts), **told))
-
-
 def render(comparison: Comparison, verdicts: Sequence[Judgement]) -> str:
     """Return the page; the same runs give the same page."""
     values = {"comparison": comparison, "verdicts": verdicts, "tables": tables, "verdict": verdict}
@@ -44,19 +38,13 @@ def render(comparison: Comparison, verdicts: Sequence[Judgement]) -> str:
 
 def verdict(pair: Pair) -> str:
     """Return whether a side did the base's work, how its results compare, and how fast it was."""
-    return (
-        f"{pair.second.name} beside {pair.first.name}: {_tell_work(pair)}; {_tell_results(pair)}; {_tell_speed(pair)}."
-    )
-
-
-def _tell_work(pair: Pair) -> str:
     other = [step.step for step in pair.work if step.verdict == DIFFERENT]
     alone = [step.step for step in pair.work if step.verdict.startswith("only")]
     parts = [f"other work in {_join(other)}"] if other else []
     parts += [f"{_join(alone)} on one side only"] if alone else []
-    if pair.files.differ:
-        parts.append("other files")
-    return " and ".join(parts) or "the same work on the same files"
+    parts += ["other files"] if pair.files.differ else []
+    work = " and ".join(parts) or "the same work on the same files"
+    return f"{pair.second.name} beside {pair.first.name}: {work}; {_tell_results(pair)}; {_tell_speed(pair)}."
 
 
 def _tell_results(pair: Pair) -> str:

@@ -133,7 +133,13 @@ def read_run(path: str) -> Run:
     figures = "" if cut is None or cut.later else " Its seconds, cost, energy and errors are not compared."
     unended = f"{path} is unfinished. {cut.sentence}{figures}" if cut is not None else ""
     run = Run(path=path, store=store, record=record, notes=())
-    return replace(run, notes=tuple(note for note in (unended, _explain_partial(run)) if note))
+    rows = ", ".join(f"{step} {rows:,}" for step, rows in run.partial_steps.items())
+    partial = (
+        f"Earlier runs or other shards made part of {path}: the compared run computed fewer than its "
+        f"{record['frames']:,} frames ({rows}). Its seconds, cost, energy, and errors in these steps are not "
+        "compared. Rates and times are those of its own rows."
+    )
+    return replace(run, notes=(*([unended] if unended else []), *([partial] if rows else [])))
 
 
 def read_sides(sides: Sequence[str | Sequence[str]]) -> list[list[Run]]:
@@ -143,16 +149,14 @@ def read_sides(sides: Sequence[str | Sequence[str]]) -> list[list[Run]]:
     """
     paths = [_split(side) if isinstance(side, str) else list(side) for side in sides]
     if len(paths) < 2 or not all(paths):
-        raise ConfigError(
-            "Give two outputs or more to compare, as in `framekiln compare OUT_A OUT_B`.", code="FK-COMPARE-TOO-FEW"
-        )
+        problem = "Give two outputs or more to compare, as in `framekiln compare OUT_A OUT_B`."
+        raise ConfigError(problem, code="FK-COMPARE-TOO-FEW")
     seen: set[str] = set()
     for path in (path for side in paths for path in side):
         place = path if "://" in path else os.path.realpath(expand(path))
         if place in seen:
-            raise ConfigError(
-                f"The output {path!r} is given twice; compare different outputs.", code="FK-COMPARE-TWICE"
-            )
+            problem = f"The output {path!r} is given twice; compare different outputs."
+            raise ConfigError(problem, code="FK-COMPARE-TWICE")
         seen.add(place)
     return [[read_run(path) for path in side] for side in paths]
 
@@ -160,12 +164,3 @@ def read_sides(sides: Sequence[str | Sequence[str]]) -> list[list[Run]]:
 def _split(word: str) -> list[str]:
     is_folder = "://" not in word and os.path.isdir(expand(word))  # noqa: PTH112 - pathlib may raise
     return [word] if is_folder else [part for part in word.split(",") if part]
-
-
-def _explain_partial(run: Run) -> str:
-    rows = ", ".join(f"{step} {rows:,}" for step, rows in run.partial_steps.items())
-    return rows and (
-        f"Earlier runs or other shards made part of {run.path}: the compared run computed fewer than its "
-        f"{run.record['frames']:,} frames ({rows}). Its seconds, cost, energy, and errors in these steps are not "
-        "compared. Rates and times are those of its own rows."
-    )

@@ -23,11 +23,6 @@ _NOTED = ("vram", "errors")  # figures of a step that are shown only if they dif
 _MOST_COLUMNS = 8  # columns of a step, in one cell; the page lists all
 
 
-def value_text(value: float | None) -> str:
-    """Return a figure."""
-    return NOT_MEASURED if value is None else number(value)
-
-
 def interval_text(figure: FigurePair) -> str:
     """Return the interval of a change; empty without one."""
     interval = figure.interval

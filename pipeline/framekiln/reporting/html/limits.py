@@ -29,7 +29,10 @@ NEAREST = 4  # frames on each side of a limit: both sides fill a row of a screen
 
 def write_limits(store: Store, plan: Plan) -> str:
     """Write the page over the tables of a plan's run, and return its URL. Raises DamagedError: a table is damaged."""
-    limits = _list_limits(plan)
+    limits: dict[str, dict[float, list[str]]] = defaultdict(lambda: defaultdict(list))  # steps by column and limit
+    for step in plan.steps:
+        for name, value in find_limits(step.condition.where.text) if step.condition.where else ():
+            limits[name][value].append(step.name)
     added = [item for step in plan.first for item in step.stage.outputs if item.name not in COUNTERS]
     columns = [item for item in added if is_number(item.type)]
     columns += [item for item in SOURCE if item.name in limits and is_number(item.type)]
@@ -47,15 +50,6 @@ def write_limits(store: Store, plan: Plan) -> str:
     values = {"sheets": sheets, "rows": len(rows), "is_sample": each > 1, "first_s": FIRST_S}
     store.write(PREVIEW, render_page("limits.html", values | image_store(images)).encode("utf-8", "replace"))
     return store.url(PREVIEW)
-
-
-def _list_limits(plan: Plan) -> dict[str, dict[float, list[str]]]:
-    """Return the steps with each limit, by column and limit."""
-    limits: dict[str, dict[float, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for step in plan.steps:
-        for name, value in find_limits(step.condition.where.text) if step.condition.where else ():
-            limits[name][value].append(step.name)
-    return limits
 
 
 def _make_sheet(item: pa.Field, rows: pa.Table, limits: Mapping[float, Sequence[str]]) -> dict[str, Any]:

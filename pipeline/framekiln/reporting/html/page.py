@@ -87,8 +87,7 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "run_url": store.url(RUN_RECORD),
         "command": summary.command(record),
         "steps": summary.steps_table(record),
-        "script": script(),
-        "policy": policy(),
+        **_read_script(),
     }
     return render_page("report.html", values | {"throughput": throughput, "lanes": timeline})
 
@@ -109,19 +108,13 @@ def _draw_images(
     }
 
 
-def script() -> Markup:
-    """Return the page's script."""
-    path = files("framekiln.reporting") / "templates" / "page.js"
-    return Markup(path.read_text("utf-8"))  # noqa: S704 - our own file
-
-
-def policy() -> str:
-    """Return the page's Content-Security-Policy: only its own images, styles and script."""
-    digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
-    return (
-        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
+def _read_script() -> dict[str, str]:
+    """Return the page's script, and its Content-Security-Policy: only its own images, styles and script."""
+    text = (files("framekiln.reporting") / "templates" / "page.js").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+    policy += "base-uri 'none'; form-action 'none'"
+    return {"script": Markup(text), "policy": policy}  # noqa: S704 - our own file
 
 
 def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None) -> dict[str, Any]:
@@ -139,7 +132,8 @@ def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None
     if not found:
         name, figures = own, record["figures"]
         speed = _describe_speed((figures.get(DECODE) or {}).get("rows", 0), record["seconds"])
-        found = {"figures": figures, "profile": runs.stored_profile(record)}
+        stored = record.get("throughput") or {}  # without a verdict before any packet, and of a running or killed run
+        found = {"figures": figures, "profile": stored if "verdict" in stored else {}}
         found |= {"began": datetime.fromisoformat(record["started"]).timestamp()}
         found |= {"speed": speed and f"{speed}, start-up included"}
     others = sorted((run for run in work.values() if run.name != name), key=lambda run: -run.busy)

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -47,16 +48,12 @@ def found(store: Store, tables: Sequence[Mapping[str, Any]], stages: Mapping[str
     things = [thing for stage in stages.values() for thing in stage.finds if thing[0] in totals]
     some = ", ".join(count(totals[key], one, many) for key, one, many in things if totals[key])
     none = ", no ".join(many for key, _, many in things if not totals[key])
-    told = [some] * bool(some) + [text for stage in stages.values() for text in _summarize(store, stage)]
+    told = [some] * bool(some)
+    for stage in stages.values():
+        if type(stage).summarize is not Stage.summarize:
+            rows, scale = sample(store, find_table(store, FRAMES), ["height", "width", *stage.outputs.names])
+            told += stage.summarize(rows, scale) if len(rows) else []
     return " ".join([f"{'; '.join(told)}."] * bool(told) + [f"No {none}."] * bool(none))
-
-
-def _summarize(store: Store, stage: Stage) -> list[str]:
-    if type(stage).summarize is Stage.summarize:
-        return []
-    columns = ["height", "width", *stage.outputs.names]
-    rows, scale = sample(store, find_table(store, FRAMES), columns)
-    return stage.summarize(rows, scale) if len(rows) else []
 
 
 def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence[ErrorGroup]) -> dict[str, str]:
@@ -118,7 +115,10 @@ def fetching_command(record: Mapping[str, Any]) -> tuple[str, str]:
 
 def steps_table(record: Mapping[str, Any]) -> TextTable:
     """Return the class, settings and place of each step, and its weights with their licences."""
-    licences = _read_licences(record)
+    listed = record.get("pipeline", {}).get("models", {})
+    licences = {name: str(entry["licence"]) for name, entry in listed.items()}
+    with suppress(UserError, OSError):
+        licences |= {name: entry.licence for name, entry in default_lock().items()}
 
     def name_weights(step: Mapping[str, Any]) -> str:
         names = step.get("weights") or ()
@@ -141,12 +141,3 @@ def _describe_place(step: Mapping[str, Any]) -> str:
     cores = f"{number(place['cpus'])} {'core' if place['cpus'] == 1 else 'cores'}"
     gpus = f" and {number(place['gpus'])} GPU" if place["gpus"] else ""
     return f"{place['device']}, {count(place['workers'], 'worker')} of {cores}{gpus}"
-
-
-def _read_licences(record: Mapping[str, Any]) -> dict[str, str]:
-    listed = record.get("pipeline", {}).get("models", {})
-    recorded = {name: str(entry["licence"]) for name, entry in listed.items()}
-    try:
-        return recorded | {name: entry.licence for name, entry in default_lock().items()}
-    except (UserError, OSError):
-        return recorded

@@ -38,9 +38,8 @@ def error_groups(store: Store) -> list[ErrorGroup]:
         for batch in batches(store, f"{ERRORS}/{name}", expected=ERRORS_SCHEMA):
             for row in batch.filter(pc.not_equal(batch["kind"], PASSED_OVER)).to_pylist():
                 about = {"step": row["step"], "kind": row["kind"]}
-                group = groups.setdefault(
-                    (row["step"], row["kind"]), {**about, "rows": 0, "whole_files": 0, "examples": []}
-                )
+                new = {**about, "rows": 0, "whole_files": 0, "examples": []}
+                group = groups.setdefault((row["step"], row["kind"]), new)
                 group["rows"] += 1
                 group["whole_files"] += row["frame_index"] is None
                 shown = [example["media_id"] for example in group["examples"]]

@@ -48,10 +48,8 @@ def rates_table(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> TextT
     """Return each step's work from `figures` of a run.json, and how its processes spent their time."""
     busy = sum(step["busy_s"] for step in figures.values())
     steps, slowest = profile.get("steps") or {}, profile.get("verdict", {}).get("step")
-    items = [
-        {**step, "name": name, "own": steps.get(name), "part": step["busy_s"] / (busy or 1)}
-        for name, step in figures.items()
-    ]
+    parts = {name: step["busy_s"] / (busy or 1) for name, step in figures.items()}
+    items = [{**figures[name], "name": name, "own": steps.get(name), "part": part} for name, part in parts.items()]
     tag = Markup('{}<span class="tag">bottleneck</span>')
     columns = (
         words("Step", lambda one: tag.format(one["name"]) if one["name"] == slowest else one["name"], "step"),
@@ -69,9 +67,8 @@ def rates_table(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> TextT
 
 def phases_table(profile: Mapping[str, Any], phases: Mapping[str, Mapping[str, float]]) -> TextTable:
     """Return the share of each phase in each step's packets."""
-    items = [
-        {"name": name, "seconds": profile["steps"][name]["seconds"], "shares": parts} for name, parts in phases.items()
-    ]
+    seconds = {name: step["seconds"] for name, step in profile["steps"].items()}
+    items = [{"name": name, "seconds": seconds[name], "shares": parts} for name, parts in phases.items()]
     columns = (
         words("Step", lambda one: cell(one["name"], 80), "step"),
         Column("Time", "seconds", show=duration),

@@ -65,29 +65,24 @@ class Distribution:
 
 def distributions(extract: Extract) -> list[Distribution]:
     """Return every column of a table in order; columns of other types have no values."""
-    return [_distribute(about, extract) for about in describe(extract.schema)]
-
-
-def _distribute(about: Mapping[str, Any], extract: Extract) -> Distribution:
-    name, kind = about["name"], extract.schema.field(about["name"]).type
-    column = extract.columns.get(name)
-    if column is None:
-        return Distribution(**about, rows=extract.taken, nulls=0)
-    present, values = column.drop_null(), dict[str, Any]()
-    if len(present) and name in COUNTERS and pa.types.is_integer(kind):  # bars would only show how long files are
-        low, high = pc.min_max(present).as_py().values()
-        values = {"facts": {"min": number(low), "max": number(high)}}
-    elif len(present):
-        describe_values = (
-            _count_flags if pa.types.is_boolean(kind) else _count_texts if is_text(kind) else _count_numbers
-        )
-        values = describe_values(present)
-    return Distribution(**about, rows=len(column), nulls=column.null_count, is_length=is_list(kind), **values)
-
-
-def _count_flags(column: pa.ChunkedArray) -> dict[str, Any]:
-    true = pc.sum(column).as_py()
-    return {"values": (Bar(label="true", rows=true), Bar(label="false", rows=len(column) - true))}
+    found = []
+    for about in describe(extract.schema):
+        name, kind = about["name"], extract.schema.field(about["name"]).type
+        if (column := extract.columns.get(name)) is None:
+            found.append(Distribution(**about, rows=extract.taken, nulls=0))
+            continue
+        present, values = column.drop_null(), dict[str, Any]()
+        if len(present) and name in COUNTERS and pa.types.is_integer(kind):  # bars would only show how long files are
+            low, high = pc.min_max(present).as_py().values()
+            values = {"facts": {"min": number(low), "max": number(high)}}
+        elif len(present) and pa.types.is_boolean(kind):
+            true = pc.sum(present).as_py()
+            values = {"values": (Bar(label="true", rows=true), Bar(label="false", rows=len(present) - true))}
+        elif len(present):
+            values = _count_texts(present) if is_text(kind) else _count_numbers(present)
+        told = {"rows": len(column), "nulls": column.null_count, "is_length": is_list(kind)}
+        found.append(Distribution(**about, **told, **values))
+    return found
 
 
 def _count_texts(column: pa.ChunkedArray) -> dict[str, Any]:

@@ -68,10 +68,9 @@ def draw_chart(
     if not known:
         return None
     drawn = dict(list(known.items())[:CLASSES])
-    top = 100.0 if unit == "%" else round_up(max([curve.most for curve in drawn.values()] + ([limit] if limit else [])))
-    return Chart(
-        title=title, unit=unit, top=top, curves=drawn, left_out=len(known) - len(drawn), limit=limit, marks=marks
-    )
+    top = 100.0 if unit == "%" else round_up(max(limit or 0.0, *(curve.most for curve in drawn.values())))
+    left_out = len(known) - len(drawn)
+    return Chart(title=title, unit=unit, top=top, curves=drawn, left_out=left_out, limit=limit, marks=marks)
 
 
 def draw_scatter(x_unit: str, y_unit: str, curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any] | None:
@@ -96,30 +95,23 @@ def height(value: float, top: float) -> float:
 
 def summary(chart: Chart) -> str:
     """Return a chart in words: the range and mean of each curve."""
-    parts = [
-        f"{name}: {_write(curve.least)} to {_write(curve.most)}, mean {_write(curve.mean)}"
-        for name, curve in chart.curves.items()
-    ]
+    curves = {name: map(_write, (curve.least, curve.most, curve.mean)) for name, curve in chart.curves.items()}
+    parts = [f"{name}: {least} to {most}, mean {mean}" for name, (least, most, mean) in curves.items()]
     return f"{chart.title} in {chart.unit} over time. {'; '.join(parts)}."
 
 
 def values(chart: Chart) -> TextTable:
     """Return the extremes of each curve, and its values at evenly spaced times from start to end."""
     heads = ["Curve", "Least", "Mean", "Most", "Start", *map(str, range(2, TIMES)), "End"]
-    rows = [(name, one.least, one.mean, one.most, *_sample(one)) for name, one in chart.curves.items()]
+    wanted, rows = np.linspace(0, POINTS - 1, TIMES), []
+    for name, curve in chart.curves.items():
+        values = curve.values
+        known = np.flatnonzero(np.isfinite(values))
+        nearest = known[np.abs(known[None, :] - wanted[:, None]).argmin(axis=1)]
+        near = np.abs(nearest - wanted) <= POINTS / TIMES / 2  # a time without a sample close to it gets a dash
+        texts = [_write(float(values[at])) if close else MISSING for at, close in zip(nearest, near, strict=True)]
+        rows.append((name, curve.least, curve.mean, curve.most, *texts))
     return plain_table(f"{chart.title}, values", heads, rows)
-
-
-def _sample(curve: Curve) -> list[str]:
-    """Return a value for each time: the nearest sample's within a table step, else a dash."""
-    values = curve.values
-    known = np.flatnonzero(np.isfinite(values))
-    if not len(known):
-        return [MISSING] * TIMES
-    wanted = np.linspace(0, POINTS - 1, TIMES)
-    nearest = known[np.abs(known[None, :] - wanted[:, None]).argmin(axis=1)]
-    near = np.abs(nearest - wanted) <= POINTS / TIMES / 2
-    return [_write(float(values[point])) if close else MISSING for point, close in zip(nearest, near, strict=True)]
 
 
 def path(curve: Curve, top: float) -> str:

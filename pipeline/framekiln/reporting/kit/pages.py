@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from framekiln.contract.errors import without_secrets
-from framekiln.contract.user_files import writing
+from framekiln.contract.user_files import expand, writing
 from framekiln.reporting.kit import histograms, lines
 from framekiln.reporting.kit.texts import coordinate, count, duration, elapsed, figure, number, share, shorten
 
@@ -60,6 +60,12 @@ def write_page(path: Path, html: str, **told: str) -> Path:
     with writing(path, **told):
         path.write_text(html, encoding="utf-8", errors="replace")
     return path
+
+
+def write_asked(path: str, html: str) -> str:
+    """Write the page of `--html`, and return its path. Raises OutputError: it cannot be written."""
+    told = {"code": "FK-PAGE-NOT-WRITABLE", "fix": "choose another file with --html"}
+    return str(write_page(expand(path), html, **told))
 
 
 def render_page(template: str, values: Mapping[str, Any]) -> str:

@@ -75,8 +75,13 @@ class ProgressBars(ProgressView):
         self._tasks = [self._progress.add_task(name, total=1.0, **empty) for name in (_ALL, *steps)]
 
     def show(self, figures: RunTotals) -> None:
+        sign = "" if self._narrow else "%"
         for task, row in zip(self._tasks, progress_rows(figures, self._steps, time.time()), strict=True):
-            load = _describe_load(row.now, row.gpu, narrow=self._narrow) if row.now else ""
+            load = f"busy {100 * row.now.busy:>3.0f}{sign} waits {100 * row.now.starved:>3.0f}{sign}" if row.now else ""
+            if row.gpu:
+                use, memory, total = (row.gpu.get(name) for name in ("use_percent", "memory_gb", "total_gb"))
+                load += " GPU" if use is None else f" GPU {use:.0f}%"
+                load += "" if self._narrow or memory is None or total is None else f" {memory:.1f}/{total:.0f} GB"
             fields: dict[str, Any] = {**row._asdict(), "load": load}
             self._progress.update(task, completed=row.share, **fields)
 
@@ -229,13 +234,3 @@ def make_view(console: Console, steps: Sequence[str], *, quiet: bool) -> Progres
     if quiet:
         return ProgressView()
     return ProgressBars(console, steps) if console.is_terminal else ProgressLines(console, steps)
-
-
-def _describe_load(now: StepStatistics, gpu: GpuSample | None, *, narrow: bool) -> str:
-    sign = "" if narrow else "%"
-    text = f"busy {100 * now.busy:>3.0f}{sign} waits {100 * now.starved:>3.0f}{sign}"
-    if gpu:
-        use, memory, total = (gpu.get(name) for name in ("use_percent", "memory_gb", "total_gb"))
-        text += " GPU" if use is None else f" GPU {use:.0f}%"
-        text += "" if narrow or memory is None or total is None else f" {memory:.1f}/{total:.0f} GB"
-    return text

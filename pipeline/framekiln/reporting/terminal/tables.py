@@ -1,6 +1,7 @@
 """Texts of the commands: the plan, the remaining work, the summary of a run, and its columns."""
 
 import difflib
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from shlex import quote
 from typing import Any
@@ -129,19 +130,12 @@ def print_work(console: Console, work: Workload, request: RunRequest) -> None:
         left = sum(len(unit.media) for unit in work.pending)
         done = max(0, len(work.media) - left)
         print_line(console, f"{count(done, 'file')} {'is' if done == 1 else 'are'} done; {left:,} left.")
-    for reason, steps in _group_by_reason(work).items():
-        print_line(console, f"To do: {', '.join(steps)}: {reason}")
-
-
-def _group_by_reason(work: Workload) -> dict[str, list[str]]:
-    """Return steps by the reason for their work; empty if new files are the only reason."""
-    steps: dict[str, list[str]] = {}
-    if not work.left or all(outlook.why == work.files.reason() for outlook in work.outlook):
-        return steps
-    for outlook in work.outlook:
-        if outlook.why:
-            steps.setdefault(outlook.why, []).append(outlook.step)
-    return steps
+    steps: dict[str, list[str]] = defaultdict(list)
+    is_new = all(outlook.why == work.files.reason() for outlook in work.outlook)  # new files are the only reason
+    for outlook in work.outlook if work.left and not is_new else ():
+        steps[outlook.why].append(outlook.step)
+    for reason in filter(None, steps):
+        print_line(console, f"To do: {', '.join(steps[reason])}: {reason}")
 
 
 def print_outlook(console: Console, changes: Changes, outlook: Sequence[Outlook]) -> None:

@@ -114,9 +114,8 @@ class Findings:
         self._rows = {key: row for file, left in keys.items() for key, row in _read_rows(store, file, left)}
         tables = [(name, table) for stage in stages.values() for name, table in stage.tables.items()]
         schemas = {name: optional(table.schema, [_MEDIA]) for name, table in tables if _MEDIA in table.schema.names}
-        self._tables = {
-            name: _group_by_frame(store, find_table(store, name, schema), picks) for name, schema in schemas.items()
-        }
+        found = {name: find_table(store, name, schema) for name, schema in schemas.items()}
+        self._tables = {name: _group_by_frame(store, table, picks) for name, table in found.items()}
 
     def row(self, key: FrameKey) -> Row:
         return self._rows[key]
@@ -124,20 +123,17 @@ class Findings:
     def of(self, stage: Stage, key: FrameKey) -> Row | None:
         """Return a frame's results of one stage; None if the tables lack some."""
         row = self._rows[key]
-        if stage.scope.first_pass:
-            names = stage.outputs.names
-            return self._with_files(stage, {name: row[name] for name in names}) if set(names) <= row.keys() else None
-        rows = {name: self._tables[name].get(key, []) for name in stage.tables if name in self._tables}
-        return {name: row[name] for name in stage.inputs if name in row} | rows if rows else None
-
-    def _with_files(self, stage: Stage, results: dict[str, Any]) -> Row:
-        """Replace paths by the files' content; None if a file is missing."""
-        for name, path in list(results.items()):
-            if is_file_column(stage.outputs.field(name)) and isinstance(path, str):
-                results[name] = None
-                if path.startswith(f"{IMAGES}/") and ".." not in path.split("/"):  # only files of this output
-                    with suppress(OSError, OutputError, ValueError):
-                        results[name] = self._store.read(path)
+        if not stage.scope.first_pass:
+            rows = {name: self._tables[name].get(key, []) for name in stage.tables if name in self._tables}
+            return {name: row[name] for name in stage.inputs if name in row} | rows if rows else None
+        if not set(stage.outputs.names) <= row.keys():
+            return None
+        results = {name: row[name] for name in stage.outputs.names}
+        for name in (item.name for item in stage.outputs if is_file_column(item)):  # the content replaces its path
+            path, results[name] = results[name], None
+            if isinstance(path, str) and path.startswith(f"{IMAGES}/") and ".." not in path.split("/"):
+                with suppress(OSError, OutputError, ValueError):
+                    results[name] = self._store.read(path)
         return results
 
 

@@ -35,7 +35,24 @@ def gallery(
 ) -> list[Values]:
     """Return frames with first-pass results; drawings only as strokes, so that none hides another."""
     first_pass = {name: stage for name, stage in stages.items() if stage.scope.first_pass}
-    return [_make_tile(pick, findings, images[pick.key], first_pass) for pick in picks if pick.key in images]
+    tiles: list[Values] = []
+    for pick in (pick for pick in picks if pick.key in images):
+        overlay, captions, row, image = Markup(""), [], findings.row(pick.key), images[pick.key]
+        for place, (name, stage) in enumerate(first_pass.items()):
+            if (results := findings.of(stage, pick.key)) is None:
+                continue
+            drawing = _draw(stage, results)
+            ink = _call_safely(partial(strokes, drawing, image.width, image.height, place), Markup(""))
+            overlay += ink
+            first = [value for value in _list_values(stage.outputs, results) if value["text"] != MISSING][:VALUES]
+            values = ", ".join("{name} {text} {unit}".format(**value).rstrip() for value in first)
+            if (text := str(drawing.caption) or values) or ink:
+                colour = place % COLOURS if ink else None
+                captions.append({"step": name, "text": shorten(text, LONGEST), "colour": colour})
+        schema = {item.name: item for stage in first_pass.values() for item in stage.outputs if item.name in row}
+        cells = list(_list_values(pa.schema(schema.values()), row))
+        tiles.append({"pick": pick, "overlay": overlay, "captions": captions, "cells": cells})
+    return tiles
 
 
 def _draw(stage: Stage, row: Values) -> Drawing:
@@ -48,25 +65,6 @@ def _call_safely(make: Callable[[], T], otherwise: T) -> T:
         return make()
     except Exception:  # a stage may raise anything
         return otherwise
-
-
-def _make_tile(pick: Pick, findings: Findings, image: Thumbnail, stages: Mapping[str, Stage]) -> Values:
-    overlay, captions, row = Markup(""), [], findings.row(pick.key)
-    for place, (name, stage) in enumerate(stages.items()):
-        if (results := findings.of(stage, pick.key)) is None:
-            continue
-        drawing = _draw(stage, results)
-        ink = _call_safely(partial(strokes, drawing, image.width, image.height, place), Markup(""))
-        overlay += ink
-        text = str(drawing.caption)
-        if not text:
-            first = [value for value in _list_values(stage.outputs, results) if value["text"] != MISSING][:VALUES]
-            text = ", ".join("{name} {text} {unit}".format(**value).rstrip() for value in first)
-        if text or ink:
-            captions.append({"step": name, "text": shorten(text, LONGEST), "colour": place % COLOURS if ink else None})
-    schema = {item.name: item for stage in stages.values() for item in stage.outputs if item.name in row}
-    values = list(_list_values(pa.schema(schema.values()), row))
-    return {"pick": pick, "overlay": overlay, "captions": captions, "cells": values}
 
 
 def _list_values(schema: pa.Schema, row: Values) -> Iterator[Values]:
@@ -91,7 +89,10 @@ def step_samples(
         telling = [pair for pair in pairs if _has_drawing(pair[1])] or [pair for pair in pairs if pair[1].caption]
         if not telling:
             continue
-        chosen = _choose_files(telling)
+        firsts = list({pick.media_id: (pick, drawing) for pick, drawing in reversed(telling)}.values())[::-1]
+        others = [pair for pair in telling if all(pair[0] != pick for pick, _ in firsts)]
+        chosen = spread(firsts, EACH)
+        chosen = sorted([*chosen, *spread(others, EACH - len(chosen))], key=lambda pair: pair[0])
         legend = next((drawing.legend for _, drawing in chosen if drawing.legend), None)
         has_lines = any(drawing.lines or drawing.points for _, drawing in chosen)
         sample = {
@@ -103,13 +104,6 @@ def step_samples(
         }
         samples.append(sample)
     return samples
-
-
-def _choose_files(pairs: Sequence[tuple[Pick, Drawing]]) -> list[tuple[Pick, Drawing]]:
-    firsts = list({pick.media_id: (pick, drawing) for pick, drawing in reversed(pairs)}.values())[::-1]
-    others = [pair for pair in pairs if all(pair is not first and pair[0] != first[0] for first in firsts)]
-    chosen = spread(firsts, EACH)
-    return sorted([*chosen, *spread(others, EACH - len(chosen))], key=lambda pair: pair[0])
 
 
 def _has_drawing(drawing: Drawing) -> bool:
@@ -136,9 +130,20 @@ _JPEG = b"\xff\xd8\xff"
 
 def contact_sheets(store: Store, table: TableFiles) -> list[Values]:
     """Return every column of images in a table's first rows, without rows lacking images."""
-    first = head(store, table, ROWS)
+    first, sheets = head(store, table, ROWS), list[Values]()
+    scalars = [column.name for column in first.schema if is_scalar(column.type)][:FACTS]
     rows = first.to_pylist() if any(map(_find_member, first.schema)) else []
-    return [_make_sheet(first.schema, item, member, rows) for item in first.schema if (member := _find_member(item))]
+    for item in filter(_find_member, first.schema):
+        kept, left = list[Values](), MOST_BYTES
+        for row in (row for row in rows if row[item.name]):
+            images = _choose_images(row[item.name], _find_member(item), left)
+            left -= sum(len(image["uri"]) for image in images)
+            kept.append({"facts": {name: cell(row[name]) for name in scalars}, "images": images})
+        (about,) = describe(pa.schema([item]))
+        shown = any(row["images"] for row in kept)
+        hint = (item.metadata or {}).get(HINT, b"").decode() if kept and not shown else ""
+        sheets.append({"description": about["description"], "rows": kept if shown else [], "hint": hint})
+    return sheets
 
 
 def _find_member(item: pa.Field) -> str:
@@ -146,19 +151,6 @@ def _find_member(item: pa.Field) -> str:
     member = (item.metadata or {}).get(KEY, b"").decode()
     has_structs = is_list(item.type) and pa.types.is_struct(item.type.value_type)
     return member if has_structs and item.type.value_type.get_field_index(member) >= 0 else ""
-
-
-def _make_sheet(schema: pa.Schema, item: pa.Field, member: str, rows: Sequence[Values]) -> Values:
-    scalars = [column.name for column in schema if is_scalar(column.type)][:FACTS]
-    kept, left = list[Values](), MOST_BYTES
-    for row in (row for row in rows if row[item.name]):
-        images = _choose_images(row[item.name], member, left)
-        left -= sum(len(image["uri"]) for image in images)
-        kept.append({"facts": {name: cell(row[name]) for name in scalars}, "images": images})
-    (about,) = describe(pa.schema([item]))
-    shown = any(row["images"] for row in kept)
-    hint = (item.metadata or {}).get(HINT, b"").decode() if kept and not shown else ""
-    return {"description": about["description"], "rows": kept if shown else [], "hint": hint}
 
 
 def _choose_images(items: Sequence[Values], member: str, most_bytes: int) -> list[dict[str, str]]:

@@ -141,35 +141,26 @@ def resized_uri(data: bytes, width: int, height: int, *, transparent: bool = Fal
 
     The result is a PNG if transparency is kept, otherwise a JPEG.
     """
-    image = _decode_image(data, transparent=transparent)
-    if image is None:
-        return None
-    encoded = _encode_png(image, width, height) if transparent else as_jpeg(_resize(image, width, height))
-    return image_uri(encoded, "png" if transparent else "jpeg")
-
-
-def _encode_png(image: NDArray[np.uint8], width: int, height: int) -> bytes:
-    """Encode as PNG, halving the size until it has at most 100 kB; the page stretches it over its frame."""
-    while True:
-        data = cv2.imencode(".png", _resize(image, width, height))[1].tobytes()
-        if len(data) <= _LARGEST or max(width, height) <= _SMALLEST:
-            return data
-        width, height = width // 2, height // 2
-
-
-def _resize(image: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
-    method = cv2.INTER_AREA if image.shape[0] > height else cv2.INTER_LINEAR
-    return np.asarray(cv2.resize(image, (max(1, width), max(1, height)), interpolation=method), np.uint8)
-
-
-def _decode_image(data: bytes, *, transparent: bool) -> NDArray[np.uint8] | None:
     if not data or len(data) > MOST_BYTES:
         return None
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED if transparent else cv2.IMREAD_COLOR)
     except cv2.error:  # larger than OpenCV accepts
         return None
-    return None if image is None or image.dtype != np.uint8 else np.asarray(image, np.uint8)
+    if image is None or image.dtype != np.uint8:
+        return None
+    if not transparent:
+        return image_uri(as_jpeg(_resize(image, width, height)))
+    while True:  # halves the size until it has at most 100 kB; the page stretches it over its frame
+        png = cv2.imencode(".png", _resize(image, width, height))[1].tobytes()
+        if len(png) <= _LARGEST or max(width, height) <= _SMALLEST:
+            return image_uri(png, "png")
+        width, height = width // 2, height // 2
+
+
+def _resize(image: NDArray[Any], width: int, height: int) -> NDArray[np.uint8]:
+    method = cv2.INTER_AREA if image.shape[0] > height else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(image, (max(1, width), max(1, height)), interpolation=method), np.uint8)
 
 
 def _draw_area(area: Area, width: int, height: int) -> Markup:

@@ -30,7 +30,6 @@ _PLANES = (*INSIDE, "fetch", "packet", "call", SETTING_UP, STARVED, HELD)
 _COLUMNS = ("kind", "step", "worker", "started", "seconds", "wait", "fetch", "seal", *INSIDE)
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +105,11 @@ class _Grid:
         for number, name, time in zip(process.tolist(), step.tolist(), first.tolist(), strict=True):
             self._starts[number, name] = min(time, self._starts.get((number, name), time))
         for plane, begin, end, mask in _list_intervals(kind, step, start, columns):
-            self._fill(process[mask], _PLANES.index(plane), begin[mask], end[mask])
+            for sign, moments in ((1, begin), (-1, np.maximum(begin, end))):
+                times = moments[mask].clip(0, self._length)
+                slices = (times / self._width).astype(np.int64).clip(0, SLICES - 1)
+                np.add.at(self._moments[0, :, _PLANES.index(plane)], (process[mask], slices), sign)
+                np.add.at(self._moments[1, :, _PLANES.index(plane)], (process[mask], slices), sign * times)
 
     def activity(self) -> Activity:
         first: dict[str, float] = {}
@@ -116,28 +119,14 @@ class _Grid:
         places = {step: place for place, step in enumerate(order)}
         processes = [self._summarize_process(name, number, places) for name, number in self._processes.items()]
         processes.sort(key=lambda process: ([places[step] for step in process.steps], process.name))
-        return Activity(
-            began=self._begin, seconds=self._length, processes=processes, steps=order, left_out=self._left_out
-        )
-
-    def _fill(self, process: Ints, plane: int, begin: Floats, end: Floats) -> None:
-        for sign, moments in ((1, begin), (-1, np.maximum(begin, end))):
-            times = moments.clip(0, self._length)
-            slices = (times / self._width).astype(np.int64).clip(0, SLICES - 1)
-            np.add.at(self._moments[0, :, plane], (process, slices), sign)
-            np.add.at(self._moments[1, :, plane], (process, slices), sign * times)
-
-    def _measure_covered(self, number: int) -> Floats:
-        """Return a process's seconds by plane and slice: up to a slice's end, an interval has lasted since its start.
-
-        Ended intervals count with their length, since the sums hold both of their ends.
-        """
-        open_ones, times = self._moments[:, number].cumsum(axis=-1)
-        lasted = open_ones * self._width * np.arange(1, SLICES + 1) - times
-        return np.maximum(0, np.diff(lasted, axis=-1, prepend=0))
+        begin, length, left_out = self._begin, self._length, self._left_out
+        return Activity(began=begin, seconds=length, processes=processes, steps=order, left_out=left_out)
 
     def _summarize_process(self, name: str, number: int, places: Mapping[str, int]) -> ProcessActivity:
-        planes = dict(zip(_PLANES, self._measure_covered(number), strict=True))
+        open_ones, times = self._moments[:, number].cumsum(axis=-1)
+        # Up to a slice's end, an open interval has lasted since its start; of ended ones the sums hold both ends.
+        lasted = open_ones * self._width * np.arange(1, SLICES + 1) - times
+        planes = dict(zip(_PLANES, np.maximum(0, np.diff(lasted, axis=-1, prepend=0)), strict=True))
         phases = np.array([planes[phase] for phase in INSIDE])
         other = np.maximum(0, np.maximum(planes["packet"], planes["call"]) - phases.sum(axis=0)) + planes["fetch"]
         work = np.concatenate([phases, [other], [planes[SETTING_UP]]])
@@ -153,7 +142,7 @@ class _Grid:
 def _list_intervals(
     kind: NDArray[np.str_], step: NDArray[np.str_], start: Floats, columns: Mapping[str, Floats]
 ) -> Iterator[tuple[str, Floats, Floats, NDArray[np.bool_]]]:
-    """Yield for each plane the start and end of every record's part in it, and a mask of records with a part."""
+    """For each plane, yield the start and the end of each record in it, and a mask of the records that count."""
     end = start + columns["seconds"]
     packet, call, hand_on = kind == PACKET, kind == CALL, kind == HAND_ON
     opened = start - columns["fetch"]

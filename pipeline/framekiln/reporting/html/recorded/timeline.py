@@ -39,7 +39,15 @@ def timeline(activity: grid.Activity | None) -> dict[str, Any] | None:
     """Return a run's lanes, the occurring kinds of activity, and stalls; None without records."""
     if activity is None or not activity.processes:
         return None
-    shown = _choose_lanes(activity)
+    shown = activity.processes
+    if len(shown) > MOST_LANES:  # some of each set of steps, so that every step has a lane
+        by_steps: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for process in shown:
+            by_steps[process.steps].append(process.name)
+        ranked = sorted((i, group) for group, names in enumerate(by_steps.values()) for i in range(len(names)))
+        groups = list(by_steps.values())
+        chosen = {groups[group][i] for i, group in ranked[:MOST_LANES]}
+        shown = [process for process in shown if process.name in chosen]
     totals = np.sum([process.seconds.sum(axis=1) for process in activity.processes], axis=0)
     length = activity.seconds
     times = [length * i / (_TICKS - 1) for i in range(_TICKS)]
@@ -51,19 +59,6 @@ def timeline(activity: grid.Activity | None) -> dict[str, Any] | None:
         "slice": duration(length / grid.SLICES),
         "left_out": len(activity.processes) - len(shown) + activity.left_out,
     }
-
-
-def _choose_lanes(activity: grid.Activity) -> Sequence[grid.ProcessActivity]:
-    """Return all processes, or if many some of each set of steps, so that every step has a lane."""
-    if len(activity.processes) <= MOST_LANES:
-        return activity.processes
-    by_steps: dict[tuple[str, ...], list[grid.ProcessActivity]] = {}
-    for process in activity.processes:
-        by_steps.setdefault(process.steps, []).append(process)
-    groups = list(by_steps.values())
-    ranked = sorted((place, number) for number, group in enumerate(groups) for place in range(len(group)))
-    chosen = {groups[number][place].name for place, number in ranked[:MOST_LANES]}
-    return [process for process in activity.processes if process.name in chosen]
 
 
 def timeline_table(timeline: Mapping[str, Any]) -> TextTable:
