@@ -33,7 +33,11 @@ def sam2(weights: Path | None, *, model: str) -> Model:
     """Return SAM 2.1 for images: the encoder, and the mask decoder for one point."""
     from framekiln_stages.nets.sam2.image import MODELS, SIDE, build_image_model
 
-    return build_image_model(MODELS[model], weights), lambda batch=1: _make_prompt(batch, SIDE)
+    def inputs(batch: int = 1) -> dict[str, Tensor]:
+        point, labels = torch.full((batch, 1, 1, 2), SIDE / 2), torch.ones(batch, 1, 1, dtype=torch.long)
+        return {"pixel_values": _make_noise(batch, 3, SIDE, SIDE), "input_points": point, "input_labels": labels}
+
+    return build_image_model(MODELS[model], weights), inputs
 
 
 def edgetam(weights: Path | None) -> Model:
@@ -103,9 +107,3 @@ def raft_small(weights: Path | None) -> Model:
 def _make_noise(*shape: int) -> Tensor:
     """Return pixels like those of a normalised image: random levels, less ImageNet's mean, by its deviation."""
     return (torch.rand(*shape) - IMAGENET_MEAN) / IMAGENET_STD
-
-
-def _make_prompt(batch: int, side: int) -> dict[str, Tensor]:
-    point = torch.full((batch, 1, 1, 2), side / 2)
-    labels = torch.ones(batch, 1, 1, dtype=torch.long)
-    return {"pixel_values": _make_noise(batch, 3, side, side), "input_points": point, "input_labels": labels}

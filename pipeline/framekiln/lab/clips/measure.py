@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +24,7 @@ from framekiln.device import torch
 from framekiln.lab.clips.formats import BenchClip, Load, Scenario
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
-from framekiln.lab.models.factory import failure_of, tensors_in
+from framekiln.lab.models.factory import attempt, tensors_in
 from framekiln.lab.models.registry import BenchModel
 from framekiln.lab.output.cells import Cell
 from framekiln.media.video.encoder import VideoEncoder
@@ -197,12 +198,7 @@ def measure_clips(model: BenchModel, clips: Sequence[BenchClip], settings: ClipS
             cell=replace(settings.cell, batch=frames * item.eyes),
             outcome="ok",
         )
-        try:
-            row = _measure(row, model, clip, settings.load)
-        except Exception as error:  # of any class: the model's own code runs
-            outcome, why = failure_of(error)
-            row = replace(row, outcome=outcome, why=why)
-        yield row
+        yield attempt(row, partial(_measure, row, model, clip, settings.load))
 
 
 def _measure(row: ClipRow, model: BenchModel, clip: BenchClip, load: Load) -> ClipRow:

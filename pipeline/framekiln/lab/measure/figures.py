@@ -39,7 +39,8 @@ def drift(outputs: Any, reference: Any) -> Drift:
 
     Distances are None if a value is finite in the reference but not here, and without floating-point outputs.
     """
-    pairs = list(zip(_list_floats(outputs), _list_floats(reference), strict=True))
+    floats = ([tensor for tensor in tensors_in(value) if tensor.is_floating_point()] for value in (outputs, reference))
+    pairs = list(zip(*floats, strict=True))
     if not pairs:
         return Drift(rel_l2=None, cosine=None, max=None, nonfinite=0)
     ours, theirs = (torch.cat([pair[side].flatten().cpu().double() for pair in pairs]) for side in (0, 1))
@@ -66,10 +67,6 @@ def speed_up(call: Callable[[], Any], reference: Callable[[], Any], device: str,
         seconds = [statistics.median(loop.seconds) for loop in loops]
         ratios.append(seconds[0] / seconds[1])
     return SpeedUp(factor=statistics.median(ratios), low=min(ratios), high=max(ratios), turns=turns)
-
-
-def _list_floats(value: Any) -> list[Any]:
-    return [tensor for tensor in tensors_in(value) if tensor.is_floating_point()]
 
 
 def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) -> CellResult:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from framekiln.device import torch, weights_bytes
-from framekiln.lab.measure.prepared import Prepared, tensor_bytes
+from framekiln.lab.measure.prepared import Prepared
+from framekiln.lab.models.factory import tensors_in
 from framekiln.lab.output.cells import Leak, Memory, MemoryPoint
 from framekiln.profiling.tools.torch_profiler import profiler_of
 
@@ -32,8 +33,8 @@ def measure_memory(prepared: Prepared, cap_gb: float | None = None) -> Memory:
     `cap_gb` limits the memory, as if the device had only this; None: no limit.
     """
     points, size = _profile(prepared.call, prepared.device), weights_bytes(prepared.roots) or 0
-    outputs = tensor_bytes(prepared.call())
-    inputs = tensor_bytes(prepared.inputs)
+    both = prepared.inputs, prepared.call()
+    inputs, outputs = (sum(tensor.nbytes for tensor in tensors_in(value)) for value in both)
     memory = Memory(weights=size, inputs=inputs, outputs=outputs, timeline=thinned(points))
     if not points:
         return memory

@@ -14,7 +14,7 @@ from framekiln.lab.backends import backend_call
 from framekiln.lab.measure.device_facts import EnergyCounter
 from framekiln.lab.measure.precision import UnsupportedError, arithmetic, check, converted
 from framekiln.lab.measure.timed import Samples, TimeLimits, timed
-from framekiln.lab.models.factory import Built, map_tensors, tensors_in
+from framekiln.lab.models.factory import Built, map_tensors
 from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.planning.sample import Statistics
 
@@ -116,11 +116,6 @@ def compiled(module: Any, mode: str) -> Any:
         return module
     torch._dynamo.reset()
     return torch.compile(module, dynamic=False, mode=None if mode == "default" else mode)
-
-
-def tensor_bytes(value: Any) -> int:
-    """Return the bytes of all tensors in a structure."""
-    return sum(tensor.nbytes for tensor in tensors_in(value))
 
 
 _COPIES = TimeLimits(warmup=2, least=5, wanted=5, seconds=0.05, patience_s=1.0)

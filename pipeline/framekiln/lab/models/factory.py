@@ -16,14 +16,16 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from framekiln.contract.errors import ConfigError, MediaError
 from framekiln.device import is_broken_gpu, is_out_of_memory, release_memory, seeded, torch
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.planning.sample import Outcome
+
+R = TypeVar("R")
 
 REAL, RANDOM = "real", "seeded random"
 """Sources of weights."""
@@ -99,20 +101,23 @@ def one_line(error: Exception) -> str:
     return ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split())[:300]]))
 
 
-def failure_of(error: Exception) -> tuple[Outcome, str]:
-    """Return the outcome and the reason for an error of a model's call; release the memory that it held.
+def attempt(blank: R, measure: Callable[[], R]) -> R:
+    """Return the record of a measurement; if that raises, `blank` with the outcome and the reason.
 
-    Raises Exception: this error, if the GPU is lost, and its process with it.
+    The memory that a failed call held is released. Raises Exception: the GPU is lost, and this process with it.
     """
-    if is_broken_gpu(error):
-        raise error
-    if isinstance(error, UnsupportedError):
-        return "unsupported", str(error)
-    if isinstance(error, MediaError):
-        return "error", str(error)
-    is_full, why = is_out_of_memory(error), one_line(error)
-    release_memory()
-    return ("oom", why) if is_full else ("error", why)
+    try:
+        return measure()
+    except Exception as error:  # of any class: the model's own code runs
+        if is_broken_gpu(error):
+            raise
+        outcome: Outcome = "oom" if is_out_of_memory(error) else "error"
+        why = str(error) if isinstance(error, MediaError | UnsupportedError) else one_line(error)
+        if isinstance(error, UnsupportedError):
+            outcome = "unsupported"
+    release_memory()  # outside of the handler: the error's frames hold tensors
+    record: Any = blank
+    return replace(record, outcome=outcome, why=why)
 
 
 def inputs_function(inputs: Any) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ import psutil
 from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError
 from framekiln.device import Meter, wait
-from framekiln.lab.models.factory import failure_of
+from framekiln.lab.models.factory import attempt
 from framekiln.lab.sav import masks
 from framekiln.lab.sav.layout import AnnotatedVideo
 from framekiln.planning.sample import Outcome, Statistics
@@ -166,14 +166,13 @@ def measure_videos(model: VideoModel, videos: Sequence[AnnotatedVideo], settings
 
 def _measure(row: VideoRow, bench: ObjectBench, video: AnnotatedVideo, overlays: Path | None) -> VideoRow:
     pictures = partial(masks.write_overlay, overlays / row.model / row.video / row.object) if overlays else None
-    try:
-        found = bench.run(video, row.object, pictures)
-    except Exception as error:  # of any class: the model's own code runs
-        outcome, why = failure_of(error)
-        return replace(row, outcome=outcome, why=why)
-    if found is None:
-        return replace(row, why="no mask of this object has a pixel")
-    return replace(row, outcome="ok", **vars(found))
+
+    def run() -> VideoRow:
+        if (found := bench.run(video, row.object, pictures)) is None:
+            return replace(row, why="no mask of this object has a pixel")
+        return replace(row, outcome="ok", **vars(found))
+
+    return attempt(row, run)
 
 
 @dataclass(frozen=True, kw_only=True)

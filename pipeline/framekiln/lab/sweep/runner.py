@@ -12,7 +12,7 @@ from framekiln.lab.measure.figures import measure_cell
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.timed import MeasureOptions
 from framekiln.lab.measure.tracing import DetailOptions, Details, record
-from framekiln.lab.models.factory import failure_of
+from framekiln.lab.models.factory import attempt
 from framekiln.lab.models.registry import BenchModel
 from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.lab.output.results import ModelInfo
@@ -148,11 +148,7 @@ class ModelProcess:
     def measure(self, cell: Cell) -> CellResult:
         """Measure a cell; full memory and cells that cannot exist here are outcomes."""
         blank = CellResult(cell=cell, model=self._model.name, outcome="ok")
-        try:
-            return measure_cell(self.model(), blank, self._options)
-        except Exception as error:  # of any class: the model's own code runs
-            outcome, why = failure_of(error)
-        return replace(blank, outcome=outcome, why=why)
+        return attempt(blank, lambda: measure_cell(self.model(), blank, self._options))
 
     def details(self, cell: Cell, options: DetailOptions, folder: Path) -> Details:
         try:
