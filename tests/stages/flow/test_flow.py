@@ -153,8 +153,8 @@ def test_the_pair_that_a_clip_shares_with_the_next_one_is_computed_once(monkeypa
     frames = [window(photo(PHOTOS[0]), 3 * number, number, 240, 300) for number in range(7)]
     alone, computed = ready()(table(frames[3:])).to_pylist(), []
     stage = ready()
-    plain = stage._confirm
-    monkeypatch.setattr(stage, "_confirm", lambda now, *rest: computed.append(now) or plain(now, *rest))
+    plain = stage._look_closely
+    monkeypatch.setattr(stage, "_look_closely", lambda now, then: computed.append(now) or plain(now, then))
     stage(table(frames[:5]))  # three frames and a halo of two
     first = len(computed)
     assert stage(table(frames[3:])).to_pylist() == alone
