@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -245,20 +247,46 @@ def test_an_answer_that_stalls_ends_with_the_name_of_the_setting(pages, rules):
     assert reason(pages.add("/b", b"cut", Content_Length="10"))[1].count("3 bytes read") == 1
 
 
+@contextmanager
+def endless(start, again):
+    def answer():
+        with server.accept()[0] as connection, suppress(OSError):
+            connection.sendall(start)
+            while True:
+                connection.sendall(again)
+                time.sleep(0.01)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/a"
+
+
+OK, CONTINUE = b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 -\r\n\r\n"
+CHUNKS, LONG = OK + b"Transfer-Encoding: chunked\r\n\r\n", OK + b"Content-Length: 99999\r\n\r\n"
+
+
+@pytest.mark.parametrize("start, again", [(b"", CONTINUE), (OK, b"a"), (CHUNKS, b"0"), (LONG, b"a")])
+def test_an_answer_that_never_stalls_and_never_ends_is_unreadable(rules, start, again):
+    rules(timeout_s=0.1, retries=0)
+    with endless(start, again) as url:
+        kind, text = reason(url)
+    assert kind is Reason.UNREADABLE and "network.timeout_s" in text
+
+
+def test_what_comes_with_a_redirect_is_not_read(pages):
+    head = f"HTTP/1.1 302 Found\r\nLocation: {pages.add('/b')}\r\nContent-Length: 999999999999\r\n\r\n"
+    with endless(head.encode(), b"a" * 65536) as url:
+        assert read(url) == b"body"
+
+
 def test_a_server_waits_no_longer_than_it_may():
     asked = HTTPResponse(headers={"Retry-After": "3600"}, status=503)
     assert web._Retries().get_retry_after(asked) == web._LONGEST_WAIT_S
 
 
 def test_hosts_that_do_not_exist_and_addresses_that_are_none(tmp_path):
-    urls = [
-        "http://nothing.invalid/a",
-        "http://[a/b",
-        "http://",
-        "http://127.0.0.1:1/a",
-        "s3://[a/b.jpg",
-        "gs://\u2100/c",
-    ]
+    urls = ["http://nothing.invalid/a", "http://[a/b", "http://", "http://127.0.0.1:1/a"]
+    urls += ["s3://[a/b.jpg", "gs://\u2100/c"]
     (tmp_path / "list.txt").write_text("\n".join(urls))
     found, failures = rows(tmp_path / "list.txt")
     assert not found and list(failures.values()) == ["unreadable"] * len(urls)

@@ -40,7 +40,8 @@ class Passes:
         if missing := len(work.units) - len(rows):
             raise OutputError(
                 f"Results of {missing} of {len(work.units)} units of files were removed from {self.store.root!r} "
-                "during the run; find out what removed them, then run the same command again to continue.",
+                "during the run, or a bucket's listing lags. Run the same command again to continue; if they are gone "
+                "again, find out what removes them.",
                 code="FK-OUTPUT-GONE",
             )
         sweep(self.store, owners, rows, deletable)  # no table may have a file's rows twice

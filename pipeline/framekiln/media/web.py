@@ -10,13 +10,14 @@ import tempfile
 import time
 from contextlib import closing, suppress
 from functools import cache, lru_cache
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
+from io import BufferedReader, RawIOBase
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import IO, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, PoolManager, Retry
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError, InvalidHeader, MaxRetryError, ProtocolError, ReadTimeoutError
+from urllib3.exceptions import DecodeError, HTTPError, InvalidHeader, MaxRetryError, ProtocolError, ReadTimeoutError
 
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.media_ids import escape
@@ -49,7 +50,8 @@ def download(url: str) -> BinaryIO:
 
 def _describe(cause: Exception) -> str:
     """Return the text of an error; a broken connection has a text and a cause, which may be equal."""
-    texts = [str(part).rstrip(".") for part in cause.args] if isinstance(cause, ProtocolError) else [str(cause)]
+    parts = cause.args if isinstance(cause, (ProtocolError, DecodeError)) else [cause]
+    texts = [str(part).rstrip(".") for part in parts]
     return texts[0] if texts[-1] in texts[0] else ": ".join(texts)
 
 
@@ -98,7 +100,7 @@ def _download(url: str) -> BinaryIO:
         try:
             with closing(response):
                 _check_answer(response)
-                return _receive(response, rules.timeout_s, rules.max_bytes)
+                return _receive(response, rules.max_bytes)
         except (ProtocolError, ReadTimeoutError) as exc:  # the answer was cut, or stalls
             retries = retries.increment("GET", url, error=exc)
             retries.sleep()
@@ -135,20 +137,15 @@ def _find_refusal(tags: list[str]) -> str | None:
     return None
 
 
-def _receive(response: BaseHTTPResponse, timeout_s: float, most: int) -> BinaryIO:
+def _receive(response: BaseHTTPResponse, most: int) -> BinaryIO:
     if (response.length_remaining or 0) > most:
         raise _make_too_large(most)
-    begin, size = time.monotonic(), 0
+    size = 0
     result: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - the caller closes it
     while piece := response.read1(_PIECE):
         size += len(piece)
-        seconds = time.monotonic() - begin
         if size > most:
             raise _make_too_large(most)
-        if seconds > timeout_s and size < seconds * _LEAST_RATE:
-            raise MediaError(
-                Reason.UNREADABLE, f"the server sent {size:,} bytes in {seconds:.0f} s (network.timeout_s)"
-            )
         result.write(piece)
     result.seek(0)
     return cast("BinaryIO", result)
@@ -158,8 +155,51 @@ def _make_too_large(most: int) -> MediaError:
     return MediaError(Reason.TOO_LARGE, f"the file has more than {most:,} bytes (network.max_bytes)")
 
 
+class _Paced(RawIOBase):
+    """The bytes of an answer. A server that sends a byte now and then keeps no timeout of a socket from waiting on."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._begin, self._size, self.has_head = stream, time.monotonic(), 0, False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # typeshed's protocol of buffers
+        count: int = self._stream.readinto(buffer)
+        self._size += count
+        seconds = time.monotonic() - self._begin
+        if seconds > network().timeout_s and not (self.has_head and self._size >= seconds * _LEAST_RATE):
+            raise MediaError(
+                Reason.UNREADABLE, f"the server sent {self._size:,} bytes in {seconds:.0f} s (network.timeout_s)"
+            )
+        return count
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+class _PacedResponse(HTTPResponse):
+    def __init__(self, sock: socket.socket, *values: Any, **more: Any) -> None:
+        super().__init__(sock, *values, **more)
+        self._paced = _Paced(self.fp.detach())
+        self.fp = BufferedReader(self._paced)
+
+    def begin(self) -> None:
+        super().begin()
+        self._paced.has_head = True
+
+
 class _PublicOnly(HTTPConnection):
     """A connection to an allowed address; its name is looked up once, and that answer is used."""
+
+    response_class = _PacedResponse
+
+    def getresponse(self) -> Any:
+        """Return an answer; the content of a redirect or a refusal is not read, which may have any length."""
+        response = super().getresponse()
+        response.drain_conn = response.close  # type: ignore[method-assign]
+        return response
 
     def _new_conn(self) -> socket.socket:
         name = self._dns_host

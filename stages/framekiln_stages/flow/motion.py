@@ -37,14 +37,17 @@ def agreement(flow: Field, back: Field, every: int = 1, noise: float = 0.5) -> f
 
     The bound is that of Sundaram, Brox and Keutzer 2010: `noise` (half a squared px there) plus a hundredth of the
     squared lengths. Pixels that leave the frame count as disagreeing, since nothing confirms them. Each `every`-th
-    pixel of both sides counts.
+    pixel of both sides counts. The flow back may have another size.
     """
     height, width = flow.shape[:2]
+    down, right = back.shape[0] / height, back.shape[1] / width
     x, y = cv2.split(flow[::every, ::every])
     to_x = x + np.arange(0, width, every, dtype=np.float32)
     to_y = y + np.arange(0, height, every, dtype=np.float32)[:, None]
     inside = (to_x >= 0) & (to_x <= width - 1) & (to_y >= 0) & (to_y <= height - 1)
-    back_x, back_y = cv2.split(cv2.remap(back, to_x, to_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE))
+    place = (to_x + 0.5) * right - 0.5, (to_y + 0.5) * down - 0.5
+    found = cv2.remap(back, *place, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    back_x, back_y = (side / share for side, share in zip(cv2.split(found), (right, down), strict=True))
     off = (x + back_x) ** 2 + (y + back_y) ** 2
     bound = 0.01 * (x * x + y * y + back_x * back_x + back_y * back_y) + noise
     return float(((off < bound) & inside).mean())

@@ -21,31 +21,33 @@ import pyarrow as pa
 from framekiln.contract import Drawing, Image, Legend, Placement, Scope, Stage, Weights, field, views
 from framekiln.contract.limits import Natural, Proportion
 from framekiln_stages.flow import flow_colors
-from framekiln_stages.flow.doubts import DOUBTFUL, Look, settle, unstripe
+from framekiln_stages.flow.doubts import DOUBTFUL, SMALLEST, Look, settle, unstripe
 from framekiln_stages.flow.motion import Camera, Field, agreement, camera, motion, shake
 from framekiln_stages.shared.grey_images import Gray
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, unmatched_share
 from framekiln_stages.shared.settings import PixelStage
 
 PAIRS = 8  # pairs of frames in one RAFT call: correlations take 5.6 GB a pair at full HD, 8 to 12 MB at 224 px
-# A rough flow back: px of both sides that are compared, and its allowed error in squared px. Chosen on 437 pairs of
-# real films, pans, steps of light, cuts and made pairs: both take a fifth of the flow's time. Every pair that it
-# confirms has at least 0.8 by a full flow back. Of neighbours in films it leaves 27 in 100 in doubt, the full one 20.
-EVERY, ROUGHLY = 2, 1.5
+# A rough flow back: px of both sides that are compared, and its allowed error in squared px. Chosen on 291 pairs of
+# real films and made pairs: with its agreement it takes 0.23 of the flow's time. Every pair that it confirms has at
+# least 0.8 by a full flow back. Of neighbours in films it leaves 22 in 100 in doubt, the full one 18.
+EVERY, ROUGHLY = 4, 1.5
 # Changes of DIS presets. `short` takes 0.87 of the medium preset's time and is as exact (RubberWhale 0.226 px both;
 # artificial motion of 20 and 45 px 0.22 for 0.23 and 1.4 for 1.9), but agrees less for large motion. `rough` takes a
-# fifth: more pixels than `fast`, without its refinement.
+# fifth, at half the size: more pixels than `fast`, without its refinement. `back` takes 0.46. It finds the agreement of
+# doubtful pairs within 0.05, but less where motion is large.
 KINDS = {
     "preset": {},
     "short": {"GradientDescentIterations": 8},
+    "back": {"PatchStride": 5, "VariationalRefinementIterations": 2},
     "rough": {
-        "FinestScale": 1,
+        "FinestScale": 0,
         "PatchStride": 6,
         "GradientDescentIterations": 12,
         "VariationalRefinementIterations": 0,
     },
 }
-SMALLEST = 16  # px: DIS matches patches of 8 px on a pyramid
+LARGE = 0.6  # agreement below which motion may be too large for `short` and `back`: up to 90 px of 1242 they have more
 
 OUTPUTS = pa.schema(
     [
@@ -91,7 +93,7 @@ class Flow(PixelStage):
     Motion and shake are null if the flow back does not confirm the flow, for instance at a cut.
     """
 
-    version = 6  # 6: a rough flow back confirms what it can, of a short search; cuts are of `features`
+    version = 7  # 7: pairs in doubt are confirmed by a cheaper flow back; the rough one counts fewer pixels
     scope = Scope.CLIP
     halo = 2  # shake compares the motion i -> i+1 with i+1 -> i+2
     dummy_weights = True
@@ -180,32 +182,39 @@ class Flow(PixelStage):
         before = getattr(self._own, "pair", None)
         if before is not None and np.array_equal(before[0], now) and np.array_equal(before[1], then):
             return self._own.found
-        found = self._confirm(now, then, "short")
-        if found is not None:
-            looks = (now, then, self.config.size, self._confirm)
-            found = settle(found, *looks) if found.agreement < DOUBTFUL else found
-            found = unstripe(found, *looks)
-        self._own.pair, self._own.found = (now, then), found
-        return found
+        self._own.pair, self._own.found = (now, then), self._look_closely(now, then)
+        return self._own.found
 
-    def _confirm(self, now: Gray, then: Gray, kind: str = "preset") -> Look | None:
-        # The cheaper flow confirms what it can; the preset computes a doubtful pair there and back, in all pixels.
+    def _look_closely(self, now: Gray, then: Gray) -> Look | None:
+        # The cheapest flow back confirms what it can; only pairs in doubt are computed again.
         if not _is_comparable(now, then):
             return None
-        flow, back = self.between(now, then, kind), self.between(then, now, "rough")
-        sure = agreement(flow, back, EVERY, ROUGHLY)
-        if sure < DOUBTFUL:
-            back = self.between(then, now)
-            sure = agreement(flow, back)
-        if sure < DOUBTFUL and kind != "preset":
-            flow = self.between(now, then)
-            sure = agreement(flow, back)
+        flow = self.between(now, then, "short")
+        found = Look(flow, agreement(flow, self._guess(then, now), EVERY, ROUGHLY))
+        again = (now, then, self.config.size, self._confirm)
+        if found.agreement < DOUBTFUL:
+            found = self._confirm(now, then, flow)
+            found = settle(found, *again) if found.agreement < DOUBTFUL else found
+        return unstripe(found, *again, self._guess)
+
+    def _guess(self, now: Gray, then: Gray) -> Field:
+        """Return a rough flow at half the size, in px of that size."""
+        half = (now.shape[1] // 2, now.shape[0] // 2)
+        now, then = (cv2.resize(each, half, interpolation=cv2.INTER_AREA) for each in (now, then))
+        return self.between(now, then, "rough")
+
+    def _confirm(self, now: Gray, then: Gray, short: Field | None = None) -> Look:
+        flow = self.between(now, then) if short is None else short
+        sure = agreement(flow, self.between(then, now, "back"), 2, ROUGHLY)
+        if sure < LARGE:
+            flow = flow if short is None else self.between(now, then)
+            sure = agreement(flow, self.between(then, now), 2)
         return Look(flow, sure)
 
     def between(self, now: Gray, then: Gray, kind: str = "preset") -> Field:
-        """Return OpenCV's flow from a grey frame (h w, at least 16 px) to the next, by one of `KINDS`."""
+        """Return OpenCV's flow from a grey frame (h w, at least 12 px) to the next, by one of `KINDS`."""
         with self.phase("infer"):
-            if self.config.backend == "dis" or kind == "rough":
+            if self.config.backend == "dis" or kind in ("rough", "back"):
                 return self._get_dis(kind).calc(now, then, None)
             start = np.zeros((*now.shape, 2), np.float32)
             # OpenCV's tutorial settings with two more levels for fast motion; the best of six others gains 0.01 px.

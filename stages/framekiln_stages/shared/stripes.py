@@ -36,7 +36,8 @@ def without_stripes(now: Gray, then: Gray) -> tuple[Gray, Gray] | None:
     if angle is None:
         return None
     kernel = _draw_line(round(angle, 3), min(now.shape) // 2 | 1)
-    return _remove(now, kernel), _remove(then, kernel)
+    weight = _sum_along(np.ones(now.shape, np.float32), kernel)  # less at the border, where nothing is beyond
+    return _remove(now, kernel, weight), _remove(then, kernel, weight)
 
 
 def is_textured(image: Gray) -> bool:
@@ -92,10 +93,10 @@ def _draw_line(angle: float, side: int) -> Values:
     return np.asarray(kernel[:side, :side] / kernel[:side, :side].sum(), np.float32)
 
 
-def _remove(image: Gray, kernel: Values) -> Gray:
+def _remove(image: Gray, kernel: Values, weight: Values) -> Gray:
     levels = np.log(image.astype(np.float32) + OFFSET)
-    # divided by the weight inside the frame: artefacts of the border are no stripes
-    along, weight = (
-        cv2.filter2D(values, -1, kernel, borderType=cv2.BORDER_CONSTANT) for values in (levels, np.ones_like(levels))
-    )
-    return np.asarray(np.clip(128 + GAIN * (levels - along / weight), 0, 255), np.uint8)
+    return np.asarray(np.clip(128 + GAIN * (levels - _sum_along(levels, kernel) / weight), 0, 255), np.uint8)
+
+
+def _sum_along(values: Values, kernel: Values) -> Values:
+    return np.asarray(cv2.filter2D(values, -1, kernel, borderType=cv2.BORDER_CONSTANT), np.float32)

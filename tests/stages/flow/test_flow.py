@@ -93,7 +93,7 @@ def test_an_empty_batch_and_frames_too_small_or_of_other_sizes_give_nulls():
     empty = pa.table({"frame_224": pa.array([], PIXELS), "height": ints, "width": ints})
     stage = ready()
     assert stage(empty).num_rows == 0 and stage(empty).schema == stage.outputs
-    for shapes in ([(15, 40)] * 3, [(40, 40), (40, 50)]):
+    for shapes in ([(23, 40)] * 3, [(40, 40), (40, 50)]):
         frames = [np.zeros((*shape, 3), np.uint8) for shape in shapes]
         sides = {"height": [40] * len(frames), "width": [40] * len(frames)}
         rows = stage(pa.table({"frame_224": pack(frames)} | sides)).to_pylist()
@@ -153,8 +153,8 @@ def test_the_pair_that_a_clip_shares_with_the_next_one_is_computed_once(monkeypa
     frames = [window(photo(PHOTOS[0]), 3 * number, number, 240, 300) for number in range(7)]
     alone, computed = ready()(table(frames[3:])).to_pylist(), []
     stage = ready()
-    plain = stage._confirm
-    monkeypatch.setattr(stage, "_confirm", lambda now, *rest: computed.append(now) or plain(now, *rest))
+    plain = stage._look_closely
+    monkeypatch.setattr(stage, "_look_closely", lambda now, then: computed.append(now) or plain(now, then))
     stage(table(frames[:5]))  # three frames and a halo of two
     first = len(computed)
     assert stage(table(frames[3:])).to_pylist() == alone
@@ -216,6 +216,7 @@ def test_agreement_is_the_share_of_pixels_that_come_back():
     flow = np.zeros((40, 60, 2), np.float32)
     flow[..., 0] = 6
     assert agreement(flow, -flow) == pytest.approx(54 / 60)  # the others leave the frame
+    assert agreement(flow, -flow[::2, ::2] / 2, 4) == pytest.approx(14 / 15)  # at half the size, every fourth pixel
     back = -flow
     back[:20] = 0
     assert agreement(flow, back) == pytest.approx(27 / 60)
