@@ -189,6 +189,9 @@ def _read_step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table,
     durations = {phase: float(pc.sum(steady[phase]).as_py() or 0.0) for phase in INSIDE}
     seconds = phase_seconds(durations, float(pc.sum(steady["seconds"]).as_py()))
     seconds.pop("queue", None)  # the other packets' own seconds
+    settings = next(filter(None, set_ups["unit"].to_pylist()), "")
+    if not settings and {"use", "version", "settings"} <= stored.keys():  # a second-pass step has no set-up of its own
+        settings = settings_of(stored)
     sample = Sample(
         subject=step.step,
         batch=int(place.get("batch", 1)),
@@ -207,18 +210,13 @@ def _read_step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table,
         device=str(steady["device"][0].as_py()),
         workers=len(step.workers),
         in_flight=int(place.get("in_flight", 1)),
-        settings=next(filter(None, set_ups["unit"].to_pylist()), "") or _read_settings(stored),
+        settings=settings,
         compile=bool(place.get("compile", False)) and step.step not in (record.get("notes") or {}),  # see `RunTotals`
         process=process,
         gpus=len(step.workers) * float(place.get("gpus", 0.0)),
         rows_per_s=step.steady_rows_per_s or step.rows_per_s,
         chosen=chosen / max(every, 1),
     )
-
-
-def _read_settings(stored: Mapping[str, Any]) -> str:
-    """Return a second-pass step's settings from run.json, since it has no set-up of its own."""
-    return settings_of(stored) if {"use", "version", "settings"} <= stored.keys() else ""
 
 
 def _count_items(packets: pa.Table) -> Counter[str]:

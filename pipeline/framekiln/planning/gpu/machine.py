@@ -116,10 +116,11 @@ def judge_unused(machine: MachineFacts, steps: set[str]) -> list[Problem]:
     if not gpus:
         return []
     smallest = min(gpus, key=lambda gpu: gpu.total_gb)
-    profile = read_profile(fitting_profile(smallest.total_gb)[0])
-    if not any(profile.steps.get(step, {}).get("device") == "cuda" for step in steps):
+    name, cap_gb = fitting_profile(smallest.total_gb)
+    if not any(read_profile(name).steps.get(step, {}).get("device") == "cuda" for step in steps):
         return []
-    return [Problem(text=f"{_name(smallest)} is unused: {_suggest_profile(smallest)} is for it.")]
+    take = f"--profile {name}" if cap_gb is None else f"--profile {name} --vram-cap {cap_gb:.1f}"
+    return [Problem(text=f"{_name(smallest)} is unused: `{take}` is for it.")]
 
 
 def fitting_profile(gigabytes: float) -> tuple[str, float | None]:
@@ -268,8 +269,3 @@ def _join_capability(capability: tuple[int, int]) -> str:
 
 def _name(gpu: Gpu) -> str:
     return f"{gpu.name} ({gpu.total_gb:.1f} GB)"
-
-
-def _suggest_profile(gpu: Gpu) -> str:
-    name, cap_gb = fitting_profile(gpu.total_gb)
-    return f"`--profile {name}`" if cap_gb is None else f"`--profile {name} --vram-cap {cap_gb:.1f}`"
