@@ -87,3 +87,7 @@ def test_shards_together_are_the_whole(small, tmp_path, machines, local):
         each = [replace(request, output=str(tmp_path / str(i)), shard=(i, 3)) for i in range(3)]
         shares = [Job(one).run().frames for one in each]
         assert sum(shares) == frames and max(shares) < 36
+    for shard in ((0, 2), (1, 2), None):  # the last one has nothing left to do
+        Job(replace(whole, shard=shard)).run()
+    record = read_run(str(tmp_path / "out")).record
+    assert record["shard"] is None and record["files"] == len(list(small.iterdir()))

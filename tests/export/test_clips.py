@@ -109,14 +109,9 @@ def test_a_line_says_how_far_copied_clips_begin_before_their_frames(out, tmp_pat
     (row,) = read_table(tmp_path / "copy").to_pylist()
     lead = row["start_s"] - row["file_start_s"]
     assert lead > 0.1 and any("1 copied clip begins" in note and f" {lead:.1f} s" in note for note in result.notes)
-    assert not any("copied" in note for note in export(out, tmp_path / "exact", where=where, cut="exact").notes)
-
-
-def test_a_line_says_that_a_shot_of_one_chosen_frame_is_cut_whole(out, tmp_path):
-    where = "media_id = 'sub/one.mp4' and frame_index = 30"
-    assert any("only 1 of their 25 frames" in note for note in export(out, tmp_path / "shot", where=where).notes)
-    notes = export(out, tmp_path / "frames", where=where, of="frames").notes
-    assert not any("whole shots" in note for note in notes)
+    notes = export(out, tmp_path / "exact", where=where, cut="exact").notes
+    assert not any("copied" in note for note in notes) and not any("whole shots" in note for note in result.notes)
+    assert any("only 13 of their 25 frames" in note for note in notes)
 
 
 def test_copied_clips_are_not_split_by_shots(out, tmp_path):

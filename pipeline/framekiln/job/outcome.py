@@ -193,8 +193,9 @@ class RunSoFar:
         """Return how many of all rows each conditional step computed; units with parts count whole files."""
         store, work = self.store, self.work
         narrowed = [step for step in work.plan.first if step.is_narrowed]
-        before = (read_earlier(store) or {}).get("chosen") or {}
-        if not work.changed and before.keys() == {step.name for step in narrowed}:
+        earlier = read_earlier(store) or {}
+        before = earlier.get("chosen") or {}
+        if not (work.changed or earlier.get("shard")) and before.keys() == {step.name for step in narrowed}:
             return dict(before)
         units = unit_rows(work.plan, Ledger(store), work.units, work.wanted) if narrowed else []
         rows = sum(part.stop - part.start for unit in units for part in unit.parts[work.plan.decode.folder])

@@ -28,12 +28,14 @@ def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bo
     """Write the run.json of a finished run; return whether it changed.
 
     A run with nothing to do keeps the record of the run that did the work. It only updates the skipped steps, and that
-    it is finished. A damaged record is replaced. No finished work depends on this file, since the parts show it.
+    it is finished. A damaged record is replaced, and that of a shard by that of the whole. No finished work depends on
+    this file, since the parts show it.
     """
     before = read_earlier(store)
     state = RunProgress(state="finished", run=store.run, files_done=len(result.work.media))
     record = _make_record(request, result, state, before)
-    if before is not None and not result.work.changed:
+    is_whole = before is not None and before.get("shard") and request.shard is None
+    if before is not None and not result.work.changed and not is_whole:
         latest = before.get(LATER, before)  # perhaps interrupted, and now known to be finished
         is_same = all(latest.get(key) == record[key] for key in ("input", "limit", "preview", "shard"))
         ends = is_same and latest.get("state", FINISHED) != FINISHED
