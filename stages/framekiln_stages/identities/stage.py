@@ -41,7 +41,7 @@ class Identities(Stage):
     """An identity for each face, or none; and each identity's size, centroid and example faces."""
 
     finds = ((SUMMARY, "person", "people"),)
-    version = 9  # 9: names; 8: lost detail; 6, 7: coverings, halves, pairs once in a frame; 5: two copies have a reason
+    version = 10  # 10: copies by thumbnails; 9: names; 8: lost detail; 6, 7: coverings, halves, pairs once in a frame
     scope = Scope.DATASET
     devices = ("cpu", "cuda")
     reads_urls = True

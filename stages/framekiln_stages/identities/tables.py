@@ -35,7 +35,7 @@ ALONE, BETWEEN, VOID, TWICE, COPIES = "alone", "between", "void", "twice", "copi
 SMALL, BLURRED, TURNED, COVERED, POOR = "small", "blurred", "turned", "covered", "poor"
 _REASONS = (
     "why there is no identity: alone (like nobody else here), between (like two people), twice (its person is another "
-    "face of the frame), copies (of one picture or of one moment, by its landmarks, and like no other), void (no "
+    "face of the frame), copies (of one picture or of one moment, and like no other), void (no "
     "embedding); or it cannot be told, as the face is small, blurred (or noisy), covered, turned away or poor (another "
     "of the filters); null with an identity"
 )
