@@ -64,7 +64,6 @@ class HostFaces:
         self._faces += [(images[owner], transform) for owner, transform in zip(owners, transforms, strict=True)]
 
     def describe(self, chunks: Chunks) -> Described:
-        """Return the results for all faces."""
         outputs: list[NDArray[np.floating]] = [np.empty((0, self._recognizer.length), np.float32)]
         looks, files = [np.empty((0, LOOKS))], list[bytes]()
         for numbers in chunks(range(len(self._faces))):
@@ -97,7 +96,6 @@ class DeviceFaces:
                 self._crops.append(aligned(images, owners, transforms))
 
     def describe(self, chunks: Chunks) -> Described:
-        """Return the results for all faces."""
         if not self._crops:
             none = np.empty((0, self._recognizer.length), np.float32)
             return _describe(self._recognizer, none, np.empty((0, LOOKS)), [])

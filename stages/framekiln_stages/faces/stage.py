@@ -222,7 +222,6 @@ class Faces(PixelStage):
         return pa.table([pa.ListArray.from_arrays(offsets, values), pa.array(counts, pa.int32())], schema=self.outputs)
 
     def _detect_in(self, images: Sequence[Image], crops: HostFaces | DeviceFaces) -> list[FaceDetections]:
-        """Return the faces of each image, and add them to the crops."""
         uploaded = None
         if self._on_device:
             uploaded = DeviceImages(images, self._placement, self.phase)

@@ -31,10 +31,7 @@ def find_pairs(evidence: Evidence, groups: Sequence[Ints], probability: float) -
 
 
 def group_copies(evidence: Evidence, candidates: Ints) -> list[Ints]:
-    """Return faces (n) with copies of one picture together, the largest first.
-
-    The largest one leads, as it shows most.
-    """
+    """Return faces (n) with copies of one picture together, the largest first, as it shows most."""
     owner = np.arange(len(candidates))
     if len(candidates) > 1:
         nearest, _ = _find_nearest(evidence, candidates)

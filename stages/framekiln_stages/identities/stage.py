@@ -117,7 +117,6 @@ class Identities(Stage):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The other output's identities, and the file of names."""
         known, named = self.config.known, self.config.named
         return (*([] if known is None else [_get_summary_path(known)]), *([] if named is None else [named]))
 

@@ -203,13 +203,11 @@ class _Frames:
             tried = [(start, last) for start in range(max(0, first - spread), first + spread + 1)]
             tried += [(first, stop) for stop in range(last - spread, min(last + spread, len(self._grid) - 1) + 1)]
             tried += [(first - by, last + by) for by in range(1, min(spread, first, len(self._grid) - 1 - last) + 1)]
-            fits = [(self.error(a, b, shape), a, b, shape) for a, b in tried if self._may_last(a, b, longest)]
-            best = min([best, *fits])
+            for a, b in tried:
+                lasting = float(self._times[b] - self._times[a])
+                if b - a > INNER and LEAST_S - ROUNDING_S <= lasting <= longest + ROUNDING_S:
+                    best = min(best, (self.error(a, b, shape), a, b, shape))
         return best
-
-    def _may_last(self, first: int, last: int, longest: float) -> bool:
-        lasting = float(self._times[last] - self._times[first])
-        return last - first > INNER and LEAST_S - ROUNDING_S <= lasting <= longest + ROUNDING_S
 
     def is_transition(self, span: Span, least: float) -> bool:
         """Return whether a fit is near enough to its shape, and between different images."""

@@ -153,7 +153,6 @@ class Shots(Stage):
         return {"shots": _make_table(shots, SHOTS), "transitions": _make_table(changes, TRANSITIONS)}
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
-        """Return a caption with the frame's shot and transition."""
         captions = [
             f"shot {shot['shot']}, frames {shot['first_frame']} to {shot['last_frame']}" for shot in row["shots"]
         ]

@@ -87,9 +87,9 @@ def views_on_device(images: DeviceImages, owners: NDArray[np.int64], squares: Sq
             order.append(own)
         for start in range(0, len(grown := numbers[~large]), VIEWS_AT_ONCE):
             own = grown[start : start + VIEWS_AT_ONCE]
-            parts.append(
-                sums.bilinear(owners[own], _make_maps(squares[own]), (VIEW, VIEW), limits=_make_limits(squares[own]))
-            )
+            first = squares[own, :2].astype(np.float64)
+            limits = np.stack([first, first + squares[own, 2:] - 1], axis=2)  # first and last pixel
+            parts.append(sums.bilinear(owners[own], _make_maps(squares[own]), (VIEW, VIEW), limits=limits))
             order.append(own)
     return in_order(parts, order)
 
@@ -101,12 +101,6 @@ def _make_maps(squares: Squares) -> NDArray[np.float64]:
     maps[:, 0, 0] = maps[:, 1, 1] = step
     maps[:, :, 2] = squares[:, :2] + ((step - 1) / 2)[:, None]
     return maps
-
-
-def _make_limits(squares: Squares) -> NDArray[np.float64]:
-    """Return the first and the last pixel of each square in x and in y, n 2 2."""
-    first = squares[:, :2].astype(np.float64)
-    return np.stack([first, first + squares[:, 2:] - 1], axis=2)
 
 
 def _cut_view(image: Image, left: int, top: int, side: int) -> Image:
