@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import av
+import cv2
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -23,6 +24,16 @@ def test_cuts_of_an_edit_are_found_whatever_the_frames_a_second(every_nth):
     made = Shots()(rows)["transitions"]
     assert made["kind"].to_pylist() == ["cut"] * 7
     assert made["last_frame"].to_pylist() == [-(-30 * n // every_nth) for n in range(1, 8)]
+
+
+def test_a_shot_of_one_frame_is_no_dissolve_though_its_tones_lie_between_its_neighbours():
+    before, seen, after = (clip(name, start, 9) for name, start in ((CHINA, 0), (FLOWER, 60), (HOPPER, 0)))
+    tones, detail = mixed(before[4], after[4], 0.5), seen[0] - cv2.blur(seen[0].astype(np.float32), (99, 56))
+    between = np.clip(cv2.blur(tones.astype(np.float32), (99, 56)) + 0.6 * detail, 0, 255).astype(np.uint8)
+    rows = described([*before[:4], between, *after[5:]])
+    for rate in (1, 2):
+        made = Shots()(at_rate(rows, rate))["transitions"]
+        assert made["kind"].to_pylist() == ["cut", "cut"] and made["last_frame"].to_pylist() == [4, 5]
 
 
 def test_shots_of_two_frames_that_come_again_are_cut_apart():

@@ -17,6 +17,7 @@ from framekiln.contract import Image
 from framekiln.device import Phase, in_order, torch
 from framekiln_stages.faces.alignment import (
     SIDE,
+    THUMBNAIL,
     Transforms,
     align_face,
     crop_scales,
@@ -24,11 +25,14 @@ from framekiln_stages.faces.alignment import (
     luma_on_device,
     sharpness,
     sharpness_on_device,
+    thumbnail,
+    thumbnail_on_device,
 )
 from framekiln_stages.faces.coverings import contrast, contrast_on_device
 from framekiln_stages.faces.recognizers import Embeddings, Recognizer
 from framekiln_stages.shared.device_images import DeviceImages
 
+LOOKS = 2 + THUMBNAIL**2  # numbers of a crop: sharpness, contrast and thumbnail
 AT_ONCE = 128  # faces cut by the same operations: 0.3 GB
 Chunks = Callable[[Sequence[int]], Iterator[Sequence[int]]]
 """Splits indices of faces into parts to embed at once."""
@@ -41,6 +45,7 @@ class Described(NamedTuple):
     strengths: NDArray[np.floating]  # n; length of the network's output before it is scaled to 1
     sharpness: NDArray[np.float64]  # n
     contrast: NDArray[np.float64]  # n; contrast of eyes and mouth
+    thumbnails: NDArray[np.uint8]  # n 256
     files: list[bytes]  # JPEG; empty if not wanted
 
 
@@ -59,17 +64,16 @@ class HostFaces:
         self._faces += [(images[owner], transform) for owner, transform in zip(owners, transforms, strict=True)]
 
     def describe(self, chunks: Chunks) -> Described:
-        """Return the results for all faces."""
         outputs: list[NDArray[np.floating]] = [np.empty((0, self._recognizer.length), np.float32)]
-        looks, files = list[tuple[float, float]](), list[bytes]()
+        looks, files = [np.empty((0, LOOKS))], list[bytes]()
         for numbers in chunks(range(len(self._faces))):
             with self._phase("preprocess"):
                 crops = np.stack([align_face(*self._faces[i]) for i in numbers])
             outputs.append(self._recognizer.outputs(crops))  # it counts its own phases
             with self._phase("postprocess"):
-                looks += [(sharpness(crop), contrast(crop)) for crop in crops]
+                looks += [np.array([[sharpness(crop), contrast(crop), *thumbnail(crop)]]) for crop in crops]
                 files += [encode_jpeg(crop) for crop in crops] if self._keep else []
-        return _describe(self._recognizer, np.concatenate(outputs), np.array(looks).reshape(-1, 2), files)
+        return _describe(self._recognizer, np.concatenate(outputs), np.concatenate(looks), files)
 
 
 class DeviceFaces:
@@ -92,9 +96,9 @@ class DeviceFaces:
                 self._crops.append(aligned(images, owners, transforms))
 
     def describe(self, chunks: Chunks) -> Described:
-        """Return the results for all faces."""
         if not self._crops:
-            return _describe(self._recognizer, np.empty((0, self._recognizer.length), np.float32), np.empty((0, 2)), [])
+            none = np.empty((0, self._recognizer.length), np.float32)
+            return _describe(self._recognizer, none, np.empty((0, LOOKS)), [])
         crops = torch.cat(self._crops)
         parts = [crops[numbers[0] : numbers[-1] + 1] for numbers in chunks(range(len(crops)))]
         with self._phase("infer"):
@@ -102,21 +106,23 @@ class DeviceFaces:
             lumas = [luma_on_device(part) for part in parts]
             sharp = torch.cat([sharpness_on_device(luma) for luma in lumas])
             bare = torch.cat([contrast_on_device(luma) for luma in lumas])
-            every = torch.cat([vectors.double(), sharp[:, None], bare[:, None]], dim=1)
+            small = torch.cat([thumbnail_on_device(luma) for luma in lumas])
+            every = torch.cat([vectors.double(), sharp[:, None], bare[:, None], small], dim=1)
         with self._phase("download"):
             values = every.cpu().numpy()
             kept: Sequence[NDArray[np.uint8]] = list(crops.cpu().numpy()) if self._keep else []
         with self._phase("postprocess"):
             files = [encode_jpeg(crop) for crop in kept]
-            return _describe(self._recognizer, values[:, :-2], values[:, -2:], files)
+            return _describe(self._recognizer, values[:, :-LOOKS], values[:, -LOOKS:], files)
 
 
 def _describe(
     recognizer: Recognizer, outputs: NDArray[np.floating], looks: NDArray[np.float64], files: list[bytes]
 ) -> Described:
-    """Return results from the network's output (n d), sharpness and contrast (n 2), and files."""
+    """Return results from the network's output (n d), of `LOOKS` numbers of each face, and of files."""
     strengths = np.linalg.norm(outputs, axis=1)
-    return Described(recognizer.normalized(outputs), strengths, looks[:, 0], looks[:, 1], files)
+    sharp, bare, small = looks[:, 0], looks[:, 1], looks[:, 2:].astype(np.uint8)
+    return Described(recognizer.normalized(outputs), strengths, sharp, bare, small, files)
 
 
 def aligned(images: DeviceImages, owners: NDArray[np.int64], transforms: Transforms) -> torch.Tensor:

@@ -103,6 +103,7 @@ def head_angles(points: Points) -> tuple[NDArray[np.float32], NDArray[np.float32
 
 
 BLURRED = 100.0  # variance of the Laplacian below which images are usually called blurred; its factor is 0.5
+THUMBNAIL = 16  # px; blurred and reduced copies of a face differ little in it, and two photos of a person do
 JPEG_QUALITY = 95  # 6 to 8 KB; embedded again, such a crop has a cosine of 0.998 with its face. At 85: 4 KB, 0.994
 
 
@@ -121,6 +122,17 @@ def face_qualities(
 def sharpness(face: Image) -> float:
     """Return the variance of the Laplacian of a crop's luma (Pech-Pacheco and others 2000), in codes squared."""
     return float(cv2.Laplacian(cv2.cvtColor(face, cv2.COLOR_RGB2GRAY), cv2.CV_64F).var())
+
+
+def thumbnail(face: Image) -> NDArray[np.uint8]:
+    """Return the luma of a crop in few pixels, `THUMBNAIL` squared."""
+    luma = cv2.cvtColor(face, cv2.COLOR_RGB2GRAY)
+    return np.asarray(cv2.resize(luma, (THUMBNAIL, THUMBNAIL), interpolation=cv2.INTER_AREA).ravel(), np.uint8)
+
+
+def thumbnail_on_device(luma: torch.Tensor) -> torch.Tensor:
+    """Return `thumbnail` of crops from their luma on a device (n 112 112), n 256 float32."""
+    return torch.nn.functional.avg_pool2d(luma[:, None], SIDE // THUMBNAIL).flatten(1).round()
 
 
 def luma_on_device(faces: torch.Tensor) -> torch.Tensor:

@@ -116,7 +116,6 @@ class Recognizer:
 
     @staticmethod
     def normalized(raw: NDArray[np.floating]) -> Embeddings:
-        """Return the network's output as embeddings."""
         raw = raw.astype(np.float32)
         lengths = np.linalg.norm(raw, axis=1, keepdims=True)
         return raw / np.maximum(lengths, np.finfo(np.float32).tiny)

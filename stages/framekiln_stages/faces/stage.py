@@ -19,6 +19,7 @@ from framekiln.contract.limits import Count, Natural, Proportion
 from framekiln.contract.words import counted
 from framekiln_stages.faces.aligned_faces import Described, DeviceFaces, HostFaces
 from framekiln_stages.faces.alignment import (
+    THUMBNAIL,
     crop_scales,
     face_qualities,
     head_angles,
@@ -59,7 +60,7 @@ class Faces(PixelStage):
     """
 
     finds = (("faces", "face", "faces"),)
-    version = 4  # 2: a second look decides, not the score alone; 3: `orientation`; 4: `sharpness` and more
+    version = 5  # 2: a second look decides, not the score alone; 3: `orientation`; 4: `sharpness`; 5: `thumbnail`
     placement = Placement(channels_last=True)
     devices = ("cpu", "cuda")
     chunk_kinds = ("pictures", "faces")
@@ -120,6 +121,7 @@ class Faces(PixelStage):
             ("yaw", pa.float32()),  # degrees, see `framekiln_stages.faces.alignment.head_angles`
             ("pitch", pa.float32()),
             ("orientation", pa.int16()),  # see `framekiln_stages.faces.alignment.orientations`
+            ("thumbnail", pa.list_(pa.uint8(), THUMBNAIL**2)),  # luma of the aligned face, row by row
             ("embedding", embedding),  # embedding of length 1
         ]
         return pa.struct([*fields, *([("crop", pa.binary())] if self.config.keep_crops else [])])
@@ -134,7 +136,8 @@ class Faces(PixelStage):
             "Laplacian; contrast of eyes and mouth, 0 where covered; "
             "strength, the embedding's length before it was scaled; yaw and pitch in degrees, 0 into the "
             "camera, yaw above 0 to the right of the image, pitch above 0 up, both of the upright face; orientation, "
-            "by which the face is turned clockwise in the image: 0, 90, 180 or 270 degrees; embedding by "
+            "by which the face is turned clockwise in the image: 0, 90, 180 or 270 degrees; thumbnail, luma of the "
+            f"aligned face in {THUMBNAIL} by {THUMBNAIL} px, row by row; embedding by "
             f"{self.config.model}, {network.length} {self.config.embedding}, {UNIT_LENGTH}"
         )
         faces = annotates(
@@ -219,7 +222,6 @@ class Faces(PixelStage):
         return pa.table([pa.ListArray.from_arrays(offsets, values), pa.array(counts, pa.int32())], schema=self.outputs)
 
     def _detect_in(self, images: Sequence[Image], crops: HostFaces | DeviceFaces) -> list[FaceDetections]:
-        """Return the faces of each image, and add them to the crops."""
         uploaded = None
         if self._on_device:
             uploaded = DeviceImages(images, self._placement, self.phase)
@@ -252,6 +254,7 @@ class Faces(PixelStage):
             pa.array(yaw),
             pa.array(pitch),
             pa.array(orientations(transforms)),
+            vector_array(described.thumbnails, "uint8"),
             vector_array(described.embeddings, self.config.embedding),
             *([pa.array(described.files, pa.binary())] if self.config.keep_crops else []),
         ]

@@ -92,7 +92,10 @@ class Points:
             part = self._upload(rows[start : start + step])
             cosines = (vectors[part] * self._signs.to(vectors.dtype)) @ targets.T
             cosines = cosines if bounds is None else torch.minimum(cosines, bounds, out=cosines)
-            _exclude_own_group(cosines, part, chosen, owners)
+            if owners is None:
+                cosines[torch.arange(len(part), device=cosines.device), part] = -torch.inf
+            else:
+                cosines.masked_fill_(owners[part, None] == owners[chosen], -torch.inf)
             top = cosines.topk(min(count, len(chosen)), dim=1)
             neighbours.append(torch.where(top.values.isinf(), -1, chosen[top.indices]).cpu())
             values.append(top.values.double().cpu())
@@ -110,13 +113,3 @@ class Points:
 
     def _upload(self, values: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(values).to(self.device)
-
-
-def _exclude_own_group(
-    cosines: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, groups: torch.Tensor | None
-) -> None:
-    """Set the cosines of points in one group to minus infinity; without groups, each point's with itself."""
-    if groups is None:
-        cosines[torch.arange(len(rows), device=cosines.device), rows] = -torch.inf
-    else:
-        cosines.masked_fill_(groups[rows, None] == groups[columns], -torch.inf)

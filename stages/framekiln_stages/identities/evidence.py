@@ -123,7 +123,6 @@ class Evidence:
         return float(np.interp(np.log(max(1, faces)), odds, excesses))
 
     def group(self, members: Ints, several: bool) -> Group:
-        """Return some faces of one person as a group."""
         return Group(
             total=self.faces.vectors[members].astype(np.float64).sum(axis=0),
             shared_total=float(self.shared[members].sum()),

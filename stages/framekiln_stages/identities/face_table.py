@@ -18,7 +18,6 @@ from framekiln_stages.shared.tables import NETWORK
 
 Ints = NDArray[np.int64]
 Singles = NDArray[np.float32]
-LANDMARKS = 5  # landmarks of a face
 COVERED = 0.3  # contrast: 96 % of bare faces have more, 1 % with masks, 14 % with sunglasses
 
 
@@ -38,8 +37,7 @@ class FaceTable:
     contrasts: Singles  # n; contrasts of eyes and mouth; NaN: not in the column
     strengths: Singles  # n; length of the embedding before scaling; NaN: not in the column
     frontal: Singles  # n; factor of the quality, 0 for a profile; NaN: not in the column
-    shapes: NDArray[np.complex64]  # n 5; landmarks about their mean, of length 1; NaN: not in the column
-    spreads: Singles  # n; length of the landmarks about their mean in px
+    thumbnails: NDArray[np.uint8]  # n 256; n 0: not in the column
     sides: Singles  # n; shorter side of the box in px of the image at full size
     network: str | None  # network of the embeddings; None: not in the column
     _faces: pa.ChunkedArray
@@ -60,7 +58,6 @@ class FaceTable:
         left, top, right, bottom = (_read_numbers(flat, ["box", side.name])[order] for side in BOX)
         sizes = [rows[name].to_numpy()[owner] for name in ("width", "height")]
         media_ids = rows["media_id"].combine_chunks().take(pa.array(owner))
-        shapes, spreads = _read_shapes(flat, order, np.stack(sizes, axis=1))
         network = (rows.schema.field("faces").metadata or {}).get(NETWORK, b"").decode() or None
         angles = np.radians(np.stack([_read_numbers(flat, name) for name in ("yaw", "pitch")])[:, order])
         return cls(
@@ -76,8 +73,7 @@ class FaceTable:
             contrasts=_read_numbers(flat, "contrast")[order],
             strengths=_read_numbers(flat, "strength")[order],
             frontal=np.cos(angles).clip(0).prod(axis=0).astype(np.float32),
-            shapes=shapes,
-            spreads=spreads,
+            thumbnails=_read_thumbnails(flat)[order],
             sides=np.minimum((right - left) * sizes[0], (bottom - top) * sizes[1]),
             network=network,
             _faces=flat,
@@ -122,21 +118,8 @@ def _read_vectors(faces: pa.ChunkedArray) -> Singles:
     return np.where(good, embeddings / np.where(good, norms, 1), 0).astype(np.float32)
 
 
-def _read_shapes(
-    faces: pa.ChunkedArray, order: Ints, sizes: NDArray[np.integer]
-) -> tuple[NDArray[np.complex64], Singles]:
-    """Return the shapes and spreads of landmarks for a `FaceTable`; `sizes`: n 2, px of the images."""
-    marks = _read_landmarks(faces)[order] * sizes[:, None]
-    shapes = (marks - marks.mean(axis=1, keepdims=True)) @ np.array([1, 1j])
-    spreads = np.linalg.norm(shapes, axis=1)
-    unit = shapes / np.where(spreads > 0, spreads, 1)[:, None]
-    return unit.astype(np.complex64), spreads.astype(np.float32)
-
-
-def _read_landmarks(faces: pa.ChunkedArray) -> Singles:
-    """Return x and y of each face's landmarks as shares of the image (n 5 2); NaN if the faces have none."""
-    if faces.type.get_field_index("landmarks") < 0:
-        return np.full((len(faces), LANDMARKS, 2), np.nan, np.float32)
-    points = pc.list_flatten(pc.struct_field(faces, "landmarks"))
-    values = [pc.struct_field(points, name).to_numpy() for name in ("x", "y")]
-    return np.stack(values, axis=1).astype(np.float32).reshape(-1, LANDMARKS, 2)
+def _read_thumbnails(faces: pa.ChunkedArray) -> NDArray[np.uint8]:
+    if faces.type.get_field_index("thumbnail") < 0:
+        return np.empty((len(faces), 0), np.uint8)
+    size = faces.type.field("thumbnail").type.list_size
+    return pc.list_flatten(pc.struct_field(faces, "thumbnail")).to_numpy().reshape(-1, size)

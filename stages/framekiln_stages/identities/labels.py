@@ -156,7 +156,6 @@ class Labels:
         return dict(mutual_nearest(votes, np.eye(len(known.numbers)), 1))
 
     def _measure(self, beside: Comparison) -> None:
-        """Set cosines and probabilities of faces with an identity."""
         evidence, given = self._evidence, np.flatnonzero(self.of_face != NONE)
         own = self.of_face[given]
         self.similarity, self.runner_up = np.full((2, len(self.of_face)), -1.0)
@@ -200,7 +199,6 @@ class Labels:
         return replace(summary, centroid=known.centroids[self._pairs[person]], cohesion=None)
 
     def faces_of(self) -> list[Ints]:
-        """Return the faces of each identity, including assigned ones."""
         order = np.argsort(self.of_face, kind="stable")
         starts = np.searchsorted(self.of_face[order], np.arange(len(self.numbers) + 1))
         return [order[start:stop] for start, stop in pairwise(starts)]

@@ -31,19 +31,20 @@ def find_pairs(evidence: Evidence, groups: Sequence[Ints], probability: float) -
 
 
 def group_copies(evidence: Evidence, candidates: Ints) -> list[Ints]:
-    """Return faces (n) with copies of one picture together, the largest first.
-
-    The largest one leads: landmarks of small faces match several photos.
-    """
+    """Return faces (n) with copies of one picture together, the largest first, as it shows most."""
     owner = np.arange(len(candidates))
     if len(candidates) > 1:
         nearest, _ = _find_nearest(evidence, candidates)
         before = np.zeros(len(candidates), bool)
-        for i in np.argsort(-evidence.faces.spreads[candidates], kind="stable").tolist():
+        for i in np.argsort(-evidence.faces.sides[candidates], kind="stable").tolist():
             near = nearest[i][nearest[i] >= 0]
-            leaders = owner[near[before[near]]]
+            leaders = np.unique(owner[near[before[near]]])
             same = leaders[are_copies(evidence.faces, int(candidates[i]), candidates[leaders], frames=True)]
-            owner[i], before[i] = same[0] if len(same) else i, True
+            if len(same):  # the others' copies were too far from the first for its nearest faces
+                first = int(same[0])
+                one = same[are_copies(evidence.faces, int(candidates[first]), candidates[same], frames=True)]
+                owner[np.isin(owner, one)] = owner[i] = first
+            before[i] = True
     everyone = np.arange(len(candidates))
     return [
         candidates[np.append(leader, everyone[(owner == leader) & (everyone != leader)])]

@@ -41,7 +41,7 @@ class Identities(Stage):
     """An identity for each face, or none; and each identity's size, centroid and example faces."""
 
     finds = ((SUMMARY, "person", "people"),)
-    version = 9  # 9: names; 8: lost detail; 6, 7: coverings, halves, pairs once in a frame; 5: two copies have a reason
+    version = 10  # 10: copies by thumbnails; 9: names; 8: lost detail; 6, 7: coverings, halves, pairs once in a frame
     scope = Scope.DATASET
     devices = ("cpu", "cuda")
     reads_urls = True
@@ -117,7 +117,6 @@ class Identities(Stage):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The other output's identities, and the file of names."""
         known, named = self.config.known, self.config.named
         return (*([] if known is None else [_get_summary_path(known)]), *([] if named is None else [named]))
 

@@ -1,7 +1,6 @@
 """The tables of identities: a row per face, and one per person with its best example faces."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ ALONE, BETWEEN, VOID, TWICE, COPIES = "alone", "between", "void", "twice", "copi
 SMALL, BLURRED, TURNED, COVERED, POOR = "small", "blurred", "turned", "covered", "poor"
 _REASONS = (
     "why there is no identity: alone (like nobody else here), between (like two people), twice (its person is another "
-    "face of the frame), copies (of one picture or of one moment, by its landmarks, and like no other), void (no "
+    "face of the frame), copies (of one picture or of one moment, and like no other), void (no "
     "embedding); or it cannot be told, as the face is small, blurred (or noisy), covered, turned away or poor (another "
     "of the filters); null with an identity"
 )
@@ -127,8 +126,10 @@ def summary_table(faces: FaceTable, labels: Labels, known: KnownIdentities, *, f
     """
     rows = [_make_row(faces, labels, position, own) for position, own in enumerate(labels.faces_of())]
     present = set(labels.numbers.tolist())
+    absent = dict.fromkeys(("size", "assigned", "files"), 0) | {"recognised": False, "exemplars": []}
     rows += [
-        _make_absent(number, dict.fromkeys(stored) | {"several": False, "centroid": []} if forget else stored)
+        {**absent, "identity": number, "measured": stored["network"] in MEASURED and not forget, **stored}
+        | (dict.fromkeys(stored) | {"several": False, "centroid": []} if forget else {})
         for number, stored in zip(known.numbers.tolist(), known.stored, strict=True)
         if number not in present
     ]
@@ -137,7 +138,7 @@ def summary_table(faces: FaceTable, labels: Labels, known: KnownIdentities, *, f
 
 def _make_row(faces: FaceTable, labels: Labels, position: int, own: Ints) -> dict[str, Any]:
     summary = labels.summaries[position]
-    medoid = faces.vectors[summary.medoid]
+    medoid, strength = faces.vectors[summary.medoid], labels.groups[position].strength
     return {
         "identity": int(labels.numbers[position]),
         "name": labels.names[position],
@@ -154,25 +155,15 @@ def _make_row(faces: FaceTable, labels: Labels, position: int, own: Ints) -> dic
         "network": faces.network,
         "measured": faces.network in MEASURED,
         "shared": labels.groups[position].shared,
-        "strength": _or_none(labels.groups[position].strength),
+        "strength": strength if np.isfinite(strength) else None,
         "several": labels.groups[position].several,
         "centroid": summary.centroid,
     }
 
 
-def _or_none(value: float) -> float | None:
-    return value if np.isfinite(value) else None
-
-
 def _make_key(faces: FaceTable, face: int) -> dict[str, Any]:
     media_id = faces.media_ids[face].as_py()
     return {"media_id": media_id, "frame_index": int(faces.frames[face]), "face_index": int(faces.positions[face])}
-
-
-def _make_absent(number: int, stored: Mapping[str, Any]) -> dict[str, Any]:
-    zeros = dict.fromkeys(("size", "assigned", "files"), 0)
-    own = {"identity": number, "recognised": False, "exemplars": [], "measured": stored["network"] in MEASURED}
-    return {**zeros, **own, **stored}
 
 
 def faces_table(evidence: Evidence, chosen: Ints, clusters: Clusters, labels: Labels) -> pa.Table:

@@ -223,7 +223,6 @@ class Steadiness(Stage):
         }
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
-        """Return a caption with the file's consistency and the jumps at this frame."""
         spreads = [spread for spread in row["lighting_steadiness"] if spread["consistency"] is not None]
         captions = [f"consistency {spread['consistency']:.2f}, jumps: {spread['jumps']}" for spread in spreads]
         captions += [

@@ -48,8 +48,8 @@ def list_array(values: pa.Array, like: Sequence[Sequence[Any] | None]) -> pa.Lis
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=missing)
 
 
-def vector_array(vectors: NDArray[np.floating[Any]], dtype: str = "float16") -> pa.FixedSizeListArray:
-    """Return vectors (n d) as lists of a fixed length, of float16 or float32."""
+def vector_array(vectors: NDArray[Any], dtype: str = "float16") -> pa.FixedSizeListArray:
+    """Return vectors (n d) as lists of a fixed length; `dtype`: of NumPy."""
     return pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(dtype).reshape(-1)), vectors.shape[1])
 
 

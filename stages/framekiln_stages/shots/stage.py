@@ -19,8 +19,8 @@ import pyarrow as pa
 from framekiln.contract import MEDIA_ID, Drawing, Image, Placement, Scope, Stage, Table, Weights, field, views
 from framekiln.contract.limits import Positive, Proportion
 from framekiln_stages.shots.changes import cut_scores
-from framekiln_stages.shots.gradual import LEAST_S, gradual, is_other_light
-from framekiln_stages.shots.transitions import Transition, boundaries, cuts, fades, flashes
+from framekiln_stages.shots.gradual import DISSOLVE, LEAST_S, gradual, is_mixture, is_other_light
+from framekiln_stages.shots.transitions import Transition, boundaries, cuts, fades, flashes, residuals
 
 # Pixels of the grid, each the mean of its tile; with 8, motion moves dissolves 1.6 to 2 times as far off their line.
 SIDE = 4
@@ -105,7 +105,7 @@ TRANSITIONS = pa.schema(
 class Shots(Stage):
     """Cuts, fades, dissolves and wipes of a file, and the shots between them."""
 
-    version = 8  # 8: fades of which few frames show a half, strobes
+    version = 9  # 9: shots of one frame are no dissolve; 8: fades of which few frames show a half, strobes
     finds = (("transitions", "cut or fade", "cuts and fades"),)
     scope = Scope.MEDIA
     inputs = ("media_id", "frame_index", "time_s", *FEATURES.names)
@@ -153,7 +153,6 @@ class Shots(Stage):
         return {"shots": _make_table(shots, SHOTS), "transitions": _make_table(changes, TRANSITIONS)}
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
-        """Return a caption with the frame's shot and transition."""
         captions = [
             f"shot {shot['shot']}, frames {shot['first_frame']} to {shot['last_frame']}" for shot in row["shots"]
         ]
@@ -182,7 +181,9 @@ class Shots(Stage):
         busy = np.zeros(len(grid), np.bool_)
         for item in soft:
             busy[item.first : item.last + 1] = True
+        left = residuals(score) * Features.Config().cut_residual
         slow = gradual(grid, contrast, times, config.dissolve, longest, busy)
+        slow = [one for one in slow if one.kind != DISSOLVE or is_mixture(left[one.first : one.last])]
         hard = [item for item in hard if not any(one.first <= item.first < one.last for one in slow)]
         return sorted([*hard, *soft, *slow])
 

@@ -64,9 +64,14 @@ def cuts(cut: Values, grid: Grid, times: Values, threshold: float, shortest: flo
     lasting = np.where(np.diff(above) == 1, 2 * shortest, shortest) + ROUNDING_S
     runs = [run.tolist() for run in np.split(above, np.flatnonzero(np.diff(times[above]) > lasting) + 1) if len(run)]
     best = [max(run, key=lambda i: (cut[i], -i)) for run in runs if not _is_flash(grid, times, run, shortest, flash)]
-    score = np.clip(np.nan_to_num(cut), 0, 1 - 1e-9)
-    residual = (score / (1 - score)) ** 0.25  # scores depend only on it, and only ratios are needed
+    residual = residuals(cut)
     return [Transition(i, i + 1, "cut") for i in best if cut[i] >= SURE_CUT or _stands_out(residual, times, i)]
+
+
+def residuals(cut: Values) -> Values:
+    """Return residuals (n) from scores, relative to the residual that scores 0.5; 0 for unknown ones."""
+    score = np.clip(np.nan_to_num(cut), 0, 1 - 1e-9)
+    return np.asarray((score / (1 - score)) ** 0.25)
 
 
 def _stands_out(residual: Values, times: Values, at: int) -> bool:

@@ -18,6 +18,8 @@ from framekiln_stages.faces.alignment import (
     sharpness,
     sharpness_on_device,
     similarity_transforms,
+    thumbnail,
+    thumbnail_on_device,
 )
 from framekiln_stages.nets.faces import yunet_cells
 from framekiln_stages.nets.faces.second_look import VIEW, _cut_view, views_on_device
@@ -56,10 +58,12 @@ def test_aligned_faces_equal_those_of_the_host(part, monkeypatch):
     assert difference.max() <= 2 and (difference > 0).mean() < 0.002
 
 
-def test_sharpness_equals_that_of_the_host():
+def test_sharpness_and_thumbnails_equal_those_of_the_host():
     crops = np.stack([photo("flower.jpg")[i : i + SIDE, 2 * i : 2 * i + SIDE] for i in range(0, 90, 30)])
     expected = [sharpness(crop) for crop in crops]
-    assert sharpness_on_device(luma_on_device(torch.from_numpy(crops))).tolist() == pytest.approx(expected, rel=1e-3)
+    luma = luma_on_device(torch.from_numpy(crops))
+    assert sharpness_on_device(luma).tolist() == pytest.approx(expected, rel=1e-3)
+    assert np.abs(thumbnail_on_device(luma).numpy() - [thumbnail(crop) for crop in crops]).max() <= 1
 
 
 def test_views_equal_those_of_the_host():

@@ -2,67 +2,77 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from framekiln_stages.faces.alignment import thumbnail
 from framekiln_stages.identities.common_directions import leave_out_coverings, lost_detail
 from framekiln_stages.identities.stage import Identities
 from tests.support.stages.faces.identities_factory import MEASURED, identities, numbers, people, rows, unit
-
-EYES, NOSE, MOUTH = [[60, 80], [120, 80]], [[90, 110]], [[68, 144], [112, 144]]  # px
-FACE = np.array([*EYES, *NOSE, *MOUTH], float)
 
 
 def reasons(tables):
     return tables["identities"]["reason"].to_pylist()
 
 
-def turned(count, seed=0):
-    """Return landmarks of photos in which the head is held differently each time."""
-    away = np.random.default_rng(seed).permutation(count)[:, None, None] * np.array([4, -3])
-    return FACE + away * [[0], [0], [1], [0.4], [0.4]]
+def drawn(count, seed=0):
+    """Return pictures as different as aligned faces of two photos (n 112 112)."""
+    cells = np.random.default_rng(seed).uniform(0, 255, (count, 6, 6)).astype(np.float32)
+    return [cv2.resize(one, (112, 112), interpolation=cv2.INTER_LINEAR) for one in cells]
+
+
+def small(pictures):
+    return np.array([thumbnail(np.repeat(one[..., None], 3, axis=2).astype(np.uint8)) for one in pictures])
+
+
+def photos(count, seed=0):
+    return small(drawn(count, seed))
+
+
+CHANGES = {
+    "as it is": lambda one: one,
+    "blurred": lambda one: cv2.GaussianBlur(one, (0, 0), 6),
+    "small": lambda one: cv2.resize(cv2.resize(one, (28, 28), interpolation=cv2.INTER_AREA), (112, 112)),
+    "darker": lambda one: 0.5 * one + 10,
+    "found 3 px beside": lambda one: np.roll(one, 3, axis=1),
+    "noisy": lambda one: np.clip(one + np.random.default_rng(0).normal(0, 20, one.shape), 0, 255),
+    "mirrored": lambda one: one[:, ::-1],
+    "larger": lambda one: cv2.warpAffine(one, cv2.getRotationMatrix2D((55.5, 55.5), 2, 1.04), (112, 112)),
+}
 
 
 def copies(count, seed=0):
-    """Return landmarks of one picture, scaled and moved, as a detector finds them."""
-    random = np.random.default_rng(seed)
-    scale, shift = random.uniform(0.7, 1.5, (count, 1, 1)), random.uniform(0, 9, (count, 1, 2))
-    return FACE * scale + shift + random.normal(0, 0.1, (count, 5, 2))
+    """Return thumbnails of one picture, changed in several ways."""
+    return small([list(CHANGES.values())[i](drawn(1, seed)[0]) for i in range(count)])
 
 
 # Copies
 
 
 def test_copies_of_one_picture_are_nobody():
-    tables = identities()(rows(people([3]), marks=copies(3), **MEASURED))
-    assert numbers(tables) == [-1] * 3 and reasons(tables) == ["copies"] * 3
-    assert numbers(identities()(rows(people([3]), marks=turned(3), **MEASURED))) == [0] * 3
-    assert reasons(identities()(rows(people([2, 1]), marks=copies(3), **MEASURED))) == ["copies", "copies", "alone"]
+    tables = identities()(rows(people([8]), crops=copies(8), **MEASURED))
+    assert numbers(tables) == [-1] * 8 and reasons(tables) == ["copies"] * 8
+    assert numbers(identities()(rows(people([3]), crops=photos(3), **MEASURED))) == [0] * 3
+    thumbs = np.concatenate([copies(2), photos(1, seed=1)])
+    assert reasons(identities()(rows(people([2, 1]), crops=thumbs, **MEASURED))) == ["copies", "copies", "alone"]
 
 
-@pytest.mark.parametrize(("spread", "found"), [(0.3, "copies"), (0.8, None)])  # cosines of 0.9 and 0.6
-def test_a_head_that_is_held_alike_is_another_photo_where_faces_are_less_alike(spread, found):
-    marks = np.stack([FACE, FACE])
-    marks[1, 2, 0] += 2.2
-    tables = identities()(rows(people([2], spread=spread), marks=marks, **MEASURED))
-    assert reasons(tables) == [found] * 2
+def test_more_copies_than_a_face_has_neighbours_are_nobody():
+    """Groups of copies that do not see each other at first are one."""
+    batch = rows(people([40]), crops=np.concatenate([copies(8)] * 5), **MEASURED)
+    assert set(reasons(identities(one_person=0.99, strangers=0.99)(batch))) == {"copies"}
 
 
-def test_a_mirrored_copy_is_a_copy():
-    marks = copies(4)
-    marks[2:] = (marks[2:] * [-1, 1] + [150, 0])[:, [1, 0, 2, 4, 3]]
-    assert reasons(identities()(rows(people([4]), marks=marks, **MEASURED))) == ["copies"] * 4
-
-
-def test_equal_embeddings_are_copies_where_landmarks_are_not_known():
+def test_equal_embeddings_are_copies_where_thumbnails_are_not_known():
     tables = identities()(rows(np.repeat(people([1]), 40, axis=0)))
     assert reasons(tables) == ["copies"] * 40
     assert not np.isnan(tables["identities"]["outlier_score"].to_numpy()).any()
 
 
 def test_frames_of_a_film_are_no_copies():
-    batch = rows(people([4]), names=["film.mp4"] * 4, marks=copies(4), **MEASURED)
+    batch = rows(people([4]), names=["film.mp4"] * 4, crops=copies(4), **MEASURED)
     batch = batch.set_column(1, "frame_index", pa.array(range(4), pa.int32()))
     assert numbers(identities()(batch)) == [0] * 4
 
@@ -71,28 +81,28 @@ def test_frames_of_a_film_are_no_copies():
 
 
 def test_two_photos_of_a_person_are_an_identity_where_nobody_else_is_near():
-    vectors, marks = people([2] * 10), turned(20)
-    tables = identities()(rows(vectors, marks=marks, **MEASURED))
+    vectors, thumbs = people([2] * 10), photos(20)
+    tables = identities()(rows(vectors, crops=thumbs, **MEASURED))
     found = numbers(tables)
     assert sorted(found) == sorted([*range(10)] * 2) and all(
         a == b for a, b in zip(found[::2], found[1::2], strict=True)
     )
     assert min(tables["identities"]["probability"].to_pylist()) > 0.95
-    assert set(numbers(identities(min_cluster_size=3)(rows(vectors, marks=marks, **MEASURED)))) == {-1}
-    assert set(numbers(identities()(rows(vectors, marks=marks, network="another")))) == {-1}, "it was not measured"
+    assert set(numbers(identities(min_cluster_size=3)(rows(vectors, crops=thumbs, **MEASURED)))) == {-1}
+    assert set(numbers(identities()(rows(vectors, crops=thumbs, network="another")))) == {-1}, "it was not measured"
 
 
 def test_two_copies_and_another_photo_are_an_identity_of_three():
-    marks = np.concatenate([copies(2), turned(4)[-1:] + [9, 0] * np.array([[0], [0], [2], [1], [1]])])
-    tables = identities()(rows(people([3]), marks=marks, **MEASURED))
+    thumbs = np.concatenate([copies(2), photos(1, seed=1)])
+    tables = identities()(rows(people([3]), crops=thumbs, **MEASURED))
     assert numbers(tables) == [0] * 3 and tables["identity_summary"]["several"].to_pylist() == [False]
 
 
 def test_nobody_is_twice_in_a_frame_of_a_pair():
-    marks = np.concatenate([copies(2), turned(4)[-1:] + [9, 0] * np.array([[0], [0], [2], [1], [1]])])
+    thumbs = np.concatenate([copies(2), photos(1, seed=1)])
     vectors = people([3])
-    both = rows(vectors[:2], per_frame=2, names=["a.jpg"], marks=marks[:2], **MEASURED)
-    tables = identities()(pa.concat_tables([both, rows(vectors[2:], names=["b.jpg"], marks=marks[2:], **MEASURED)]))
+    both = rows(vectors[:2], per_frame=2, names=["a.jpg"], crops=thumbs[:2], **MEASURED)
+    tables = identities()(pa.concat_tables([both, rows(vectors[2:], names=["b.jpg"], crops=thumbs[2:], **MEASURED)]))
     assert sorted(numbers(tables)[:2]) == [-1, 0] and numbers(tables)[2] == 0 and "twice" in reasons(tables)
 
 
@@ -100,8 +110,8 @@ def test_a_third_stranger_that_is_as_near_prevents_a_pair():
     one, two = people([1, 1])
     middle = unit(np.stack([one + 0.9 * two, two + 0.9 * one, one + two]))
     near = unit(middle + np.eye(64)[:3] * 0.6)
-    marks = turned(3)
-    tables = identities(strangers=0.999, one_person=0.999)(rows(near, marks=marks, **MEASURED))
+    thumbs = photos(3)
+    tables = identities(strangers=0.999, one_person=0.999)(rows(near, crops=thumbs, **MEASURED))
     assert numbers(tables) == [-1] * 3
 
 
@@ -126,7 +136,7 @@ def test_blurred_strangers_are_nobody_whatever_their_pixels_say():
         [f"a{i}.jpg" for i in range(6)] + [f"b{i}.jpg" for i in range(10)],
     )
     for settings in ({}, {"min_quality": 0.0}):
-        tables = identities(**settings)(rows(vectors, names, marks=turned(16), **MEASURED))
+        tables = identities(**settings)(rows(vectors, names, crops=photos(16), **MEASURED))
         assert numbers(tables) == [0] * 6 + [-1] * 10, settings
         assert reasons(tables)[6:] == ["blurred"] * 10
     assert numbers(identities()(rows(vectors, names)))[6:] == [0] * 10, "by the cosines alone they are one person"
@@ -153,8 +163,8 @@ def test_coverings_join_nobody_and_are_told():
     def run(contrast):
         names = [f"{i:02}.jpg" for i in range(29)]
         parts = [
-            rows(bare, names[:12], marks=turned(12), contrast=0.6, **MEASURED),
-            rows(masked, names[12:], marks=turned(17, seed=1), contrast=contrast, **MEASURED),
+            rows(bare, names[:12], crops=photos(12), contrast=0.6, **MEASURED),
+            rows(masked, names[12:], crops=photos(17, seed=1), contrast=contrast, **MEASURED),
         ]
         return identities()(pa.concat_tables(parts))
 
@@ -173,21 +183,21 @@ def test_what_coverings_add_to_embeddings_joins_nobody():
     rest = leave_out_coverings(some, "mobilefacenet")
     hood = unit(some - (some @ rest.T) * rest)
     vectors = unit(people([1] * 6 + [4], length=128)) + np.append(np.full(6, 1.2), np.zeros(4))[:, None] * hood
-    assert numbers(identities()(rows(vectors, marks=turned(10), **MEASURED))) == [-1] * 6 + [0] * 4
-    assert set(numbers(identities()(rows(vectors, marks=turned(10))))[:6]) == {0}, "another network: cosines of 0.6"
+    assert numbers(identities()(rows(vectors, crops=photos(10), **MEASURED))) == [-1] * 6 + [0] * 4
+    assert set(numbers(identities()(rows(vectors, crops=photos(10))))[:6]) == {0}, "another network: cosines of 0.6"
 
 
 def test_two_people_are_not_one_by_a_single_pair_of_faces():
     vectors = unit(people([8, 8], spread=0.3))
     vectors[7:9] += 0.9 * vectors[[12, 0]]
-    found = numbers(identities()(rows(vectors, marks=turned(16), **MEASURED)))
+    found = numbers(identities()(rows(vectors, crops=photos(16), **MEASURED)))
     assert len(set(found[:7])) == len(set(found[9:])) == 1 and found[0] != found[15]
 
 
 def test_probability_falls_with_the_number_of_people():
     def least(count):
         vectors = people([4] * count, spread=0.8)
-        return identities()(rows(vectors, marks=turned(len(vectors)), **MEASURED))["identities"]["probability"][0]
+        return identities()(rows(vectors, crops=photos(len(vectors)), **MEASURED))["identities"]["probability"][0]
 
     assert least(2).as_py() > least(40).as_py()
 

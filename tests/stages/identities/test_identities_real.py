@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import av
+import cv2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,6 +58,25 @@ def test_people_are_distinguished(album):
     assert (speakers["size"], speakers["files"]) == (16, 2), "the speaker of two clips"
     crops = [face["crop"] for row in tables["identity_summary"].to_pylist() for face in row["exemplars"]]
     assert len(crops) >= 6 * 4 and all(crop.startswith(b"\xff\xd8") for crop in crops)
+
+
+@pytest.mark.heavy
+def test_blurred_and_smaller_copies_of_one_photo_are_nobody_and_a_second_photo_is():
+    one, second = (cv2.resize(picture(f"faces/obama/{name}.jpg"), None, fx=0.3, fy=0.3) for name in ("obama", "obama2"))
+    made = [cv2.GaussianBlur(one, (0, 0), sigma) for sigma in (0.5, 1, 1.5, 2)]
+    made += [cv2.resize(one, None, fx=by, fy=by, interpolation=cv2.INTER_AREA) for by in (0.5, 0.6, 0.75, 1, 1.5)]
+    assert set(numbers(identities()(_describe([*made, one[:, ::-1]])))) == {-1}
+    assert set(numbers(identities()(_describe([*made, second])))) == {0}
+
+
+def _describe(images):
+    """Return what `identities` reads of photos."""
+    faces = pa.concat_tables([stage(pa.table({stage.pixels: pack([image])})) for stage in [make()] for image in images])
+    shapes = {side: pa.array([i.shape[n] for i in images], pa.int32()) for n, side in enumerate(("height", "width"))}
+    names, first = [f"{i}.jpg" for i in range(len(images))], pa.array([0] * len(images), pa.int32())
+    return pa.table({"media_id": names, "frame_index": first, **shapes}).append_column(
+        faces.schema.field("faces"), faces["faces"]
+    )
 
 
 @pytest.fixture

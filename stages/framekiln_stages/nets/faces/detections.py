@@ -23,7 +23,6 @@ class FaceDetections(NamedTuple):
 
     @classmethod
     def concatenate(cls, parts: "Sequence[FaceDetections]") -> "FaceDetections":
-        """Join the faces of any number of images."""
         empty = cls(np.empty((0, 4), np.float32), np.empty((0, 5, 2), np.float32), np.empty(0, np.float32))
         return cls(*(np.concatenate(arrays) for arrays in zip(empty, *parts, strict=True)))
 

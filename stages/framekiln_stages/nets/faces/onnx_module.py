@@ -76,7 +76,6 @@ class OnnxGraph(nn.Module):
         return self.all_outputs(images)[0]
 
     def all_outputs(self, images: Tensor) -> list[Tensor]:
-        """Return all outputs, in the graph's order."""
         values: dict[str, Any] = {self.input: images}
         for step, (kind, names, output, attributes) in enumerate(self._nodes):
             arguments = [values[name] if name in values else self._get_constant(name) for name in names]
@@ -147,7 +146,6 @@ def _resize(attributes: Attributes, x: Tensor, _: Any, scales: Sequence[float], 
 
 
 def _concat(attributes: Attributes, *parts: Any) -> Any:
-    """Concatenate tensors, or the numbers of a shape."""
     return [*itertools.chain(*parts)] if isinstance(parts[0], list) else torch.cat(parts, attributes["axis"])
 
 

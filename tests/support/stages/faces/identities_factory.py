@@ -7,8 +7,7 @@ import pyarrow as pa
 
 from framekiln.contract.placement import Placement
 from framekiln_stages.identities.stage import Identities
-from framekiln_stages.shared.masks import POINT
-from framekiln_stages.shared.tables import NETWORK, struct_lists
+from framekiln_stages.shared.tables import NETWORK, vector_array
 
 
 def unit(vectors):
@@ -27,11 +26,11 @@ MEASURED = {"network": "mobilefacenet", "sharpness": 110, "strength": 17}  # a s
 
 
 def rows(
-    vectors, names=None, quality=0.9, score=0.95, side=0.5, per_frame=1, kind=np.float32, network="", marks=None, **more
+    vectors, names=None, quality=0.9, score=0.95, side=0.5, per_frame=1, kind=np.float32, network="", crops=None, **more
 ):
     """Return a table like that of `faces`, with `per_frame` faces in each frame of 100 x 200 px.
 
-    `marks`: landmarks, n 5 2 in px; None: none. `more`: further numbers of each face.
+    `crops`: thumbnails, n 256; None: none. `more`: further numbers of each face.
     """
     count = len(vectors)
     corner = pa.array(np.zeros(count, np.float32))
@@ -41,8 +40,8 @@ def rows(
     named = {"score": score, "quality": quality, **more}
     numbers = [pa.array(np.broadcast_to(np.float32(value), count).copy()) for value in named.values()]
     members = {"box": box, **dict(zip(named, numbers, strict=True)), "embedding": embeddings}
-    if marks is not None:
-        members["landmarks"] = struct_lists(marks / [200, 100], POINT)
+    if crops is not None:
+        members["thumbnail"] = vector_array(crops, "uint8")
     faces = pa.StructArray.from_arrays([*members.values()], [*members])
     offsets = pa.array([*range(0, count, per_frame), count], pa.int32())
     frames = len(offsets) - 1
