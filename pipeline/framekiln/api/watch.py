@@ -12,6 +12,7 @@ from html import escape
 
 from framekiln.job import Job
 from framekiln.profiling.export.live_metrics import Scalars, check
+from framekiln.profiling.records import now
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.reporting.terminal.console import print_line, stderr_console
 from framekiln.reporting.terminal.progress import (
@@ -130,7 +131,7 @@ class NotebookView(ProgressView):
         self._show(self._draw())
 
     def _draw(self) -> str:
-        rows = map(_draw_row, progress_rows(self._last, self._steps, time.time()))
+        rows = map(_draw_row, progress_rows(self._last, self._steps, now()))
         notes = "".join(f"<p>{escape(sentence)}</p>" for sentence in self._sentences)
         return f"<table>{''.join(rows)}</table>{notes}"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from framekiln.contract.errors import ConfigError
-from framekiln.profiling.records import SET_UP, Event, Reading, StepEvent
+from framekiln.profiling.records import SET_UP, Event, Reading, StepEvent, now
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.stats.speed import phase_seconds
 
@@ -141,7 +141,7 @@ class Scalars:
 
         make: Any = SummaryWriter
         self._writer, self._steps = make(str(Path(folder) / run), flush_secs=int(POINT_SECONDS)), steps
-        self._began, self._next = time.time(), time.monotonic()
+        self._began, self._next = now(), time.monotonic()
         self._last: RunTotals | None = None
 
     def show(self, totals: RunTotals) -> None:
@@ -164,12 +164,12 @@ class Scalars:
         self._writer.close()
 
     def _write(self, totals: RunTotals) -> None:
-        now, second = time.time(), self._count_seconds()
-        for name, value in points(totals, self._steps, now):
-            self._writer.add_scalar(name, value, second, walltime=now)
+        moment, second = now(), self._count_seconds()
+        for name, value in points(totals, self._steps, moment):
+            self._writer.add_scalar(name, value, second, walltime=moment)
 
     def _count_seconds(self) -> int:
-        return round(time.time() - self._began)
+        return round(now() - self._began)
 
 
 def points(totals: RunTotals, steps: Sequence[str], now: float) -> Iterator[tuple[str, float]]:

@@ -15,7 +15,7 @@ from framekiln.device.machine_facts import missing_build_tools
 from framekiln.planning.processes.placement import Room
 from framekiln.planning.step import Step
 from framekiln.profiling.advice import live_advice
-from framekiln.profiling.records import GpuSample
+from framekiln.profiling.records import GpuSample, now
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.stats.steps import StepStatistics
 from framekiln.reporting.kit.texts import count, elapsed
@@ -75,7 +75,7 @@ class ProgressBars(ProgressView):
         self._tasks = [self._progress.add_task(name, total=1.0, **empty) for name in (_ALL, *steps)]
 
     def show(self, figures: RunTotals) -> None:
-        for task, row in zip(self._tasks, progress_rows(figures, self._steps, time.time()), strict=True):
+        for task, row in zip(self._tasks, progress_rows(figures, self._steps, now()), strict=True):
             load = _describe_load(row.now, row.gpu, narrow=self._narrow) if row.now else ""
             fields: dict[str, Any] = {**row._asdict(), "load": load}
             self._progress.update(task, completed=row.share, **fields)
@@ -133,7 +133,7 @@ class ProgressLines(ProgressView):
             return
         self._next = time.monotonic() + self._interval
         self._interval = min(2 * self._interval, LINE_SECONDS[1])
-        self.say(progress_line(figures, self._steps, time.time()))
+        self.say(progress_line(figures, self._steps, now()))
 
     def say(self, sentence: str) -> None:
         print_line(self._console, sentence)
@@ -193,10 +193,9 @@ class AdvisingView(ProgressView):
         if self._advised or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + ADVICE_SECONDS
-        moment = time.time()
         names = (DECODE, *(step.name for step in self._steps))
-        now = {name: state for name in names if (state := figures.live.step(name, moment))}
-        if advice := live_advice(self._steps, now, self._rooms):
+        live = {name: state for name in names if (state := figures.live.step(name, now()))}
+        if advice := live_advice(self._steps, live, self._rooms):
             self._advised = True
             self.say(f"{advice.reason}; {advice.change}.")
 
