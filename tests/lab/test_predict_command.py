@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from framekiln.lab.predict.gpu_specs import short_name
 from framekiln.planning.gpu.calibration_file import write_calibration
@@ -12,6 +13,7 @@ from framekiln.runtime.run.record import sealed
 from tests.lab.gpu_law import BATCH, GPUS, MEGAPIXELS, calibration, figures, model_s, output
 from tests.support.machine.command_line import command
 from tests.support.media.collections_factory import photo
+from tests.support.runs.serial_engine import without_ray
 from tests.toys import Products
 
 FLOPS = 2 * Products.SIDE**2
@@ -58,6 +60,18 @@ def test_a_run_on_a_cpu_is_enough_and_its_slow_decoder_sets_the_pace_everywhere(
     assert rented["money"]["central"] == pytest.approx(hours * (2 + GPUS["rtx-5080"].watts / 1000))
     assert all(choice["money"] is None for choice in choices if choice is not rented)
     assert "a second GPU" not in rented["helps"]
+
+
+@pytest.mark.heavy
+def test_a_run_of_later_steps_alone_is_estimated(tmp_path):
+    photo(tmp_path / "in" / "a.png", 1)
+    steps = {"crc": {"use": "tests.toys:Checksum"}, "twice": {"use": "tests.toys:Double"}}
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump({"steps": steps}))
+    words = ("run", tmp_path / "in", tmp_path / "out", "--pipeline", tmp_path / "p.yaml")
+    with without_ray():
+        assert command(*words, "--stages", "crc").returncode == command(*words).returncode == 0
+    (choice,) = facts(tmp_path / "out", "--for", "l4")
+    assert choice["rate"]["central"] > 0
 
 
 @pytest.mark.heavy

@@ -209,6 +209,8 @@ def test_bombs_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
     shared[tail + 8 : tail + 16] = struct.pack("<HHI", 100, 100, tail - entry)
     index = bytearray(zipped(photos(1)))
     index[-10:-6] = struct.pack("<I", 1 << 30)
+    comment = b"PK\5\6 is the mark of the index" + bytes(16)
+    marked = zipped(photos(1))[:-2] + struct.pack("<H", len(comment)) + comment
     name = tar([("a.png", photo(1))])
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.GNUTYPE_LONGNAME, 1 << 40
@@ -217,16 +219,19 @@ def test_bombs_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
         "less.zip": bytes(less),
         "shared.zip": bytes(shared),
         "index.zip": bytes(index),
+        "marked.zip": marked,
         "name.tar": header.tobuf(tarfile.GNU_FORMAT) + name,
     }.items():
         (tmp_path / file).write_bytes(data)
     rows, failures = shown(tmp_path)
-    assert rows == {} and len(twice) == 1
+    (own,) = photos(1)
+    assert rows == dict.fromkeys((f"index.zip/{own[0]}", f"marked.zip/{own[0]}"), 0) and len(twice) == 1
     assert failures == {
         "stated.zip/a.bmp": "corrupt",
         "less.zip/a.bmp": "corrupt",
         "shared.zip": "too_large",
-        "index.zip": "too_large",
+        "index.zip": "truncated",
+        "marked.zip": "truncated",
         "name.tar": "corrupt",
     }
 

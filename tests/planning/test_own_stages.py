@@ -73,6 +73,22 @@ MISTAKES = {
         "FK-STAGE-DECLARATION",
         "'a' has nullable=False",
     ),
+    "a table of a foreign folder": (
+        "from framekiln.contract import Scope\n" + HEAD + "    scope, tables = Scope.MEDIA, {'../best': None}\n",
+        "FK-STAGE-DECLARATION",
+        "'../best'",
+    ),
+    "a halo below 0": (HEAD + "    halo = -1\n", "FK-STAGE-DECLARATION", "-1"),
+    "a declaration that exits": (
+        HEAD + "    inputs = property(lambda self: exit(0))\n",
+        "FK-STAGE-CONSTRUCTOR",
+        "SystemExit: 0",
+    ),
+    "no tables": (
+        "from framekiln.contract import Scope\n" + HEAD + "    scope = Scope.MEDIA\n",
+        "FK-STAGE-NO-OUTPUTS",
+        "`tables`",
+    ),
     "no outputs": (HEAD.replace("    outputs = ", "    other = "), "FK-STAGE-NO-OUTPUTS", "`outputs`"),
 }
 

@@ -79,7 +79,7 @@ def test_gpus_are_means_of_known_values():
 
 @pytest.fixture
 def figures(monkeypatch):
-    monkeypatch.setattr(progress.time, "time", lambda: 100.0)
+    monkeypatch.setattr(progress, "now", lambda: 100.0)
     result = RunTotals()
     result.add(DECODING["busy"])
     result.add(working("faces", 0.2, 0.3, failures=1, **ON_GPU))

@@ -132,7 +132,7 @@ def test_log_lines_come_at_growing_intervals(monkeypatch, noon):
     console = Console(file=io.StringIO(), width=80)
     seconds = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: seconds)
-    monkeypatch.setattr(progress.time, "time", lambda: noon + seconds)
+    monkeypatch.setattr(progress, "now", lambda: noon + seconds)
     shown, totals = ProgressLines(console, STEPS), RunTotals(units(3))
     for second in range(3600):
         seconds = float(second)
@@ -143,7 +143,7 @@ def test_log_lines_come_at_growing_intervals(monkeypatch, noon):
 
 
 def test_the_bars_show_the_time_left_of_each_step_and_of_the_slowest_for_all(monkeypatch, noon):
-    monkeypatch.setattr(progress.time, "time", lambda: noon + 102.0)
+    monkeypatch.setattr(progress, "now", lambda: noon + 102.0)
     console = Console(width=120, force_terminal=True, file=io.StringIO(), color_system=None)
     shown = ProgressBars(console, STEPS)
     shown.show(half_way(noon))

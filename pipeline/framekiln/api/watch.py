@@ -11,6 +11,7 @@ from html import escape
 
 from framekiln.job import Job
 from framekiln.profiling.export.live_metrics import Scalars
+from framekiln.profiling.records import now
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.reporting.terminal.console import print_line, stderr_console
 from framekiln.reporting.terminal.progress import AdvisingView, ProgressView, make_view, progress_rows, working_steps
@@ -108,7 +109,7 @@ class NotebookView(ProgressView):
 
     def _draw(self) -> str:
         rows = ""
-        for row in progress_rows(self._last, self._steps, time.time()):
+        for row in progress_rows(self._last, self._steps, now()):
             texts = row.rows, row.rate, f"{row.left} left" if row.left else "", row.errors
             cells = "".join(f'<td style="text-align:right">{escape(text)}</td>' for text in texts)
             bar = f'<progress value="{row.share:.3f}" max="1"></progress>'

@@ -4,7 +4,6 @@ A run's state outlives its processes: events for the driver, attempts at work, a
 """
 
 import re
-import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets
 from framekiln.planning.plan import Plan
-from framekiln.profiling.records import Death, Event, StepEvent
+from framekiln.profiling.records import Death, Event, StepEvent, now
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.recovery.attempt_log import Attempt, AttemptTable
 from framekiln.runtime.second_pass.second_pass import SecondPass
@@ -79,7 +78,7 @@ class RunState(AttemptTable):
     def begin(self, work: str, worker: str) -> Attempt:
         """See `Reporter`; the death of the process that began the work before is an event."""
         if (before := self.worker_of(work)) not in (None, worker):
-            self.add_event(Death(worker=before, time=time.time()))
+            self.add_event(Death(worker=before, time=now()))
         return super().begin(work, worker)
 
     def fail(self, error: FramekilnError) -> None:

@@ -6,12 +6,13 @@ kept in the output, and the plan is made again with them.
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from framekiln.contract.columns import KEYS, SOURCE
-from framekiln.contract.errors import ConfigError
+from framekiln.contract.errors import ConfigError, DamagedError
 from framekiln.contract.output_names import FRAMES, ROW_SETS
 from framekiln.contract.user_files import expand
 from framekiln.output.ledger import Ledger
@@ -163,6 +164,12 @@ def keep(store: Store, rows: pa.Table, *, write: bool = True) -> RowSet:
     for key in KEYS:
         digest.update("\0".join(map(str, rows[key].to_pylist())).encode(errors="surrogatepass") + b"\1")
     path = f"{ROW_SETS}/{digest.hexdigest()[:16]}.parquet"
-    if write and not store.exists(path):
+    if write and not _holds(store, path, rows):
         store.write_table(path, rows.replace_schema_metadata(None))
     return RowSet(path=path, digest=digest.hexdigest()[:16], count=rows.num_rows, keys=None if write else rows)
+
+
+def _holds(store: Store, path: str, rows: pa.Table) -> bool:
+    with suppress(DamagedError, FileNotFoundError):
+        return bool(store.read_table(path).equals(rows))
+    return False

@@ -176,7 +176,11 @@ def _check_index(stream: BinaryIO) -> None:
     for mark, at, width in ((b"PK\x05\x06", 12, 4), (b"PK\x06\x06", 40, 8)):
         place = tail.rfind(mark)
         stated = int.from_bytes(tail[place + at : place + at + width], "little") if place >= 0 else 0
-        if _MOST_INDEX < stated < (1 << 32) - 1 or (width == 8 and stated > _MOST_INDEX):
+        if stated == (1 << 32) - 1 and width == 4:
+            continue  # the other record states it
+        if stated > size:  # damage, or a comment that holds the mark
+            raise zipfile.BadZipFile
+        if stated > _MOST_INDEX:
             raise MediaError(Reason.TOO_LARGE, f"ZIP: its index has {stated:,} bytes; divide it")
 
 

@@ -256,8 +256,11 @@ class Store:
         place = self._locate(folder)
         with list_errors(self.root, folder):
             infos = self._files.get_file_info(pafs.FileSelector(place, allow_not_found=True, recursive=True))
-        files = (info for info in infos if info.type == pafs.FileType.File)
-        return {f"{folder}{info.path.removeprefix(place)}": info.size or 0 for info in files}
+        sizes: dict[str, int] = {}
+        for info in (info for info in infos if info.type == pafs.FileType.File):
+            with suppress(UnicodeDecodeError):  # a name that no run writes
+                sizes[f"{folder}{info.path.removeprefix(place)}"] = info.size or 0
+        return sizes
 
     def _list_infos(self, folder: str) -> Sequence[pafs.FileInfo]:
         selector = pafs.FileSelector(self._locate(folder), allow_not_found=True)

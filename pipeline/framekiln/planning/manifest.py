@@ -96,14 +96,14 @@ class DecodeRule(Strict):
     fast_mode: bool = False  # previews: first reduce every frame to a short side of at least 360 px
 
 
-_STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")  # used in columns, folders and commands
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")  # of a step or a table: used in columns, folders and commands
 
 
 def check_step_name(name: str) -> str:
     """Return the name of a step. Raises ValueError: it is no valid name, or is reserved for decoding."""
     if name == DECODE:
         raise ValueError(f"{name!r} stands for decoding; choose another name for the step")
-    if not _STEP_NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no valid step name; use 1 to 64 letters, digits, _ and -, a letter or _ first")
     return name
 

@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.errors import OWN_CODE, ConfigError, FramekilnError, check_known, did_you_mean
+from framekiln.contract.output_names import FOLDERS
 from framekiln.contract.stage import Scope, Stage, Table
 from framekiln.device.failures import message_of
-from framekiln.planning.manifest import CONDITION_KEYS, PLACEMENT_KEYS, PipelineFile, ProfileFile, StepEntry
+from framekiln.planning.manifest import CONDITION_KEYS, NAME, PLACEMENT_KEYS, PipelineFile, ProfileFile, StepEntry
 from framekiln.planning.settings import Overrides, validated
 
 _NO_SETTINGS: Mapping[str, Any] = {}
@@ -108,19 +109,20 @@ def own_folders() -> list[str]:
 def _construct(stage_class: type[Stage], config: Any, refused: Callable[..., ConfigError]) -> Stage:
     try:
         stage = stage_class(config)
+        wrong = _find_misdeclared(stage) if {"config", "clock"} <= vars(stage).keys() else None
     except FramekilnError:
         raise
     except OWN_CODE as error:
         problem = f"which cannot be constructed: {_describe(error)}; correct the class."
         raise refused(problem, code="FK-STAGE-CONSTRUCTOR") from error
-    if not {"config", "clock"} <= vars(stage).keys():
+    if wrong is None:
         problem = "and its constructor does not call super().__init__(config); add the call."
         raise refused(problem, code="FK-STAGE-CONSTRUCTOR")
-    if wrong := _find_misdeclared(stage):
+    if wrong:
         raise refused(f"whose {wrong}; correct the class.", code="FK-STAGE-DECLARATION")
-    if stage.scope.first_pass and not len(stage.outputs):
-        problem = "a stage of the first pass that declares no outputs; return the columns that it adds from `outputs`."
-        raise refused(problem, code="FK-STAGE-NO-OUTPUTS")
+    if not (stage.outputs.names if stage.scope.first_pass else stage.tables):
+        name, what = ("outputs", "columns that it adds") if stage.scope.first_pass else ("tables", "tables it writes")
+        raise refused(f"which declares no {name}; return the {what} from `{name}`.", code="FK-STAGE-NO-OUTPUTS")
     return stage
 
 
@@ -130,14 +132,18 @@ def _find_misdeclared(stage: Stage) -> str:
         value = getattr(stage, name)
         if isinstance(value, str) or not all(isinstance(item, str) for item in value):
             return f"`{name}` is {value!r} and no tuple of names, such as ('frame_224',)"
+    if not isinstance(stage.halo, int) or stage.halo < 0:
+        return f"`halo` is {stage.halo!r} and no whole number from 0"
     if not isinstance(stage.scope, Scope):
         return f"`scope` is {stage.scope!r} and none of Scope.ROW, CLIP, MEDIA and DATASET"
     if not isinstance(stage.outputs, pa.Schema):
         return f"`outputs` are a {type(stage.outputs).__name__} and no pyarrow.Schema"
     if stage.scope.first_pass and (wrong := [item.name for item in stage.outputs if not item.nullable]):
         return f"column {wrong[0]!r} has nullable=False, but is null in rows that fail or are left out"
-    if wrong := [name for name, table in stage.tables.items() if not isinstance(table, Table)]:
-        return f"table {wrong[0]!r} is a {type(stage.tables[wrong[0]]).__name__} and no framekiln.contract.Table"
+    for name, table in stage.tables.items():
+        if not NAME.fullmatch(name) or name in FOLDERS or not isinstance(table, Table):
+            wanted = "give a framekiln.contract.Table, named like 'people' and like no other folder of outputs"
+            return f"table {name!r} is a {type(table).__name__}; {wanted}"
     return ""
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from framekiln.contract.columns import field
 from framekiln.device.nvml import handles
+from framekiln.profiling.records import now
 
 SAMPLE_SECONDS = 0.25  # s; short enough to see a GPU idle between batches, long enough to cost nothing
 _LIST_SECONDS = 2.0  # s between two searches for new processes, which take milliseconds
@@ -72,7 +73,7 @@ class NodeMetrics:
         return {
             "run": self._run,
             "node": self._node,
-            "time": time.time(),
+            "time": now(),
             "cpu_percent": psutil.cpu_percent(),
             "own_cpu_percent": used,
             "memory_gb": (memory.total - memory.available) / 1e9,

@@ -88,7 +88,8 @@ def read_selection(store: Store, name: str) -> Selection:
     request = (table.schema.metadata or {}).get(_REQUEST, b"{}").decode()
     rows = Rows(store)
     rows.connection.register("chosen", table)
-    gone = len(rows.connection.sql(f"FROM chosen ANTI JOIN {FRAMES} USING ({', '.join(KEYS)})"))
+    lost = f"FROM chosen ANTI JOIN {FRAMES} USING ({', '.join(KEYS)})"
+    gone = rows.check("selection", lambda: len(rows.connection.sql(lost)))
     notes = [f"{gone:,} of {len(table):,} frames of {name!r} are gone from the output."] if gone else []
     return Selection(rows=table.replace_schema_metadata(None), request=request, store=store, notes=notes)
 

@@ -97,7 +97,9 @@ class Identities(Stage):
         def __post_init__(self) -> None:
             if self.one_person is not None and self.strangers is not None and self.strangers > self.one_person:
                 raise ValueError(f"strangers must be at most one_person, {self.one_person}, not {self.strangers}")
-            if self.named is not None and (path := expand(self.named)).is_file():
+            if self.named is not None and (path := expand(self.named)).is_dir():
+                raise ValueError(f"{self.named!r} is a folder, not a file of names")
+            if self.named is not None and path.is_file():
                 read_names(path)  # a wrong file is rejected before tables are replaced
 
         @property

@@ -27,14 +27,14 @@ from framekiln.device.watchdog import within
 from framekiln.output import lease
 from tests.faults.fuzz.arguments import read_arguments
 from tests.faults.outputs.output_damage import Damage, damaged
-from tests.faults.outputs.sample_output import Sample, make_sample, tables
+from tests.faults.outputs.sample_output import KEPT, Sample, make_sample, remove, tables
 from tests.support.machine.command_line import command
 from tests.support.machine.permissions import as_any_user, permissions_count
 from tests.support.runs.serial_engine import without_ray
 
 HANGS_AFTER = 60.0  # s on the clock, of a machine that may be busy
 _RENEWED = 200  # damages of one child
-READERS = ("profile", "report", "compare", "check", "trace", "retry", "plan", "predict")
+READERS = ("profile", "report", "compare", "check", "trace", "retry", "plan", "predict", "select", "export", "prune")
 _REFUSALS = {"FK-OUTPUT-NOT-WRITABLE", "FK-OUTPUT-UNREADABLE", "FK-FOREIGN-FILE", "FK-OUTPUT-IN-USE"}
 _CODE = re.compile(r"\[(FK-[A-Z-]+)\]\s*$")
 _ENDINGS = {"check": (0, 1, 2), "run": (0, 2, 4), "retry": (0, 2, 4), "plan": (0, 2, 3)}
@@ -48,6 +48,8 @@ def words_of(name: str, sample: Sample, whole: Path) -> list[str]:
     """Return the words of a command on a damaged output."""
     out = str(sample.out)
     words = {"compare": ["compare", str(whole / "out"), out, "--html", ""], "predict": ["predict", out, "--for", "l4"]}
+    words["select"] = ["select", out, "--unique", "--per", "identity=2", "--against", "kept"]
+    words["export"] = ["export", out, str(sample.folder / "exported"), "--to", "coco", "--selection", "kept"]
     words |= {"run": sample.run(), "plan": ["plan", *sample.run()[1:]]}
     return words.get(name, [name, out])
 
@@ -83,7 +85,7 @@ def check(number: int, seed: int, sample: Sample, whole: Path) -> list[str]:
     """
     rng = Random(f"{seed}:{number}")
     sample.put_back(whole)
-    target = rng.choice(("out",) * 8 + ("weights", "known"))
+    target = rng.choice(("out",) * 8 + ("weights", "known", "names"))
     damage = damaged(sample.folder / target, rng)
     chosen = [*rng.sample(READERS, rng.randrange(1, 4)), *rng.choice(((), ("run",))), "check"]
     try:
@@ -111,6 +113,9 @@ def check_run(sample: Sample, whole: Path, damage: Damage, target: str) -> None:
     if blind and command("check", sample.out).returncode:  # as the first check said, it could not see everything
         ended("run", sample.run())
     found = command("check", sample.out)
+    if "selections/" in found.stdout:  # no run computes a person's choice again
+        remove(sample.out / "selections")
+        found = command("check", sample.out)
     if found.returncode:
         raise BrokenError(f"check finds something after the run: {found.stdout}")
     expected, after = tables(whole / "out"), tables(sample.out)
@@ -149,7 +154,7 @@ def run(folder: Path, seed: int, minutes: float) -> dict[str, int]:
     """Try damages for some time, from where the folder's last run stopped; counts of this run."""
     if not (folder / "whole").exists():
         sample = make_sample(folder / "sample")
-        for name in ("out", "known", "weights"):
+        for name in KEPT:
             shutil.copytree(sample.folder / name, folder / "whole" / name)
     state, until = folder / f"next-{seed}", time.time() + 60 * minutes
     total = {"inputs": 0, "broken": -len(list(folder.glob("findings/*")))}

@@ -27,7 +27,7 @@ _STEPS = {
     "identities": "framekiln_stages.identities:Identities",
 }
 _SETTINGS = {"seeded": {"model": "toy"}, "identities": {"min_side": 0}}
-_KEPT = ("out", "known", "weights")
+KEPT = ("out", "known", "weights", "names")
 _NOT_COMPARED = FOLDERS - {"frames", "errors"}
 
 
@@ -59,13 +59,15 @@ class Sample:
     def _run(self, out: Path, *more: object) -> list[str]:
         given = {"--pipeline": "pipeline.yaml", "--input": "in", "--weights-dir": "weights"}
         words = [word for option, name in given.items() for word in (option, self.folder / name)]
-        return [str(word) for word in ("run", *words, "--output", out, *more)]
+        named = f"identities.named={self.folder / 'names' / 'names.csv'}"
+        return [str(word) for word in ("run", *words, "--set", named, "--output", out, *more)]
 
     def put_back(self, whole: Path, *names: str) -> None:
         """Replace its folders by those of a copy; in the same place, since paths are a part of tables."""
-        for name in names or _KEPT:
+        for name in names or (*KEPT, "exported"):
             remove(self.folder / name)
-            shutil.copytree(whole / name, self.folder / name)
+            if name in KEPT:
+                shutil.copytree(whole / name, self.folder / name)
 
 
 def make_sample(folder: Path) -> Sample:
@@ -77,11 +79,15 @@ def make_sample(folder: Path) -> Sample:
     (folder / "in" / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no photo")
     sample.weights.mkdir()
     (sample.weights / "toy.bin").write_bytes(CONTENT)
+    (folder / "names").mkdir()
+    (folder / "names" / "names.csv").write_text("media_id,frame_index,face_index,name\nclip.png,0,0,Ada\n")
     entry = body()
     steps = {name: {"use": use, "with": _SETTINGS.get(name, {})} for name, use in _STEPS.items()}
+    steps["maybe"] = {"use": "tests.toys:Maybe", "where": "media_id in (select media_id from counts)"}
     (folder / "pipeline.yaml").write_text(yaml.safe_dump({"models": {entry.pop("name"): entry}, "steps": steps}))
     with without_ray():
-        for words in (sample._run(sample.known, "--limit", 2), sample.run()):
+        chosen = ["select", sample.out, "--where", "frame_index < 5", "--save", "kept"]
+        for words in (sample._run(sample.known, "--limit", 2), sample.run(), chosen):
             done = command(*words)
             assert done.returncode == 0, done.stdout + done.stderr
     return sample

@@ -17,7 +17,7 @@ import pytest
 
 from tests.faults.fuzz.fuzz_outputs import READERS, check_run, ended, quick, words_of
 from tests.faults.outputs.output_damage import Damage
-from tests.faults.outputs.sample_output import make_sample, tables
+from tests.faults.outputs.sample_output import KEPT, make_sample, tables
 from tests.support.machine.command_line import command
 from tests.support.machine.permissions import permissions_count
 
@@ -27,7 +27,7 @@ def made(tmp_path_factory):
     """A finished output, and the folder with a copy of it."""
     folder = tmp_path_factory.mktemp("outputs")
     sample = make_sample(folder / "sample")
-    for name in ("out", "known", "weights"):
+    for name in KEPT:
         shutil.copytree(sample.folder / name, folder / "whole" / name)
     return sample, folder / "whole"
 
@@ -66,6 +66,8 @@ def damaged_bytes(out: Path) -> None:
     first(out, "units/*").write_bytes(b"\0" * 64)
     first(out, "facts/*").write_bytes(b"[" * 100_000)  # nested deeper than any parser goes
     first(out, "profile/*").write_bytes(b"x")
+    first(out, "row_sets/*").write_bytes(b"")
+    first(out, "selections/*").write_bytes(b"PAR1")
     (out / "run.lease-0123456789ab.json").write_bytes(b"null")
     (out / "run.damaged.json").write_bytes(b'["../../x", "", 7]')
     (out / "run.json").write_bytes(b"\xff")

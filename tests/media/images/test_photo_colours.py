@@ -126,9 +126,15 @@ def test_hdr_of_a_photo_is_mapped_as_that_of_a_film(tmp_path: Path, transfer: in
 
 def test_code_points_of_wide_colours_and_powers(tmp_path: Path) -> None:
     plain = encoded(Pil.fromarray(PATCHES), "PNG")
-    wide = shown(save(tmp_path, with_chunk(plain, b"cICP", bytes((12, 13, 0, 1)))))
     light = np.where(COLOURS <= 10, COLOURS / 255 / 12.92, ((COLOURS / 255 + 0.055) / 1.055) ** 2.4)
-    assert wide[1] == "CICP Display P3" and np.abs(wide[0] - expected(255 * light, DISPLAY_P3, 1.0)).max() <= 2
+    for number, name, primaries in (
+        (12, "Display P3", DISPLAY_P3),
+        (5, "BT.470BG", ((0.64, 0.33), (0.29, 0.60), (0.15, 0.06), DISPLAY_P3[3])),
+        (11, "DCI-P3", (*DISPLAY_P3[:3], (0.314, 0.351))),
+        (22, "EBU 3213", ((0.63, 0.34), (0.295, 0.605), (0.155, 0.077), DISPLAY_P3[3])),
+    ):
+        wide = shown(save(tmp_path, with_chunk(plain, b"cICP", bytes((number, 13, 0, 1)))))
+        assert wide[1] == f"CICP {name}" and np.abs(wide[0] - expected(255 * light, primaries, 1.0)).max() <= 2
     power = shown(save(tmp_path, with_chunk(plain, b"cICP", bytes((12, 4, 0, 1)))))
     assert power[1] == "CICP Display P3 with the power 2.2"
     assert np.abs(power[0] - expected(COLOURS, DISPLAY_P3, 2.2)).max() <= 2

@@ -197,7 +197,7 @@ class Chooser:
             taken = sum(s for phase, s in ran[name].sample.phases.items() if phase not in left_out)
             return ran[name].chosen * taken * float(getattr(time_spread(ran[name]), end))
 
-        members = [[DECODE, *(step.name for step in wave.own)] for wave in plan.waves]
+        members = [[DECODE, *(step.name for step in wave.own if step.name in ran)] for wave in plan.waves]
         return [
             WaveSeconds(
                 host={name: host_s(name) for name in names},

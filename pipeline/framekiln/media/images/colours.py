@@ -32,10 +32,14 @@ _MODES = {"RGB": "RGB", "GRAY": "L", "CMYK": "CMYK"}  # modes of Pillow, by the 
 _GREYS = ("1", "L", "LA", "La", "I", "F")  # beginnings of modes
 _MAX_NAME = 60  # characters of a profile's description
 
-# Code points: ITU-T H.273, tables 2 and 3. Matrices take linear light to BT.709: ITU-R BT.2087, SMPTE EG 432-1.
+# Code points: ITU-T H.273, tables 2 and 3. Matrices take linear light to BT.709: ITU-R BT.2087, SMPTE EG 432-1; of 5,
+# 11 and 22 by `_find_matrix`.
 _TO_BT709 = {
+    5: ("BT.470BG", ((1.0440, -0.0440, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0118, 0.9882))),
     9: ("BT.2020", ((1.6605, -0.5876, -0.0728), (-0.1246, 1.1329, -0.0083), (-0.0182, -0.1006, 1.1187))),
+    11: ("DCI-P3", ((1.1575, -0.1550, -0.0026), (-0.0415, 1.0456, -0.0041), (-0.0181, -0.0786, 1.0966))),
     12: ("Display P3", ((1.2249, -0.2247, 0.0), (-0.0420, 1.0419, 0.0), (-0.0197, -0.0786, 1.0979))),
+    22: ("EBU 3213", ((1.0252, -0.0265, 0.0013), (0.0194, 0.9480, 0.0326), (-0.0018, -0.0014, 1.0032))),
 }
 _POWERS = {4: 2.2, 5: 2.8, 8: 1.0}
 _HDR = (16, 18)

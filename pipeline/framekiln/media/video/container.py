@@ -33,6 +33,12 @@ def open_container(stream: BinaryIO, kind: Kind, max_pixels: int) -> Any:
     return open_file(stream, format=kind.name, options=options, buffer_size=_BUFFER, **_TAGS)
 
 
+def set_limits(context: Any, max_pixels: int) -> None:
+    """Let a decoder refuse damage and larger frames. libav's TIFF decoder takes tags of whole frames for damage."""
+    strict = {} if context.name == "tiff" else {"err_detect": "explode"}
+    context.options = {**strict, "max_pixels": str(max_pixels + PADDING)}
+
+
 @contextmanager
 def decode_errors(stream: BinaryIO, kind: Kind) -> Iterator[None]:
     """Raise `MediaError` for errors of libav inside the block: TRUNCATED, CORRUPT, UNSUPPORTED or TOO_LARGE."""

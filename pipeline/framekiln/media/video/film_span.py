@@ -16,12 +16,12 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.file_types import HEAD_BYTES, kind_of
 from framekiln.media.files import MediaFile, access_errors, open_media
 from framekiln.media.video.container import (
-    PADDING,
     decode_errors,
     default_track,
     find_video_track,
     open_container,
     open_film,
+    set_limits,
 )
 
 # Seconds before the first frame at which a key frame is sought, in turn. Seeking uses storage times, so the first key
@@ -77,8 +77,7 @@ class FilmSpan:
             raise MediaError(Reason.UNSUPPORTED, "there is no decoder for its video codec")
         if self.kind.name == "avi" and self.track.codec_context.has_b_frames:
             raise MediaError(Reason.UNSUPPORTED, "an AVI with B-frames has no times; copy it into an MKV first")
-        limit = str(self._max_pixels + PADDING)
-        self.track.codec_context.options = {"err_detect": "explode", "max_pixels": limit}
+        set_limits(self.track.codec_context, self._max_pixels)
         self.base: Fraction = self.track.time_base
         origin = next((frame.pts for frame in self._container.decode(self.track) if frame.pts is not None), None)
         if origin is None:

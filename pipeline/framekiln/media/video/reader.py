@@ -126,7 +126,7 @@ class _VideoReader:
         if context.height or context.width:
             self._spec.check_size(context.height, context.width)
         context.thread_count = 1  # decode tasks run side by side, and threads cost a third more work
-        context.options = {"err_detect": "explode", "max_pixels": str(self._spec.config.max_pixels + container.PADDING)}
+        container.set_limits(context, self._spec.config.max_pixels)
 
     def segment_times(self) -> tuple[float | None, tuple[int, float] | None]:
         """Return the time of the segment's first kept frame, and number and time of the first one after it, in s."""

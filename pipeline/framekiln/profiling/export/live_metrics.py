@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from framekiln.contract.errors import ConfigError
-from framekiln.profiling.records import SET_UP, Event, Reading, StepEvent
+from framekiln.profiling.records import SET_UP, Event, Reading, StepEvent, now
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.stats.speed import phase_seconds
 
@@ -138,7 +138,7 @@ class Scalars:
 
         make: Any = SummaryWriter
         self._writer, self._steps = make(str(Path(folder) / run), flush_secs=int(POINT_SECONDS)), steps
-        self._began, self._next = time.time(), time.monotonic()
+        self._began, self._next = now(), time.monotonic()
         self._last: RunTotals | None = None
 
     def show(self, totals: RunTotals) -> None:
@@ -161,9 +161,9 @@ class Scalars:
         self._writer.close()
 
     def _write(self, totals: RunTotals) -> None:
-        now = time.time()
-        for name, value in points(totals, self._steps, now):
-            self._writer.add_scalar(name, value, round(now - self._began), walltime=now)
+        moment = now()
+        for name, value in points(totals, self._steps, moment):
+            self._writer.add_scalar(name, value, round(moment - self._began), walltime=moment)
 
 
 def points(totals: RunTotals, steps: Sequence[str], now: float) -> Iterator[tuple[str, float]]:

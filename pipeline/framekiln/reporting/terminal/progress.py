@@ -15,7 +15,7 @@ from framekiln.device.machine_facts import missing_build_tools
 from framekiln.planning.processes.placement import Room
 from framekiln.planning.step import Step
 from framekiln.profiling.advice import live_advice
-from framekiln.profiling.records import GpuSample
+from framekiln.profiling.records import GpuSample, now
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.stats.steps import StepStatistics
 from framekiln.reporting.kit.texts import count, elapsed
@@ -76,7 +76,7 @@ class ProgressBars(ProgressView):
 
     def show(self, figures: RunTotals) -> None:
         sign = "" if self._narrow else "%"
-        for task, row in zip(self._tasks, progress_rows(figures, self._steps, time.time()), strict=True):
+        for task, row in zip(self._tasks, progress_rows(figures, self._steps, now()), strict=True):
             load = f"busy {100 * row.now.busy:>3.0f}{sign} waits {100 * row.now.starved:>3.0f}{sign}" if row.now else ""
             if row.gpu:
                 use, memory, total = (row.gpu.get(name) for name in ("use_percent", "memory_gb", "total_gb"))
@@ -138,7 +138,7 @@ class ProgressLines(ProgressView):
             return
         self._next = time.monotonic() + self._interval
         self._interval = min(2 * self._interval, LINE_SECONDS[1])
-        self.say(progress_line(figures, self._steps, time.time()))
+        self.say(progress_line(figures, self._steps, now()))
 
     def say(self, sentence: str) -> None:
         print_line(self._console, sentence)
@@ -198,10 +198,9 @@ class AdvisingView(ProgressView):
         if self._advised or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + ADVICE_SECONDS
-        moment = time.time()
         names = (DECODE, *(step.name for step in self._steps))
-        now = {name: state for name in names if (state := figures.live.step(name, moment))}
-        if advice := live_advice(self._steps, now, self._rooms):
+        live = {name: state for name in names if (state := figures.live.step(name, now()))}
+        if advice := live_advice(self._steps, live, self._rooms):
             self._advised = True
             self.say(f"{advice.reason}; {advice.change}.")
 

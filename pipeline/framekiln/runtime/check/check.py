@@ -17,7 +17,18 @@ import pyarrow.compute as pc
 
 from framekiln.contract.columns import KEYS, MEDIA_ID
 from framekiln.contract.errors import DamagedError, GoneError
-from framekiln.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, FACTS, FRAMES, IMAGES, PROFILE, UNITS
+from framekiln.contract.output_names import (
+    COLUMNS,
+    DAMAGED,
+    DIGESTS,
+    ERRORS,
+    FACTS,
+    FRAMES,
+    IMAGES,
+    PROFILE,
+    SELECTIONS,
+    UNITS,
+)
 from framekiln.contract.row_errors import ERRORS_SCHEMA
 from framekiln.contract.row_errors import SCHEMA as FAILURES
 from framekiln.media.units import Unit
@@ -30,6 +41,8 @@ from framekiln.runtime.second_pass.second_pass import UnitRows, name_rows
 
 _BY_FOLDER = {UNITS: UNITS_TABLE, DIGESTS: DIGEST_SCHEMA, ERRORS: ERRORS_SCHEMA}
 _BY_SUFFIX = {ERRORS_SUFFIX: FAILURES, RETRY_SUFFIX: MARKS}
+_OTHER = "damaged: its bytes differ from those written"
+_CHOICE = f"{_OTHER}; choose the rows again with `framekiln select --save`, or delete it"
 _NO_TABLES = frozenset({COLUMNS, FACTS, IMAGES, PROFILE})
 _ENDS = {b"\x89PNG": b"IEND\xaeB`\x82", b"\xff\xd8": b"\xff\xd9"}  # PNG, JPEG
 _DOTS = 2  # dots in the name of a part; names of failures and marks have a word more
@@ -98,7 +111,7 @@ def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mappin
     parts = [f"{COLUMNS}/{name}" for name in store.folders(COLUMNS)]
     tables = [name for name in store.folders() if name not in _NO_TABLES]
     damaged = damaged_tables(store, [*tables, *parts], expected)
-    findings = [DamagedFile(path=path, text="damaged: its bytes differ from those written") for path in damaged]
+    findings = [DamagedFile(path=path, text=_CHOICE if path.startswith(SELECTIONS) else _OTHER) for path in damaged]
     skip = set(damaged)
     findings += [
         DamagedFile(path=path, text=f"names {count} images that are missing or damaged")

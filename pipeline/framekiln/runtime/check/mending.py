@@ -5,15 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from framekiln.contract.columns import PLACES, SOURCE
-from framekiln.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, FRAMES, UNITS
+from framekiln.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, FRAMES, ROW_SETS, UNITS
 from framekiln.contract.stage import Stage
 from framekiln.output.ledger import ERRORS_SUFFIX
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import exact, optional
+from framekiln.output.recognise import later_tables
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import is_file_column, parts_schema
 from framekiln.runtime.check.check import damaged_tables, listed_damage, parts_without_images
-from framekiln.runtime.second_pass.second_pass import SecondPass
+from framekiln.runtime.second_pass.second_pass import OF_A_RUN, SecondPass
 
 _NAMED = 3  # most files in a message
 
@@ -47,8 +48,11 @@ class Mending:
 
     def _list_folders(self) -> list[str]:
         tables = {folder for owner in self._owners for folder in owner.live([])}
+        for folder in later_tables(self._store):  # of steps that this run is without
+            if all(OF_A_RUN.fullmatch(name) for name in self._store.names(folder)):
+                tables.add(folder)
         parts = [f"{COLUMNS}/{name}" for name in self._store.folders(COLUMNS)]
-        return [UNITS, DIGESTS, *parts, *sorted(tables)]
+        return [UNITS, DIGESTS, ROW_SETS, *parts, *sorted(tables)]
 
     def _remove(self, damaged: Sequence[str]) -> None:
         for path in damaged:
@@ -58,7 +62,7 @@ class Mending:
         if damaged:
             more = f" and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
             names = ", ".join(damaged[:_NAMED])
-            self._on_message(f"Damaged files of the output are computed again: {names}{more}.")
+            self._on_message(f"Damaged files of the output are removed, to be computed again: {names}{more}.")
 
     def _find_dependent(self, path: str) -> list[str]:
         """Return the files that are void without a table of failures: the part, or tables of the same rows."""

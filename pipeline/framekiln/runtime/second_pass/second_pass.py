@@ -33,7 +33,7 @@ from framekiln.runtime.parts import read_unchosen
 from framekiln.runtime.recovery.attempt_log import Reporter
 from framekiln.runtime.step_results import nulls
 
-_OF_A_RUN = re.compile(r"(?:.*-)?(?:all|[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
+OF_A_RUN = re.compile(r"(?:.*-)?(?:all|[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 
 ASSEMBLE = "assemble"
 _PLACE = 1  # index of `PLACES`, after media_id
@@ -257,7 +257,7 @@ def refuse_foreign(store: Store, owners: Sequence[SecondPass]) -> None:
     """
     for folder in sorted({folder for owner in owners for folder in owner.live([])}):
         names = [name for name in store.names(folder) if not name.startswith(".")]  # file managers write hidden ones
-        if other := next((name for name in names if _OF_A_RUN.fullmatch(name) is None), None):
+        if other := next((name for name in names if OF_A_RUN.fullmatch(name) is None), None):
             raise OutputError(
                 f"{store.url(folder)!r} holds {other!r}, which no run wrote and the sweep at the end would delete. "
                 "Move it, or choose another --output.",
