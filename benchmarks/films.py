@@ -1,4 +1,4 @@
-"""One film on several decode slots, and how much of libav's rate decoding keeps on one core.
+"""One film on several decode slots.
 
     python -m benchmarks.films [--seconds 40] [--slots 1,2,4,16]
 
@@ -7,16 +7,12 @@ the first-pass steps of lighting, flow and shots; what each takes of a core a fr
 are then laid on simulated slots: each slot takes the next task when it has ended one. So the times are those of a
 machine with so many free cores, without the engine's own costs between tasks. *Before* is one task
 for the film, as in versions that cut films by bytes alone. Rows are compared.
-
-The second table divides frames by processor seconds: `decode` with some columns against libav's decoder alone, in a
-fresh process that keeps freed memory or does not, the second time that it decodes the film.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
-import multiprocessing
 import tempfile
 import time
 import zlib
@@ -28,10 +24,8 @@ import av
 import cv2
 import numpy as np
 
-from framekiln.contract.packet import Packet
-from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_thread
+from framekiln.media.packets.decode import decode, use_one_thread
 from framekiln.media.samples import photos
 from framekiln.media.units import Unit, form_units, split_unit, task_bytes
 from framekiln.planning.manifest import read_pipeline, read_profile
@@ -115,38 +109,14 @@ def on_slots(path: Path, slots: Sequence[int]) -> None:
         )
 
 
-def against_libav(path: Path, *, keep: bool) -> None:
-    """Print the rate of decoding by columns against libav's; `keep` freed memory, for the rest of the process too."""
-    use_one_thread()
-    if keep:
-        keep_freed_memory()
-    unit, rates = Unit(name="film", media=tuple(list_media(str(path)))), dict[tuple[str, ...] | None, float]()
-    kinds: tuple[tuple[str, ...] | None, ...] = (None, (), ("frame_224",), ("frame",))
-    for columns in 2 * kinds:
-        begin = time.process_time()
-        frames = _decoded_alone(path) if columns is None else _rows(unit, columns)
-        rates[columns] = frames / (time.process_time() - begin)
-    for columns, rate in rates.items():
-        name = "libav alone" if columns is None else "".join(columns) or "no pixels"
-        print(f"  {name:<12} {rate:6.0f} frames/s, {rate / rates[None]:.2f} of libav", flush=True)
-
-
 def _decoded_alone(path: Path) -> int:
     with av.open(str(path)) as container:
         container.streams.video[0].codec_context.thread_count = 1
         return sum(1 for _ in container.decode(video=0))
 
 
-def _rows(unit: Unit, columns: tuple[str, ...]) -> int:
-    return sum(map(_count, decode(unit, columns, 0, DecodeConfig())))  # holds no packet, as a worker
-
-
-def _count(packet: Packet) -> int:
-    return packet.rows.num_rows
-
-
 def main() -> None:
-    """Make a film, and print both tables."""
+    """Make a film, and print its table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--seconds", type=int, default=40)
     parser.add_argument("--slots", default="1,2,4,16")
@@ -157,10 +127,6 @@ def main() -> None:
         make_film(path, options.seconds)
         print(f"film of {options.seconds} s, {WIDTH}x{HEIGHT}, {path.stat().st_size / 1e6:.1f} MB: {', '.join(STEPS)}")
         on_slots(path, [int(number) for number in options.slots.split(",")])
-        for keep in (False, True):
-            print(f"decoding on one core, freed memory {'kept' if keep else 'given back to the kernel'}", flush=True)
-            with multiprocessing.get_context("spawn").Pool(1) as fresh:
-                fresh.apply(against_libav, (path,), {"keep": keep})
 
 
 if __name__ == "__main__":
