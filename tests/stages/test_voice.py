@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +25,10 @@ MADE = {
     "noise": np.random.default_rng(1).integers(-9000, 9000, 16_000),
     "silence": np.zeros(16_000),
 }
+SET_UP = """
+from framekiln_stages.voice.stage import Voice
+Voice().setup({}, None)
+"""
 
 
 def test_levels_of_a_tone_are_known():
@@ -95,7 +102,7 @@ def test_no_sound_is_null():
     assert voice()(pa.table({"sound": pa.array([None, None], SOUND)}))["voice"].null_count == 2
 
 
-@pytest.mark.heavy  # librosa's numba compiles for 15 s where it was not used before
+@pytest.mark.heavy  # numba compiles for 15 s where librosa was not used before
 @pytest.mark.parametrize("sound", [*MADE, *CLIPS])
 def test_levels_equal_librosas_own(sound):
     import librosa
@@ -116,3 +123,16 @@ def test_levels_equal_librosas_own(sound):
     own = librosa.autocorrelate(windows - windows.mean(axis=1, keepdims=True), max_size=lags[-1] + 1)
     peaks = (own[:, lags] / np.maximum(own[:, :1], 1e-9) * WINDOW / (WINDOW - lags)).max(axis=1).clip(0, 1)
     assert row["harmonicity"][: len(peaks)] == pytest.approx(peaks, abs=1e-5)
+
+
+def test_the_set_up_compiles_nothing(tmp_path):
+    """Numba keeps what it compiles, and most of librosa's modules let it compile when they are imported."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", SET_UP], env=environment, check=True)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_the_set_up_needs_no_folder_for_numbas_cache():
+    environment = os.environ | {"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}  # none is provided
+    environment.pop("NUMBA_CACHE_DIR", None)
+    subprocess.run([sys.executable, "-c", SET_UP], env=environment, check=True)

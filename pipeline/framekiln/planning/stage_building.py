@@ -118,6 +118,9 @@ def _construct(stage_class: type[Stage], config: Any, refused: Callable[..., Con
     if wrong is None:
         problem = "and its constructor does not call super().__init__(config); add the call."
         raise refused(problem, code="FK-STAGE-CONSTRUCTOR")
+    fixed = [item.name for item in stage.outputs if not item.nullable] if not wrong and stage.scope.first_pass else []
+    if fixed:
+        wrong = f"column {fixed[0]!r} has nullable=False, but is null in rows that fail or are left out"
     if wrong:
         raise refused(f"whose {wrong}; correct the class.", code="FK-STAGE-DECLARATION")
     if not (stage.outputs.names if stage.scope.first_pass else stage.tables):
@@ -138,8 +141,6 @@ def _find_misdeclared(stage: Stage) -> str:
         return f"`scope` is {stage.scope!r} and none of Scope.ROW, CLIP, MEDIA and DATASET"
     if not isinstance(stage.outputs, pa.Schema):
         return f"`outputs` are a {type(stage.outputs).__name__} and no pyarrow.Schema"
-    if stage.scope.first_pass and (wrong := [item.name for item in stage.outputs if not item.nullable]):
-        return f"column {wrong[0]!r} has nullable=False, but is null in rows that fail or are left out"
     for name, table in stage.tables.items():
         if not NAME.fullmatch(name) or name in FOLDERS or not isinstance(table, Table):
             wanted = "give a framekiln.contract.Table, named like 'people' and like no other folder of outputs"

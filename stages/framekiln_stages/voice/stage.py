@@ -7,15 +7,17 @@ Shapes: k windows of one slice, evenly spaced, about 10 ms apart. A window is 51
 one starts with the slice.
 """
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract import SOUND_RATE, Scope, Stage, field
+from framekiln.contract import SOUND_RATE, Placement, Scope, Stage, Weights, field
 from framekiln.contract.limits import Limits
 from framekiln_stages.shared.tables import SOUND_WINDOW as WINDOW
 
@@ -26,9 +28,6 @@ SEEN = 400  # samples under the Hann window: 25 ms, the usual window in speech r
 PITCH = (80, 400)  # Hz: from a low male voice to a child's
 MOST_GAIN = 4.0  # factor for the power of a window cut off at the end of a file or at very high frame rates
 SILENCE_DB = -100.0  # below the noise of 16 bits, -98 dB
-
-_TAPER = np.pad(0.5 + 0.5 * np.cos(np.linspace(-np.pi, np.pi, SEEN + 1)[:-1]), (WINDOW - SEEN) // 2)  # Hann's window
-_TONES = np.fft.rfftfreq(WINDOW, 1 / SOUND_RATE)  # Hz
 
 _LEVELS = pa.list_(pa.float32())
 VOICE = pa.struct(
@@ -81,6 +80,10 @@ class Voice(Stage):
                 if not 0 <= low < high <= SOUND_RATE / 2:
                     raise ValueError(f"{name} must rise from at least 0 to at most {SOUND_RATE // 2} Hz")
 
+    def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
+        """Load a part of librosa, so that no call waits for it."""
+        self._describe(np.zeros((1, WINDOW), np.float32))
+
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Describe each slice; rows are one clip and its halo."""
         slices = [item.values.to_numpy() if item.is_valid else None for item in batch["sound"]]
@@ -109,17 +112,37 @@ class Voice(Stage):
 
     def _describe(self, windows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return loudness, middle, high and harmonicity of each window (k 4), from the samples that are not NaN."""
+        taper, tones = hann_and_tones()
         heard = np.isfinite(windows).sum(axis=1, keepdims=True)
         windows = np.nan_to_num(windows)
         windows *= np.sqrt(np.minimum(WINDOW / heard, MOST_GAIN), dtype=np.float32)
-        power = squares(np.fft.rfft(windows * _TAPER)) / SEEN**2
+        power = squares(np.fft.rfft(windows * taper)) / SEEN**2
         bands = [
-            power[:, (low <= _TONES) & (high > _TONES)].sum(axis=1)
+            power[:, (tones >= low) & (tones < high)].sum(axis=1)
             for low, high in (self.config.middle_band, self.config.high_band)
         ]
         loud = (windows**2).mean(axis=1)
         levels = [10 * np.log10(np.maximum(value, 10 ** (SILENCE_DB / 10))) for value in (loud, *bands)]
         return np.stack([*levels, harmonicity(windows, heard)], axis=1).astype(np.float32)
+
+
+@cache
+def hann_and_tones() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the Hann window in the middle of a window (WINDOW), and the frequency of each of its tones in Hz.
+
+    These parts of librosa load in a second. `librosa.stft`, `rms` and `autocorrelate` lie in modules that numba
+    compiles on import, for 15 s; the two transforms here equal theirs.
+    """
+    try:
+        from librosa.filters import get_window
+    except RuntimeError:  # numba finds no folder for its cache, which nothing here fills
+        import numba
+
+        with tempfile.TemporaryDirectory() as numba.config.CACHE_DIR:
+            from librosa.filters import get_window
+    from librosa import fft_frequencies
+
+    return np.pad(get_window("hann", SEEN), (WINDOW - SEEN) // 2), fft_frequencies(sr=SOUND_RATE, n_fft=WINDOW)
 
 
 def harmonicity(windows: NDArray[np.float32], heard: NDArray[np.int64]) -> NDArray[np.float32]:
