@@ -18,8 +18,8 @@ from framekiln.cli.bench.nsight import bench_nsight
 from framekiln.cli.bench.options import NsightOptions
 from framekiln.contract.errors import ConfigError, SetupError
 from framekiln.lab.nsight.reports import (
-    Copies,
     KernelFigures,
+    MemoryCopies,
     SystemsFigures,
     compute_findings,
     read_compute,
@@ -121,14 +121,14 @@ def figures(**changed) -> SystemsFigures:
         ({"busy_ms": 79}, "GPU idle"),
         ({"launch_ms": 95}, "launch overhead"),
         ({"small_kernels": 51}, "small kernels"),
-        ({"copies": {"host to device": Copies(count=1, ms=11, megabytes=110)}}, "copies"),
+        ({"copies": {"host to device": MemoryCopies(count=1, ms=11, megabytes=110)}}, "copies"),
     ],
 )
 def test_each_rule_applies_to_its_numbers_alone(changed, rule):
     (finding,) = systems_findings("m", figures(**changed))
     assert finding.rule == rule and finding.numbers
     assert list(systems_findings("m", figures())) == []
-    device = {"copies": {"device to device": Copies(count=1, ms=11, megabytes=110)}}
+    device = {"copies": {"device to device": MemoryCopies(count=1, ms=11, megabytes=110)}}
     assert list(systems_findings("m", figures(busy_ms=81, launch_ms=80, small_kernels=50, **device))) == []
 
 

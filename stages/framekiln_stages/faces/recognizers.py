@@ -29,7 +29,7 @@ ROWS = 64  # crops per call: 3,396 faces/s of IResNet-50 on an H200 in fp32, 4,7
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network:
+class PublishedNetwork:
     """A published file."""
 
     weights: str  # entry in the weights lockfile
@@ -46,7 +46,7 @@ class Network:
 
 
 NETWORKS = {
-    "mobilefacenet": Network(  # foamliu/MobileFaceNet, data_gen.py: ImageNet's mean and deviation
+    "mobilefacenet": PublishedNetwork(  # foamliu/MobileFaceNet, data_gen.py: ImageNet's mean and deviation
         weights="mobilefacenet",
         length=128,
         weights_mb=2.0,
@@ -55,11 +55,11 @@ NETWORKS = {
         blocks=(),
     ),
     # insightface, model_zoo/arcface_onnx.py, and recognition/arcface_torch/backbones/iresnet.py for the blocks
-    "arcface-r50": Network(weights="arcface_w600k_r50", length=512, weights_mb=87.2, blocks=(3, 4, 14, 3)),
+    "arcface-r50": PublishedNetwork(weights="arcface_w600k_r50", length=512, weights_mb=87.2, blocks=(3, 4, 14, 3)),
     # the same reader, by its model card
-    "auraface": Network(weights="auraface", length=512, weights_mb=130.3, blocks=(3, 13, 30, 3)),
+    "auraface": PublishedNetwork(weights="auraface", length=512, weights_mb=130.3, blocks=(3, 13, 30, 3)),
     # FaceRecognizerSF::feature
-    "sface": Network(weights="sface_2021dec", length=128, mean=(0, 0, 0), spread=(1, 1, 1)),
+    "sface": PublishedNetwork(weights="sface_2021dec", length=128, mean=(0, 0, 0), spread=(1, 1, 1)),
 }
 """Networks by their names in a pipeline file. Thresholds of `identities` were measured with mobilefacenet only."""
 
@@ -82,7 +82,7 @@ class Recognizer:
 
     def __init__(
         self,
-        network: Network,
+        network: PublishedNetwork,
         path: Path | None,
         *,
         runtime: str,
@@ -121,7 +121,7 @@ class Recognizer:
         return raw / np.maximum(lengths, np.finfo(np.float32).tiny)
 
 
-def _make_onnx_runner(network: Network, path: Path, phase: Phase) -> Run:
+def _make_onnx_runner(network: PublishedNetwork, path: Path, phase: Phase) -> Run:
     """Run by onnxruntime on one thread, one crop a call: exports allow no more, and one core would gain nothing."""
     session = open_session(path)
     name, (mean, spread) = session.get_inputs()[0].name, network.normalization
@@ -140,7 +140,9 @@ def _make_onnx_runner(network: Network, path: Path, phase: Phase) -> Run:
 class _TorchNetwork:
     """Runs in torch, in batches; pixels are uploaded as bytes and normalized on the device."""
 
-    def __init__(self, network: Network, path: Path | None, placement: Placement, rows: int, phase: Phase) -> None:
+    def __init__(
+        self, network: PublishedNetwork, path: Path | None, placement: Placement, rows: int, phase: Phase
+    ) -> None:
         self._placement, self._phase, self._dtype = placement, phase, dtype_of(placement, best="fp16")
         self._net = ready(_build_module(network, path), placement, self._dtype)
         shift, scale = (torch.from_numpy(numbers).to(placement.device) for numbers in network.normalization)
@@ -166,7 +168,7 @@ class _TorchNetwork:
         return embeddings.flatten(1).float()
 
 
-def _build_module(network: Network, path: Path | None) -> torch.nn.Module:
+def _build_module(network: PublishedNetwork, path: Path | None) -> torch.nn.Module:
     """Build the network of a file, or one of the same architecture with seeded random weights."""
     from framekiln_stages.nets.faces.iresnet import IResNet, MobileFaceNet
 

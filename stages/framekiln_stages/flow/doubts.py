@@ -31,7 +31,7 @@ SMALLEST = 24  # px of a frame's sides: DIS takes 12 px, and the rough flow back
 FEWER = 0.75  # share of the pixels' sides, if these are at most `size`
 
 
-class Look(NamedTuple):
+class Motion(NamedTuple):
     """The flow of a pair of frames, its agreement with the flow back, and whether its motion is known."""
 
     flow: Field
@@ -39,11 +39,11 @@ class Look(NamedTuple):
     known: bool = True
 
 
-Confirm = Callable[[Gray, Gray], Look]
+Confirm = Callable[[Gray, Gray], Motion]
 """Computes the flow of a pair and its agreement."""
 
 
-def settle(first: Look, now: Gray, then: Gray, size: int, confirm: Confirm) -> Look:
+def settle(first: Motion, now: Gray, then: Gray, size: int, confirm: Confirm) -> Motion:
     """Return the surest of several looks at a pair; its motion is known if the looks agree, or it is sure."""
     looks = [first, *_look_again(now, then, size, confirm)]
     best = max(looks, key=lambda look: look.agreement)
@@ -53,7 +53,7 @@ def settle(first: Look, now: Gray, then: Gray, size: int, confirm: Confirm) -> L
     return best._replace(known=best.agreement >= SURE or (confirmed and not rivalled))
 
 
-def unstripe(first: Look, now: Gray, then: Gray, size: int, confirm: Confirm, guess: Callable[..., Field]) -> Look:
+def unstripe(first: Motion, now: Gray, then: Gray, size: int, confirm: Confirm, guess: Callable[..., Field]) -> Motion:
     """Return the flow of a pair without changing stripes of light, if these change it; else the first flow.
 
     Brick walls and feathers look like stripes too: there `guess`, a rough flow, is near the first one. With stripes,
@@ -76,7 +76,7 @@ def _is_near(flow: Field, other: Field) -> bool:
     return apart <= max(SMALL, NEAR * length)
 
 
-def _look_again(now: Gray, then: Gray, size: int, confirm: Confirm) -> Iterator[Look]:
+def _look_again(now: Gray, then: Gray, size: int, confirm: Confirm) -> Iterator[Motion]:
     small = size if size and min(now.shape) > size / FEWER else round(min(now.shape) * FEWER)
     found = confirm(*(reduced(image, max(SMALLEST, small)) for image in (now, then)))
     yield found._replace(flow=resized(found.flow, *now.shape))

@@ -21,7 +21,7 @@ import pyarrow as pa
 from framekiln.contract import Drawing, Image, Legend, Placement, Scope, Stage, Weights, field, views
 from framekiln.contract.limits import Natural, Proportion
 from framekiln_stages.flow import flow_colors
-from framekiln_stages.flow.doubts import DOUBTFUL, SMALLEST, Look, settle, unstripe
+from framekiln_stages.flow.doubts import DOUBTFUL, SMALLEST, Motion, settle, unstripe
 from framekiln_stages.flow.motion import Camera, Field, agreement, camera, motion, shake
 from framekiln_stages.shared.grey_images import Gray
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, unmatched_share
@@ -177,7 +177,7 @@ class Flow(PixelStage):
             row["shake"] = shake(*pair_of, *gray.shape)
         return pa.Table.from_pylist(rows, schema=self.outputs)
 
-    def _look(self, now: Gray, then: Gray) -> Look | None:
+    def _look(self, now: Gray, then: Gray) -> Motion | None:
         # A clip's last pair lies in its halo, and is the first pair of the next clip: a tenth of the pairs at full HD.
         before = getattr(self._own, "pair", None)
         if before is not None and np.array_equal(before[0], now) and np.array_equal(before[1], then):
@@ -185,12 +185,12 @@ class Flow(PixelStage):
         self._own.pair, self._own.found = (now, then), self._look_closely(now, then)
         return self._own.found
 
-    def _look_closely(self, now: Gray, then: Gray) -> Look | None:
+    def _look_closely(self, now: Gray, then: Gray) -> Motion | None:
         # The cheapest flow back confirms what it can; only pairs in doubt are computed again.
         if not _is_comparable(now, then):
             return None
         flow = self.between(now, then, "short")
-        found = Look(flow, agreement(flow, self._guess(then, now), EVERY, ROUGHLY))
+        found = Motion(flow, agreement(flow, self._guess(then, now), EVERY, ROUGHLY))
         again = (now, then, self.config.size, self._confirm)
         if found.agreement < DOUBTFUL:
             found = self._confirm(now, then, flow)
@@ -203,13 +203,13 @@ class Flow(PixelStage):
         now, then = (cv2.resize(each, half, interpolation=cv2.INTER_AREA) for each in (now, then))
         return self.between(now, then, "rough")
 
-    def _confirm(self, now: Gray, then: Gray, short: Field | None = None) -> Look:
+    def _confirm(self, now: Gray, then: Gray, short: Field | None = None) -> Motion:
         flow = self.between(now, then) if short is None else short
         sure = agreement(flow, self.between(then, now, "back"), 2, ROUGHLY)
         if sure < LARGE:
             flow = flow if short is None else self.between(now, then)
             sure = agreement(flow, self.between(then, now), 2)
-        return Look(flow, sure)
+        return Motion(flow, sure)
 
     def between(self, now: Gray, then: Gray, kind: str = "preset") -> Field:
         """Return OpenCV's flow from a grey frame (h w, at least 12 px) to the next, by one of `KINDS`."""
@@ -230,19 +230,19 @@ class Flow(PixelStage):
         found: cv2.DISOpticalFlow = getattr(self._own, kind)
         return found
 
-    def _run_raft(self, images: Sequence[Image]) -> list[Look | None]:
+    def _run_raft(self, images: Sequence[Image]) -> list[Motion | None]:
         """Return RAFT's flow from each RGB frame (h w 3) to the next; None as in `between`."""
-        looks: list[Look | None] = [None] * max(0, len(images) - 1)
+        looks: list[Motion | None] = [None] * max(0, len(images) - 1)
         for _, group in itertools.groupby(enumerate(itertools.pairwise(images)), lambda item: item[1][0].shape):
             numbers = [number for number, pair in group if _is_comparable(*pair)]
             for part in self.chunks(numbers, "pairs", PAIRS):
                 with self.phase("infer"):
                     both = self._raft(images[part[0] : part[-1] + 2])
                 for i, flow, back in zip(part, *both, strict=True):
-                    looks[i] = Look(flow, agreement(flow, back))
+                    looks[i] = Motion(flow, agreement(flow, back))
         return looks
 
-    def _describe(self, look: Look, height: int, width: int) -> dict[str, Any]:
+    def _describe(self, look: Motion, height: int, width: int) -> dict[str, Any]:
         flow, sure = look.flow, look.agreement
         given = look.known and sure >= self.config.min_agreement
         known = motion(flow, height, width, self.config.still) if given else {}

@@ -25,7 +25,7 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class NearestPeople:
     """Each face with its two most similar people."""
 
     nearest: Ints  # n 2; indices of people, -1: none
@@ -36,7 +36,7 @@ class Comparison:
     between: NDArray[np.bool_]  # n; the face belongs to one of two people
 
 
-def compare(evidence: Evidence, people: Sequence[Group], rule: Rule) -> Comparison:
+def compare(evidence: Evidence, people: Sequence[Group], rule: Rule) -> NearestPeople:
     """Compare faces with people."""
     faces = evidence.faces
     targets = np.array([[*group.centroid, group.shared] for group in people]).reshape(
@@ -55,7 +55,7 @@ def compare(evidence: Evidence, people: Sequence[Group], rule: Rule) -> Comparis
         near = (cosines[:, 0] >= (rule.cosine or 0)) & (faces.qualities >= rule.quality)
         enough = near & (cosines[:, 0] - cosines[:, 1] >= rule.margin)
     given = rule.cosine is not None
-    return Comparison(
+    return NearestPeople(
         nearest=nearest, cosines=cosines, odds=odds, people=len(people), enough=enough & there[:, 0] & given,
         between=near & ~enough & given,
     )  # fmt: skip

@@ -33,7 +33,7 @@ _LARGEST = 50.0  # log-odds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
+class CosineMeaning:
     """The meaning of a recognition network's cosines.
 
     Coefficients belong to 1, excess, strength, shared, excess x strength, excess x shared and excess squared. Strength
@@ -51,7 +51,7 @@ class Calibration:
 # 1.5: for probabilities of 0.95 to 0.99 the true log-odds were 0.5 to 0.8 less, and 2 of 2,113 held-out probes were
 # wrong.
 CALIBRATIONS = {
-    "mobilefacenet": Calibration(
+    "mobilefacenet": CosineMeaning(
         covered=0.45,
         photo=(-0.671, 6.343, -0.328, 6.501, 0.494, 0.555, 25.925),
         person=(-2.31, 22.874, -0.511, 12.165, -0.414, 9.625, 32.126),

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from framekiln_stages.identities.comparison import Comparison, Rule, compare, weigh
+from framekiln_stages.identities.comparison import NearestPeople, Rule, compare, weigh
 from framekiln_stages.identities.evidence import Evidence, Group
 from framekiln_stages.identities.face_table import Ints
 from framekiln_stages.identities.halves import split_people
@@ -118,7 +118,7 @@ class Labels:
         likeness, person = vectors @ vectors.sum(axis=0), np.zeros(len(members), np.int64)
         return np.sort(members[keep_once_per_frame(self._faces, members, person, likeness)])
 
-    def _assign(self, singles: Ints, rule: Rule) -> Comparison:
+    def _assign(self, singles: Ints, rule: Rule) -> NearestPeople:
         """Give single faces the most similar identities."""
         beside = compare(self._evidence, self._people, rule)
         clear = singles[(self.of_face[singles] == NONE) & beside.enough[singles]]
@@ -155,7 +155,7 @@ class Labels:
         votes[list(pairs)], votes[:, list(pairs.values())] = 0, 0
         return dict(mutual_nearest(votes, np.eye(len(known.numbers)), 1))
 
-    def _measure(self, beside: Comparison) -> None:
+    def _measure(self, beside: NearestPeople) -> None:
         evidence, given = self._evidence, np.flatnonzero(self.of_face != NONE)
         own = self.of_face[given]
         self.similarity, self.runner_up = np.full((2, len(self.of_face)), -1.0)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from framekiln.contract.columns import PIXELS, pack, views
-from framekiln_stages.flow.doubts import Look, settle
+from framekiln_stages.flow.doubts import Motion, settle
 from framekiln_stages.flow.flow_colors import decode
 from framekiln_stages.flow.motion import agreement
 from framekiln_stages.flow.stage import Flow
@@ -286,7 +286,7 @@ def test_of_looks_that_differ_and_are_as_sure_the_motion_is_unknown():
         rest = iter(others)
         return settle(first, still, still, 0, lambda *_: next(rest))
 
-    assert not result(Look(right, 0.58), Look(left, 0.55), Look(right, 0.2)).known
-    assert result(Look(right, 0.58), Look(right, 0.55), Look(left, 0.2)).known
-    assert result(Look(right, 0.76), Look(left, 0.7), Look(left, 0.7)).known
-    assert result(Look(right, 0.3), Look(left, 0.8), Look(right, 0.4)).flow[0, 0, 0] == -8
+    assert not result(Motion(right, 0.58), Motion(left, 0.55), Motion(right, 0.2)).known
+    assert result(Motion(right, 0.58), Motion(right, 0.55), Motion(left, 0.2)).known
+    assert result(Motion(right, 0.76), Motion(left, 0.7), Motion(left, 0.7)).known
+    assert result(Motion(right, 0.3), Motion(left, 0.8), Motion(right, 0.4)).flow[0, 0, 0] == -8

@@ -90,7 +90,7 @@ def _number(value: str | None) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copies:
+class MemoryCopies:
     """Copies of one direction."""
 
     count: int
@@ -112,7 +112,7 @@ class SystemsFigures:
     longest_gap_ms: float
     launches: int = 0  # calls of CUDA's interface that started kernels
     launch_ms: float = 0.0  # time of the host in them
-    copies: Mapping[str, Copies] = field(default_factory=dict)  # by direction
+    copies: Mapping[str, MemoryCopies] = field(default_factory=dict)  # by direction
 
     @property
     def idle_share(self) -> float:
@@ -167,7 +167,9 @@ def read_systems(path: Path) -> SystemsFigures | None:
             **figures,
             launches=len(launches),
             launch_ms=sum(ms for (ms,) in launches),
-            copies={_COPIES.get(kind, "other"): Copies(count=n, ms=ms, megabytes=mb) for kind, n, ms, mb in copies},
+            copies={
+                _COPIES.get(kind, "other"): MemoryCopies(count=n, ms=ms, megabytes=mb) for kind, n, ms, mb in copies
+            },
         )
 
 
