@@ -138,7 +138,7 @@ def hann_and_tones() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     except RuntimeError:  # numba finds no folder for its cache, which nothing here fills
         import numba
 
-        with tempfile.TemporaryDirectory() as numba.config.CACHE_DIR:
+        with tempfile.TemporaryDirectory() as numba.config.CACHE_DIR:  # type: ignore[attr-defined]
             from librosa.filters import get_window
     from librosa import fft_frequencies
 
