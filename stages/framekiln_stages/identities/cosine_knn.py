@@ -78,18 +78,15 @@ class Points:
             exact: in float64.
 
         Returns:
-            Columns r k, -1 where there are no more; values r k, descending, with an error up to `rough_error` or
-            `error`.
+            Columns r k, -1: no more; values r k, descending, with an error up to `rough_error` or `error`.
         """
         vectors = self._double if exact else self._single
         chosen = self._upload(np.arange(self.n) if columns is None else columns)
         targets = vectors if columns is None else vectors[chosen]
         bounds = None if limits is None else self._upload(limits).to(vectors.dtype)[chosen]
         owners = None if groups is None else self._upload(groups).int()
-        step = max(1, self._cells // (1 + exact) // len(chosen))
         neighbours, values = [], []
-        for start in range(0, len(rows), step):
-            part = self._upload(rows[start : start + step])
+        for part in torch.split(self._upload(rows), max(1, self._cells // (1 + exact) // len(chosen))):
             cosines = (vectors[part] * self._signs.to(vectors.dtype)) @ targets.T
             cosines = cosines if bounds is None else torch.minimum(cosines, bounds, out=cosines)
             if owners is None:
