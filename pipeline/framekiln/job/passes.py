@@ -50,7 +50,6 @@ class Passes:
         sweep(self.store, owners, rows, deletable)  # tables of stages are replaced
 
     def write_tables(self, owners: Sequence[SecondPass], rows: Sequence[UnitRows]) -> None:
-        """Write the missing tables, owner by owner."""
         for owner in owners:
             if missing := owner.missing(rows):
                 self.engine.second_pass(owner, missing)

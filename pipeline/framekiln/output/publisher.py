@@ -122,7 +122,6 @@ class DiskPublisher(Publisher):
             shutil.rmtree(gone, ignore_errors=True)
 
     def has(self, path: str) -> bool:
-        """See `Publisher`."""
         return bool(self._files.get_file_info(path).type == pafs.FileType.File)
 
     @contextmanager

@@ -41,12 +41,12 @@ class GlobPattern:
         for name in names:
             parts = [(position, self._parts[position]) for position in positions if position < len(self._parts)]
             kept = {position for position, part in parts if part == _ANY_DEPTH and not name.startswith(".")}
-            next_ones = {position + 1 for position, part in parts if part != _ANY_DEPTH and _match_name(name, part)}
+            others = [(position, part) for position, part in parts if part[:1] == "." or name[:1] != "."]
+            next_ones = {position + 1 for position, part in others if part != _ANY_DEPTH and fnmatchcase(name, part)}
             positions = self._add_reached(kept | next_ones)
         return positions
 
     def matches(self, positions: Positions) -> bool:
-        """Return whether the entry at these positions is matched."""
         return len(self._parts) in positions
 
     def is_deep(self, positions: Positions) -> bool:
@@ -59,10 +59,6 @@ class GlobPattern:
             if position in positions and part == _ANY_DEPTH:
                 positions.add(position + 1)
         return frozenset(positions)
-
-
-def _match_name(name: str, part: str) -> bool:
-    return (part.startswith(".") or not name.startswith(".")) and fnmatchcase(name, part)
 
 
 Excludes = Callable[[str, Identity, set[str]], bool]

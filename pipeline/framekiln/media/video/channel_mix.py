@@ -19,6 +19,7 @@ CANCELS = 0.25  # share of that level, 12 dB below it; the mean of n independent
 # A correlation below which a channel is inverted: that of sound in opposite phase in noise as loud as itself. In 27
 # seconds of eight held-out videos the lowest is 0.64.
 OPPOSES = -0.5
+# Weights of channels by ITU-R BS.775, table 2, which keeps the centre's voices above music; of others 0.7071.
 _WEIGHTS = {"FC": 1.0, "LFE": 0.0, "LFE2": 0.0} | dict.fromkeys(("BL", "BR", "BC", "SL", "SR"), 0.5)
 _MOST = 16.0  # times full scale, for damaged floating-point samples; mono clips at 1
 MIN_GAP_S = 0.015  # from this gap on, time stamps override the sample count: a packet of Opus is 20 ms, of AAC 21
@@ -46,11 +47,6 @@ def mix(channels: Channels, weights: Sequence[float] = ()) -> NDArray[np.float32
     return channels[levels.argmax()] if cancels else mean
 
 
-def _weigh(layout: Any) -> list[float]:
-    """Return each channel's weight by ITU-R BS.775, table 2, which keeps the centre's voices above music."""
-    return [_WEIGHTS.get(channel.name, 0.7071) for channel in layout.channels]
-
-
 def mixed_to_mono(pieces: Iterator[av.AudioFrame], start_s: float) -> Iterator[av.AudioFrame]:
     """Yield a track's sound as mono pieces; mono ones stay unchanged. `start_s`: of the first sample."""
     kept: list[Channels] = []  # channels of one second, from the sample `first` on
@@ -63,7 +59,8 @@ def mixed_to_mono(pieces: Iterator[av.AudioFrame], start_s: float) -> Iterator[a
             if kept:
                 yield _make_frame(kept, weights, first, rate, start_s)
             kept, first, count, rate = [], at, 0, piece.sample_rate
-            layout, weights = piece.layout.name, _weigh(piece.layout)
+            layout = piece.layout.name
+            weights = [_WEIGHTS.get(channel.name, 0.7071) for channel in piece.layout.channels]
         if piece.layout.nb_channels == 1:
             yield piece
             first += piece.samples

@@ -202,7 +202,7 @@ class _VideoReader:
         try:
             packets: Iterator[Any] = filter(container.has_content, self._container.demux(self._track))
             if self._track.codec_context.codec.canonical_name in _NEED_KEY:
-                packets = dropwhile(_is_cut_off, packets)
+                packets = dropwhile(lambda one: one.size and not one.is_keyframe and not one.is_corrupt, packets)
             yield from packets if self._join is None else self._stop_at_join(packets, self._join)
         except (av.FFmpegError, OSError) as exc:
             yield exc
@@ -255,10 +255,6 @@ class _VideoReader:
         if not unread or (self._kind.name in _ENDS_CALMLY and unread[0].reason is Reason.TRUNCATED):
             self._broke = True
             yield self._decoder.corrupt(exc)
-
-
-def _is_cut_off(packet: Any) -> bool:
-    return bool(packet.size) and not packet.is_keyframe and not packet.is_corrupt
 
 
 def _make_reducer(av_frame: Any, reformatter: VideoReformatter) -> Reduced:

@@ -48,9 +48,8 @@ class Mending:
 
     def _list_folders(self) -> list[str]:
         tables = {folder for owner in self._owners for folder in owner.live([])}
-        for folder in later_tables(self._store):  # of steps that this run is without
-            if all(OF_A_RUN.fullmatch(name) for name in self._store.names(folder)):
-                tables.add(folder)
+        earlier = later_tables(self._store)  # also of steps that this run is without
+        tables |= {folder for folder in earlier if all(map(OF_A_RUN.fullmatch, self._store.names(folder)))}
         parts = [f"{COLUMNS}/{name}" for name in self._store.folders(COLUMNS)]
         return [UNITS, DIGESTS, ROW_SETS, *parts, *sorted(tables)]
 
