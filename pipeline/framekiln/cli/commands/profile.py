@@ -91,6 +91,9 @@ def profile(output: Out, run: Run = None, target: Target = "", workers: Workers 
 def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
     from framekiln.reporting.html.throughput import targets_table  # libraries that `--help` does not need
 
+    advice = run_profile.bottleneck
+    if advice.others:  # it concerns all figures below
+        print_line(console, advice.others.rstrip())
     shown = [one for step in run_profile.steps for one in _list_processes(step, workers=workers)]
     targets = targets_table([asdict(one) for one in run_profile.targets])
     for table in (
@@ -105,8 +108,7 @@ def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
         if step.phases.get("queue", 0.0) >= LEAST_SHARE:  # its processes work on several packets at a time
             busy = ", ".join(f"{part} {share:.2f} s" for part, share in step.parts.items())
             print_line(console, f"{step.step} in each second of a process: {busy}; what limits it: {step.limit}.")
-    advice = run_profile.bottleneck
-    print_line(console, f"Run {run_profile.run}. {advice.others}{advice.reason}.")
+    print_line(console, f"Run {run_profile.run}. {advice.reason}.")
     print_line(console, f"To try: {advice.change}.")
 
 
