@@ -199,12 +199,15 @@ def test_segments_of_gpu_memory_grow_where_the_driver_lets_them(monkeypatch, wor
 
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "of the shell")
     monkeypatch.delenv("PYTORCH_ALLOC_CONF")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "of the shell")
+    monkeypatch.delenv("CUDA_DEVICE_ORDER")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr("framekiln.device.model.torch.empty", allocate)
     monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", told.append)
     for _ in range(2):
         configure_gpu()
         assert os.environ["PYTORCH_ALLOC_CONF"] == f"expandable_segments:{works}"
+        assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert told == ([] if works else ["expandable_segments:False"])
 
 

@@ -94,7 +94,7 @@ def test_of_the_cards_those_are_watched_that_this_process_may_use(driver, monkey
     driver()
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert nvml.visible_handles(nvml.library()) == seen
+    assert nvml.visible_handles(nvml.library()) == seen and len(resources.gpu_names()) == len(seen)
 
 
 def test_without_a_driver_there_is_no_card(monkeypatch):

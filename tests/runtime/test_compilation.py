@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from framekiln.job import Job
 from framekiln.output.object_store import Store
 from framekiln.runtime.recovery.child_tasks import StageCalls
 from framekiln.runtime.run.record import read_run_record
+from framekiln.weights.checksums import cache_root
 from tests.support.media.collections_factory import photo
 from tests.support.runs.engine_factory import order, rows
 from tests.support.runs.plan_factory import plan, toy
@@ -25,6 +27,8 @@ def refusing_backend(graph, inputs):
 @pytest.mark.parametrize("works", [True, False])
 def test_a_model_that_cannot_be_compiled_is_a_note(works, tmp_path, monkeypatch):
     torch._dynamo.reset()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "of the shell")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
     backend = "eager" if works else refusing_backend
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     for number in range(3):
@@ -42,6 +46,7 @@ def test_a_model_that_cannot_be_compiled_is_a_note(works, tmp_path, monkeypatch)
     store = Store(str(tmp_path / "out"))
     notes = read_run_record(store)["notes"]
     assert list(notes) == ([] if works else ["ten"])
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(cache_root() / "compiled")
     assert works or ("[FK-COMPILE-FAILED]" in notes["ten"] and "no compiler here" in notes["ten"])
 
 

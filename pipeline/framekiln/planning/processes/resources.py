@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from framekiln.contract.errors import ResourceError
 from framekiln.device.cores import usable_cores
-from framekiln.device.nvml import handles, library
+from framekiln.device.nvml import library, visible_handles
 
 SLACK = 1e-6
 
@@ -48,10 +48,10 @@ def this_machine() -> Node:
 
 
 def gpu_names() -> list[str]:
-    """Return the driver's names of this machine's GPUs; empty without a working driver."""
+    """Return the driver's names of the GPUs that this process may use; empty without a working driver."""
     nvml = library()
     try:
-        return [nvml.nvmlDeviceGetName(handle) for handle in handles(nvml)]
+        return [nvml.nvmlDeviceGetName(handle) for handle in visible_handles(nvml)]
     except Exception:  # a GPU that fell off the bus raises
         return []
 
