@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from importlib.metadata import version
@@ -87,6 +88,12 @@ def test_a_plan_by_plain_paths_is_the_plan_by_options(small, pipeline, tmp_path)
     plain = command("plan", small, tmp_path / "out", "--pipeline", pipeline)
     named = command("plan", "--input", small, "--output", tmp_path / "out", "--pipeline", pipeline)
     assert plain.returncode == 0 and plain.stdout == named.stdout and "7 new files" in plain.stdout
+
+
+def test_names_of_a_repeated_option_add_up(small, tmp_path):
+    words = "--stages", "lighting", "--stages=quality,flow", "--stages", "metadata"
+    plan = json.loads(command("plan", small, tmp_path / "out", *words, "--json").stdout)
+    assert [step["name"] for step in plan["steps"]] == ["decode", "metadata", "quality", "lighting", "flow"]
 
 
 def test_paths_in_two_ways_are_one_sentence(small, tmp_path):

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from framekiln.api.predict import _list_doubts
 from framekiln.contract.errors import ConfigError, OutputError
-from framekiln.contract.output_names import PROFILE
+from framekiln.contract.output_names import PROFILE, RUN_RECORD
 from framekiln.contract.placement import Placement
 from framekiln.device import CountedCall
 from framekiln.device.kernels import Kernel
@@ -193,6 +193,11 @@ def test_a_run_of_the_second_pass_only_is_refused(tmp_path):
     with pytest.raises(OutputError) as error:
         read_source(str(tmp_path))
     assert error.value.code == "FK-PREDICT-NO-FIRST-PASS"
+    first = Store(str(output(tmp_path / "both")))
+    last = first.of_run("abc124").begin()
+    last.append(f"{PROFILE}/calls-abc124-a-1.jsonl", record.line("abc124", "a:1"))
+    last.write(RUN_RECORD, json.dumps(sealed(first.read_json(RUN_RECORD) | {"run": "abc124"})).encode())
+    assert [step.name for step in read_source(str(tmp_path / "both")).steps] == ["decode", "big"]  # of the run before
 
 
 def test_steps_of_a_run_json_are_matched_by_their_settings():

@@ -29,6 +29,7 @@ from framekiln.reporting.terminal.console import printable
 from framekiln.runtime.run.environment import package_version
 
 _FAILED = 1  # exit code
+_LISTS = ("--stages", "--include", "--for", "--prices")  # options that take names with commas
 _UsageError: Any = typer.BadParameter.__base__  # the class of Typer's own click, or of the installed one
 
 
@@ -106,7 +107,7 @@ def help_(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 success, 1 a failed run, 2 a mistake in the request, 128 + n by signal n."""
     handle_signals()
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = _join_lists(sys.argv[1:] if arguments is None else arguments)
     try:
         sys.exit(app(args=words or ["--help"], prog_name="framekiln", standalone_mode=False) or 0)
     except _UsageError as error:
@@ -121,6 +122,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(error.__context__, KeyboardInterrupt):  # the end of Ray's processes does the same
             leave(_FAILED)
         sys.exit(_FAILED)
+
+
+def _join_lists(words: Sequence[str]) -> list[str]:
+    """Return the arguments with each list of names in one option: `--stages a --stages b` is `--stages=a,b`."""
+    joined, places, rest = list[str](), dict[str, int](), iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name in _LISTS and not equals and (more := next(rest, None)) is not None:
+            equals, value = "=", more
+        if name not in _LISTS or not equals:
+            joined.append(word)
+        elif name in places:
+            joined[places[name]] += f",{value}"
+        else:
+            places[name] = len(joined)
+            joined.append(f"{name}={value}")
+    return joined
 
 
 def _exit_for_usage(error: Any) -> NoReturn:

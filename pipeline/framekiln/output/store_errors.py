@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from framekiln.contract.errors import DamagedError, GoneError, OutputError
+from framekiln.contract.output_names import SELECTIONS
 
 _FIXES = {
     errno.ENOSPC: "free some space there",
@@ -81,7 +82,9 @@ def list_errors(root: str, path: str) -> Iterator[None]:
 
 def damaged(root: str, path: str, reason: str) -> DamagedError:
     """Return the error of a file with other content than was written."""
-    message = f"{path} in the output {root!r} is damaged ({reason}); run the same command again to replace it."
+    chosen = path.startswith(f"{SELECTIONS}/")
+    fix = "save the selection again" if chosen else "`framekiln run` with the same options as before replaces it"
+    message = f"{path} in the output {root!r} is damaged ({reason}); {fix}."
     return DamagedError(message, code="FK-OUTPUT-DAMAGED")
 
 

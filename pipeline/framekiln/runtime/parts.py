@@ -114,7 +114,7 @@ class Parts:
         try:
             return self._store.read(path)
         except (FileNotFoundError, ValueError) as error:  # the latter: a path outside the output
-            message = f"{self._store.url(path)!r} is gone; run the same command again to replace it."
+            message = f"{self._store.url(path)!r} is gone; `framekiln run` with the same options as before replaces it."
             raise DamagedError(message, code="FK-OUTPUT-DAMAGED") from error
 
     def find_known(self, step: Step, packet: Packet, wanted: NDArray[np.bool_]) -> KnownRows | None:

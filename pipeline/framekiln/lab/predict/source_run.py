@@ -86,8 +86,8 @@ class SourceRun:
 def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> SourceRun:
     """Read the last run of an output; `finished` False allows an unfinished one.
 
-    With `earlier`, each step comes from the run with most of its work: the last run may have added three files to a
-    million, or none.
+    With `earlier`, or if the last run computed no first-pass step, each step comes from the run with most of its work:
+    the last run may have added three files to a million, or none.
 
     Raises ConfigError: no run is finished. Raises OutputError: the run kept no records, or computed no first-pass step.
     """
@@ -103,10 +103,12 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
             code="FK-NO-RECORDS",
         )
     steps, later = _read_steps(calls, record)
+    if not (steps or earlier):
+        return read_source(path, finished=finished, earlier=True)
     if not steps:
         raise OutputError(
-            f"The last run into {path!r} computed no row of the first pass: it had second-pass steps only, or no file "
-            "could be read; give the output of a run that computed first-pass steps.",
+            f"No run into {path!r} computed a row of the first pass: they had second-pass steps only, or no file could "
+            "be read; give the output of a run that computed first-pass steps.",
             code="FK-PREDICT-NO-FIRST-PASS",
         )
     gpus, waves = tuple(map(str, record.get("gpu_names") or ())), max(1, len(record.get("waves") or ()))

@@ -139,13 +139,15 @@ class _Earlier:
 
     def why(self, step: Step | DecodeStep, *, replaced: bool) -> str:
         """Return why a step's earlier results cannot be used; `replaced`: results of another condition exist."""
+        others = [name for name in self._known if name.rpartition("-")[0] == step.name and name != step.folder]
         if self.knows(step):
             if not isinstance(step, Step) or step.first_pass:
                 return "not finished by an earlier run"
             if replaced:
                 return "tables of another condition took their place"
+            if others:
+                return "another setting's tables took their place, or its files have changed since"
             return "not finished, or its files have changed since"
-        others = [folder for folder in self._known if folder.rpartition("-")[0] == step.name]
         if others:
             word = "decode rule" if isinstance(step, DecodeStep) else "setting"
             now = json.loads(json.dumps(step.facts, default=str))
