@@ -18,11 +18,23 @@ def test_a_condition_may_read_lists_with_embeddings():
 
 
 @pytest.mark.parametrize(
-    ("where", "end"), [("a >", "it ends too early"), ("(a > 1", "it ends"), ("a > 1)", 'near ")"')]
+    ("where", "end"),
+    [
+        ("a >", "it ends too early"),
+        ("(a > 1", "it ends"),
+        ("a > 1)", 'near ")"'),
+        ("a > 1) or (b < 3", 'near ")"'),
+        ("a > 1) --", 'near ")"'),
+    ],
 )
 def test_a_mistake_is_shown_where_the_user_made_it(where, end):
     with fails("FK-SELECTION-SQL", end):
         Expression.read(where, "where")
+
+
+def test_a_comment_ends_with_its_line():
+    schema = pa.schema([("a", pa.int32())])
+    Expression.read("a > 1 -- one", "where").check(schema, [], "where")
 
 
 @pytest.mark.parametrize(

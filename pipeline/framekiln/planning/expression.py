@@ -89,10 +89,10 @@ class Expression:
         >>> Expression.read("sharpness > 20 and not duplicate", "where").tables
         frozenset({'duplicates'})
         """
-        tree = _parse(text)
-        if tree["error"]:
-            problem = str(tree["error_message"])
-            if problem.endswith(_END) and text.count("(") >= text.count(")"):
+        tree, bare = _parse(_query(text)), _parse(f"SELECT {text}")
+        if tree["error"] or bare["error"]:
+            problem = str((tree if tree["error"] else bare)["error_message"])
+            if tree["error"] and problem.endswith(_END) and text.count("(") >= text.count(")"):
                 problem = "it ends too early"
             raise ConfigError(f"{option}: {text!r}: {problem}.", code="FK-SELECTION-SQL")
         nodes = [*_walk(tree["statements"])]
@@ -120,7 +120,7 @@ class Expression:
             kinds = without_halves(columns)
             connection.register(name, pa.table([pa.nulls(1, item.type) for item in kinds], names=kinds.names))
         try:
-            relation = connection.sql(f"SELECT ({self.text}) FROM {FRAMES}")  # noqa: S608 - no external access
+            relation = connection.sql(_query(self.text))  # no external access
             kind = relation.types[0]
             relation.fetchall()  # shows invalid values, as in sharpness > 'high'
         except duckdb.Error as error:
@@ -143,7 +143,7 @@ def find_limits(text: str) -> list[tuple[str, float]]:
     [('sharpness', 200.0), ('noise', -0.5)]
     """
     query, pairs = _query(text).encode(), dict[tuple[str, float], None]()
-    for node in _walk(_parse(text).get("statements")):
+    for node in _walk(_parse(query.decode()).get("statements")):
         if node.get("class") in ("COMPARISON", "BETWEEN"):
             sides = [node[key] for key in ("left", "right", "input", "lower", "upper") if key in node]
             columns = [side["column_names"] for side in sides if side["class"] == "COLUMN_REF"]
@@ -158,11 +158,11 @@ def find_limits(text: str) -> list[tuple[str, float]]:
 
 
 def _query(text: str) -> str:
-    return f"SELECT ({text}) FROM {FRAMES}"  # noqa: S608 - it is only parsed
+    return f"SELECT ({text}\n) FROM {FRAMES}"  # noqa: S608 - checked; a line of its own ends a comment
 
 
-def _parse(text: str) -> Any:
-    (answer,) = connect().execute("SELECT json_serialize_sql(?)", [_query(text)]).fetchone()
+def _parse(query: str) -> Any:
+    (answer,) = connect().execute("SELECT json_serialize_sql(?)", [query]).fetchone()
     return json.loads(answer)
 
 

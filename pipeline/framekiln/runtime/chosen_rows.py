@@ -89,7 +89,7 @@ def _ask(rows: pa.Table, test: Expression) -> Mask:
     connection = connect()
     read = widen(rows.select([name for name in rows.column_names if name in {*KEYS, *test.names}]))
     connection.register(FRAMES, read.append_column("row", pa.array(range(len(read)), pa.int64())))
-    question = f'SELECT coalesce(({test.text}), false) AS met FROM {FRAMES} ORDER BY "row"'  # noqa: S608 - checked
+    question = f'SELECT coalesce(({test.text}\n), false) AS met FROM {FRAMES} ORDER BY "row"'  # noqa: S608 - checked
     try:
         return np.asarray(connection.sql(question).to_arrow_table()["met"].to_numpy(), bool)
     except duckdb.Error as error:  # a value that cannot be cast, as in cast(media_id as int)

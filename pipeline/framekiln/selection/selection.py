@@ -139,7 +139,7 @@ def _read_candidates(rows: Rows, request: SelectionRequest, columns: Mapping[str
     if request.where:
         condition = Expression.read(request.where, "where")
         rows.register_all(condition)
-        both = rows.check("where", lambda: (relation.project(f"({request.where})"), relation.filter(request.where)))
+        both = rows.check("where", lambda: (relation.project(f"({request.where}\n)"), relation.filter(request.where)))
         condition.check_kind(both[0].types[0], "where")
         relation = both[1]
     if request.unique:
