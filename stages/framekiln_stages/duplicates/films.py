@@ -51,6 +51,8 @@ SHIFT_S = 0.5  # s by which times of one part may differ: a look in each video
 MISSED = 8  # looks without a match inside a part: two seconds of fast motion
 LEAST = 4  # matches: fewer for one shift are chance
 FLAT = bytes(16)  # hash of frames without one
+FOLLOWED = 0.5  # share of the least length between matches: a part may go on past them, and then counts to its end
+ROUNDED_S = 0.001  # containers count times in ms
 STEP_S, TRIED = 0.01, 1000  # of shifts that are tried for a part; frames of it that are compared for each
 
 
@@ -116,9 +118,8 @@ def find_parts(rows: pa.Table, least_s: float) -> list[Part]:
         places = [
             place
             for begin, end, shift in _trace(own, time[other] - time[own])
-            if time[end] - time[begin] >= least
-            for place in _follow(films[a], films[b].turn(view), (time[begin], time[end]), shift)
-            if place["end_s"] - place["start_s"] >= least - LOOK_S
+            if time[end] - time[begin] >= FOLLOWED * least
+            for place in _follow(films[a], films[b].turn(view), (time[begin], time[end]), shift, least)
         ]
         both = {"media_id": texts[a], "other_media_id": texts[b], "mirrored": bool(view)}
         found += [{**both, **place} for place in _drop_shifted(places)]
@@ -126,7 +127,8 @@ def find_parts(rows: pa.Table, least_s: float) -> list[Part]:
 
 
 def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
-    """Return the shared parts with the video of each pair to keep, by the medians of the shared frames.
+    """Return the shared parts with the video of each pair to keep, by the medians of the shared frames and the
+    detail of the sharpest ones.
 
     Videos that share parts, directly or indirectly, have one order, so that one of them always keeps its part.
 
@@ -166,12 +168,15 @@ def _cut(rows: pa.Table, name: str, spans: Sequence[tuple[float, float]]) -> pa.
     return film.filter(inside if inside.any() else ~inside)
 
 
-def _follow(own: Film, other: Film, span: tuple[float, float], shift: float) -> Iterator[dict[str, float]]:
+def _follow(
+    own: Film, other: Film, span: tuple[float, float], shift: float, least: float
+) -> Iterator[dict[str, float]]:
     """Yield the first and last frame of a part in both films, as far as their frames look alike, and the mean `bits`.
 
     The part is divided where frames differ for two seconds: one film has something there that the other lacks.
 
-    `span`: of the part in `own`, in s, to within a look; `shift`: of `other`, to within half a second.
+    `span`: of the part in `own`, in s, to within a look; `shift`: of `other`, to within half a second; `least`: s from
+    its first frame to the end of its last one.
     """
     begin, end = np.searchsorted(own.time, span)
     some = slice(begin, end + 1, 1 + (end - begin) // TRIED)
@@ -180,10 +185,11 @@ def _follow(own: Film, other: Film, span: tuple[float, float], shift: float) -> 
     shift = float(np.median(tried[bits == bits.min()]))
     shown, bits = other.compare(own.time + shift, own.hashes)
     alike, alike_there = bits <= NEAR, own.compare(other.time - shift, other.hashes)[1] <= NEAR
+    ends = np.append(own.time[1:], own.time[-1] + own.gap)
     inside = np.arange(begin, end + 1)[alike[begin : end + 1]]
     for part in np.split(inside, np.flatnonzero(np.diff(own.time[inside]) > MISSED * LOOK_S) + 1):
-        if len(part):
-            first, last = _widen(alike, part)
+        first, last = _widen(alike, part) if len(part) else (0, 0)
+        if len(part) and ends[last] - own.time[first] >= least - ROUNDED_S:
             there = np.arange(shown[first], shown[last] + 1)
             there = there[alike_there[there]]
             other_first, other_last = _widen(alike_there, there) if len(there) else (shown[first], shown[last])

@@ -23,7 +23,9 @@ def pan(name: str, seconds: float, fps: float, start: float = 0.0) -> list[np.nd
     return frames
 
 
-def find(films: dict[str, tuple[list[np.ndarray], float]], sharpness: dict[str, float] | None = None) -> list[dict]:
+def find(
+    films: dict[str, tuple[list[np.ndarray], float]], least_s: float = 3.0, **columns: dict[str, float | list[float]]
+) -> list[dict]:
     rows = []
     for name, (frames, fps) in films.items():
         count = len(frames)
@@ -38,14 +40,16 @@ def find(films: dict[str, tuple[list[np.ndarray], float]], sharpness: dict[str, 
             "time_s": pa.array(np.arange(count) / fps),
             "height": pa.array([240] * count, pa.int32()),
             "width": pa.array([320] * count, pa.int32()),
-            "sharpness": pa.array([(sharpness or {}).get(name)] * count, pa.float32()),
+            "sharpness": pa.nulls(count, pa.float32()),
             "blockiness": pa.nulls(count, pa.float32()),
             "noise": pa.nulls(count, pa.float32()),
             "bars": pa.nulls(count, BARS),
             "change": pa.array([2.5 if number % 2 and fps > 25 else 20.0 for number in range(count)], pa.float32()),
         }
+        given = {column: np.full(count, of[name], np.float32) for column, of in columns.items() if name in of}
+        own |= {column: pa.array(values).cast(own[column].type) for column, values in given.items()}
         rows.append(pa.table(own | dict(zip(prints.column_names, prints.columns, strict=True))))
-    stage = Duplicates()
+    stage = Duplicates(Duplicates.Config(least_s=least_s))
     return stage(pa.concat_tables(rows))["film_copies"].to_pylist()
 
 
@@ -94,11 +98,26 @@ def test_a_copy_of_a_short_film_is_found_with_all_its_frames():
 )
 def test_of_films_that_share_a_part_one_is_kept_by_the_rules_of_photos(sharpness, best, reason):
     part = pan("flower.jpg", 4, 10)
-    found = find({name: (pan(other, 2, 10) + part, 10) for name, other in zip("abc", PHOTOS, strict=False)}, sharpness)
+    found = find(
+        {name: (pan(other, 2, 10) + part, 10) for name, other in zip("abc", PHOTOS, strict=False)}, sharpness=sharpness
+    )
     assert len(found) == 3
     lost = [row["other_media_id" if row["keep"] else "media_id"] for row in found]
     assert {*"abc"} - {*lost} == {best}
     assert {row["reason"] for row in found if best in (row["media_id"], row["other_media_id"])} == {reason}
+
+
+@pytest.mark.parametrize(("sharpest", "best", "reason"), [(386, "large", "sharper"), (270, "small", "original")])
+def test_a_film_is_enlarged_only_if_its_sharpest_frames_have_no_more_detail(sharpest, best, reason):
+    part = pan("flower.jpg", 4, 10)
+    (row,) = find(
+        {"large": (part, 10), "small": (part, 10)},
+        sharpness={"large": [114] * 36 + [sharpest] * 4, "small": [101] * 36 + [265] * 4},  # of a film and its half
+        noise={"large": 0.023, "small": 0.088},
+        height={"large": 720, "small": 360},
+        width={"large": 1280, "small": 640},
+    )
+    assert (row["media_id" if row["keep"] else "other_media_id"], row["reason"]) == (best, reason)
 
 
 def test_what_was_put_between_two_shared_parts_is_in_neither():
@@ -106,3 +125,12 @@ def test_what_was_put_between_two_shared_parts_is_in_neither():
     films = {"a": (start + end, 20), "b": (start + pan("grace_hopper.jpg", 3, 20) + end, 20)}
     (row,) = find(films)
     assert (row["start_s"], row["end_s"], row["other_start_s"], row["other_end_s"]) == (4, 8.95, 7, 11.95)
+
+
+@pytest.mark.parametrize(("least_s", "count"), [(2.6, 1), (3.0, 1), (3.05, 0)])
+def test_a_part_lasts_to_the_end_of_its_last_frame(least_s, count):
+    moving = pan("flower.jpg", 2.2, 10)
+    part = moving + moving[-1:] * 8
+    films = {"a": (part + pan("china.jpg", 1, 10), 10), "b": (part + pan("grace_hopper.jpg", 1, 10), 10)}
+    found = find(films, least_s)
+    assert [(row["start_s"], row["end_s"]) for row in found] == [(0, 2.9)] * count
