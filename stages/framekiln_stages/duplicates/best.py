@@ -112,8 +112,8 @@ class Copies:
             ("sharper", self.detail, SHARPER_AT_ONE_SIZE if is_one_size else SHARPER),
             ("bare", self.bare, 0.0),
             ("distinct", -self.change, FEWER),
+            ("tags", self.tags, 0.0),  # before "cleaner": a copy saved again can be smoother than its original
             ("cleaner", -self.blocks - self.noise / 5, CLEANER),
-            ("tags", self.tags, 0.0),
             ("larger", self.pixels, 0.0),
             ("unclipped", -self.clipped, CLIPPED),
         ):
