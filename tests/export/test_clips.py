@@ -85,13 +85,15 @@ def test_each_shot_is_a_file_and_a_row(out, tmp_path):
 
 
 def test_a_damaged_film_is_a_row_of_errors(out, tmp_path):
-    result = export(out, tmp_path, cut="exact")
-    (row,) = pq.read_table(tmp_path / "clips" / "errors.parquet").to_pylist()
+    to = tmp_path / "exact"
+    assert export(out, tmp_path / "copied").images == {"all": 5}
+    result = export(out, to, cut="exact")
+    (row,) = pq.read_table(to / "clips" / "errors.parquet").to_pylist()
     assert (row["media_id"], row["frame_index"], row["step"], row["kind"]) == ("sub/bad.mp4", 25, "export", "corrupt")
     assert result.images == {"all": 5} and "1 clip could not be cut" in result.notes[-2]
-    kept = tmp_path / "clips" / "all" / "sub" / "one.mp4" / "000000-000024.mp4"
+    kept = to / "clips" / "all" / "sub" / "one.mp4" / "000000-000024.mp4"
     os.utime(kept, ns=(0, 0))
-    export(out, tmp_path, cut="exact")
+    export(out, to, cut="exact")
     assert kept.stat().st_mtime_ns == 0
 
 

@@ -49,8 +49,8 @@ def export_clips(store: Store, destination: Store, request: ExportRequest, progr
         PlannedClip(span=span, split=splits.of(*_make_key(span)), values=value)
         for span, value in zip(spans, values.to_pylist() or [{}] * len(spans), strict=True)
     ]
-    failures, leads = _write(store, destination, clips, values.schema, wanted, progress)
-    summary = _describe(destination, clips, splits, failures, leads)
+    failures, writers = _write(store, destination, clips, values.schema, wanted, progress)
+    summary = _describe(destination, clips, splits, failures, writers)
     notes = (*summary.notes, *_list_unchosen(frames, chosen), *_list_others(rows, chosen))
     summary = finish(destination, record, replace(summary, notes=notes))
     if len(failures) == len(clips):
@@ -84,8 +84,8 @@ def _write(
     extra: pa.Schema,
     wanted: ClipRequest,
     progress: Progress | None,
-) -> tuple[list[Failure], list[float]]:
-    """Cut clips; return the failures, and by how many seconds clips begin before their first frame."""
+) -> tuple[list[Failure], list[ClipWriter]]:
+    """Cut clips; return the failures, and the writer of each split."""
     names = sorted({clip.split for clip in clips})
     writers = {name: ClipWriter(destination, name, extra, exact=wanted.exact) for name in names}
     failures: list[Failure] = []
@@ -97,7 +97,7 @@ def _write(
     destination.remove(ERRORS)
     if failures:
         destination.write_table(ERRORS, to_table(failures))
-    return failures, [lead for writer in writers.values() for lead in writer.list_leads()]
+    return failures, [*writers.values()]
 
 
 def _describe(
@@ -105,16 +105,18 @@ def _describe(
     clips: Sequence[PlannedClip],
     splits: Splits,
     failures: Sequence[Failure],
-    leads: Sequence[float],
+    writers: Sequence[ClipWriter],
 ) -> ExportSummary:
     failed = {(failure.media_id, failure.frame_index) for failure in failures}
     whole = [clip for clip in clips if _make_key(clip.span) not in failed]
     seconds = sum(clip.span.end_s - clip.span.start_s for clip in whole)
     films = counted(len({clip.span.media_id for clip in whole}), "film")
     notes = [*splits.lines, f"{seconds:,.1f} s of video in {films}."]
-    if leads:
+    if leads := [lead for writer in writers for lead in writer.list_leads()]:
         begin = "begins at a key frame before its" if len(leads) == 1 else "begin at a key frame before their"
         notes.append(f"{counted(len(leads), 'copied clip')} {begin} first frame: by {sum(leads):,.1f} s in all.")
+    if encoded := sum(writer.count_encoded() for writer in writers):
+        notes.append(f"Cut exactly, since a copy does not decode: {counted(encoded, 'clip')}.")
     if failures:
         notes.append(_tell_failures(failures))
     images = Counter(dict.fromkeys(splits.names, 0))

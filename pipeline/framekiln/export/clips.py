@@ -90,6 +90,10 @@ class ClipWriter:
         leads = (row["start_s"] - row["file_start_s"] for row in self._rows.values())
         return [lead for lead in leads if lead > _EQUAL_S]
 
+    def count_encoded(self) -> int:
+        """Return how many clips were to be copied and are encoded, since their copies do not decode."""
+        return 0 if self._exact else sum(row["exact"] for row in self._rows.values())
+
     def keep(self, clips: Sequence[PlannedClip]) -> list[PlannedClip]:
         """Forget clips that are no longer requested, and return the missing ones."""
         wanted = {clip.name: clip for clip in clips}
@@ -112,8 +116,8 @@ class ClipWriter:
             file_name = clip.name + made.path.suffix
             with made.path.open("rb") as source, self._store.writing(f"{self._folder}/{file_name}") as to:
                 shutil.copyfileobj(source, to, 1 << 20)
-        own = {"file_name": file_name, "path": None if is_url(media.path) else media.path, "exact": self._exact}
-        found = {"file_start_s": made.start_s, "frames": made.frames, "has_sound": made.has_sound}
+        own = {"file_name": file_name, "path": None if is_url(media.path) else media.path}
+        found = {"file_start_s": made.start_s, "frames": made.frames, "has_sound": made.has_sound, "exact": made.exact}
         asked = {name: getattr(span, name) for name in self._schema.names if hasattr(span, name)}
         self._rows[clip.name] = asked | own | found | dict(clip.values)
         if time.monotonic() - self._saved_at > _SAVE_S:

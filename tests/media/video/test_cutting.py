@@ -91,7 +91,17 @@ def test_a_copied_clip_begins_at_a_key_frame_and_lacks_no_frame(source, tmp_path
     assert FIRST - 12 < numbers[0] <= FIRST and LAST <= numbers[-1] < LAST + 16
     assert clip.start_s == pytest.approx(numbers[0] / FPS, abs=0.001)
     assert find_click(clip.path) == pytest.approx(find_click(source) - clip.start_s, abs=0.002)
-    assert clip.path.suffix == (".mp4" if source.suffix in (".mp4", ".mkv", ".webm") else ".mkv")
+    assert not clip.exact and clip.path.suffix == (".mp4" if source.suffix in (".mp4", ".mkv", ".webm") else ".mkv")
+
+
+def test_a_clip_whose_copy_lacks_its_first_frames_is_encoded(tmp_path):
+    """Streams without whole key frames decode after some frames only, where their start is missing."""
+    options = {"x264-params": "intra-refresh=1:keyint=12:scenecut=0:bframes=0"}
+    frames = [paint(number) for number in range(FRAMES)]
+    source = film(tmp_path / "waves.mp4", frames, codec="libx264", pix_fmt="yuv420p", options=options)
+    for first in (FIRST, 24):  # 24 begins to be refreshed
+        clip = cut_frames(source, tmp_path, first, LAST, exact=False)
+        assert clip.exact and read_numbers(clip.path) == list(range(first, LAST + 1))
 
 
 @pytest.mark.parametrize("exact", [True, False])

@@ -2,20 +2,24 @@
 
 A copied clip has the video's packets as stored. It begins at a key frame, and ends where no earlier frame is missing.
 Frames stored after the key frame and shown before it (open GOPs) refer to missing frames, and are left out. An exact
-clip is encoded again. Training on video needs many files of a few seconds, which loaders read from the first frame.
+clip is encoded again. So is one whose copy does not decode: some streams need what was stored before. Training on video
+needs many files of a few seconds, which loaders read from the first frame.
 """
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import av
 
 from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile
-from framekiln.media.video.container import error_text
+from framekiln.media.video.container import error_text, set_limits
 from framekiln.media.video.encoded_span import EncodedSpan
 from framekiln.media.video.film_span import FilmSpan, Span
 from framekiln.media.video.segments import REORDERED
@@ -33,6 +37,7 @@ class Clip:
     frames: int
     start_s: float  # time of its first frame, from the video's first one
     has_sound: bool
+    exact: bool  # true if encoded again
 
 
 def cut(media: MediaFile, span: Span, path: Path, *, exact: bool) -> Clip:
@@ -43,19 +48,43 @@ def cut(media: MediaFile, span: Span, path: Path, *, exact: bool) -> Clip:
         span: its frames.
         path: of the file, without its ending.
         exact: encode the frames again, from the first to the last one. Otherwise packets are copied: from the last key
-            frame at or before the first frame, and up to fewer than 16 frames after the last.
+            frame at or before the first frame, and up to fewer than 16 frames after the last. If the copy does not
+            decode, its frames are encoded.
 
     Raises:
         MediaError: the film cannot be read there, or its packets cannot be copied.
         OSError: the file cannot be written.
     """
     with FilmSpan(media, span) as film:
-        sound = film.open_sound()
-        codecs = {track.codec_context.codec.canonical_name for track in (film.track, sound) if track is not None}
-        path = path.with_name(path.name + SUFFIXES[not (exact or codecs <= _IN_MP4)])
-        with av.open(str(path), "w", options={"movflags": "+faststart"} if path.suffix == ".mp4" else {}) as out:
-            part = _encode(film, out, sound) if exact else _copy(film, out, sound)
-        return Clip(path=path, frames=part.frames, start_s=film.seconds(part.start), has_sound=sound is not None)
+        if not exact:
+            copied = _write(film, path, exact=False)
+            if frames := _count_frames(copied.path):
+                return replace(copied, frames=frames)
+        return _write(film, path, exact=True)
+
+
+def _write(film: FilmSpan, path: Path, *, exact: bool) -> Clip:
+    sound = film.open_sound()
+    codecs = {track.codec_context.codec.canonical_name for track in (film.track, sound) if track is not None}
+    path = path.with_name(path.name + SUFFIXES[not (exact or codecs <= _IN_MP4)])
+    with av.open(str(path), "w", options={"movflags": "+faststart"} if path.suffix == ".mp4" else {}) as out:
+        part = _encode(film, out, sound) if exact else _copy(film, out, sound)
+    start_s = film.seconds(part.start)
+    return Clip(path=path, frames=part.frames, start_s=start_s, has_sound=sound is not None, exact=exact)
+
+
+def _count_frames(path: Path) -> int:
+    """Return how many frames a copy has; 0 if it does not decode from its first frame on, without damage."""
+    with suppress(av.FFmpegError), av.open(str(path)) as container:
+        track = container.streams.video[0]
+        track.thread_type = "AUTO"
+        set_limits(track.codec_context, DecodeConfig().max_pixels)
+        packets = container.demux(track)
+        first = next(packets)
+        found = [(frame.pts, frame.is_corrupt) for packet in chain([first], packets) for frame in packet.decode()]
+        if found[:1] == [(first.pts, False)] and not any(is_corrupt for _, is_corrupt in found):
+            return len(found)
+    return 0
 
 
 def _encode(film: FilmSpan, out: Any, sound: Any) -> EncodedSpan:

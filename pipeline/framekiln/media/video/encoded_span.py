@@ -15,7 +15,7 @@ import numpy as np
 
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.video.channel_mix import MIN_GAP_S, ChannelReader
-from framekiln.media.video.film_span import FilmSpan
+from framekiln.media.video.film_span import BACK_S, FilmSpan
 from framekiln.media.video.packet_decoder import FrameNumbers, PacketDecoder
 from framekiln.media.video.shown_frames import untagged_matrix
 
@@ -37,9 +37,12 @@ class EncodedSpan:
             MediaError: the film has no frame at the span's first time, or it cannot be decoded.
         """
         self._film, self._sound = film, sound
-        self._frames = self._decode()
-        self._first = next(self._frames, None)
-        if self._first is None or self._first.pts != film.first:
+        for back_s in BACK_S:  # streams without whole key frames need some frames before they decode
+            self._frames = self._decode(back_s)
+            self._first = next(self._frames, None)
+            if self._first is not None and self._first.pts == film.first:
+                break
+        else:
             raise MediaError(Reason.CORRUPT, "it has no frame at the time of the clip's first frame")
         self.start, self.frames = film.first, 0
         self._track = self._add_video(out, self._first)
@@ -47,11 +50,11 @@ class EncodedSpan:
         if self._sound_track is not None:
             self._sound_track.bit_rate = _SOUND_BITS * sound.layout.nb_channels
 
-    def _decode(self) -> Iterator[Any]:
+    def _decode(self, back_s: float) -> Iterator[Any]:
         """Yield the span's frames in the order in which they are shown."""
         film = self._film
         decoder = PacketDecoder(film.track, film.kind)
-        for item in decoder.frames(chain(film.packets(), [av.Packet()]), FrameNumbers(timed=True)):
+        for item in decoder.frames(chain(film.packets(back_s), [av.Packet()]), FrameNumbers(timed=True)):
             if not isinstance(item, tuple):
                 raise item.error
             frame = item[1]

@@ -26,7 +26,7 @@ from framekiln.media.video.container import (
 
 # Seconds before the first frame at which a key frame is sought, in turn. Seeking uses storage times, so the first key
 # frame found may be shown after that frame; in transport streams it lies after the sought place.
-_BACK_S = (0.0, 2.0, 20.0)
+BACK_S = (0.0, 2.0, 20.0)
 _LEAD_S = 0.5  # s of sound before a span, as in `audio`
 _FPS = 25  # if a video states no rate
 
@@ -92,11 +92,11 @@ class FilmSpan:
         """Return ticks as seconds from the film's first frame."""
         return float((ticks - self._origin) * self.base)
 
-    def packets(self) -> Iterator[Any]:
-        """Yield the video's packets from a key frame at or before the first frame, in order of storage."""
+    def packets(self, back_s: float = 0.0) -> Iterator[Any]:
+        """Yield the video's packets from a key frame `back_s` or more before the first frame, in order of storage."""
         self.track.codec_context.flush_buffers()
-        for back_s in _BACK_S:
-            self._container.seek(max(0, self.first - int(Fraction(back_s) / self.base)), stream=self.track)
+        for seek_s in (seek_s for seek_s in BACK_S if seek_s >= back_s):
+            self._container.seek(max(0, self.first - int(Fraction(seek_s) / self.base)), stream=self.track)
             packets = (packet for packet in self._container.demux(self.track) if packet.size)
             key = next((packet for packet in packets if packet.is_keyframe), None)
             if key is not None and key.pts is not None and key.pts <= self.first:
