@@ -58,7 +58,8 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
     """Return the page; equal outputs give equal pages. Raises DamagedError: a table lacks a step's columns."""
     groups, stages, timed = error_groups(store), rebuild(record["steps"]), timed_run(store, record, run)
     profile = timed["profile"]
-    expected = {name: optional(schema, KEYS) for name, schema in expected_tables(stages).items()}
+    needed = [*KEYS, "media_type", "time_s"]
+    expected = {name: optional(schema, needed) for name, schema in expected_tables(stages).items()}
     frames = {name: find_table(store, name, schema).rows for name, schema in expected.items()}[FRAMES]
     tables = table_views(store, stages)
     values = {
