@@ -143,9 +143,7 @@ class CallScheduler:
         with self._changed:
             self._tasks.append(run)
             self._wait(lambda: future.done() or self._ended is not None)
-        return (
-            future.result() if future.done() else work()
-        )  # the owner has ended: here its model calls raise the reason
+        return future.result() if future.done() else work()  # without an owner its model calls raise the reason
 
     def call(self, model: Model, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return a model's result for all rows. An owner thread may compute them together with other threads' rows.

@@ -261,7 +261,7 @@ class Job:
         write_units(self.store, units.fresh, units.known)
         change_report.remember(self.store, plan)
         swept = 0 if left or first else sweep(self.store, owners, rows, files.deletable(self.store))
-        earlier, kept = read_earlier(self.store) or {}, {step.name for step in plan.first}
+        earlier, kept = {} if first else read_earlier(self.store) or {}, {step.name for step in plan.first}
         work = Workload(
             plan=plan,
             waves=leave_finished(plan.waves, {step.step for step in outlook if not step.todo}),
@@ -274,7 +274,7 @@ class Job:
             changed=left or swept > 0,
             files=changes,
             outlook=outlook,
-            leaving=[name for wave in earlier.get("waves", ()) for name in wave if not first and name not in kept],
+            leaving=[name for wave in earlier.get("waves", ()) for name in wave if name not in kept],
         )
         if first and not left:
             return work

@@ -3,7 +3,7 @@
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
@@ -109,7 +109,7 @@ def own_folders() -> list[str]:
 def _construct(stage_class: type[Stage], config: Any, refused: Callable[..., ConfigError]) -> Stage:
     try:
         stage = stage_class(config)
-        wrong = _find_misdeclared(stage) if {"config", "clock"} <= vars(stage).keys() else None
+        wrong = next(_list_misdeclared(stage), "") if {"config", "clock"} <= vars(stage).keys() else None
     except FramekilnError:
         raise
     except OWN_CODE as error:
@@ -118,9 +118,6 @@ def _construct(stage_class: type[Stage], config: Any, refused: Callable[..., Con
     if wrong is None:
         problem = "and its constructor does not call super().__init__(config); add the call."
         raise refused(problem, code="FK-STAGE-CONSTRUCTOR")
-    fixed = [item.name for item in stage.outputs if not item.nullable] if not wrong and stage.scope.first_pass else []
-    if fixed:
-        wrong = f"column {fixed[0]!r} has nullable=False, but is null in rows that fail or are left out"
     if wrong:
         raise refused(f"whose {wrong}; correct the class.", code="FK-STAGE-DECLARATION")
     if not (stage.outputs.names if stage.scope.first_pass else stage.tables):
@@ -129,23 +126,25 @@ def _construct(stage_class: type[Stage], config: Any, refused: Callable[..., Con
     return stage
 
 
-def _find_misdeclared(stage: Stage) -> str:
-    """Return the mistake in the first declaration with another type than in `Stage`; empty if there is none."""
+def _list_misdeclared(stage: Stage) -> Iterator[str]:
+    """Yield the mistakes in declarations; those after the first one may not be readable."""
     for name in ("inputs", "optional_inputs", "input_tables", "keeps", "weights", "files", "devices"):
         value = getattr(stage, name)
         if isinstance(value, str) or not all(isinstance(item, str) for item in value):
-            return f"`{name}` is {value!r} and no tuple of names, such as ('frame_224',)"
+            yield f"`{name}` is {value!r} and no tuple of names, such as ('frame_224',)"
     if not isinstance(stage.halo, int) or stage.halo < 0:
-        return f"`halo` is {stage.halo!r} and no whole number from 0"
+        yield f"`halo` is {stage.halo!r} and no whole number from 0"
     if not isinstance(stage.scope, Scope):
-        return f"`scope` is {stage.scope!r} and none of Scope.ROW, CLIP, MEDIA and DATASET"
+        yield f"`scope` is {stage.scope!r} and none of Scope.ROW, CLIP, MEDIA and DATASET"
     if not isinstance(stage.outputs, pa.Schema):
-        return f"`outputs` are a {type(stage.outputs).__name__} and no pyarrow.Schema"
+        yield f"`outputs` are a {type(stage.outputs).__name__} and no pyarrow.Schema"
+    for item in stage.outputs if stage.scope.first_pass else ():
+        if not item.nullable:
+            yield f"column {item.name!r} has nullable=False, but is null in rows that fail or are left out"
     for name, table in stage.tables.items():
         if not NAME.fullmatch(name) or name in FOLDERS or not isinstance(table, Table):
             wanted = "give a framekiln.contract.Table, named like 'people' and like no other folder of outputs"
-            return f"table {name!r} is a {type(table).__name__}; {wanted}"
-    return ""
+            yield f"table {name!r} is a {type(table).__name__}; {wanted}"
 
 
 def _describe(error: BaseException) -> str:

@@ -117,8 +117,8 @@ class Worker:
 
         Decoding's own part of each packet is written here; an empty part, written last, ends the unit. Packets finished
         before the run are not yielded. This must not depend on the progress of this run: Ray repeats the task of a dead
-        process, and skips as many results as it had. `known`: decoding's own parts, if steps
-        need the pixels of some rows only, or none; `whole`: see `adopt`.
+        process, and skips as many results as it had. `known`: decoding's own parts, if steps need the pixels of some
+        rows only, or none; `whole`: see `adopt`.
         """
         if not adopt(self._parts, self._chooser, step, known, whole):
             yield from self._decode(step, unit, wanted, finished, known)

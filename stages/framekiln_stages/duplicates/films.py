@@ -127,8 +127,7 @@ def find_parts(rows: pa.Table, least_s: float) -> list[Part]:
 
 
 def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
-    """Return the shared parts with the video of each pair to keep, by the medians of the shared frames and the
-    detail of the sharpest ones.
+    """Return the shared parts with the video of each pair to keep, by `Copies.median` of the shared frames.
 
     Videos that share parts, directly or indirectly, have one order, so that one of them always keeps its part.
 
