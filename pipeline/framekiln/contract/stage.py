@@ -113,9 +113,8 @@ class Stage(ABC):
         self.config: Any = config if config is not None else self.Config()
         self.clock = PhaseClock()  # times the phases; replaced by the worker
         self.annotate: Annotate = nullcontext  # entered for each phase; replaced by profilers
-        self.reads_besides: tuple[
-            str, ...
-        ] = ()  # columns, and tables as `name/`, that its step's condition reads; set by the plan
+        # columns, and tables as `name/`, that its step's condition reads; set by the plan
+        self.reads_besides: tuple[str, ...] = ()
         self.reads_also: tuple[str, ...] = ()  # the `optional_inputs` that its run has; set by the plan
         self.chunk_sizes: dict[str, int] = {}  # size of chunks, by kind of item; set by the worker
         self.arrays = ArrayCache()  # kept between runs, in a folder that the worker sets

@@ -150,7 +150,7 @@ class Scalars:
 
     def say(self, sentence: str) -> None:
         """Write a sentence as a text; see `View`."""
-        self._writer.add_text("advice", sentence, round(time.time() - self._began))
+        self._writer.add_text("advice", sentence, round(now() - self._began))
 
     def __enter__(self) -> Self:
         return self
