@@ -76,7 +76,7 @@ def test_cards_are_counted_and_named(driver):
 
 
 @pytest.mark.parametrize(
-    ("visible", "seen"), [("1", [1]), ("GPU-0", [0]), ("1, GPU-0", [0, 1]), ("", []), ("-1", []), ("MIG-0", [0, 1])]
+    ("visible", "seen"), [("1", [1]), ("GPU-0", [0]), ("1, GPU-0", [1, 0]), ("", []), ("-1", []), ("MIG-0", [0, 1])]
 )
 def test_of_the_cards_those_are_read_that_a_run_may_use(driver, monkeypatch, visible, seen):
     driver()
@@ -88,7 +88,8 @@ def test_of_the_cards_those_are_read_that_a_run_may_use(driver, monkeypatch, vis
 
 
 @pytest.mark.parametrize(
-    ("visible", "seen"), [(None, [0, 1]), ("1", [1]), ("GPU-1,0", [0, 1]), ("", []), ("-1", []), ("7", [])]
+    ("visible", "seen"),
+    [(None, [0, 1]), ("1", [1]), ("GPU-1,0", [1, 0]), ("", []), ("-1", []), ("7", []), ("0,7,1", [0])],
 )
 def test_of_the_cards_those_are_watched_that_this_process_may_use(driver, monkeypatch, visible, seen):
     driver()

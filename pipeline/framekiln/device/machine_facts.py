@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from framekiln.device.nvml import HANGS, handles, library, silence
+from framekiln.device.nvml import HANGS, find_visible, handles, library, silence
 
 T = TypeVar("T")
 _NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI's vendor, and the first byte of the class of display controllers
@@ -70,21 +70,12 @@ class MachineFacts:
 
     @property
     def seen(self) -> tuple[Gpu, ...]:
-        """The GPUs that CUDA_VISIBLE_DEVICES leaves. As in CUDA, the first unknown word ends the list."""
+        """The GPUs and parts of GPUs that CUDA_VISIBLE_DEVICES leaves."""
         if self.visible is None:
             return self.gpus
-        found: list[Gpu] = []
-        for word in map(str.strip, self.visible.split(",")):
-            if (gpu := self._find(word)) is None:
-                break
-            found.append(gpu)
-        return tuple(found)
-
-    def _find(self, word: str) -> Gpu | None:
-        if word.isdecimal():
-            return self.gpus[int(word)] if int(word) < len(self.gpus) else None
         named = (*self.gpus, *(part for gpu in self.gpus for part in gpu.parts or ()))
-        return next((gpu for gpu in named if word and gpu.uuid.startswith(word)), None)
+        places = find_visible(self.visible, [gpu.uuid for gpu in named], len(self.gpus))
+        return tuple(named[place] for place in places)
 
 
 def read_machine() -> MachineFacts:

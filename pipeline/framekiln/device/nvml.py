@@ -5,6 +5,7 @@ import importlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -45,23 +46,31 @@ def _hangs() -> bool:
     return False
 
 
-def handles(nvml: Any, visible: str | None = None) -> list[Any]:
-    """Return the handle of each GPU, in the driver's order; none where `nvml` is None.
+def find_visible(visible: str, uuids: Sequence[str], gpus: int) -> Iterator[int]:
+    """Yield the places of the GPUs that a value of `CUDA_VISIBLE_DEVICES` leaves, in its order.
 
-    A value of `CUDA_VISIBLE_DEVICES` leaves only the GPUs that it names by number or UUID: a shared machine has others.
+    A word is the number of one of the first `gpus`, or a UUID or its beginning. As in CUDA, the first unknown word
+    ends the list.
     """
+    for word in map(str.strip, visible.split(",")):
+        if word.isdecimal():
+            place = int(word) if int(word) < gpus else None
+        else:
+            place = next((i for i, uuid in enumerate(uuids) if word and uuid.startswith(word)), None)
+        if place is None:
+            return
+        yield place
+
+
+def handles(nvml: Any, visible: str | None = None) -> list[Any]:
+    """Return the handle of each GPU, or of those that `visible` leaves; none where `nvml` is None."""
     if nvml is None:
         return []
     found = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
     if visible is None or "MIG-" in visible:  # a part of a GPU has few figures of its own
         return found
-    names = tuple(part.strip() for part in visible.split(",") if part.strip())
-    starts = tuple(name for name in names if name.startswith("GPU-"))  # a UUID, or the beginning of one
-    return [
-        handle
-        for number, handle in enumerate(found)
-        if str(number) in names or (starts and nvml.nvmlDeviceGetUUID(handle).startswith(starts))
-    ]
+    uuids = [nvml.nvmlDeviceGetUUID(handle) for handle in found]
+    return [found[place] for place in find_visible(visible, uuids, len(found))]
 
 
 def visible_handles(nvml: Any) -> list[Any]:
