@@ -24,8 +24,16 @@ from framekiln.device import torch
 from framekiln_stages.nets.sam2.image import MEMORY_MB, MODELS, PROMPT_MB, Sam2
 from framekiln_stages.segment.mask_generator import PROMPTS, MaskGenerator, PromptedFrame, Rules
 from framekiln_stages.segment.mask_proposals import Proposals, non_max_suppression, remove_small_regions, scale_box
-from framekiln_stages.shared.mask_drawings import mask_area
-from framekiln_stages.shared.masks import BOX, MASK, areas_and_boxes, encode, encode_masks, mask_share, upsample_masks
+from framekiln_stages.shared.masks import (
+    BOX,
+    MASK,
+    areas_and_boxes,
+    encode,
+    encode_masks,
+    mask_area,
+    mask_share,
+    upsample_masks,
+)
 from framekiln_stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file, parse_prompts
 from framekiln_stages.shared.result_agreement import Detections, match_by_masks
 from framekiln_stages.shared.settings import PixelStage

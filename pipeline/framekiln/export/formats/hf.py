@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from framekiln.export.formats.record import for_arrow, make_record, make_schema
-from framekiln.export.formats.sharded import Sharded
+from framekiln.export.formats.record import Sharded, for_arrow, make_record, make_schema
 from framekiln.export.pictures import Pictured
 from framekiln.export.request import WHOLE
 
