@@ -17,8 +17,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln_stages.shared.grey_images import Gray, even, reduced
-from framekiln_stages.shared.stripes import is_textured, without_stripes
+from framekiln_stages.shared.grey_images import Gray, even, is_textured, reduced, without_stripes
 
 Field = NDArray[np.float32]
 Camera = NDArray[np.float64]
