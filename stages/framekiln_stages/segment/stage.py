@@ -149,7 +149,6 @@ class Segment(PixelStage):
             self._generator.warm_up()
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Return the masks of each frame."""
         sizes = zip(batch["height"].to_pylist(), batch["width"].to_pylist(), strict=True)
         rows = zip(views(batch[self.pixels]), sizes, self._read_prompts(batch), strict=True)
         with torch.inference_mode():
@@ -173,7 +172,6 @@ class Segment(PixelStage):
         return [parse_prompts(rows or (), self.config.prompts) for rows in batch[self.config.prompt_column].to_pylist()]
 
     def _make_records(self, frame: PromptedFrame, proposals: Proposals) -> list[dict[str, Any]]:
-        """Return a frame's masks as values of `MASK`."""
         with self.phase("postprocess"):
             low = MODELS[self.config.model].low
             canvas = (low, low) if self.config.low else frame.size

@@ -1,4 +1,4 @@
-"""Pieces of videos: where another film begins, and holes, as after a bad copy or a lost block.
+"""Holes in films, as after a bad copy or a lost block, and the places where another film begins.
 
 libav reads joined AVI, Ogg and MPEG program streams of one codec to their end, two parts of Matroska, and one of MP4,
 FLV, ASF, RealMedia, IVF and YUV4MPEG. It reads no part in another container. From the second of two fragmented MP4, or
@@ -18,7 +18,6 @@ from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.damaged import CUT, read_segment_end, read_vint
 from framekiln.media.file_types import HEAD_BYTES, Kind, find_film
 
-_MOST = 10_000  # most pieces examined, at the end or between two packets
 _SHORTEST_BOX, _SHORTEST_PIECE, _TO_THE_END = 8, 27, 1 << 62  # bytes
 _END, _PACK, _MPEG_2 = 0xB9, 0xBA, 0x40  # codes of a program stream, and a bit of MPEG-2's packs
 _LONGEST_PAGE = 27 + 255 * 256  # bytes, of Ogg
@@ -135,6 +134,7 @@ _BLOCKS = b"\xa3\xa1"  # elements that hold a packet
 _LISTS = (b"LIST", b"RIFF")
 _KEY = b"\x06\x0e\x2b\x34"  # key of SMPTE
 _LONGEST_HEAD = 27 + 255  # bytes, of a page
+_MOST = 10_000  # most pieces examined between two packets
 _PACKET_SIZE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # ASF's properties; the size follows 92 bytes later
 
 
