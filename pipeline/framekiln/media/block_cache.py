@@ -1,40 +1,15 @@
-"""Views of open files, and ranges of videos and archives in buckets, cached in this process for a while.
+"""Ranges of videos and archives in buckets, cached in this process for a while.
 
 A video is opened for its type, its frames and its sound; a transport stream once more for its joins. libav reads pieces
 of 256 KB. Members of an archive are neighbours. Each range is requested once.
 """
 
-import io
-import os
 import threading
 import time
 from collections import OrderedDict
 from typing import BinaryIO
 
-
-class StreamView(io.RawIOBase):
-    """A file of `size` bytes over another one, which it closes; subclasses read from position `_at`."""
-
-    def __init__(self, stream: BinaryIO, size: int) -> None:
-        self._stream, self._size, self._at = stream, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = max(0, offset + (0, self._at, self._size)[whence])
-        return self._at
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()
-
+from framekiln.media.stream_view import StreamView
 
 _BLOCK = 1 << 20  # bytes of one request: 10 to 25 ms of a network, and a second of a video of 8 Mbit/s
 _KEPT = 64  # blocks of all files in this process, 64 MB: enough for many videos' two places and index

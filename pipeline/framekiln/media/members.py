@@ -14,7 +14,7 @@ import zlib
 from typing import IO, BinaryIO, cast
 
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.block_cache import StreamView
+from framekiln.media.stream_view import StreamView
 
 _MARK = "\0"
 _HEADER = struct.Struct("<4s22xHH")  # header of a ZIP's member, before name and extra field (APPNOTE.TXT, 4.3.7)
