@@ -26,15 +26,7 @@ from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.damaged import boxes
 from framekiln.media.file_types import Kind
-from framekiln.media.frames import (
-    Frame,
-    FrameSource,
-    FrameSpec,
-    LostFrames,
-    max_frames,
-    reduce_by,
-    too_many_frames,
-)
+from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames, max_frames, reduce_by, too_many_frames
 from framekiln.media.images import jpeg, pillow, tiff
 from framekiln.media.images.colours import crop_avif, find_conversion
 from framekiln.media.images.wide_tiff import WideTiff

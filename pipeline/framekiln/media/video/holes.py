@@ -187,10 +187,7 @@ class Pieces:
         if self._kind not in _LENGTHS:
             return True
         start, stop = self._find_start(before), self._find_start(after)
-        return self._walk(start, stop) in (
-            start,
-            stop,
-        )  # if it stays at the start, packets of this file are no pieces
+        return self._walk(start, stop) in (start, stop)  # if it stays at the start, packets of this file are no pieces
 
     def is_cut(self, last: int | None, size: int) -> bool:
         """Return whether a piece after the last packet's place lacks its end; False for formats that state theirs."""

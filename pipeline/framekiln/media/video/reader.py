@@ -49,11 +49,7 @@ _NEED_KEY = (
     *("vp8", "vp9", "hevc", "av1", "ffv1"),
 )
 _NO_TIMES = ("avi",)  # formats without presentation times: libav's guesses for B-frames are wrong
-_ENDS_CALMLY = (
-    "dv",
-    "ivf",
-    "yuv4mpegpipe",
-)  # formats in which libav reports damage, but no missing end
+_ENDS_CALMLY = ("dv", "ivf", "yuv4mpegpipe")  # formats in which libav reports damage, but no missing end
 _CONSTANT = ("mxf",)  # formats of one rate; libav gives all frames of a second video the last time of the first
 
 

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.stream_view import StreamView
 from framekiln.media.file_types import HEAD_BYTES, find_film
 from framekiln.media.files import MediaFile, open_media
+from framekiln.media.stream_view import StreamView
 from framekiln.media.video.transport_packets import (
     SYNC,
     WRAP,
