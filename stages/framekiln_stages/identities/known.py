@@ -184,7 +184,6 @@ class NearestPeople:
     nearest: Ints  # n 2; indices of people, -1: none
     cosines: Floats  # n 2; -1: none
     odds: Floats  # n 2; that both are one person, given equal prior odds; 0: none
-    people: int  # people compared
     enough: NDArray[np.bool_]  # n; the face gets the first one's identity
     between: NDArray[np.bool_]  # n; the face belongs to one of two people
 
@@ -209,9 +208,8 @@ def compare(evidence: Evidence, people: Sequence[Group], rule: Rule) -> NearestP
         enough = near & (cosines[:, 0] - cosines[:, 1] >= rule.margin)
     given = rule.cosine is not None
     return NearestPeople(
-        nearest=nearest, cosines=cosines, odds=odds, people=len(people), enough=enough & there[:, 0] & given,
-        between=near & ~enough & given,
-    )  # fmt: skip
+        nearest=nearest, cosines=cosines, odds=odds, enough=enough & there[:, 0] & given, between=near & ~enough & given
+    )
 
 
 def weigh(evidence: Evidence, faces: Ints, people: Sequence[Group], positions: Ints, excesses: Floats) -> Floats:
