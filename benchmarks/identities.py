@@ -23,8 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from framekiln_stages.identities.hdbscan import Clusters, hdbscan_clusters
-from framekiln_stages.identities.spanning_tree import spanning_tree
+from framekiln_stages.identities.hdbscan import Clusters, hdbscan_clusters, spanning_tree
 
 MIN_SIZE, MIN_SAMPLES = 3, 2
 

@@ -27,9 +27,9 @@ from benchmarks.accuracy.faces import real_stage
 from framekiln.contract.columns import Image, pack
 from framekiln.contract.placement import Placement
 from framekiln_stages.faces.stage import Faces
-from framekiln_stages.identities.comparison import Rule, compare
 from framekiln_stages.identities.evidence import Evidence
 from framekiln_stages.identities.face_table import FaceTable
+from framekiln_stages.identities.known import Rule, compare
 from framekiln_stages.identities.stage import Identities
 
 PEOPLE, STRANGERS, PHOTOS, ASIDE = 300, 400, 4, 3  # every third person was kept aside

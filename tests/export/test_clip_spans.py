@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from framekiln.export.clip_spans import find_spans
+from framekiln.export.clips import find_spans
 from framekiln.export.request import ClipRequest
 from framekiln.output.object_store import Store
 from framekiln.selection.rows import Rows

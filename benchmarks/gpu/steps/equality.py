@@ -21,7 +21,7 @@ from framekiln.lab.measure.figures import drift
 from framekiln.planning.step import Step
 from framekiln.runtime.recovery.child_tasks import not_set_up
 from framekiln.runtime.stage_setup import set_up
-from framekiln_stages.identities.spanning_tree import spanning_tree
+from framekiln_stages.identities.hdbscan import spanning_tree
 
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "fp32": {"precision": "fp32", "compile": False},

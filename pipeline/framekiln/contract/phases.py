@@ -36,7 +36,6 @@ class PhaseClock(threading.local):
         return time.perf_counter()
 
     def between(self, begin: Any, end: Any) -> float:
-        """Return the seconds between two marks."""
         return float(end - begin)
 
     def begin(self) -> None:
@@ -112,7 +111,6 @@ class ItemCounts(threading.local):
         return ItemCounts, ()
 
     def add(self, kind: str, count: int) -> None:
-        """Count items."""
         self._counts[kind] = self._counts.get(kind, 0) + count
 
     def take(self) -> dict[str, int]:

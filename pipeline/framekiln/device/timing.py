@@ -39,7 +39,6 @@ class EventClock(PhaseClock):
         return float(begin.elapsed_time(end)) / 1000
 
     def settle(self) -> None:
-        """See `PhaseClock`."""
         events = [event for ended in self._ended for event in ended[1:3]]
         super().settle()
         self._spare += events

@@ -12,8 +12,7 @@ from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import ConfigError, FramekilnError, without_secrets
 from framekiln.contract.row_errors import Failure, reasons, to_table
 from framekiln.contract.words import counted
-from framekiln.export.clip_spans import ClipSpan, find_spans
-from framekiln.export.clips import MANIFEST, ClipWriter, PlannedClip, write_clips
+from framekiln.export.clips import MANIFEST, ClipSpan, ClipWriter, PlannedClip, find_spans, write_clips
 from framekiln.export.destination import ExportSummary, Progress, finish, prepare
 from framekiln.export.request import CLIPS, ClipRequest, ExportRequest
 from framekiln.export.rows import read_chosen

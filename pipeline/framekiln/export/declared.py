@@ -41,7 +41,6 @@ class Source:
 
     @property
     def named_by(self) -> str:
-        """The member that names the category."""
         return self.first(_NAMES)
 
     @property
@@ -122,20 +121,16 @@ def _has_mask(members: pa.StructType) -> bool:
     return "segmentation" in members.names and pa.types.is_struct(members.field("segmentation").type)
 
 
-def _find_landmarks(members: pa.StructType, facts: Mapping[str, Any]) -> str:
+def _make_source(name: str, members: pa.StructType, facts: Mapping[str, Any], kind: str, track: str = "") -> Source:
     names = [
         item.name for item in members if _is_struct_list(item.type) and {"x", "y"} <= set(item.type.value_type.names)
     ]
-    return ("landmarks" if "landmarks" in names else names[0]) if names and facts.get("keypoints") else ""
-
-
-def _make_source(name: str, members: pa.StructType, facts: Mapping[str, Any], kind: str, track: str = "") -> Source:
     return Source(
         kind=facts.get("kind", kind),
         name=name,
         members=members,
         category=facts.get("category") or name.removesuffix("s"),
-        landmarks=_find_landmarks(members, facts),
+        landmarks=("landmarks" if "landmarks" in names else names[0]) if names and facts.get("keypoints") else "",
         keypoints=tuple(facts.get("keypoints", ())),
         skeleton=tuple((a, b) for a, b in facts.get("skeleton", ())),
         of=facts.get("of", ""),
@@ -144,7 +139,6 @@ def _make_source(name: str, members: pa.StructType, facts: Mapping[str, Any], ki
 
 
 def _read_column(item: pa.Field) -> Source | None:
-    """Return the declaration of a column of `frames/`, or None."""
     facts = annotation_facts(item)
     if not _is_struct_list(item.type) or facts.get("kind") == "":
         return None

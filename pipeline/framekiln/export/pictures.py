@@ -60,7 +60,6 @@ class PictureReader:
                     yield from pool.map(self._read_one, singles[start : start + _AHEAD])
 
     def find_size(self, image: ExportedImage) -> tuple[int, int]:
-        """Return width and height of a frame's picture."""
         side = int(self.way.removeprefix("resize:")) if self.way.startswith("resize:") else 0
         scale = min(1.0, side / min(image.width, image.height)) if side else 1.0
         return max(1, round(image.width * scale)), max(1, round(image.height * scale))
@@ -74,7 +73,6 @@ class PictureReader:
         return [(image.resized(own.width, own.height), own)] if own else next(self._read_frames([image]))
 
     def _read_frames(self, images: Sequence[ExportedImage]) -> Iterator[list[Pictured] | Failure]:
-        """Yield the pictures of frames of one file."""
         media, left = self.media[images[0].media_id], deque(images)
         pixels = pixel_column(min(self.find_size(images[0])) if self.way.startswith("resize:") else 0)
         error: Exception = MediaError(Reason.CORRUPT, "the frame is not decodable any more")

@@ -110,7 +110,6 @@ class Annotations:
                     yield from self._makers[source.name].make(row, size, beside={}, ids=ids)
 
     def _read_table(self, name: str, keys: Sequence[Key]) -> dict[Key, list[Item]]:
-        """Return the rows of a table about some frames."""
         media = sorted({key[0] for key in keys})
         near = (ds.field("media_id") >= media[0]) & (ds.field("media_id") <= media[-1])
         if len(media) == 1:  # a video: its frames are ascending
@@ -160,7 +159,6 @@ class ExportRows:
             )
 
     def read(self) -> Iterator[list[ExportedImage]]:
-        """Yield images in the size of their frame."""
         columns = list(dict.fromkeys([*NEEDED, *self._reader.columns, *self._vectors, *self._values]))
         for name in self._list_files():
             with self._store.parquet(f"{FRAMES}/{name}") as file:

@@ -75,7 +75,6 @@ class Frame:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the requested pixels."""
         return self.dropped_bytes + sum(image.nbytes for image in self.images.values())
 
 
@@ -111,7 +110,6 @@ class FrameSpec:
     config: DecodeConfig
 
     def keeps(self, index: int) -> bool:
-        """Return whether the frame with this number is kept."""
         return index % self.config.every_nth == 0
 
     def factor(self, name: str, height: int, width: int) -> int:
@@ -119,7 +117,6 @@ class FrameSpec:
         return max(self._choose_base_factor(height, width), reduction(height, width, short_side(name)))
 
     def dropped_bytes(self, height: int, width: int) -> int:
-        """Return the bytes that the dropped columns would have."""
         return self._count_bytes(self.dropped, height, width)
 
     def find_unneeded(self, index: int, time_s: float | None, before_s: float | None, fps: float | None) -> list[str]:

@@ -18,15 +18,12 @@ class StreamView(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Return the position of the next read, in bytes."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to a position, as `io.IOBase.seek` does, and return it."""
         self._at = max(0, offset + (0, self._at, self._size)[whence])
         return self._at
 
     def close(self) -> None:
-        """Close the underlying file too."""
         self._stream.close()
         super().close()

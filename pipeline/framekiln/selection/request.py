@@ -34,10 +34,7 @@ class SelectionRequest:
             if number is not None and number < 1:
                 raise ConfigError(f"{name} must be at least 1, not {number}.", code="FK-SELECTION-NUMBER")
         if self.balance is not None and self.diverse is not None:
-            raise ConfigError(
-                "balance and diverse exclude each other; give one of them.",
-                code="FK-SELECTION-BOTH",
-            )
+            raise ConfigError("balance and diverse exclude each other; give one of them.", code="FK-SELECTION-BOTH")
 
     def to_json(self) -> str:
         """Return the request in the form of a saved selection's metadata."""

@@ -124,7 +124,6 @@ class WeightsEntry(LockModel):
 
 
 def _name_entries(entries: Any) -> Any:
-    """Give each entry its key as its name."""
     if not isinstance(entries, dict):
         return entries
     return {name: {"name": name} | body if isinstance(body, dict) else body for name, body in entries.items()}

@@ -25,8 +25,7 @@ from framekiln_stages.categorize.instance_crops import CROPS, Instance, box_area
 from framekiln_stages.categorize.zero_shot import CATEGORIES, CATEGORY, SIZES
 from framekiln_stages.nets.clip.architectures import MODELS
 from framekiln_stages.shared.device_images import DeviceImages
-from framekiln_stages.shared.mask_drawings import box_edges, box_label
-from framekiln_stages.shared.masks import BOX
+from framekiln_stages.shared.masks import BOX, box_edges, box_label
 from framekiln_stages.shared.settings import PixelStage
 from framekiln_stages.shared.tables import BOXES, UNIT_LENGTH, list_array, vector_array
 
@@ -71,10 +70,6 @@ class Categorize(PixelStage):
         # Margins around the box, as shares of its longer side: the two steps of OpenMask3D's crops (0.1 each).
         masked_margin: Margin = 0.1
         context_margin: Margin = 0.2
-        # Precision of the image tower's linear layers; int8 has 8 bits. B/32 with random weights: 98 MB instead of 352,
-        # 2.5 times as fast on a CPU, cosines with fp32 of at least 0.9999. Trained weights, with their outliers, were
-        # not measured.
-        quantize: Literal["none", "int8"] = "none"
 
         def __post_init__(self) -> None:
             self.settle("size", SIZES[self.of])
@@ -162,7 +157,7 @@ class Categorize(PixelStage):
         self._names = np.array(list(self.config.phrases), dtype=object)
         self._texts = zero_shot.kept_embeddings(self.arrays, model, self._net, list(self.config.prompts().values()))
         rows = self.chunk_sizes.get("instances", INSTANCES) if self.config.of == "instances" else placement.batch
-        self._net.keep_vision(placement, self._dtype, rows=rows, int8=self.config.quantize == "int8")
+        self._net.keep_vision(placement, self._dtype, rows=rows)
         self._fill = np.rint(np.multiply(MODELS[model].preparation.mean, 255)).astype(np.uint8)
 
     def __call__(self, batch: pa.Table) -> pa.Table:

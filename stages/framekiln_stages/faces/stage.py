@@ -31,8 +31,7 @@ from framekiln_stages.faces.recognizers import FACE_MB, NETWORKS, ROWS, Recogniz
 from framekiln_stages.nets.faces import scrfd
 from framekiln_stages.nets.faces.detections import FaceDetections
 from framekiln_stages.shared.device_images import DeviceImages
-from framekiln_stages.shared.mask_drawings import box_edges
-from framekiln_stages.shared.masks import BOX, POINT
+from framekiln_stages.shared.masks import BOX, POINT, box_edges
 from framekiln_stages.shared.result_agreement import Detections, cosine_figures, match_by_boxes, mean_or
 from framekiln_stages.shared.settings import PixelStage
 from framekiln_stages.shared.tables import (

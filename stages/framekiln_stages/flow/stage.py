@@ -21,8 +21,19 @@ import pyarrow as pa
 from framekiln.contract import Drawing, Image, Legend, Placement, Scope, Stage, Weights, field, views
 from framekiln.contract.limits import Natural, Proportion
 from framekiln_stages.flow import flow_colors
-from framekiln_stages.flow.doubts import DOUBTFUL, SMALLEST, Motion, settle, unstripe
-from framekiln_stages.flow.motion import Camera, Field, agreement, camera, motion, shake
+from framekiln_stages.flow.motion import (
+    DOUBTFUL,
+    SMALLEST,
+    Camera,
+    Field,
+    Motion,
+    agreement,
+    camera,
+    motion,
+    settle,
+    shake,
+    unstripe,
+)
 from framekiln_stages.shared.grey_images import Gray
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, unmatched_share
 from framekiln_stages.shared.settings import PixelStage

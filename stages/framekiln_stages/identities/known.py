@@ -1,6 +1,6 @@
-"""Identities that already have numbers, from earlier runs in the output or from another output, and their summaries.
+"""Identities of earlier runs, and faces compared with people: who is nearest, and whether that suffices.
 
-Shapes: n vectors of length 1, m of them members of a cluster, g identities, d numbers of an embedding.
+Shapes: n faces, m of them members of a cluster, g people, d numbers of an embedding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln_stages.identities.evidence import Group
+from framekiln_stages.identities.evidence import Evidence, Floats, Group
 from framekiln_stages.identities.face_table import Ints
 
 Vectors = NDArray[np.floating]
@@ -165,3 +165,63 @@ def _is_comparable(row: Mapping[str, Any], length: int, network: str | None) -> 
     """Return whether a known identity's centroid and faces come from one network, as far as known."""
     numbers, own = _get_kind(row)
     return numbers == length and (own is None or network is None or own == network)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """The least evidence for giving a face an identity: a probability, or without one cosines and a quality."""
+
+    probability: float
+    cosine: float | None  # None: no face gets one
+    margin: float  # lead over the cosine to anybody else
+    quality: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearestPeople:
+    """Each face with its two most similar people."""
+
+    nearest: Ints  # n 2; indices of people, -1: none
+    cosines: Floats  # n 2; -1: none
+    odds: Floats  # n 2; that both are one person, given equal prior odds; 0: none
+    enough: NDArray[np.bool_]  # n; the face gets the first one's identity
+    between: NDArray[np.bool_]  # n; the face belongs to one of two people
+
+
+def compare(evidence: Evidence, people: Sequence[Group], rule: Rule) -> NearestPeople:
+    """Compare faces with people."""
+    faces = evidence.faces
+    targets = np.array([[*group.centroid, group.shared] for group in people]).reshape(
+        len(people), evidence.weighted.shape[1]
+    )
+    nearest, excesses = two_nearest(evidence.weighted, targets)
+    there = nearest >= 0
+    shared = evidence.shared[:, None] * targets[nearest, -1] if len(people) else 0
+    cosines = np.where(there, excesses + shared, -1)
+    if evidence.probable:
+        odds = np.exp(weigh(evidence, np.arange(len(faces)), people, nearest, excesses)) * there
+        first, either = (sums / (max(1, len(people)) + odds.sum(axis=1)) for sums in (odds[:, 0], odds.sum(axis=1)))
+        enough, near = first >= rule.probability, either >= rule.probability
+    else:
+        odds = np.zeros(nearest.shape)
+        near = (cosines[:, 0] >= (rule.cosine or 0)) & (faces.qualities >= rule.quality)
+        enough = near & (cosines[:, 0] - cosines[:, 1] >= rule.margin)
+    given = rule.cosine is not None
+    return NearestPeople(
+        nearest=nearest, cosines=cosines, odds=odds, enough=enough & there[:, 0] & given, between=near & ~enough & given
+    )
+
+
+def weigh(evidence: Evidence, faces: Ints, people: Sequence[Group], positions: Ints, excesses: Floats) -> Floats:
+    """Return the log-odds of faces (n) and people (n k) from their indices and excesses (n k)."""
+    if not people:
+        return np.zeros(positions.shape)
+    strengths, shared, several = (
+        np.array([getattr(group, name) for group in people])[positions] for name in ("strength", "shared", "several")
+    )
+    return evidence.log_odds(
+        excesses,
+        np.minimum(evidence.faces.strengths[faces, None], strengths),
+        np.maximum(evidence.shared[faces, None], shared),
+        several,
+    )

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln_stages.identities.face_table import FaceTable, Ints
-from framekiln_stages.identities.looks import keep_once_per_frame
+from framekiln_stages.identities.pairs import keep_once_per_frame
 
 _TYPES = {"media_id": pa.string(), "frame_index": pa.int64(), "face_index": pa.int64(), "name": pa.string()}
 NOT_NAMED, NOBODY = -1, -2

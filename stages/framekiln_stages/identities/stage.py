@@ -22,16 +22,14 @@ import pyarrow as pa
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, Placement, Scope, Stage, Table, Weights
 from framekiln.contract.limits import Count, Limits, Natural, Proportion
 from framekiln.contract.user_files import expand
-from framekiln_stages.identities.comparison import Rule
 from framekiln_stages.identities.evidence import Evidence
 from framekiln_stages.identities.face_table import FaceTable, Ints
-from framekiln_stages.identities.hdbscan import FARTHEST, NOISE, Clusters, hdbscan_clusters
-from framekiln_stages.identities.known import KnownIdentities
+from framekiln_stages.identities.hdbscan import FARTHEST, NOISE, Clusters, hdbscan_clusters, spanning_tree
+from framekiln_stages.identities.known import KnownIdentities, Rule
 from framekiln_stages.identities.labels import Labels
 from framekiln_stages.identities.named import NOBODY, NamedFaces, read_names
-from framekiln_stages.identities.spanning_tree import spanning_tree
 from framekiln_stages.identities.tables import FACES, PEOPLE, faces_table, summary_table
-from framekiln_stages.shared.mask_drawings import box_edges, box_label
+from framekiln_stages.shared.masks import box_edges, box_label
 
 SUMMARY = "identity_summary"
 Cosine = Annotated[float, Limits(ge=0, lt=1)]

@@ -105,7 +105,6 @@ class Inpaint(Stage):
 
         @property
         def framing(self) -> Framing:
-            """Context and size of the crops."""
             return Framing(
                 margin=self.margin, min_margin=self.min_margin, longest=self.max_side, few=self.shapes == "few"
             )
@@ -145,7 +144,6 @@ class Inpaint(Stage):
             self._paint = LamaCleaner(path, placement)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Return each frame, painted over within its masks."""
         frames = views(batch["frame"])
         with self.phase("preprocess"):
             rows = batch.drop_columns(["frame"]).to_pylist()
@@ -184,7 +182,6 @@ class Inpaint(Stage):
         return union((decode(mask.get("segmentation", mask)) for mask in self._select_masks(row)), height, width)
 
     def _select_masks(self, row: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Return the run-length encoded masks of a row's region."""
         config = self.config
         if config.region == "column":
             value = row[config.column] or []

@@ -76,7 +76,6 @@ class Landmarker:
                     self.detect(photo)
 
     def detect(self, image: Image) -> Any:
-        """Return MediaPipe's result for one image."""
         import mediapipe
 
         graph = self._free.get()

@@ -33,8 +33,17 @@ from framekiln.contract.limits import Count, Natural
 from framekiln.device import torch
 from framekiln_stages.nets.sam2.image import MODELS
 from framekiln_stages.nets.sam2.video import EDGETAM, Tracker, is_timm_installed, load_video_model
-from framekiln_stages.shared.mask_drawings import box_label, mask_area
-from framekiln_stages.shared.masks import BOX, SEGMENTATION, Mask, areas_and_boxes, decode, encode_masks, upsample_masks
+from framekiln_stages.shared.masks import (
+    BOX,
+    SEGMENTATION,
+    Mask,
+    areas_and_boxes,
+    box_label,
+    decode,
+    encode_masks,
+    mask_area,
+    upsample_masks,
+)
 from framekiln_stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file
 from framekiln_stages.shared.result_agreement import mask_iou, mean_or
 from framekiln_stages.shared.tables import BOXES, RUN_LENGTHS
@@ -98,7 +107,6 @@ class Objects(Stage):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The rows, and for mask prompts the masks."""
         masks = ("masks",) if self.config.prompts == "masks" else ()
         return ("media_id", "frame_index", "media_type", "height", "width", *masks)
 

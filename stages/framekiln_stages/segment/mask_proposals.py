@@ -48,7 +48,6 @@ class Proposals:
 
     @staticmethod
     def concatenate(parts: Sequence[Proposals]) -> Proposals:
-        """Join one or more sets of proposals."""
         if len(parts) == 1:
             return parts[0]
         return Proposals(

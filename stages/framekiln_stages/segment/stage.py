@@ -24,8 +24,16 @@ from framekiln.device import torch
 from framekiln_stages.nets.sam2.image import MEMORY_MB, MODELS, PROMPT_MB, Sam2
 from framekiln_stages.segment.mask_generator import PROMPTS, MaskGenerator, PromptedFrame, Rules
 from framekiln_stages.segment.mask_proposals import Proposals, non_max_suppression, remove_small_regions, scale_box
-from framekiln_stages.shared.mask_drawings import mask_area
-from framekiln_stages.shared.masks import BOX, MASK, areas_and_boxes, encode, encode_masks, mask_share, upsample_masks
+from framekiln_stages.shared.masks import (
+    BOX,
+    MASK,
+    areas_and_boxes,
+    encode,
+    encode_masks,
+    mask_area,
+    mask_share,
+    upsample_masks,
+)
 from framekiln_stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file, parse_prompts
 from framekiln_stages.shared.result_agreement import Detections, match_by_masks
 from framekiln_stages.shared.settings import PixelStage
@@ -141,7 +149,6 @@ class Segment(PixelStage):
             self._generator.warm_up()
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Return the masks of each frame."""
         sizes = zip(batch["height"].to_pylist(), batch["width"].to_pylist(), strict=True)
         rows = zip(views(batch[self.pixels]), sizes, self._read_prompts(batch), strict=True)
         with torch.inference_mode():
@@ -165,7 +172,6 @@ class Segment(PixelStage):
         return [parse_prompts(rows or (), self.config.prompts) for rows in batch[self.config.prompt_column].to_pylist()]
 
     def _make_records(self, frame: PromptedFrame, proposals: Proposals) -> list[dict[str, Any]]:
-        """Return a frame's masks as values of `MASK`."""
         with self.phase("postprocess"):
             low = MODELS[self.config.model].low
             canvas = (low, low) if self.config.low else frame.size

@@ -15,7 +15,6 @@ class PixelStage(Stage):
 
     @property
     def pixels(self) -> str:
-        """Name of the pixel column that is read."""
         return pixel_column(self.config.size)
 
     @property
@@ -42,7 +41,6 @@ class LandmarkStage(PixelStage):
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """One task bundle."""
         return (self.config.model,)
 
     def setup(self, weights: Weights, placement: Placement) -> None:

@@ -14,8 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln_stages.shared.grey_images import Gray, even, reduced
-from framekiln_stages.shared.stripes import without_stripes
+from framekiln_stages.shared.grey_images import Gray, even, reduced, without_stripes
 
 Field = NDArray[np.float32]
 Flows = Callable[[Gray, Gray], Field]

@@ -13,17 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln_stages.shots.transitions import (
-    BETWEEN,
-    FEW,
-    INNER,
-    PHASES,
-    ROUNDING_S,
-    Grid,
-    Transition,
-    Values,
-    apart,
-)
+from framekiln_stages.shots.transitions import BETWEEN, FEW, INNER, PHASES, ROUNDING_S, Grid, Transition, Values, apart
 
 Span = tuple[float, int, int, str]  # an error, first and last frame, and the shape
 Shape = Callable[[Grid], Grid]

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 
 from framekiln.contract.columns import PIXELS, pack, views
-from framekiln_stages.flow.doubts import Motion, settle
 from framekiln_stages.flow.flow_colors import decode
-from framekiln_stages.flow.motion import agreement
+from framekiln_stages.flow.motion import Motion, agreement, settle
 from framekiln_stages.flow.stage import Flow
 from tests.support.media.photos import PHOTOS, mosaic, photo, take
 from tests.support.stages.flow_factory import (

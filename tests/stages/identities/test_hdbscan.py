@@ -11,9 +11,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from sklearn.metrics import adjusted_rand_score
 
-from framekiln_stages.identities.hdbscan import hdbscan_clusters
+from framekiln_stages.identities.hdbscan import hdbscan_clusters, spanning_tree
 from framekiln_stages.identities.known import summarize
-from framekiln_stages.identities.spanning_tree import spanning_tree
 from tests.support.machine.command_line import ROOT
 from tests.support.stages.faces.identities_factory import unit
 

@@ -134,7 +134,6 @@ def _check_schema(schema: pa.Schema, declared: pa.Schema, what: str) -> None:
 
 
 def _list_other_arguments(stage: Stage, sample: StageSample) -> tuple[Any, ...]:
-    """Return the arguments of a call that follow its rows."""
     tables = ({name: sample.tables[name] for name in stage.input_tables},) if stage.input_tables else ()
     kept = ({name: stage.tables[name].schema.empty_table() for name in stage.keeps},) if stage.keeps else ()
     return (*tables, *kept, *((sample.media,) if stage.reads_media else ()))

@@ -57,7 +57,6 @@ class SampleMedia:
         self._count = count
 
     def frames(self, pixels: str) -> Iterator[tuple[int, Image]]:
-        """See `Media`."""
         return ((number, sample_frame(number, pixels)) for number in range(self._count))
 
 

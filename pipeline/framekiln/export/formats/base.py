@@ -27,7 +27,7 @@ class Format(ABC):
     needs_annotations: ClassVar[bool] = False
     """Whether an export needs at least one of these."""
     holds_pictures: ClassVar[bool] = False
-    """Whether its files contain the pictures; see `framekiln.export.formats.sharded`."""
+    """Whether its files contain the pictures; see `framekiln.export.formats.record`."""
 
     def __init__(self, destination: Store, request: ExportRequest) -> None:
         """Bind to a destination. Nothing is written yet; `request.include` holds the exported kinds.

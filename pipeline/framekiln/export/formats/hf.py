@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from framekiln.export.formats.record import for_arrow, make_record, make_schema
-from framekiln.export.formats.sharded import Sharded
+from framekiln.export.formats.record import Sharded, for_arrow, make_record, make_schema
 from framekiln.export.pictures import Pictured
 from framekiln.export.request import WHOLE
 
@@ -62,7 +61,6 @@ def _name_split(split: str) -> str:
 
 
 def _cut(rows: Iterator[Pictured], shard: int) -> Iterator[list[dict[str, object]]]:
-    """Yield rows as values of the schema, in groups."""
     group, size = [], 0
     for number, (image, still) in enumerate(rows):
         picture = {"bytes": still.data, "path": f"{shard:06d}{number:06d}{still.ending}"}

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.errors import ConfigError
-from framekiln.export.formats.record import for_arrow, make_record, make_schema
-from framekiln.export.formats.sharded import Sharded
+from framekiln.export.formats.record import Sharded, for_arrow, make_record, make_schema
 from framekiln.export.pictures import Pictured
 
 _BATCH = 64  # rows in memory at once

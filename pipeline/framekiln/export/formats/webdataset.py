@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from framekiln.export.formats.record import free_name, make_record, to_json
-from framekiln.export.formats.sharded import Sharded
+from framekiln.export.formats.record import Sharded, free_name, make_record, to_json
 from framekiln.export.pictures import Pictured
 
 

@@ -99,16 +99,13 @@ class FolderWalk:
             return
         for entry in entries:
             if after := self.pattern.advance(positions, entry.name):
-                yield from self._list_entry(entry, after)
-
-    def _list_entry(self, entry: os.DirEntry[str], positions: Positions) -> Iterator[MediaFile]:
-        if not _is_folder(entry):
-            if self.pattern.matches(positions):
-                yield local_file(entry.path, self._make_relative(entry.path))
-        elif entry.is_symlink():
-            heapq.heappush(self._links, (entry.path, sorted(positions)))
-        else:
-            self._folders.append((entry.path, positions))
+                if not _is_folder(entry):
+                    if self.pattern.matches(after):
+                        yield local_file(entry.path, self._make_relative(entry.path))
+                elif entry.is_symlink():
+                    heapq.heappush(self._links, (entry.path, sorted(after)))
+                else:
+                    self._folders.append((entry.path, after))
 
     def _make_relative(self, path: str) -> str:
         return path[len(self.root) :].lstrip("/")

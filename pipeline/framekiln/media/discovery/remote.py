@@ -98,7 +98,6 @@ def _list_remote_matches(
 def _list_remote_folder(
     source: str, system: fs.FileSystem, root: str, outputs: OutputFilter, pattern: GlobPattern
 ) -> list[MediaFile]:
-    """Return the files below a store's folder that match a pattern, without outputs."""
     seen = list(_walk_store(system, root, pattern))
     excluded = outputs.excluded_folders(url_of(source, root), [relative for _, relative, _ in seen])
     return [

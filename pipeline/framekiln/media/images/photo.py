@@ -26,15 +26,7 @@ from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.damaged import boxes
 from framekiln.media.file_types import Kind
-from framekiln.media.frames import (
-    Frame,
-    FrameSource,
-    FrameSpec,
-    LostFrames,
-    max_frames,
-    reduce_by,
-    too_many_frames,
-)
+from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames, max_frames, reduce_by, too_many_frames
 from framekiln.media.images import jpeg, pillow, tiff
 from framekiln.media.images.colours import crop_avif, find_conversion
 from framekiln.media.images.wide_tiff import WideTiff
@@ -90,7 +82,9 @@ def _decode(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
         image = pillow.open_image(data, kind)
         spec.check_size(image.height, image.width)
         if kind.name in _ANIMATED and getattr(image, "is_animated", False):
-            return open_animation(data, kind, spec)
+            durations = list(_read_durations(data, kind, spec))
+            fps = 1000.0 * len(durations) / sum(durations) if durations else None
+            return FrameSource(media_type="animation", frames=_read_frames(data, kind, spec, durations), fps=fps)
         if kind.name == "JPEG" and image.mode in ("L", "RGB"):
             size, conversion = (image.height, image.width), find_conversion(data, kind, image)
             return _make_source(jpeg.decode_frame(data, kind, size, spec, pillow.orientation(image), conversion))
@@ -174,13 +168,6 @@ def _make_frame(full: Image, color_space: str | None, orientation: int, spec: Fr
 
 _CANVAS_DIVISOR = 4  # Pillow holds several copies of a canvas: 25 to 35 bytes a pixel; of a photo 6 to 20
 _DEFAULT_MS, _TOO_FAST_MS = 100.0, 10.0  # browsers show frames of up to 10 ms, "as fast as possible", for 0.1 s
-
-
-def open_animation(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
-    """Open an animation for decoding on demand, after one pass over the file for its durations."""
-    durations = list(_read_durations(data, kind, spec))
-    fps = 1000.0 * len(durations) / sum(durations) if durations else None
-    return FrameSource(media_type="animation", frames=_read_frames(data, kind, spec, durations), fps=fps)
 
 
 def _read_durations(data: bytes, kind: Kind, spec: FrameSpec) -> Iterator[float]:

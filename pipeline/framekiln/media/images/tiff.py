@@ -80,7 +80,6 @@ class Page:
 
     @property
     def unsupported(self) -> MediaError:
-        """The error of an unsupported variant."""
         samples, apart = self.first(SAMPLES, 1), self.first(PLANES, 1) == APART
         kind = _FORMATS.get(self.numbers, "other")
         what = f"a TIFF with {samples} {'channel' if samples == 1 else 'channels'} of {self.first(BITS, 1)} {kind} bits"

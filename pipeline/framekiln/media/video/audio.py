@@ -127,7 +127,6 @@ class _Mixed:
         return begin
 
     def _read_from(self, begin: int) -> Iterator[av.AudioFrame]:
-        """Yield decoded pieces from a stored sample on."""
         for piece in self._decode():
             at = begin if piece.time is None else round((piece.time - (self.start_s or 0.0)) * self._rate)
             if at >= begin:

@@ -66,7 +66,6 @@ class FrameNumbers:
         self._error, self._unreported = error, True
 
     def skip(self, packet: Any) -> None:
-        """Register a packet without a frame."""
         self._unknown += bool(packet.size and (packet.pts is None or not self._timed))
         self._unreported = True
 
@@ -142,7 +141,6 @@ class PacketDecoder:
         yield from numbers.finish()
 
     def corrupt(self, exc: Exception) -> MediaError:
-        """Return an error of libav as `MediaError`."""
         return MediaError(Reason.CORRUPT, f"{self._kind.name}: {error_text(exc)}")
 
     def _decode(self, packet: Any, *, tolerant: bool) -> tuple[list[Any], MediaError | None]:

@@ -36,8 +36,7 @@ from framekiln.media.tags import CREDENTIALS_WITHIN, find_credentials, read_film
 from framekiln.media.units import Segments, VideoSegment
 from framekiln.media.video import container
 from framekiln.media.video.audio import SoundTrack, with_sound
-from framekiln.media.video.holes import Pieces
-from framekiln.media.video.joined_films import HEADS, find_join, find_unread
+from framekiln.media.video.holes import HEADS, Pieces, find_join, find_unread
 from framekiln.media.video.packet_decoder import FrameNumbers, PacketDecoder
 from framekiln.media.video.segments import INDEXED, locate
 from framekiln.media.video.shown_frames import DisplayMatrix, FrameClock, to_rgb, to_small_rgb
@@ -50,11 +49,7 @@ _NEED_KEY = (
     *("vp8", "vp9", "hevc", "av1", "ffv1"),
 )
 _NO_TIMES = ("avi",)  # formats without presentation times: libav's guesses for B-frames are wrong
-_ENDS_CALMLY = (
-    "dv",
-    "ivf",
-    "yuv4mpegpipe",
-)  # formats in which libav reports damage, but no missing end
+_ENDS_CALMLY = ("dv", "ivf", "yuv4mpegpipe")  # formats in which libav reports damage, but no missing end
 _CONSTANT = ("mxf",)  # formats of one rate; libav gives all frames of a second video the last time of the first
 
 

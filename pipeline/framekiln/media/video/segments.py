@@ -58,8 +58,6 @@ def _round_up(number: int, of: int) -> int:
 
 
 class _Index:
-    """An open film by its index."""
-
     def __init__(self, container: Any, track: Any, entries: PacketIndex) -> None:
         self._container, self._track, self.entries = container, track, entries
         self.total = len(entries.times)
@@ -68,7 +66,6 @@ class _Index:
         self._delay = 0  # time from decoding to presentation of the last key frame read
 
     def is_usable(self) -> bool:
-        """Return whether the film can be read in segments."""
         return self.entries.is_complete and bool(self._ends[-1]) and self._starts_closed_gop(0)
 
     def segment(self, wanted: Segments, every: int) -> tuple[int, int, bool]:

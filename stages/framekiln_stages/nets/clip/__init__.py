@@ -1,1 +1,1 @@
-"""CLIP and SigLIP2: towers, tokenizer, and INT8 linear layers."""
+"""CLIP and SigLIP2: towers and tokenizer."""

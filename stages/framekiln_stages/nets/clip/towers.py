@@ -155,9 +155,7 @@ class TwoTowers:
             parts = [model.get_text_features(input_ids=batch).pooler_output for batch in batches]
             return normalize(torch.cat(parts).float(), dim=-1)
 
-    def keep_vision(
-        self, placement: Placement, dtype: torch.dtype, *, rows: int | None = None, int8: bool = False
-    ) -> None:
+    def keep_vision(self, placement: Placement, dtype: torch.dtype, *, rows: int | None = None) -> None:
         """Free the text tower, and prepare the image tower for `images`; a compiled one is warmed up.
 
         Steps of a process with equal settings share one image tower.
@@ -166,18 +164,12 @@ class TwoTowers:
             placement: its device, `compile` and `batch`.
             dtype: of the weights and activations.
             rows: most images of a compiled or joint call; None for the placement's `batch`.
-            int8: multiply the linear layers' inputs and weights as 8-bit numbers.
         """
-        from framekiln_stages.nets.clip.image_tower import int8_layers
-
         self._model, self._state = None, {}
-        key = *self._source, placement.device, placement.channels_last, placement.compile, dtype, int8
+        key = *self._source, placement.device, placement.channels_last, placement.compile, dtype
         vision = _TOWERS.get(key)
         if vision is None:
-            replacements = int8_layers(self._vision.vision_model) if int8 else {}
             vision = _TOWERS[key] = ready(self._vision, placement, dtype)
-            for name, layer in replacements.items():
-                vision.vision_model.set_submodule(name, layer.to(placement.device))
         self._vision = vision
         self._images = Batches(vision.forward, placement, rows, regions=vision.layers)
         side = self._architecture.preparation.side

@@ -10,7 +10,7 @@ Shapes: n images of one size, h height, w width, of any length. An image with a 
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,13 +26,8 @@ Painted = NDArray[np.float32] | NDArray[np.uint8]  # n h w 3, 0 to 255
 UNIT = 3 * 512 * 512  # levels of an image; `rows` images of this size go into a call
 STEP = 8  # px: the network halves its input three times
 MIN_SIDE = 16  # px: a shorter side is halved to one pixel, which cannot be reflected
-
-
-class Painter(Protocol):
-    """A function that paints masked pixels; others keep their levels, except for rounding."""
-
-    def __call__(self, images: Sequence[Image], masks: Sequence[Mask]) -> Painted:
-        """Return n h w 3 for images (h w 3) and masks (h w) of one size."""
+Painter = Callable[[Sequence[Image], Sequence[Mask]], Painted]
+"""Paints masked pixels: images (h w 3) and masks (h w) of one size. Others keep their levels, except for rounding."""
 
 
 class EagerLama:

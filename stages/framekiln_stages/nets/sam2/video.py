@@ -129,7 +129,6 @@ class Tracker:
 
     @property
     def objects(self) -> int:
-        """Number of tracked objects."""
         return self._session.get_obj_num()
 
     def add(self, prompt: Prompt | Mask) -> None:
