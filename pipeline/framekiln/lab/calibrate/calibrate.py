@@ -73,8 +73,9 @@ def calibrate(
                 results.append(StepMeasurement(step.name, notes=[f"nothing made its column {missing[0]!r}"]))
             else:
                 results.append(measure(step, sizes, limits, say, dummy=step.name in step.dummies))
-            show(results[-1], _make_calibration(results, sample))
-    if (calibration := _make_calibration(results, sample)) is None:
+            calibration = _make_calibration(results, sample)
+            show(results[-1], calibration)
+    if calibration is None:
         reasons = "; ".join(f"{result.step}: {', '.join(result.notes)}" for result in results)
         raise SetupError(f"No step could be measured ({reasons}).", code="FK-CALIBRATION-FAILED")
     return calibration

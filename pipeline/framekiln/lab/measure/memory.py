@@ -35,7 +35,12 @@ def measure_memory(prepared: Prepared, cap_gb: float | None = None) -> Memory:
     points, size = _profile(prepared.call, prepared.device), weights_bytes(prepared.roots) or 0
     both = prepared.inputs, prepared.call()
     inputs, outputs = (sum(tensor.nbytes for tensor in tensors_in(value)) for value in both)
-    memory = Memory(weights=size, inputs=inputs, outputs=outputs, timeline=thinned(points))
+    shown = tuple(points)
+    if len(points) > _POINTS:  # the largest of each stretch of time, the first and the last
+        edges = np.linspace(1, len(points) - 1, _POINTS - 1).astype(int)
+        middle = [max(points[a:b], key=lambda point: point.allocated) for a, b in pairwise(edges.tolist()) if b > a]
+        shown = points[0], *middle, points[-1]
+    memory = Memory(weights=size, inputs=inputs, outputs=outputs, timeline=shown)
     if not points:
         return memory
     activations = max(point.allocated for point in points)
@@ -76,15 +81,6 @@ def find_leak(allocated: Sequence[int]) -> Leak:
     is_steady = len(growth) >= STEADY * len(steps)
     leaks = bool(len(growth) and 2 * steps.sum() > growth.sum() and (is_steady or slope > LEAK))
     return Leak(calls=len(allocated), slope=round(slope, 3), leaks=leaks, allocated=tuple(int(n) for n in allocated))
-
-
-def thinned(points: Sequence[MemoryPoint]) -> tuple[MemoryPoint, ...]:
-    """Return at most as many points as a chart shows: the largest of each stretch of time, the first and the last."""
-    if len(points) <= _POINTS:
-        return tuple(points)
-    edges = np.linspace(1, len(points) - 1, _POINTS - 1).astype(int)
-    middle = [max(points[a:b], key=lambda point: point.allocated) for a, b in pairwise(edges.tolist()) if b > a]
-    return (points[0], *middle, points[-1])
 
 
 def _trace_on_cpu(call: Callable[[], Any], calls: int) -> list[int]:

@@ -92,7 +92,13 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
     Raises ConfigError: no run is finished. Raises OutputError: the run kept no records, or computed no first-pass step.
     """
     store = Store(path).check_folder()
-    record = _record(store, finished=finished)
+    record = read_run_record(store)
+    if finished and record.get("state", FINISHED) != FINISHED:
+        raise ConfigError(
+            f"The run into {store.root!r} is not finished, so its rates are not known for every step; finish it by "
+            "the same command, or give another output.",
+            code="FK-PREDICT-UNFINISHED",
+        )
     last = run_of(store, record)
     names = [*(_list_others(store, last) if earlier else ()), *([last] if last else [])]
     calls = {name: read(store, CALLS, name) for name in names}
@@ -144,17 +150,6 @@ def _list_others(store: Store, last: str | None) -> list[str]:
     return sorted(most, key=lambda name: work[name].began)
 
 
-def _record(store: Store, *, finished: bool) -> dict[str, Any]:
-    record = read_run_record(store)
-    if finished and record.get("state", FINISHED) != FINISHED:
-        raise ConfigError(
-            f"The run into {store.root!r} is not finished, so its rates are not known for every step; finish it by "
-            "the same command, or give another output.",
-            code="FK-PREDICT-UNFINISHED",
-        )
-    return record
-
-
 def _remove_gpu_waits(source: SourceRun) -> SourceRun:
     """Return the run without its processes' waits for each other on the GPU.
 
@@ -194,12 +189,13 @@ def _read_step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table,
     settings = next(filter(None, set_ups["unit"].to_pylist()), "")
     if not settings and {"use", "version", "settings"} <= stored.keys():  # a second-pass step has no set-up of its own
         settings = settings_of(stored)
+    counts = sum((Counter(dict(items)) for items in steady["items"].to_pylist() if items), Counter[str]())
     sample = Sample(
         subject=step.step,
         batch=int(place.get("batch", 1)),
         megapixels=float(pc.sum(steady["cost"]).as_py() or 0) / rows / 1e6,
         phases={phase: value / rows for phase, value in seconds.items()},
-        items={kind: count / rows for kind, count in _count_items(steady).items()},
+        items={kind: count / rows for kind, count in counts.items()},
     )
     return SourceStep(
         sample=sample,
@@ -219,13 +215,6 @@ def _read_step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table,
         rows_per_s=step.steady_rows_per_s or step.rows_per_s,
         chosen=chosen / max(every, 1),
     )
-
-
-def _count_items(packets: pa.Table) -> Counter[str]:
-    counts = Counter[str]()
-    for items in packets["items"].to_pylist():
-        counts.update(dict(items or ()))
-    return counts
 
 
 def _drop_first(packets: pa.Table) -> pa.Table:
