@@ -23,12 +23,15 @@ from framekiln.reporting.kit.texts import TextTable
 
 def throughput(cells: Sequence[CellResult]) -> dict[str, Any] | None:
     """Return the plot of all curves with at least two batches; None without any."""
-    named = {}
+    named = defaultdict[str, list[dict[str, Any]]](list)
     for (model, settings), curve in curves(cells).items():
         best = knee(curve)
-        title = settings.title.removeprefix("batch 1").removeprefix(", ")
-        named[f"{model}, {title}"] = [_make_dot(cell, is_knee=cell is best) for cell in curve]
-    return draw_scatter("ms a call", "items/s", {name: dots for name, dots in named.items() if len(dots) > 1})
+        for cell in curve if len(curve) > 1 else ():
+            ms, rate, batch = cell.p50 or 0.0, cell.items_per_s or 0.0, cell.cell.batch
+            about = {"title": f"batch {batch}, {ms:,.2f} ms a call, {rate:,.2f} items/s", "is_full": cell is best}
+            title = settings.title.removeprefix("batch 1").removeprefix(", ")
+            named[f"{model}, {title}"].append({"x": ms, "y": rate, "label": str(batch), **about})
+    return draw_scatter("ms a call", "items/s", named)
 
 
 def memory_charts(cells: Sequence[CellResult]) -> list[Chart]:
@@ -71,12 +74,6 @@ def history_chart(entries: Sequence[HistoryLine]) -> Chart | None:
             if (value := figures.get("p50")) is not None:
                 lines[name].add(round(place * (POINTS - 1) / max(1, len(entries) - 1)), value)
     return draw_chart("Median latency", "ms", lines, marks=True) if len(entries) > 1 else None
-
-
-def _make_dot(cell: CellResult, *, is_knee: bool) -> dict[str, Any]:
-    ms, rate, batch = cell.p50 or 0.0, cell.items_per_s or 0.0, cell.cell.batch
-    title = f"batch {batch}, {ms:,.2f} ms a call, {rate:,.2f} items/s"
-    return {"x": ms, "y": rate, "label": str(batch), "title": title, "is_full": is_knee}
 
 
 def _draw_curve(points: Sequence[MemoryPoint], kind: str) -> Curve:

@@ -125,25 +125,20 @@ def compare_columns(a: pa.Table, b: pa.Table) -> list[ColumnDrift]:
         if not len(one):
             equal = 1.0
         elif is_number(one.type) and is_number(other.type):
-            equal, largest, mean = _compare_numbers(one, other)
+            missing = [values.is_null().to_numpy(zero_copy_only=False) for values in (one, other)]
+            x, y = (pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False) for values in (one, other))
+            both = ~missing[0] & ~missing[1]
+            same = np.where(both, (x == y) | (np.isnan(x) & np.isnan(y)), missing[0] & missing[1])
+            if len(apart := np.abs(x - y)[both & np.isfinite(x) & np.isfinite(y)]):
+                largest, mean = float(apart.max()), float(apart.mean())
+            equal = float(same.mean())
         else:
             if is_text(one.type) and is_text(other.type):
                 one, other = one.cast(pa.string()), other.cast(pa.string())
-            same = [x.equals(y) or not (x.is_valid or y.is_valid) for x, y in zip(one, other, strict=True)]
-            equal = sum(same) / len(same)
+            pairs = zip(one, other, strict=True)
+            equal = float(np.mean([x.equals(y) or not (x.is_valid or y.is_valid) for x, y in pairs]))
         found.append(ColumnDrift(name=item.name, unit=unit, equal=equal, largest=largest, mean=mean))
     return found
-
-
-def _compare_numbers(a: pa.Array, b: pa.Array) -> tuple[float, float | None, float | None]:
-    """Return the share of equal values, and the largest and the mean difference."""
-    missing = [values.is_null().to_numpy(zero_copy_only=False) for values in (a, b)]
-    x, y = (pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False) for values in (a, b))
-    both = ~missing[0] & ~missing[1]
-    equal = np.where(both, (x == y) | (np.isnan(x) & np.isnan(y)), missing[0] & missing[1])
-    differences = np.abs(x - y)[both & np.isfinite(x) & np.isfinite(y)]
-    largest, mean = (float(differences.max()), float(differences.mean())) if len(differences) else (None, None)
-    return float(equal.mean()), largest, mean
 
 
 _VALUE = "drift"

@@ -1,6 +1,7 @@
 """The comparison for people: a sentence, `compare.html`, and a terminal view."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -10,7 +11,7 @@ from framekiln.reporting.compare import tables
 from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Comparison, Pair
 from framekiln.reporting.compare.facts import DIFFERENT
 from framekiln.reporting.kit import pages
-from framekiln.reporting.kit.texts import count, number
+from framekiln.reporting.kit.texts import count, number, words
 from framekiln.reporting.terminal.console import DENSE, print_line, print_wrapped, show_table
 
 _LONGEST = 200  # characters of a file's name; file systems take 255 bytes
@@ -95,12 +96,14 @@ def print_comparison(console: Console, comparison: Comparison, *, every: bool = 
         for note in pair.notes:
             print_line(console, f"Note: {note}")
         print_wrapped(console, f"Input: {pair.files.sentence} {tables.equal_work(pair)} {tables.equal_results(pair)}")
-        figures = tables.all_figures(pair) if every else tables.brief_figures(pair)
+        figures = tables.pair_figures(pair, every=every)
+        step, _, _, *values = figures.columns
+        name = words("Figure", lambda one: f"{one.name}, {one.unit}" if one.unit else one.name)  # as conditions name it
         for table in (
             tables.results_table(pair, equal=every),
             tables.work_table(pair),
             tables.speeds_table(pair),
-            tables.by_gate_names(figures),
+            replace(figures, columns=(step, name, *values)),
             tables.changes_table(pair),
         ):
             if table.items:

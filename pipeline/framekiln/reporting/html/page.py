@@ -22,7 +22,7 @@ from framekiln.export.pictures import read_rules
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import optional
 from framekiln.profiling import run_profile as runs
-from framekiln.reporting.html import summary, throughput
+from framekiln.reporting.html import summary
 from framekiln.reporting.html.gallery.findings import Findings, choose_frames
 from framekiln.reporting.html.gallery.gallery import gallery, step_samples
 from framekiln.reporting.html.gallery.thumbnails import image_store, thumbnails
@@ -71,12 +71,12 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "fetching": summary.fetching_command(record),
         "differences": recorded_changes(record),
         "facts": summary.facts(record, store, frames, groups),
-        "recommendation": throughput.recommendation(profile),
+        "recommendation": summary.recommendation(profile),
         "timed": timed,
         "requested": run is not None,
         "output": store.root,
         **_draw_images(store, record, groups, stages),
-        "phases": throughput.phase_shares(profile),
+        "phases": summary.phase_shares(profile),
         "recorded": timeline.recorded_run(store, timed["name"]),
         "error_groups": groups[:MOST_GROUPS],
         "more_error_groups": groups[MOST_GROUPS:],
@@ -90,7 +90,7 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "steps": summary.steps_table(record),
         **_read_script(),
     }
-    return render_page("report.html", values | {"throughput": throughput, "lanes": timeline})
+    return render_page("report.html", values | {"summary": summary, "lanes": timeline})
 
 
 def _draw_images(

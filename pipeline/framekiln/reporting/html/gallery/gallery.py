@@ -73,6 +73,7 @@ def _list_values(schema: pa.Schema, row: Values) -> Iterator[Values]:
             yield {**about, "text": cell(row[about["name"]])}
 
 
+_DRAWN = ("lines", "points", "areas", "labels", "overlay", "result_image")  # parts of a drawing that show something
 EACH = 4  # frames of a step
 LEGEND = 72  # px
 
@@ -86,7 +87,8 @@ def step_samples(
     for colour, (name, stage) in enumerate(stages.items()):
         results = [(pick, row) for pick in shown if (row := findings.of(stage, pick.key)) is not None]
         pairs = [(pick, _draw(stage, row)) for pick, row in results]
-        telling = [pair for pair in pairs if _has_drawing(pair[1])] or [pair for pair in pairs if pair[1].caption]
+        drawn = [pair for pair in pairs if any(getattr(pair[1], part) for part in _DRAWN)]
+        telling = drawn or [pair for pair in pairs if pair[1].caption]
         if not telling:
             continue
         firsts = list({pick.media_id: (pick, drawing) for pick, drawing in reversed(telling)}.values())[::-1]
@@ -104,11 +106,6 @@ def step_samples(
         }
         samples.append(sample)
     return samples
-
-
-def _has_drawing(drawing: Drawing) -> bool:
-    strokes = drawing.lines or drawing.points or drawing.areas or drawing.labels
-    return bool(strokes or drawing.overlay or drawing.result_image)
 
 
 def _make_sample(pick: Pick, drawing: Drawing, image: Thumbnail, colour: int) -> Values:
