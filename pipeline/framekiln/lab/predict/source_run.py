@@ -1,7 +1,7 @@
 """The measurements of a run for predictions: seconds a row by phase, workers, batch and rate of each step."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,9 +131,13 @@ def _read_steps(
     steps, later = dict[str, SourceStep](), dict[str, SourceStep]()
     for table in calls.values():
         statistics = step_statistics(table)
-        processes = _group_by_process({step.step: step.workers for step in statistics if not step.later})
+        first: dict[str, str] = {}  # the first step in mostly the same processes: decode workers run other steps too
+        workers = {step.step: set(step.workers) for step in statistics if not step.later}
+        for name, mine in workers.items():
+            alike = (one for one in first if len(mine & workers[one]) >= _SHARED * len(mine | workers[one]))
+            first[name] = first.get(next(alike, ""), name)
         for each in statistics:
-            step = _read_step(each, record, table, processes.get(each.step, each.step))
+            step = _read_step(each, record, table, first.get(each.step, each.step))
             if each.later:
                 later[step.name] = step
                 continue
@@ -163,16 +167,6 @@ def _remove_gpu_waits(source: SourceRun) -> SourceRun:
         phases = {name: s / shared if name in waiting else s for name, s in step.sample.phases.items()}
         steps.append(replace(step, sample=step.sample.model_copy(update={"phases": phases})))
     return replace(source, steps=tuple(steps), shared=shared)
-
-
-def _group_by_process(workers: Mapping[str, Collection[str]]) -> dict[str, str]:
-    """Return for each step the first step in mostly the same processes: decode workers run other steps too."""
-    first: dict[str, str] = {}
-    for name, mine in workers.items():
-        both = {other: (set(mine) & set(workers[other]), set(mine) | set(workers[other])) for other in first}
-        alike = (other for other, (shared, every) in both.items() if len(shared) >= _SHARED * len(every))
-        first[name] = first.get(next(alike, ""), name)
-    return first
 
 
 def _read_step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, process: str) -> SourceStep:

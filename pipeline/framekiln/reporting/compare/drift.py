@@ -221,8 +221,14 @@ def _compare_table(
     rows, every, total = sampled
     a, b, only = common(rows, keys)
     names = [column for column in columns if column in a.column_names and column in b.column_names]
-    a, b = a.select(names), b.select(names)
-    figures, note = _ask_stage(stage, a, b, "" if stage.scope.first_pass else name) if same and len(a) else (None, "")
+    a, b, figures, note = a.select(names), b.select(names), None, ""
+    try:
+        figures = stage.agreement(a, b, "" if stage.scope.first_pass else name) if same and len(a) else None
+        if figures is not None and not math.isfinite(figures[_VALUE]):
+            raise ValueError(f"drift is {figures[_VALUE]}")
+    except Exception as error:  # a stage may raise anything, as on another version's results
+        told = f"{type(error).__name__}: {error}"
+        figures, note = None, f"its own comparison failed ({told}), so values are compared one by one"
     by_column = compare_columns(a, b)
     value = figures[_VALUE] if figures is not None else max((1 - column.equal for column in by_column), default=0.0)
     drift, found = value if len(a) else None, len(a) + sum(only)
@@ -241,14 +247,3 @@ def _compare_table(
         columns=by_column,
         note=note,
     )
-
-
-def _ask_stage(stage: Stage, a: pa.Table, b: pa.Table, table: str) -> tuple[dict[str, float] | None, str]:
-    """Return the figures of the stage's own comparison, or a note if it failed, as on another version's results."""
-    try:
-        figures = stage.agreement(a, b, table)
-        if figures is not None and not math.isfinite(figures[_VALUE]):
-            raise ValueError(f"drift is {figures[_VALUE]}")
-    except Exception as error:  # a stage may raise anything
-        return None, f"its own comparison failed ({type(error).__name__}: {error}), so values are compared one by one"
-    return figures, ""
