@@ -58,14 +58,22 @@ def measure_leak(prepared: Prepared, calls: int) -> Leak:
 
     The first half is left out, so that a cache that fills once counts as no leak.
     """
-    if prepared.device == "cpu":
-        return find_leak(_trace_on_cpu(prepared.call, calls))
     allocated = []
-    for _ in range(calls):
-        prepared.call()
-        prepared.wait()
-        allocated.append(torch.cuda.memory_allocated(prepared.device))
-    return find_leak(allocated)
+    if prepared.device != "cpu":
+        for _ in range(calls):
+            prepared.call()
+            prepared.wait()
+            allocated.append(torch.cuda.memory_allocated(prepared.device))
+        return find_leak(allocated)
+    with profiler_of("cpu") as profile:
+        for _ in range(calls):
+            with torch.profiler.record_function(_CALL):
+                prepared.call()
+    marks = [event for event in profile.profiler.kineto_results.events() if event.name() == _CALL]
+    ends = sorted(event.start_ns() + event.duration_ns() for event in marks)
+    memory = _list_allocations(profile, "cpu")
+    totals = np.cumsum([0, *(node.typed[1].alloc_size for node in memory)])
+    return find_leak(totals[np.searchsorted([node.start_time_ns for node in memory], ends, "right")].tolist())
 
 
 def find_leak(allocated: Sequence[int]) -> Leak:
@@ -81,20 +89,6 @@ def find_leak(allocated: Sequence[int]) -> Leak:
     is_steady = len(growth) >= STEADY * len(steps)
     leaks = bool(len(growth) and 2 * steps.sum() > growth.sum() and (is_steady or slope > LEAK))
     return Leak(calls=len(allocated), slope=round(slope, 3), leaks=leaks, allocated=tuple(int(n) for n in allocated))
-
-
-def _trace_on_cpu(call: Callable[[], Any], calls: int) -> list[int]:
-    from torch.profiler import record_function
-
-    with profiler_of("cpu") as profile:
-        for _ in range(calls):
-            with record_function(_CALL):
-                call()
-    marks = [event for event in profile.profiler.kineto_results.events() if event.name() == _CALL]
-    ends = sorted(event.start_ns() + event.duration_ns() for event in marks)
-    memory = _list_allocations(profile, "cpu")
-    totals = np.cumsum([0, *(node.typed[1].alloc_size for node in memory)])
-    return [int(totals[n]) for n in np.searchsorted([node.start_time_ns for node in memory], ends, "right")]
 
 
 def _profile(call: Callable[[], Any], device: str) -> list[MemoryPoint]:

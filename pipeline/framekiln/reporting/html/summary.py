@@ -76,6 +76,13 @@ def found(store: Store, tables: Sequence[Mapping[str, Any]], stages: Mapping[str
 def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence[ErrorGroup]) -> dict[str, str]:
     """Return the facts of the run by label."""
     errors = sum(group["rows"] for group in groups)
+    nodes = record["machines"]
+    cpus, gpus = (sum(node.get(key, 0) for node in nodes) for key in ("cpus", "gpus"))
+    names = sorted(set(record.get("gpu_names") or ())) if len(nodes) == 1 else []  # GPUs of the driver's machine
+    size = count(round(cpus), "core") + (f", {count(round(gpus), 'GPU')}" if gpus else ", no GPU")
+    size += f" ({', '.join(names)})" if gpus and names else ""
+    many = f"{len(nodes):,} machines, " if len(nodes) > 1 else ""
+    memory = f", {number(record['memory_gb'])} GB" if record.get("memory_gb") else ""  # memory of the driver's machine
     return {
         "Input": ", ".join(map(str, recorded_inputs(record))),
         "Output": store.root,
@@ -88,19 +95,8 @@ def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence
         "Frames": number(frames),
         **({"Chosen": "; ".join(chosen_rows(record["chosen"]))} if record.get("chosen") else {}),
         "Errors": number(errors) if errors else "none",
-        "Machine": _describe_machine(record),
+        "Machine": f"{many}{size}{memory}; {record['processor']}",
     }
-
-
-def _describe_machine(record: Mapping[str, Any]) -> str:
-    nodes = record["machines"]
-    cpus, gpus = (sum(node.get(key, 0) for node in nodes) for key in ("cpus", "gpus"))
-    names = sorted(set(record.get("gpu_names") or ())) if len(nodes) == 1 else []  # GPUs of the driver's machine
-    size = count(round(cpus), "core") + (f", {count(round(gpus), 'GPU')}" if gpus else ", no GPU")
-    size += f" ({', '.join(names)})" if gpus and names else ""
-    many = f"{len(nodes):,} machines, " if len(nodes) > 1 else ""
-    memory = f", {number(record['memory_gb'])} GB" if record.get("memory_gb") else ""  # memory of the driver's machine
-    return f"{many}{size}{memory}; {record['processor']}"
 
 
 def continuation(store: Store, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,23 +136,20 @@ def steps_table(record: Mapping[str, Any]) -> TextTable:
     items = []
     for name, step in record["steps"].items():
         weights = (f"{one} ({licences.get(one, 'licence unknown')})" for one in step.get("weights") or ())
-        items.append({**step, "name": name, "weights": ", ".join(weights) or MISSING})
+        place = step["placement"]
+        cores = f"{number(place['cpus'])} {'core' if place['cpus'] == 1 else 'cores'}"
+        gpus = f" and {number(place['gpus'])} GPU" if place["gpus"] else ""
+        where = f"{place['device']}, {count(place['workers'], 'worker')} of {cores}{gpus}"
+        items.append({**step, "name": name, "weights": ", ".join(weights) or MISSING, "where": where})
     columns = (
         words("Step", "name", "step"),
         words("Class", "use", "code"),
         Column("Version", "version"),
         words("Settings", lambda step: json.dumps(step["settings"], ensure_ascii=False), "code"),
-        words("Where", _describe_place),
+        words("Where", "where"),
         words("Weights", "weights"),
     )
     return TextTable(title="Settings of each step", columns=columns, items=items)
-
-
-def _describe_place(step: Mapping[str, Any]) -> str:
-    place = step["placement"]
-    cores = f"{number(place['cpus'])} {'core' if place['cpus'] == 1 else 'cores'}"
-    gpus = f" and {number(place['gpus'])} GPU" if place["gpus"] else ""
-    return f"{place['device']}, {count(place['workers'], 'worker')} of {cores}{gpus}"
 
 
 _SPENT = ("busy", "starved", "held")  # shares of the time of a step's processes
