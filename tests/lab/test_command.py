@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from framekiln.cli.app import app
 from framekiln.lab.nsight.session import Target
-from framekiln.lab.nsight.target import main as record_calls
+from framekiln.lab.nsight.session import main as record_calls
 from framekiln.lab.output.cells import Cell
 from framekiln.lab.output.results import write_report
 from tests.lab.report.results import noisy, report, result

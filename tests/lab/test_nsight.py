@@ -26,8 +26,7 @@ from framekiln.lab.nsight.reports import (
     read_systems,
     systems_findings,
 )
-from framekiln.lab.nsight.session import REPORTS, NsightRecorder, Target, ncu_command, nsys_command, stats_command
-from framekiln.lab.nsight.target import main
+from framekiln.lab.nsight.session import REPORTS, NsightRecorder, Target, main, ncu_command, nsys_command, stats_command
 from framekiln.lab.output.cells import Cell
 from tests.lab.report.results import section_ids
 
@@ -166,7 +165,7 @@ def test_figures_whose_names_differ_between_versions_are_found():
 
 def test_the_exact_commands(tmp_path):
     report = tmp_path / "m.nsys-rep"
-    python = [sys.executable, "-m", "framekiln.lab.nsight.target", json.dumps(asdict(TARGET))]
+    python = [sys.executable, "-m", "framekiln.lab.nsight.session", json.dumps(asdict(TARGET))]
     record = ["nsys", "profile", "--trace=cuda,cudnn,cublas,nvtx,osrt", "--sample=none", "--force-overwrite=true"]
     out = f"--output={tmp_path}/m"
     assert nsys_command(["nsys"], TARGET, "external", report) == [*record, out, *python]

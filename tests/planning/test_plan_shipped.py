@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from framekiln.lab.predict.arithmetic import choose_gpu, read_row_seconds, wave_limits
+from framekiln.lab.predict.pace import choose_gpu, read_row_seconds, wave_limits
 from framekiln.planning.gpu.co_location import IN_FLIGHT_GB
 from framekiln.planning.manifest import profile_names, read_pipeline, read_profile
 from framekiln.planning.plan import make_plan

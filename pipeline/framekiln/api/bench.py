@@ -19,7 +19,7 @@ from framekiln.contract.user_files import check_file, check_folder
 from framekiln.lab.bench import Bench, BenchEvent, Model
 from framekiln.lab.findings import LOAD
 from framekiln.lab.measure.timed import check_device
-from framekiln.lab.models.registry import is_model
+from framekiln.lab.models.registry import known_models
 from framekiln.lab.output import results
 from framekiln.lab.output.cells import CellResult
 from framekiln.lab.samples import parse_targets, samples, verdicts
@@ -225,8 +225,10 @@ def earlier_figures(model: Any, pipeline: Manifest | None = None) -> Path | None
         return None
     text = os.fspath(model)
     is_folder = os.path.isdir(text)  # noqa: PTH112 - pathlib raises for a long name
-    is_path = text.endswith(".json") or (is_folder and not is_model(text, pipeline_of(pipeline)))
-    return Path(text) if is_path else None
+    if text.endswith(".json"):
+        return Path(text)
+    is_model = is_folder and (":" in text or text in known_models() or text in pipeline_of(pipeline).steps)
+    return Path(text) if is_folder and not is_model else None
 
 
 def _list_models(model: Any, pipeline: PipelineFile) -> tuple[list[Model], PipelineFile]:

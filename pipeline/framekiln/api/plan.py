@@ -165,7 +165,7 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         costs = _read_costs(request, planned, job.media, outlook, local=engine == "local", like=like)
     pace = ""
     if costs is None or not costs.limit:
-        from framekiln.lab.predict.arithmetic import describe_pace
+        from framekiln.lab.predict.pace import describe_pace
 
         device = next(iter(gpu_names()), "") if request.address is None else ""
         pace = describe_pace(planned, nodes, device, request.profile.gpu_vram_gb)

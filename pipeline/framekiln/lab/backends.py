@@ -37,12 +37,19 @@ def backend_call(cell: Cell, module: Any, inputs: Any, run: Callable[[Any, Any],
     package is missing, or the model does not export.
     """
     _check(cell, device)
-    make = {"onnxruntime": _onnxruntime, "torchscript": _torchscript, "tensorrt": _tensorrt}[cell.backend]
+    built: Any
     try:
         with torch.inference_mode(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # tracers warn of constants; the module's docstring names deprecations
-            graph, tensors = graph_of(module, inputs, run)
-            return make(graph, tensors, device)
+            graph, tensors = _make_graph(module, inputs, run)
+            if cell.backend == "onnxruntime":
+                return _onnxruntime(graph, tensors, device)
+            if cell.backend == "tensorrt":
+                built = importlib.import_module("torch_tensorrt").compile(graph, ir="dynamo", inputs=tensors)
+            else:
+                trace: Any = torch.jit.trace
+                built = torch.jit.freeze(trace(graph, tuple(tensors), check_trace=False))
+            return lambda: built(*tensors)
     except UnsupportedError:
         raise
     except Exception as error:  # exporters raise errors of all classes
@@ -62,18 +69,6 @@ def _check(cell: Cell, device: str) -> None:
         raise UnsupportedError(f"torch.compile does not apply to {name}")
     if name == "tensorrt" and device == "cpu":
         raise UnsupportedError("TensorRT needs a GPU of NVIDIA")
-
-
-def _torchscript(graph: torch.nn.Module, tensors: list[torch.Tensor], _: str) -> Call:
-    trace: Any = torch.jit.trace
-    traced = torch.jit.freeze(trace(graph, tuple(tensors), check_trace=False))
-    return lambda: traced(*tensors)
-
-
-def _tensorrt(graph: torch.nn.Module, tensors: list[torch.Tensor], _: str) -> Call:
-    compiler: Any = importlib.import_module("torch_tensorrt")
-    built = compiler.compile(graph, ir="dynamo", inputs=tensors)
-    return lambda: built(*tensors)
 
 
 def _onnxruntime(graph: torch.nn.Module, tensors: list[torch.Tensor], device: str) -> Call:
@@ -112,21 +107,15 @@ def _bind(bind: Callable[..., None], name: str, tensor: torch.Tensor) -> None:
     bind(name, tensor.device.type, tensor.device.index or 0, kind, tuple(tensor.shape), tensor.data_ptr())
 
 
-def graph_of(module: Any, inputs: Any, run: Callable[[Any, Any], Any]) -> tuple[torch.nn.Module, list[torch.Tensor]]:
-    """Return a module from tensors to a tuple of tensors, and the inputs' tensors.
-
-    Other values in the inputs become constants. `run` calls a module on inputs of its own form.
-    """
+def _make_graph(module: Any, inputs: Any, run: Callable[[Any, Any], Any]) -> tuple[torch.nn.Module, list[torch.Tensor]]:
+    """Return a module from tensors to a tuple of tensors, and the inputs' tensors; other inputs become constants."""
 
     class Graph(torch.nn.Module):
-        """The module with its inputs' form fixed."""
-
         def __init__(self) -> None:
             super().__init__()
             self.module = module
 
         def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            """Return all tensors of the module's outputs, in order."""
             given = iter(tensors)
             return tuple(tensors_in(run(self.module, map_tensors(inputs, lambda _: next(given)))))
 

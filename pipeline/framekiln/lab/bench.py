@@ -15,10 +15,10 @@ from framekiln.lab.measure.device_facts import bench_environment
 from framekiln.lab.measure.precision import PRECISIONS
 from framekiln.lab.measure.timed import MeasureOptions
 from framekiln.lab.measure.tracing import DetailOptions, Details, function_of
-from framekiln.lab.models.registry import BenchModel, find_model, is_step, of_function
+from framekiln.lab.models.registry import BenchModel, find_model
 from framekiln.lab.models.stage_model import stage_source
 from framekiln.lab.output.cells import Cell, CellResult
-from framekiln.lab.output.results import BenchFinding, BenchReport, ModelInfo, new_report, with_figures
+from framekiln.lab.output.results import BenchFinding, BenchReport, ModelInfo, new_report
 from framekiln.lab.sweep.batch_search import SearchResult
 from framekiln.lab.sweep.runner import ModelBench
 from framekiln.planning.manifest import PipelineFile
@@ -91,8 +91,8 @@ class Bench:
         self._load, self._found = load(self._environment["others"]), list[BenchFinding]()
 
     def report(self) -> BenchReport:
-        infos = self._infos.values()
-        models = [with_figures(info, [cell for cell in self.cells if cell.model == info.name]) for info in infos]
+        first = {cell.model: cell for cell in reversed(self.cells) if cell.outcome == "ok"}
+        models = [info.with_figures(first.get(info.name)) for info in self._infos.values()]
         every = (*self._load, *findings(self.cells), *self._found)
         return new_report(self._environment, models=tuple(models), cells=tuple(self.cells), findings=every)
 
@@ -113,19 +113,15 @@ class Bench:
                     self._infos[source.name] = info = process.about()
                     self._watch(info)
                     cells = plan.axes.cells(info.batch)
-                    self._measure_cells(process, cells)
+                    for cell in () if plan.find_batch else cells:
+                        self._add(process.measure(cell))
+                    alike = [cell for cell in cells if cell.batch == cells[0].batch] if plan.find_batch else []
+                    for cell in dict.fromkeys(alike):
+                        self._watch(process.find_batch(cell, plan.find_batch, self._add))
                     if folder is not None and plan.details.is_asked:
                         details = process.details(cells[0], plan.details, folder.absolute())
                         self._watch(details)
                         self._found += waits(f"{source.name}, {cells[0].title}", details.syncs)
-
-    def _measure_cells(self, process: ModelBench, cells: Sequence[Cell]) -> None:
-        if not self._plan.find_batch:
-            for cell in cells:
-                self._add(process.measure(cell))
-            return
-        for cell in dict.fromkeys(cell for cell in cells if cell.batch == cells[0].batch):
-            self._watch(process.find_batch(cell, self._plan.find_batch, self._add))
 
     def _add(self, result: CellResult) -> None:
         self._watch(result)
@@ -142,17 +138,14 @@ def recipes(
     """
     with tempfile.TemporaryDirectory(prefix="framekiln-") as name:
         folder, sources = Path(name), list(inputs)
-        if not sources and any(isinstance(model, str) and is_step(model, pipeline) for model in models):
+        if not sources and any(model in pipeline.steps for model in models if isinstance(model, str)):
             from framekiln.media.samples import make
 
             sources = [str(folder / "samples")]
             make(folder / "samples")
-
-        def recipe(model: Model) -> BenchModel:
-            if not isinstance(model, str):
-                return of_function(model)
-            if is_step(model, pipeline):
-                return stage_source(model, sources, device, folder, weights_dir, pipeline=pipeline)
-            return find_model(model, pipeline, weights_dir)
-
-        yield [recipe(model) for model in models]
+        yield [
+            stage_source(model, sources, device, folder, weights_dir, pipeline=pipeline)
+            if isinstance(model, str) and model in pipeline.steps  # a step wins over a model of the registry
+            else find_model(model, pipeline, weights_dir)
+            for model in models
+        ]

@@ -59,6 +59,43 @@ def load(others: Mapping[str, Any]) -> list[BenchFinding]:
     ]
 
 
+def _check_layers(cell: CellResult) -> Iterator[BenchFinding]:
+    """Check for a dominant layer, a slow patch embedding, and many small operations."""
+    for layer in cell.layers:
+        told = f"{layer.path} ({layer.kind}) takes {layer.share:.0%} of the model's time"
+        if layer.depth == 1 and layer.share > DOMINANT:
+            inside = [below for below in cell.layers if below.path.startswith(f"{layer.path}.")]
+            named = ", ".join(below.path for below in slowest(inside, 3))
+            fix = f"begin with {named}" if inside else f"list its parts with --layers --depth {layer.depth + 1}"
+            fix += "; compile or cast it before anything else"
+            yield _make_finding("layer dominates", cell, told, fix, share=layer.share, ms=layer.mean_ms)
+        if layer.path.endswith(("patch_embed", "patch_embedding", "patch_embeddings")) and layer.share > EMBEDDING:
+            fix = "try --channels-last both, or a 16-bit type: its convolution has no overlap and is bound by memory"
+            yield _make_finding("patch embedding", cell, f"the patch embedding {told}", fix, share=layer.share)
+    paths = [layer.path for layer in cell.layers]  # only the deepest layers: a part's time includes its layers
+    deepest = [x for x in cell.layers if x.path != WHOLE and not any(p.startswith(f"{x.path}.") for p in paths)]
+    small = [layer for layer in deepest if layer.mean_ms < SMALL_MS]
+    share = sum(layer.share for layer in small)
+    if share > SMALL_SHARE:
+        text = f"{len(small)} layers under {SMALL_MS:g} ms take {share:.0%} of the model's time together"
+        yield _make_finding("small operations", cell, text, "fuse them by --compile default", share=share)
+
+
+def _check_memory(cell: CellResult) -> Iterator[BenchFinding]:
+    peak, share = ((cell.memory.peak or 0) / 1e9, cell.memory.device_share or 0.0) if cell.memory else (0.0, 0.0)
+    fix = "try smaller batches, a 16-bit type, or int8; the time line of memory shows the peak"
+    if peak > LARGE_GB:
+        text = f"the peak of memory is {peak:.1f} GB, over {LARGE_GB:g} GB"
+        yield _make_finding("large memory", cell, text, fix, gigabytes=peak)
+    if share > FULL:
+        text = f"the peak of memory is {share:.0%} of the device's"
+        yield _make_finding("memory nearly full", cell, text, fix, share=share)
+    if cell.leak is not None and cell.leak.leaks:
+        text = f"memory grows by {cell.leak.slope:,.0f} bytes a call over {cell.leak.calls} calls"
+        fix = "look for lists or caches that keep tensors; without inference mode, for results that keep graphs"
+        yield _make_finding("memory leak", cell, text, fix, bytes_per_call=cell.leak.slope)
+
+
 def waits(where: str, syncs: Mapping[str, int]) -> list[BenchFinding]:
     """Return a finding if a call waits for the GPU, with the places of most waits."""
     if not syncs:
@@ -68,17 +105,6 @@ def waits(where: str, syncs: Mapping[str, int]) -> list[BenchFinding]:
     text = f"a call reads results on the CPU {total} times, and waits for a GPU each time: {most}"
     fix = "keep values on the GPU: no .item(), nonzero or boolean masks between kernels"
     return [BenchFinding.of("waits", where, text, fix, waits=float(total))]
-
-
-def _check_dominant(cell: CellResult) -> Iterator[BenchFinding]:
-    for layer in [layer for layer in cell.layers if layer.depth == 1]:
-        if layer.share > DOMINANT:
-            text = f"{layer.path} ({layer.kind}) takes {layer.share:.0%} of the model's time"
-            inside = [below for below in cell.layers if below.path.startswith(f"{layer.path}.")]
-            named = ", ".join(below.path for below in slowest(inside, 3))
-            fix = f"begin with {named}" if inside else f"list its parts with --layers --depth {layer.depth + 1}"
-            fix += "; compile or cast it before anything else"
-            yield _make_finding("layer dominates", cell, text, fix, share=layer.share, ms=layer.mean_ms)
 
 
 def _check_uneven(cell: CellResult) -> Iterator[BenchFinding]:
@@ -98,35 +124,6 @@ def _check_uneven(cell: CellResult) -> Iterator[BenchFinding]:
             text = f"{len(times)} blocks {kind} in {path or 'the model'} differ by {share:.0%}, {slow.path} is slowest"
             fix = "their FLOPs are equal: look for copies and other memory formats, or measure again on an idle machine"
             yield _make_finding("blocks differ", cell, text, fix, deviation=share, slowest_ms=slow.mean_ms)
-
-
-def _check_embedding(cell: CellResult) -> Iterator[BenchFinding]:
-    for layer in cell.layers:
-        if layer.path.endswith(("patch_embed", "patch_embedding", "patch_embeddings")) and layer.share > EMBEDDING:
-            text = f"the patch embedding {layer.path} takes {layer.share:.0%} of the model's time"
-            fix = "try --channels-last both, or a 16-bit type: its convolution has no overlap and is bound by memory"
-            yield _make_finding("patch embedding", cell, text, fix, share=layer.share)
-
-
-def _check_memory(cell: CellResult) -> Iterator[BenchFinding]:
-    if cell.memory is None or cell.memory.peak is None:
-        return
-    gigabytes = cell.memory.peak / 1e9
-    share = cell.memory.device_share
-    fix = "try smaller batches, a 16-bit type, or int8; the time line of memory shows the peak"
-    if gigabytes > LARGE_GB:
-        text = f"the peak of memory is {gigabytes:.1f} GB, over {LARGE_GB:g} GB"
-        yield _make_finding("large memory", cell, text, fix, gigabytes=gigabytes)
-    if share is not None and share > FULL:
-        text = f"the peak of memory is {share:.0%} of the device's"
-        yield _make_finding("memory nearly full", cell, text, fix, share=share)
-
-
-def _check_leak(cell: CellResult) -> Iterator[BenchFinding]:
-    if cell.leak is not None and cell.leak.leaks:
-        text = f"memory grows by {cell.leak.slope:,.0f} bytes a call over {cell.leak.calls} calls"
-        fix = "look for lists or caches that keep tensors; without inference mode, for results that keep graphs"
-        yield _make_finding("memory leak", cell, text, fix, bytes_per_call=cell.leak.slope)
 
 
 def _check_speed_up(cell: CellResult) -> Iterator[BenchFinding]:
@@ -187,17 +184,6 @@ def _check_time_around(cell: CellResult) -> Iterator[BenchFinding]:
         yield _make_finding("work around the model", cell, text, fix, share=share["factor"])
 
 
-def _check_small_parts(cell: CellResult) -> Iterator[BenchFinding]:
-    """Check the deepest layers only: a part's time includes its layers."""
-    paths = [layer.path for layer in cell.layers]
-    deepest = [x for x in cell.layers if x.path != WHOLE and not any(p.startswith(f"{x.path}.") for p in paths)]
-    small = [layer for layer in deepest if layer.mean_ms < SMALL_MS]
-    share = sum(layer.share for layer in small)
-    if share > SMALL_SHARE:
-        text = f"{len(small)} layers under {SMALL_MS:g} ms take {share:.0%} of the model's time together"
-        yield _make_finding("small operations", cell, text, "fuse them by --compile default", share=share)
-
-
 def _check_unsteady(cell: CellResult) -> Iterator[BenchFinding]:
     latency = cell.latency_ms
     if latency is not None and latency.std is not None and latency.std > SPREAD * latency.mean:
@@ -225,16 +211,13 @@ def _check_weak(cell: CellResult) -> Iterator[BenchFinding]:
 
 
 RULES: tuple[Rule, ...] = (
-    _check_dominant,
+    _check_layers,
     _check_uneven,
-    _check_embedding,
     _check_memory,
-    _check_leak,
     _check_speed_up,
     _check_drift,
     _check_gpu_use,
     _check_time_around,
-    _check_small_parts,
     _check_unsteady,
     _check_weak,
 )

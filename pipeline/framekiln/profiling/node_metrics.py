@@ -58,9 +58,17 @@ class NodeMetrics:
         `parent` is the process whose children are watched (Ray's raylet). `nvml` is pynvml; None without a driver.
         """
         self._run, self._node = run, socket.gethostname()
-        self._parent = psutil.Process(parent) if parent else None
-        self._processes = RunProcesses(_find_root(self._parent)) if self._parent else None
-        self._gpus = GpuMetrics(nvml, _list_visible_gpus(self._parent))
+        self._parent = root = psutil.Process(parent) if parent else None
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if self._parent is not None and self._parent.pid != os.getpid():
+            visible = None
+            with suppress(psutil.Error):  # Ray hides all GPUs from the process that samples them
+                visible = self._parent.environ().get("CUDA_VISIBLE_DEVICES")
+            with suppress(psutil.Error):  # a local Ray's processes are those of the process that started its raylet
+                above = self._parent.parent()
+                root = above if above is not None and above.pid > 1 else root
+        self._processes = RunProcesses(root) if root else None
+        self._gpus = GpuMetrics(nvml, visible)
         psutil.cpu_percent()
 
     def read(self, store_gb: float | None = None) -> dict[str, Any]:
@@ -125,28 +133,6 @@ class RunProcesses:
                 spent += max(0.0, used[process.pid] - self._used.get(process.pid, 0.0))
         self._used = used
         return spent
-
-
-def _find_root(parent: psutil.Process) -> psutil.Process:
-    """Return the process that started the run's others; for a local Ray, the one that started its raylet, `parent`."""
-    if parent.pid == os.getpid():
-        return parent
-    with suppress(psutil.Error):
-        above = parent.parent()
-        return above if above is not None and above.pid > 1 else parent
-    return parent
-
-
-def _list_visible_gpus(parent: psutil.Process | None) -> str | None:
-    """Return the GPUs that processes of this parent may use, as in `CUDA_VISIBLE_DEVICES`; None: all.
-
-    Ray hides all GPUs from the process that samples them.
-    """
-    if parent is None or parent.pid == os.getpid():
-        return os.environ.get("CUDA_VISIBLE_DEVICES")
-    with suppress(psutil.Error):
-        return parent.environ().get("CUDA_VISIBLE_DEVICES")
-    return None
 
 
 class GpuMetrics:

@@ -157,7 +157,11 @@ def costs_table(costs: Costs, price_per_hour: float | None = None) -> TextTable:
     """Return each step and the whole, which is less than their sum if steps run beside each other."""
     rows = costs.rows or Interval(central=0, low=0, high=0)
     whole = StepCost(step="whole", rows=rows, hours=costs.hours, gb=costs.gb)
-    money = [Column("money", lambda step: step.hours and _write(step.hours, _write_money, price_per_hour or 0))]
+
+    def show_money(amount: float) -> str:
+        return "under 0.01" if 0 < amount < 0.005 else f"{amount:,.2f}"
+
+    money = [Column("money", lambda step: step.hours and _write(step.hours, show_money, price_per_hour or 0))]
     columns = (
         words("step", "step"),
         Column("rows", lambda step: _write(step.rows, lambda rows: f"{rows:,.0f}")),
@@ -193,7 +197,3 @@ def _write(value: Interval, show: Callable[[float], str], scale: float = 1.0) ->
 
 def _write_size(gigabytes: float) -> str:
     return f"{number(gigabytes)} GB" if gigabytes >= 1 else f"{number(round(gigabytes * 1e3, 1))} MB"
-
-
-def _write_money(amount: float) -> str:
-    return "under 0.01" if 0 < amount < 0.005 else f"{amount:,.2f}"

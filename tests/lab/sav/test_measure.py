@@ -96,7 +96,7 @@ def test_rows_by_object_and_run_and_a_line_for_each(folder, tmp_path):
     assert [line["object"] for line in lines] == ["000", "000", "001", "001"]
     assert float(lines[0]["j"]) == found[0].j and lines[2]["j"] == ""
     (summary,) = summarize(found)
-    assert (summary.objects, summary.runs, summary.failed, summary.j) == (2, 4, 0, found[0].j)
+    assert tuple(summary[name] for name in ("objects", "runs", "failed", "j")) == (2, 4, 0, found[0].j)
 
 
 def test_limits_of_objects_and_overlays_of_the_first_run(folder, tmp_path):
@@ -133,7 +133,7 @@ def test_damage_and_full_memory_become_rows(folder):
     broken = rows(folder, named("whole", Whole), runs=3)
     assert [(row.object, row.outcome) for row in broken] == [("000", "error"), ("001", "ok")] + [("001", "ok")] * 2
     (summary,) = summarize([*broken, replace(broken[0], object="002")])
-    assert (summary.runs, summary.failed, summary.objects) == (3, 2, 1)
+    assert tuple(summary[name] for name in ("runs", "failed", "objects")) == (3, 2, 1)
 
 
 def test_an_unknown_model_is_refused():

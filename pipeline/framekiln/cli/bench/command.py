@@ -96,8 +96,10 @@ def _measure_or_compare(
 
 
 def _print_models(console: Console, pipeline: Any) -> None:
-    from framekiln.lab.models.registry import first_pass_steps, known_models
-    from framekiln.planning.manifest import read_pipeline
+    from framekiln.lab.models.registry import known_models
+    from framekiln.planning.manifest import ProfileFile, read_pipeline
+    from framekiln.planning.stage_building import build_all
 
     print_line(console, f"Models: {', '.join(known_models())}")
-    print_line(console, f"Steps: {', '.join(first_pass_steps(read_pipeline(pipeline)))}")
+    stages = build_all(read_pipeline(pipeline), ProfileFile(), {})
+    print_line(console, f"Steps: {', '.join(name for name, stage in stages.items() if stage.scope.first_pass)}")

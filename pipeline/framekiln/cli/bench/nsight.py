@@ -14,7 +14,7 @@ from framekiln.api.bench_options import CellOptions, bench_plan
 from framekiln.cli.bench.options import NsightOptions
 from framekiln.cli.console import interruptible
 from framekiln.lab.measure.device_facts import bench_environment
-from framekiln.lab.models.registry import find_model, is_step
+from framekiln.lab.models.registry import find_model
 from framekiln.lab.nsight.reports import compute_findings, systems_findings
 from framekiln.lab.nsight.session import Mode, NsightRecorder, Target
 from framekiln.lab.output.results import STATS, BenchFinding, OtherFigures, new_report, write_report
@@ -59,7 +59,7 @@ def bench_nsight(console: Console, models: Sequence[str], cells: CellOptions, ns
 def _list_targets(models: Sequence[str], cells: CellOptions) -> list[Target]:
     plan = bench_plan(cells)
     for name in models:
-        if not is_step(name, plan.pipeline):
+        if name not in plan.pipeline.steps:
             find_model(name, plan.pipeline, plan.weights_dir)
     pipeline: Any = cells.get("pipeline")
     target = Target(

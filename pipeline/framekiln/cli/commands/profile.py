@@ -89,7 +89,7 @@ def profile(output: Out, run: Run = None, target: Target = "", workers: Workers 
 
 
 def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
-    from framekiln.reporting.html.throughput import targets_table  # libraries that `--help` does not need
+    from framekiln.reporting.html.summary import targets_table  # libraries that `--help` does not need
 
     advice = run_profile.bottleneck
     if advice.others:  # it concerns all figures below

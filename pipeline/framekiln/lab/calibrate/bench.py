@@ -112,7 +112,6 @@ def search_limits(step: Step, limits: Limits, meter: Meter | None) -> Limits:
 
 
 def _make_figures(step: Step, bench: _Bench, searched: SearchResult, *, dummy: bool) -> StepFigures:
-    flops, chunks = bench.flops(), bench.chunks()
     return StepFigures(
         use=step.use,
         settings=settings_of(step.facts),
@@ -124,8 +123,8 @@ def _make_figures(step: Step, bench: _Bench, searched: SearchResult, *, dummy: b
         largest_batch=searched.largest,
         largest_is_limit=searched.failure is not None,
         fastest_batch=fastest(bench.trials),
-        flops_per_row=flops,
-        chunks=chunks,
+        flops_per_row=bench.flops(),
+        chunks=bench.chunks(),
         **bench.ready,
     )
 

@@ -82,13 +82,17 @@ class Probe:
         def before(number: int) -> None:
             batch[:] = [batch_of(stage, rows, count, start=count * number)]
 
-        limits = self._time_limits(first, rows.num_rows / count)
+        limits = TimeLimits(
+            warmup=0,
+            least=_LEAST,
+            seconds=self._limits.timed_s,
+            wanted=math.ceil(rows.num_rows / count),  # rows differ in cost: small batches go on until each had its call
+            patience_s=_PATIENCE * self._limits.timed_s,
+            most=1 if first > self._limits.slow_s else _MOST,
+            slow_s=self._limits.slow_s,
+        )
         taken = timed(lambda: self._call(batch[0]), lambda: None, limits, before=before).seconds
-        phases = stage.clock.take()
-        peaks = self._meter.peaks()
-        done = count * len(taken)
-        items = {kind: number / done for kind, number in stage.item_counts.take().items()}
-        place = self._step.placement
+        peaks, done, place = self._meter.peaks(), count * len(taken), self._step.placement
         return Sample(
             subject=self._step.name,
             placement=f"{place.device}, {place.precision}{', compiled' if place.compile else ''}",
@@ -96,8 +100,8 @@ class Probe:
             megapixels=float(pixels(rows).mean()) / 1e6,
             calls=len(taken),
             seconds=(statistics.fmean if count < rows.num_rows else statistics.median)(taken),
-            phases={name: seconds / done for name, seconds in phases.items()},
-            items=items,
+            phases={name: seconds / done for name, seconds in stage.clock.take().items()},
+            items={kind: number / done for kind, number in stage.item_counts.take().items()},
             peak_gb=peaks[0] if peaks else None,
             reserved_gb=peaks[1] if peaks else None,
         )
@@ -111,19 +115,3 @@ class Probe:
         if result.num_rows != batch.num_rows:
             problem = f"was given {batch.num_rows} rows and returned {result.num_rows}"
             raise ContractError(f"Step {self._step.name!r} {problem}.", code="FK-ROW-COUNT")
-
-    def _time_limits(self, first: float, around: float) -> TimeLimits:
-        """Return the limits of timed calls, from the seconds of the untimed one.
-
-        Rows differ in cost, so small batches continue until each row was in a call: `around` calls.
-        """
-        seconds = self._limits.timed_s
-        return TimeLimits(
-            warmup=0,
-            least=_LEAST,
-            seconds=seconds,
-            wanted=math.ceil(around),
-            patience_s=_PATIENCE * seconds,
-            most=1 if first > self._limits.slow_s else _MOST,
-            slow_s=self._limits.slow_s,
-        )

@@ -38,13 +38,15 @@ _COPIED = {"cpu": 2**27, "cuda": 2**30}  # bytes, several times the largest cach
 
 def bench_environment(device: str) -> dict[str, Any]:
     """Return the facts that figures depend on, besides the model."""
-    known = environment()
+    known, driver, nvml = environment(), None, library()
     known["versions"] |= {name: package_version(name) for name in _MORE if package_version(name)}
     gpu = device != "cpu" and torch.cuda.is_available()
+    with suppress(Exception):  # without NVML, too
+        driver = str(nvml.nvmlSystemGetDriverVersion())
     return known | {
         "device": device,
         "gpu": torch.cuda.get_device_name(device) if gpu else None,
-        "driver": _read_driver(),
+        "driver": driver,
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
         "torch": torch.__version__,
@@ -69,14 +71,6 @@ def load_of_others(device: str) -> dict[str, Any]:
     processes = {str(pid): gb for pid, gb in gpus["gpu_processes_gb"].items() if pid != os.getpid()}
     percents = [round(gpu["use_percent"]) for gpu in gpus["gpus"] if gpu["use_percent"] is not None]
     return used | {"gpu_percent": max(percents, default=0), "gpu_processes_gb": processes}
-
-
-def _read_driver() -> str | None:
-    nvml = library()
-    if nvml is not None:
-        with suppress(Exception):
-            return str(nvml.nvmlSystemGetDriverVersion())
-    return None
 
 
 def gpu_states() -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from framekiln.lab.measure.prepared import Prepared, measure_speed
 from framekiln.lab.measure.timed import MeasureOptions, TimeLimits, timed
 from framekiln.lab.models.factory import tensors_in
 from framekiln.lab.models.registry import BenchModel
-from framekiln.lab.output.cells import CellResult, Drift, Layer, SpeedUp
+from framekiln.lab.output.cells import CellResult, Drift, SpeedUp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,7 +92,11 @@ def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) 
         result.leak = measure_leak(prepared, options.leak)
     if cell.precision != FP32 or cell.backend != "torch":
         _add_drift(result, model, prepared)
-    _add_model_share(result, prepared)
+    prepared.before(0)
+    if (alone := prepared.alone()) is not None and result.latency_ms is not None:
+        turns = 1 if result.latency_ms.median > 1000 * SLOW_S else TURNS
+        share = speed_up(prepared.call, alone, device, turns)  # of a stage and its model's calls alone
+        result.extra = {**result.extra, MODEL_SHARE: asdict(share)}
     return result
 
 
@@ -134,18 +138,13 @@ def _add_layers(result: CellResult, prepared: Prepared, depth: int, flops: Mappi
     else:
         names = {type(root).__name__: path for path, root in prepared.roots.items()}
         layers = measure_layers(prepared.call, prepared.roots, depth, prepared.device, _LAYER_CALLS)
-        result.layers = tuple(_add_flops(layer, names, flops) for layer in layers)
-
-
-def _add_flops(layer: Layer, roots: Mapping[str, str], flops: Mapping[str, float]) -> Layer:
-    """Return a layer with its FLOPs, which torch counts by the root's class and the path below it."""
-    if layer.path == WHOLE:
-        return replace(layer, flops=flops.get("Global"))
-    for name, root in roots.items():
-        below = layer.path.removeprefix(root).removeprefix(".") if root else layer.path
-        if (count := flops.get(f"{name}.{below}" if below else name)) is not None:
-            return replace(layer, flops=count)
-    return layer
+        by_path = {WHOLE: flops.get("Global")}
+        for layer in layers:  # torch counts by the root's class and the path below it
+            for name, root in names.items():
+                below = layer.path.removeprefix(root).removeprefix(".") if root else layer.path
+                if (count := flops.get(f"{name}.{below}" if below else name)) is not None:
+                    by_path.setdefault(layer.path, count)
+        result.layers = tuple(replace(layer, flops=by_path.get(layer.path)) for layer in layers)
 
 
 def _add_drift(result: CellResult, model: BenchModel, prepared: Prepared) -> None:
@@ -172,12 +171,3 @@ def _add_drift(result: CellResult, model: BenchModel, prepared: Prepared) -> Non
             raise
         release_memory()
         result.notes += ("not compared with fp32: both together do not fit into memory",)
-
-
-def _add_model_share(result: CellResult, prepared: Prepared) -> None:
-    """Add the rate of a stage as a share of its model's calls alone, in turns; the rest is work around them."""
-    prepared.before(0)
-    if (alone := prepared.alone()) is not None and result.latency_ms is not None:
-        turns = 1 if result.latency_ms.median > 1000 * SLOW_S else TURNS
-        share = speed_up(prepared.call, alone, prepared.device, turns)
-        result.extra = {**result.extra, MODEL_SHARE: asdict(share)}

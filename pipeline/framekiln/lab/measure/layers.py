@@ -27,20 +27,17 @@ WHOLE = "(model)"
 
 @contextmanager
 def around_modules(
-    roots: Mapping[str, nn.Module], depth: int, before: Callable[[str], object], after: Callable[[str], object]
+    roots: Mapping[str, nn.Module], depth: int, before: Callable[..., None], after: Callable[..., None]
 ) -> Iterator[None]:
-    """In this block, call functions with a module's path before and after each of its calls, even if it raises."""
+    """In this block, call functions before and after each call of a module, even if it raises.
+
+    They get the module's path first, then what torch gives its hooks.
+    """
     with ExitStack() as stack:
         for path, module, _ in modules_to(roots, depth):
-            begin: Any = partial(_call, before, path)
-            end: Any = partial(_call, after, path)
-            stack.callback(module.register_forward_pre_hook(begin, prepend=True).remove)
-            stack.callback(module.register_forward_hook(end, always_call=True).remove)
+            stack.callback(module.register_forward_pre_hook(partial(before, path), prepend=True).remove)
+            stack.callback(module.register_forward_hook(partial(after, path), always_call=True).remove)
         yield
-
-
-def _call(function: Callable[[str], object], path: str, *_: object) -> None:
-    function(path)
 
 
 @contextmanager
@@ -48,11 +45,11 @@ def hooked(roots: Mapping[str, nn.Module], depth: int, clock: PhaseClock) -> Ite
     """Time modules in this block; yields the number of uses by path, which keeps counting."""
     uses = Counter[str]()
 
-    def after(path: str) -> None:
+    def after(path: str, *_: object) -> None:
         uses[path] += 1
         clock.end(path)
 
-    with around_modules(roots, depth, lambda _: clock.begin(), after):
+    with around_modules(roots, depth, lambda *_: clock.begin(), after):
         yield uses
 
 

@@ -35,7 +35,12 @@ def measure_memory(prepared: Prepared, cap_gb: float | None = None) -> Memory:
     points, size = _profile(prepared.call, prepared.device), weights_bytes(prepared.roots) or 0
     both = prepared.inputs, prepared.call()
     inputs, outputs = (sum(tensor.nbytes for tensor in tensors_in(value)) for value in both)
-    memory = Memory(weights=size, inputs=inputs, outputs=outputs, timeline=thinned(points))
+    shown = tuple(points)
+    if len(points) > _POINTS:  # the largest of each stretch of time, the first and the last
+        edges = np.linspace(1, len(points) - 1, _POINTS - 1).astype(int)
+        middle = [max(points[a:b], key=lambda point: point.allocated) for a, b in pairwise(edges.tolist()) if b > a]
+        shown = points[0], *middle, points[-1]
+    memory = Memory(weights=size, inputs=inputs, outputs=outputs, timeline=shown)
     if not points:
         return memory
     activations = max(point.allocated for point in points)
@@ -53,14 +58,22 @@ def measure_leak(prepared: Prepared, calls: int) -> Leak:
 
     The first half is left out, so that a cache that fills once counts as no leak.
     """
-    if prepared.device == "cpu":
-        return find_leak(_trace_on_cpu(prepared.call, calls))
     allocated = []
-    for _ in range(calls):
-        prepared.call()
-        prepared.wait()
-        allocated.append(torch.cuda.memory_allocated(prepared.device))
-    return find_leak(allocated)
+    if prepared.device != "cpu":
+        for _ in range(calls):
+            prepared.call()
+            prepared.wait()
+            allocated.append(torch.cuda.memory_allocated(prepared.device))
+        return find_leak(allocated)
+    with profiler_of("cpu") as profile:
+        for _ in range(calls):
+            with torch.profiler.record_function(_CALL):
+                prepared.call()
+    marks = [event for event in profile.profiler.kineto_results.events() if event.name() == _CALL]
+    ends = sorted(event.start_ns() + event.duration_ns() for event in marks)
+    memory = _list_allocations(profile, "cpu")
+    totals = np.cumsum([0, *(node.typed[1].alloc_size for node in memory)])
+    return find_leak(totals[np.searchsorted([node.start_time_ns for node in memory], ends, "right")].tolist())
 
 
 def find_leak(allocated: Sequence[int]) -> Leak:
@@ -76,29 +89,6 @@ def find_leak(allocated: Sequence[int]) -> Leak:
     is_steady = len(growth) >= STEADY * len(steps)
     leaks = bool(len(growth) and 2 * steps.sum() > growth.sum() and (is_steady or slope > LEAK))
     return Leak(calls=len(allocated), slope=round(slope, 3), leaks=leaks, allocated=tuple(int(n) for n in allocated))
-
-
-def thinned(points: Sequence[MemoryPoint]) -> tuple[MemoryPoint, ...]:
-    """Return at most as many points as a chart shows: the largest of each stretch of time, the first and the last."""
-    if len(points) <= _POINTS:
-        return tuple(points)
-    edges = np.linspace(1, len(points) - 1, _POINTS - 1).astype(int)
-    middle = [max(points[a:b], key=lambda point: point.allocated) for a, b in pairwise(edges.tolist()) if b > a]
-    return (points[0], *middle, points[-1])
-
-
-def _trace_on_cpu(call: Callable[[], Any], calls: int) -> list[int]:
-    from torch.profiler import record_function
-
-    with profiler_of("cpu") as profile:
-        for _ in range(calls):
-            with record_function(_CALL):
-                call()
-    marks = [event for event in profile.profiler.kineto_results.events() if event.name() == _CALL]
-    ends = sorted(event.start_ns() + event.duration_ns() for event in marks)
-    memory = _list_allocations(profile, "cpu")
-    totals = np.cumsum([0, *(node.typed[1].alloc_size for node in memory)])
-    return [int(totals[n]) for n in np.searchsorted([node.start_time_ns for node in memory], ends, "right")]
 
 
 def _profile(call: Callable[[], Any], device: str) -> list[MemoryPoint]:

@@ -9,8 +9,8 @@ import sys
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,21 +166,19 @@ def _count_warnings(prepared: Prepared) -> dict[str, int]:
     return dict(lines)
 
 
-@contextmanager
-def _mark_ranges(prepared: Prepared, depth: int) -> Iterator[None]:
+def _mark_ranges(prepared: Prepared, depth: int) -> AbstractContextManager[None]:
     """Put a range of the profiler, and on a GPU of NVTX, around each module's calls; ranges are nested."""
     opened: list[Any] = []
 
-    def before(path: str) -> None:
+    def before(path: str, *_: object) -> None:
         opened.append(torch.profiler.record_function(path))
         opened[-1].__enter__()
         if prepared.device != "cpu":
             torch.cuda.nvtx.range_push(path)  # type: ignore[no-untyped-call]
 
-    def after(_: str) -> None:
+    def after(*_: object) -> None:
         if prepared.device != "cpu":
             torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
         opened.pop().__exit__(None, None, None)
 
-    with around_modules(prepared.roots, depth, before, after):
-        yield
+    return around_modules(prepared.roots, depth, before, after)

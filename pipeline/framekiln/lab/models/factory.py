@@ -128,21 +128,19 @@ def inputs_function(inputs: Any) -> Callable[..., Any]:
         return lambda batch=1, size=IMAGE_SIDE: torch.rand(batch, 3, size, size)
     own = next((len(tensor) for tensor in tensors_in(inputs) if tensor.dim()), 1)
 
-    def repeated(batch: int = own) -> Any:
-        return map_tensors(inputs, lambda tensor: _repeat(tensor, batch))
+    def repeat(tensor: torch.Tensor, batch: int) -> torch.Tensor:
+        if not tensor.dim() or len(tensor) == batch:
+            return tensor
+        times = -(-batch // len(tensor))
+        return tensor.repeat(times, *[1] * (tensor.dim() - 1))[:batch].contiguous()
 
-    return repeated
+    return lambda batch=own: map_tensors(inputs, lambda tensor: repeat(tensor, batch))
 
 
 def axes_of(function: Callable[..., Any]) -> dict[str, int | None]:
     """Return the axes among a function's parameters, with their defaults."""
-    parameters = inspect.signature(function).parameters
-    empty = inspect.Parameter.empty
-    return {
-        name: None if parameters[name].default is empty else parameters[name].default
-        for name in AXES
-        if name in parameters
-    }
+    defaults = {name: each.default for name, each in inspect.signature(function).parameters.items()}
+    return {n: None if defaults[n] is inspect.Parameter.empty else defaults[n] for n in AXES if n in defaults}
 
 
 def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
@@ -165,10 +163,3 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     if isinstance(value, list | tuple):
         return [tensor for item in value for tensor in tensors_in(item)]
     return [tensor for item in getattr(value, "__dict__", {}).values() for tensor in tensors_in(item)]
-
-
-def _repeat(tensor: torch.Tensor, batch: int) -> torch.Tensor:
-    if not tensor.dim() or len(tensor) == batch:
-        return tensor
-    times = -(-batch // len(tensor))
-    return tensor.repeat(times, *[1] * (tensor.dim() - 1))[:batch].contiguous()

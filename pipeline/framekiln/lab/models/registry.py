@@ -19,9 +19,8 @@ from framekiln.lab.measure.prepared import Prepared, example_inputs, moved, prep
 from framekiln.lab.models.factory import RANDOM, REAL, Built, Factory
 from framekiln.lab.models.stage_model import StageModel
 from framekiln.lab.output.cells import Cell
-from framekiln.planning.manifest import PipelineFile, ProfileFile
+from framekiln.planning.manifest import PipelineFile
 from framekiln.planning.settings import Strict
-from framekiln.planning.stage_building import build_all
 from framekiln.weights.resolver import find_weights
 
 _OF_FACTORY = "of its factory; random ones are seeded"
@@ -60,21 +59,14 @@ class TorchModel:
 
     def about(self) -> dict[str, Any]:
         """Return `params`, `parts` (parameters by child) and `axes`."""
-        module = self.built.module
-        parts = {name: _count_params(child) for name, child in module.named_children()}
-        return {
-            "params": _count_params(module),
-            "parts": {name: count for name, count in parts.items() if count},
-            "axes": dict(self.built.axes),
-        }
+        named = {"": self.built.module, **dict(self.built.module.named_children())}
+        counts = {name: sum(tensor.numel() for tensor in module.parameters()) for name, module in named.items()}
+        parts = {name: count for name, count in counts.items() if name and count}
+        return {"params": counts[""], "parts": parts, "axes": dict(self.built.axes)}
 
 
 BenchModel = TorchModel | StageModel
 """A model, pickled before its first use and built in another process."""
-
-
-def _count_params(module: Any) -> int:
-    return sum(tensor.numel() for tensor in module.parameters())
 
 
 class ModelEntry(Strict):
@@ -96,30 +88,16 @@ def known_models() -> dict[str, ModelEntry]:
     return {name: ModelEntry.model_validate(entry) for name, entry in entries.items()}
 
 
-def is_model(name: str, pipeline: PipelineFile) -> bool:
-    """Return whether a name has a factory's form, or is a model's or a step's."""
-    return ":" in name or name in known_models() or name in pipeline.steps
-
-
-def is_step(name: str, pipeline: PipelineFile) -> bool:
-    """Return whether a model's name is a step's; a step wins over a model of the registry."""
-    return name in pipeline.steps
-
-
-def first_pass_steps(pipeline: PipelineFile) -> list[str]:
-    """Return the steps that can be measured; second-pass steps work on whole tables."""
-    stages = build_all(pipeline, ProfileFile(), {})
-    return [name for name, stage in stages.items() if stage.scope.first_pass]
-
-
-def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = None) -> TorchModel:
-    """Return a model by its name in the registry, or by its factory, package.module:factory.
+def find_model(name: str | Callable[..., Any], pipeline: PipelineFile, weights_dir: Path | None = None) -> TorchModel:
+    """Return a model by its name in the registry, by its factory, package.module:factory, or of a factory itself.
 
     A message about an unknown name also lists the pipeline's steps. Raises ConfigError: there is no such model, or it
     is a step. Raises WeightsError: the folder of weights does not exist.
     """
+    given = None if isinstance(name, str) else name
+    name = name if isinstance(name, str) else f"{name.__module__}:{name.__qualname__}"
     if ":" in name:
-        factory = Factory(use=name, settings={})
+        factory = Factory(use=name, settings={}, given=given)
         factory.load()
         return TorchModel(name=name, factory=factory, weights=_OF_FACTORY)
     known = known_models()
@@ -142,9 +120,3 @@ def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = Non
         factory=Factory(use=entry.use, settings=entry.with_, weights=path, takes_weights=True),
         weights=f"{REAL}: {path.name}" if path else RANDOM,
     )
-
-
-def of_function(function: Callable[..., Any]) -> TorchModel:
-    """Return the model of a factory given in Python, even from a notebook."""
-    name = f"{function.__module__}:{function.__qualname__}"
-    return TorchModel(name=name, factory=Factory(use=name, settings={}, given=function), weights=_OF_FACTORY)

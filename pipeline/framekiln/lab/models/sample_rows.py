@@ -18,9 +18,7 @@ from framekiln.media.units import form_units
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.step_work import pixels
-from framekiln.runtime.recovery.captured_error import CapturedError
-from framekiln.runtime.recovery.child_process import ChildDied
-from framekiln.runtime.recovery.child_tasks import NotTried, StageCalls, call_in_children
+from framekiln.runtime.recovery.child_tasks import StageCalls, call_in_children
 from framekiln.runtime.stage_setup import set_up
 from framekiln.runtime.step_results import PacketCaller
 
@@ -61,8 +59,16 @@ class SampleRows:
         if not set(step.stage.inputs) <= set(self.rows.column_names):
             return
         began = time.perf_counter()
-        if has_model(step):
-            columns, error = _run_in_children(step, self.own)
+        if has_model(step):  # child processes call it row by row, and alone use the device
+            own, schema = self.own, step.stage.outputs
+            batches = [batch_of(step.stage, own.slice(i, 1), 1) for i in range(own.num_rows)]
+            answers = call_in_children(StageCalls.of(step, batches), len(batches))
+            failed = [one for one in answers if not isinstance(one, pa.Table)]
+            told = (getattr(one, name, "") for one in failed for name in ("message", "kind", "how", "last_lines"))
+            error = next(filter(None, told), "")
+            empty = pa.table([pa.nulls(1, item.type) for item in schema], schema=schema)
+            rows = (one.slice(0, 1).cast(schema) if isinstance(one, pa.Table) else empty for one in answers)
+            columns = pa.concat_tables(rows)
         else:
             outcome = PacketCaller(step).run(self.rows, np.zeros(self.rows.num_rows, bool))
             columns, error = outcome.columns, next((failure.message for failure in outcome.failures), "")
@@ -163,19 +169,3 @@ def _read_packets(media: Sequence[MediaFile], how: DecodeStep, each: int) -> Ite
         for packet in decode(unit, how.columns, how.halo, config):
             if packet.rows.num_rows:
                 yield packet.rows
-
-
-def _run_in_children(step: Step, own: pa.Table) -> tuple[pa.Table, str]:
-    """Return a step's columns and its first error; child processes call it row by row, and alone use the device."""
-    batches = [batch_of(step.stage, own.slice(i, 1), 1) for i in range(own.num_rows)]
-    answers = call_in_children(StageCalls.of(step, batches), len(batches))
-    error = next((_get_reason(answer) for answer in answers if not isinstance(answer, pa.Table)), "")
-    empty = pa.table([pa.nulls(1, item.type) for item in step.stage.outputs], schema=step.stage.outputs)
-    tables = (answer.slice(0, 1).cast(empty.schema) if isinstance(answer, pa.Table) else empty for answer in answers)
-    return pa.concat_tables(tables), error
-
-
-def _get_reason(answer: CapturedError | ChildDied | NotTried) -> str:
-    if isinstance(answer, CapturedError):
-        return answer.message or answer.kind
-    return answer.how if isinstance(answer, ChildDied) else answer.last_lines

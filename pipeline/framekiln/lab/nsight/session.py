@@ -4,21 +4,31 @@
     nsys, inline     only the calls after the warm-up, between two calls of CUDA's profiler interface
     ncu              a few kernels after the warm-up; each is repeated, so its times are no latencies
 
-`--capture-range-end=stop` prevents nsys from ending the process with the range, before its results are written.
+`--capture-range-end=stop` prevents nsys from ending the process with the range, before its results are written. The
+recorded process is `python -m framekiln.lab.nsight.session TARGET`, a `Target` as JSON. Each call is an NVTX range,
+named by its number. With --range, only the calls after the warm-up lie between start and stop of the interface.
 """
+
+from __future__ import annotations
 
 import json
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from framekiln.contract.errors import ConfigError, SetupError
+from framekiln.device import torch
+from framekiln.lab.bench import recipes
 from framekiln.lab.nsight.reports import KernelFigures, SystemsFigures, read_compute, read_systems
 from framekiln.lab.output.cells import Cell
+from framekiln.planning.manifest import read_pipeline
 
 Mode = Literal["external", "inline"]
 Done = subprocess.CompletedProcess[str]
@@ -50,7 +60,7 @@ class Target:
     def words(self, *, ranged: bool) -> list[str]:
         """Return the command that makes the calls; `ranged` marks them for the profiler."""
         about = json.dumps(asdict(self), default=str)
-        return [sys.executable, "-m", "framekiln.lab.nsight.target", about, *["--range"] * ranged]
+        return [sys.executable, "-m", "framekiln.lab.nsight.session", about, *["--range"] * ranged]
 
 
 def nsys_command(tool: Sequence[str], target: Target, mode: Mode, report: Path) -> list[str]:
@@ -162,3 +172,36 @@ def _find_reason(done: Done) -> str:
     lines = [line.strip() for line in (done.stdout + "\n" + done.stderr).splitlines() if line.strip()]
     own = (line for start in _OWN for line in lines if line.startswith(start))
     return next(own, lines[-1] if lines else "it gave no reason")
+
+
+_WARM_UP = 3  # calls: the first loads kernels and chooses algorithms
+
+
+def main(words: Sequence[str]) -> int:
+    """Make the calls, and return their number."""
+    target = TypeAdapter(Target).validate_json(words[0])
+    profiler: Any = torch.cuda.profiler
+    pipeline, ranged = read_pipeline(target.pipeline), "--range" in words[1:] and target.device != "cpu"
+    with recipes([target.model], pipeline, target.device, target.inputs, target.weights_dir) as (model,):
+        batch = (model.about()["axes"].get("batch") or 1) if target.own_batch else target.cell.batch
+        prepared = model.prepare(replace(target.cell, batch=batch), target.device)
+        for number in range(_WARM_UP):
+            _mark(target.device, f"warm-up {number + 1}", prepared.call)
+        prepared.wait()
+        if ranged:
+            profiler.start()
+        for number in range(target.calls):
+            _mark(target.device, f"call {number + 1}", prepared.call)
+            prepared.wait()
+        if ranged:
+            profiler.stop()
+        return target.calls
+
+
+def _mark(device: str, name: str, call: Callable[[], object]) -> None:
+    with torch.cuda.nvtx.range(name) if device != "cpu" else nullcontext():
+        call()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

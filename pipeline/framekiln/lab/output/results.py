@@ -39,6 +39,13 @@ class ModelInfo:
     parts: Mapping[str, int] = field(default_factory=dict)  # parameters by direct child
     batch: int = 1  # its own batch, measured if no other is requested
 
+    def with_figures(self, first: CellResult | None) -> Self:
+        """Return these facts, completed by the first measured cell."""
+        if first is None:
+            return self
+        flops = first.flops / first.items if first.flops and first.items else None
+        return replace(self, weights_bytes=first.weights_bytes, flops_per_item=flops)
+
 
 @dataclass(frozen=True, kw_only=True)
 class BenchFinding:
@@ -84,15 +91,6 @@ def new_report(environment: Mapping[str, Any], **figures: Any) -> BenchReport:
     """Return a report of this command, made now."""
     made = datetime.now(UTC).isoformat(timespec="seconds")
     return BenchReport(made=made, argv=tuple(sys.argv[1:]), environment=environment, **figures)
-
-
-def with_figures(info: ModelInfo, cells: Sequence[CellResult]) -> ModelInfo:
-    """Return a model's facts, completed by its first measured cell."""
-    first = next((cell for cell in cells if cell.outcome == "ok"), None)
-    if first is None:
-        return info
-    flops = first.flops / first.items if first.flops and first.items else None
-    return replace(info, weights_bytes=first.weights_bytes, flops_per_item=flops)
 
 
 def write_report(report: BenchReport, path: Path) -> Path:
@@ -143,7 +141,13 @@ def write_tables(rows: Sequence[Any], folder: Path) -> list[Path]:
     found = [(row, layer) for row in rows for layer in getattr(row, "layers", ())]
     layers = [{"model": row.model, "cell": row.cell, "layer": layer} for row, layer in found]
     tables = {SUMMARY: list(map(_flatten, rows)), LAYERS: list(map(_flatten, layers))}
-    return [_write_table(folder / name, lines) for name, lines in tables.items() if lines]
+    for name, lines in tables.items():
+        if lines:
+            with writing(folder / name) as path, path.open("w", encoding="utf-8", newline="") as file:
+                writer = csv.DictWriter(file, list(dict.fromkeys(name for line in lines for name in line)))
+                writer.writeheader()
+                writer.writerows(lines)
+    return [folder / name for name, lines in tables.items() if lines]
 
 
 def _flatten(row: Any, start: str = "") -> dict[str, Any]:
@@ -157,11 +161,3 @@ def _flatten(row: Any, start: str = "") -> dict[str, Any]:
         elif not isinstance(value, Mapping | tuple):
             cells[f"{start}{name}"] = TOO_FEW if value is None and name in PERCENTILES else value
     return cells
-
-
-def _write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    with writing(path), path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)))
-        writer.writeheader()
-        writer.writerows(rows)
-    return path

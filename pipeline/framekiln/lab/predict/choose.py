@@ -231,14 +231,6 @@ class WaveSeconds:
         whole = sum(filling.values())
         return f"the cores ({', '.join(name for name, seconds in filling.items() if seconds >= _NAMED * whole)})"
 
-    def half(self, name: str) -> WaveSeconds:
-        """Return these seconds with half the rows of a step."""
-        host, on_gpu = (
-            {step: seconds / (1 + (step == name)) for step, seconds in side.items()}
-            for side in (self.host, self.on_gpu)
-        )
-        return WaveSeconds(host=host, on_gpu=on_gpu)
-
 
 def _compute_rate(waves: Sequence[WaveSeconds], cores: float, gpus: int = 1) -> float:
     """Return the rate through all waves, one after the other."""
@@ -254,6 +246,9 @@ def _find_help(waves: Sequence[WaveSeconds], cores: float) -> dict[str, float]:
     for filling in (wave.filling(cores) for wave in waves):
         name = max(filling, key=lambda step: filling[step])
         if name != DECODE:
-            fewer = [wave.half(name) for wave in waves]
+            sides = [({**wave.host}, {**wave.on_gpu}) for wave in waves]
+            for side in (side for both in sides for side in both if name in side):
+                side[name] /= 2
+            fewer = [WaveSeconds(host=host, on_gpu=on_gpu) for host, on_gpu in sides]
             factors[f"`where:` for half the rows of {name}"] = _compute_rate(fewer, cores) / rate
     return dict(sorted(factors.items(), key=lambda pair: -pair[1]))

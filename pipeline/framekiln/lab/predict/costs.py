@@ -133,8 +133,10 @@ def _place(
     """Return each step's packets in work at a time, the hours of the whole, and its limit."""
     waves = [_place_wave(wave, i, known, local=work.local) for i, wave in enumerate(work.plan.waves)]
     workers = {step.name: step.workers * step.in_flight for steps in waves for step in steps}
-    workers |= {step.name: count_later_processes(step) for step in work.plan.second}
-    first, limit = whole_hours(waves, busy)
+    for step in work.plan.second:  # one process if a call takes the whole run
+        many = step.placement.workers if step.keeps_model else max(1, int(usable_cores() / step.placement.cpus))
+        workers[step.name] = 1 if step.stage.scope is Scope.DATASET else many
+    first, limit = _compute_hours(waves, busy)
     later = (busy[step.name] / workers[step.name] / 3600 for step in work.plan.second if step.name in known)
     return workers, first + sum(later), limit
 
@@ -216,14 +218,7 @@ def _place_wave(wave: Wave, number: int, known: Mapping[str, SourceStep], *, loc
     return placed
 
 
-def count_later_processes(step: Step) -> int:
-    """Return the processes of a second-pass step: one if a call takes the whole run."""
-    if step.stage.scope is Scope.DATASET:
-        return 1
-    return step.placement.workers if step.keeps_model else max(1, int(usable_cores() / step.placement.cpus))
-
-
-def whole_hours(waves: list[list[SourceStep]], seconds: Mapping[str, Draws]) -> tuple[Draws, str]:
+def _compute_hours(waves: list[list[SourceStep]], seconds: Mapping[str, Draws]) -> tuple[Draws, str]:
     """Return the hours of all waves, and each one's limit; `seconds`: of all rows of a step."""
     hours = np.zeros(1 + DRAWS)
     limits = []

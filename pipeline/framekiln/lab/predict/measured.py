@@ -6,7 +6,7 @@ an array of draws is the estimate itself.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from framekiln.contract.output_names import COLUMNS, FRAMES, IMAGES
 from framekiln.contract.row_errors import DECODE
+from framekiln.contract.words import counted
 from framekiln.lab.predict.pace import QUANTILES, Draws, Interval
 from framekiln.lab.predict.source_run import SourceStep
 from framekiln.media.discovery.spread import kind_of
@@ -55,10 +56,7 @@ def read_measured(store: Store, every_nth: int = 1) -> MeasuredFiles:
         if unit is None or unit not in members:
             continue
         ids = store.read_table(f"{FRAMES}/{name}", ["media_id"])["media_id"].to_pylist()
-        counts: dict[str, int] = defaultdict(int)
-        for media_id in ids:
-            counts[media_id] += 1
-        rows = {name: math.ceil(thinner * number) if number > 1 else number for name, number in counts.items()}
+        rows = {name: math.ceil(thinner * number) if number > 1 else number for name, number in Counter(ids).items()}
         files |= {media.media_id: (media.size, rows.get(media.media_id, 0)) for media in members[unit]}
         units[unit] = tuple(map(kind_of, ids))
     return MeasuredFiles(files=files, units=units)
@@ -84,8 +82,12 @@ def estimate_rows(files: Sequence[MediaFile], measured: MeasuredFiles) -> tuple[
         found = [facts for name, facts in measured.files.items() if kind_of(name) == kind]
         seen = np.array(found, np.int64).reshape(-1, 2)
         rows[kind] += _draw_rows(seen, left, chance)
-        if note := _describe_doubt(kind, seen, len(left)):
-            notes.append(note)
+        name = kind or "files without an ending"
+        if not len(seen):
+            notes.append(f"{name}: {len(left):,} files, none measured, count as a row each")
+        elif len(seen) < FEW and seen[:, 1].max(initial=0) > 1:
+            videos = counted(len(seen), "video")
+            notes.append(f"{name}: rows rest on {videos}, so their interval says little")
     return rows, notes
 
 
@@ -98,15 +100,6 @@ def _draw_rows(seen: NDArray[np.int64], left: Sequence[int], chance: np.random.G
     if len(seen) == 1:  # drawing one video again says nothing of others
         drawn[1:, 1] *= np.exp(FILM_SPREAD * chance.standard_normal(DRAWS))
     return drawn[:, 1] / np.maximum(drawn[:, 0], 1) * sum(left)
-
-
-def _describe_doubt(kind: str, seen: NDArray[np.int64], left: int) -> str:
-    name = f"{kind or 'files without an ending'}: "
-    if not len(seen):
-        return f"{name}{left:,} files, none measured, count as a row each"
-    if len(seen) < FEW and seen[:, 1].max(initial=0) > 1:
-        return f"{name}rows rest on {len(seen)} video{'s' * (len(seen) > 1)}, so their interval says little"
-    return ""
 
 
 def seconds_a_row(step: SourceStep, measured: MeasuredFiles) -> dict[str, Draws]:

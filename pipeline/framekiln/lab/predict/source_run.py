@@ -1,7 +1,7 @@
 """The measurements of a run for predictions: seconds a row by phase, workers, batch and rate of each step."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,7 +92,13 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
     Raises ConfigError: no run is finished. Raises OutputError: the run kept no records, or computed no first-pass step.
     """
     store = Store(path).check_folder()
-    record = _record(store, finished=finished)
+    record = read_run_record(store)
+    if finished and record.get("state", FINISHED) != FINISHED:
+        raise ConfigError(
+            f"The run into {store.root!r} is not finished, so its rates are not known for every step; finish it by "
+            "the same command, or give another output.",
+            code="FK-PREDICT-UNFINISHED",
+        )
     last = run_of(store, record)
     names = [*(_list_others(store, last) if earlier else ()), *([last] if last else [])]
     calls = {name: read(store, CALLS, name) for name in names}
@@ -125,9 +131,13 @@ def _read_steps(
     steps, later = dict[str, SourceStep](), dict[str, SourceStep]()
     for table in calls.values():
         statistics = step_statistics(table)
-        processes = _group_by_process({step.step: step.workers for step in statistics if not step.later})
+        first: dict[str, str] = {}  # the first step in mostly the same processes: decode workers run other steps too
+        workers = {step.step: set(step.workers) for step in statistics if not step.later}
+        for name, mine in workers.items():
+            alike = (one for one in first if len(mine & workers[one]) >= _SHARED * len(mine | workers[one]))
+            first[name] = first.get(next(alike, ""), name)
         for each in statistics:
-            step = _read_step(each, record, table, processes.get(each.step, each.step))
+            step = _read_step(each, record, table, first.get(each.step, each.step))
             if each.later:
                 later[step.name] = step
                 continue
@@ -142,17 +152,6 @@ def _list_others(store: Store, last: str | None) -> list[str]:
     work = read_work(store)
     most = sorted(work.keys() - {last}, key=lambda name: work[name].busy)[-_MOST_RUNS:]
     return sorted(most, key=lambda name: work[name].began)
-
-
-def _record(store: Store, *, finished: bool) -> dict[str, Any]:
-    record = read_run_record(store)
-    if finished and record.get("state", FINISHED) != FINISHED:
-        raise ConfigError(
-            f"The run into {store.root!r} is not finished, so its rates are not known for every step; finish it by "
-            "the same command, or give another output.",
-            code="FK-PREDICT-UNFINISHED",
-        )
-    return record
 
 
 def _remove_gpu_waits(source: SourceRun) -> SourceRun:
@@ -170,16 +169,6 @@ def _remove_gpu_waits(source: SourceRun) -> SourceRun:
     return replace(source, steps=tuple(steps), shared=shared)
 
 
-def _group_by_process(workers: Mapping[str, Collection[str]]) -> dict[str, str]:
-    """Return for each step the first step in mostly the same processes: decode workers run other steps too."""
-    first: dict[str, str] = {}
-    for name, mine in workers.items():
-        both = {other: (set(mine) & set(workers[other]), set(mine) | set(workers[other])) for other in first}
-        alike = (other for other, (shared, every) in both.items() if len(shared) >= _SHARED * len(every))
-        first[name] = first.get(next(alike, ""), name)
-    return first
-
-
 def _read_step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, process: str) -> SourceStep:
     stored = (record.get("steps") or {}).get(step.step) or {}
     chosen, every = (record.get("chosen") or {}).get(step.step) or (1, 1)
@@ -194,12 +183,13 @@ def _read_step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table,
     settings = next(filter(None, set_ups["unit"].to_pylist()), "")
     if not settings and {"use", "version", "settings"} <= stored.keys():  # a second-pass step has no set-up of its own
         settings = settings_of(stored)
+    counts = sum((Counter(dict(items)) for items in steady["items"].to_pylist() if items), Counter[str]())
     sample = Sample(
         subject=step.step,
         batch=int(place.get("batch", 1)),
         megapixels=float(pc.sum(steady["cost"]).as_py() or 0) / rows / 1e6,
         phases={phase: value / rows for phase, value in seconds.items()},
-        items={kind: count / rows for kind, count in _count_items(steady).items()},
+        items={kind: count / rows for kind, count in counts.items()},
     )
     return SourceStep(
         sample=sample,
@@ -219,13 +209,6 @@ def _read_step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table,
         rows_per_s=step.steady_rows_per_s or step.rows_per_s,
         chosen=chosen / max(every, 1),
     )
-
-
-def _count_items(packets: pa.Table) -> Counter[str]:
-    counts = Counter[str]()
-    for items in packets["items"].to_pylist():
-        counts.update(dict(items or ()))
-    return counts
 
 
 def _drop_first(packets: pa.Table) -> pa.Table:

@@ -1,7 +1,7 @@
 """Models on the objects of videos: each is prompted on its first frame, tracked to the end and scored."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -175,53 +175,34 @@ def _measure(row: VideoRow, bench: ObjectBench, video: AnnotatedVideo, overlays:
     return attempt(row, run)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelSummary:
-    """A model over all its tracked objects; each object counts once."""
+def summarize(rows: Sequence[VideoRow]) -> list[dict[str, Any]]:
+    """Return each model over all its tracked objects, in the order of the rows; each object counts once.
 
-    model: str
-    weights: str
-    objects: int
-    runs: int  # successful runs
-    failed: int  # failed runs
-    fps: float | None = None  # median over runs
-    fps_std: float | None = None  # over runs; None for one
-    median_ms: float | None = None  # median of the runs' medians for a frame after the prompted one
-    peak_gb: float | None = None
-    j: float | None = None  # means over objects, 0 to 1
-    f: float | None = None
-
-    @property
-    def j_and_f(self) -> float | None:
-        return None if self.j is None or self.f is None else (self.j + self.f) / 2
-
-
-def summarize(rows: Sequence[VideoRow]) -> list[ModelSummary]:
-    """Return a summary of each model, in the order of the rows."""
-    names = dict.fromkeys(row.model for row in rows)
-    return [_summarize([row for row in rows if row.model == name]) for name in names]
-
-
-def _summarize(rows: Sequence[VideoRow]) -> ModelSummary:
-    good = [row for row in rows if row.outcome == "ok"]
-    firsts = {(row.video, row.object): row for row in reversed(good)}
-    fps = [row.fps for row in good if row.fps is not None]
-    medians = [row.latency_ms.median for row in good if row.latency_ms is not None]
-    return ModelSummary(
-        model=rows[0].model,
-        weights=rows[0].weights,
-        objects=len(firsts),
-        runs=len(good),
-        failed=len(rows) - len(good),
-        fps=median(fps) if fps else None,
-        fps_std=stdev(fps) if len(fps) > 1 else None,
-        median_ms=median(medians) if medians else None,
-        peak_gb=max((row.peak_gb for row in good if row.peak_gb is not None), default=None),
-        j=_average(row.j for row in firsts.values()),
-        f=_average(row.f for row in firsts.values()),
-    )
-
-
-def _average(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    `runs` and `failed` are numbers of runs. fps and ms are medians over runs, `fps_std` is their deviation. J and F are
+    means over objects. A figure that no run has is None.
+    """
+    summaries = []
+    for name in dict.fromkeys(row.model for row in rows):
+        own = [row for row in rows if row.model == name]
+        good = [row for row in own if row.outcome == "ok"]
+        firsts = {(row.video, row.object): row for row in reversed(good)}.values()
+        fps = [row.fps for row in good if row.fps is not None]
+        medians = [row.latency_ms.median for row in good if row.latency_ms is not None]
+        j, f = ([value for row in firsts if (value := getattr(row, name)) is not None] for name in ("j", "f"))
+        summaries.append(
+            {
+                "model": name,
+                "weights": own[0].weights,
+                "objects": len(firsts),
+                "runs": len(good),
+                "failed": len(own) - len(good),
+                "fps": median(fps) if fps else None,
+                "fps_std": stdev(fps) if len(fps) > 1 else None,
+                "median_ms": median(medians) if medians else None,
+                "peak_gb": max((row.peak_gb for row in good if row.peak_gb is not None), default=None),
+                "j": fmean(j) if j else None,
+                "f": fmean(f) if f else None,
+                "j_and_f": (fmean(j) + fmean(f)) / 2 if j and f else None,
+            }
+        )
+    return summaries

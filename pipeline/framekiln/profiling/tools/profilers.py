@@ -15,7 +15,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -84,7 +84,11 @@ class ProfilerOptions:
                 why = " of the first pass; the second cannot be profiled." if later else "."
                 problem = f"{option} {name}: there is no such step{why}{did_you_mean(name, steps)}"
                 raise ConfigError(problem, code="FK-PROFILER-STEP")
-        self._check_together()
+        users: dict[str, str] = {}
+        for option, name in self._list_named():  # two profilers of torch for one call, one inside the other, killed it
+            if option != "--py-spy" and (other := users.setdefault(name, option)) != option:
+                problem = f"{other} and {option} cannot record one step ({name}) together; use them in two runs."
+                raise ConfigError(problem, code="FK-PROFILERS-TOGETHER")
         if self.nsight:
             _check_nsight([steps[name] for name in self.nsight], here=here)
         if (self.nsight or self.py_spy) and not store.appends:
@@ -92,7 +96,14 @@ class ProfilerOptions:
             raise ConfigError(problem, code="FK-PROFILER-OUTPUT")
         if self.py_spy and here:
             py_spy.check()
-        return " ".join(self._find_doubts(steps))
+        doubts = []
+        if self.nvtx and not any(step.placement.device == "cuda" for step in steps.values()):
+            doubts.append("--nvtx marks nothing: no step of the first pass runs on a GPU.")
+        timeline = self.memory_timeline.step if self.memory_timeline is not None else ""
+        if timeline and "cuda" not in steps[timeline].stage.devices:  # it may still use torch on the CPU
+            no_gpu = "it cannot run on a GPU"
+            doubts.append(f"--memory-timeline {timeline} shows nothing unless the step uses torch; {no_gpu}.")
+        return " ".join(doubts)
 
     def caller(self, step: Step, store: Store) -> ProfiledStage | None:
         """Return the caller of a step's stage that records; None for a step without profilers."""
@@ -135,28 +146,6 @@ class ProfilerOptions:
                 yield f"{option}: {len(names) - len(failed)} files in {store.url(folder)}"
             elif not names:
                 yield f"{option}: nothing was recorded: the step had too few calls, or ran on another machine."
-
-    def _find_doubts(self, steps: Mapping[str, Step]) -> Iterator[str]:
-        """Yield a sentence for each profiler that may record nothing.
-
-        A step that cannot run on a GPU may still use torch on the CPU.
-        """
-        if self.nvtx and not any(step.placement.device == "cuda" for step in steps.values()):
-            yield "--nvtx marks nothing: no step of the first pass runs on a GPU."
-        step = self.memory_timeline.step if self.memory_timeline is not None else ""
-        if step and "cuda" not in steps[step].stage.devices:
-            yield f"--memory-timeline {step} shows nothing unless the step uses torch; it cannot run on a GPU."
-
-    def _check_together(self) -> None:
-        """Reject two profilers of torch for one call: one inside the other killed the process."""
-        users: dict[str, str] = {}
-        for option, name in self._list_named():
-            if option == "--py-spy":
-                continue
-            if name in users:
-                problem = f"{users[name]} and {option} cannot record one step ({name}) together; use them in two runs."
-                raise ConfigError(problem, code="FK-PROFILERS-TOGETHER")
-            users[name] = option
 
     def _list_named(self) -> Iterator[tuple[str, str]]:
         recorders = {"--torch-profiler": self.torch_profiler, "--memory-timeline": self.memory_timeline}

@@ -23,12 +23,15 @@ from framekiln.reporting.kit.texts import TextTable
 
 def throughput(cells: Sequence[CellResult]) -> dict[str, Any] | None:
     """Return the plot of all curves with at least two batches; None without any."""
-    named = {}
+    named = defaultdict[str, list[dict[str, Any]]](list)
     for (model, settings), curve in curves(cells).items():
         best = knee(curve)
-        title = settings.title.removeprefix("batch 1").removeprefix(", ")
-        named[f"{model}, {title}"] = [_make_dot(cell, is_knee=cell is best) for cell in curve]
-    return draw_scatter("ms a call", "items/s", {name: dots for name, dots in named.items() if len(dots) > 1})
+        for cell in curve if len(curve) > 1 else ():
+            ms, rate, batch = cell.p50 or 0.0, cell.items_per_s or 0.0, cell.cell.batch
+            about = {"title": f"batch {batch}, {ms:,.2f} ms a call, {rate:,.2f} items/s", "is_full": cell is best}
+            title = settings.title.removeprefix("batch 1").removeprefix(", ")
+            named[f"{model}, {title}"].append({"x": ms, "y": rate, "label": str(batch), **about})
+    return draw_scatter("ms a call", "items/s", named)
 
 
 def memory_charts(cells: Sequence[CellResult]) -> list[Chart]:
@@ -63,28 +66,21 @@ def frames_chart(rows: Sequence[VideoRow]) -> Chart | None:
     return draw_chart(f"{first.video}, object {first.object}", "ms", lines)
 
 
-def history_chart(entries: Sequence[HistoryLine]) -> Chart | None:
-    """Return the chart of median latencies over a history, a curve for each cell; None with fewer than two benches."""
-    lines = defaultdict[str, Curve](Curve)
-    for place, entry in enumerate(entries):
-        for name, figures in entry.cells.items():
-            if (value := figures.get("p50")) is not None:
-                lines[name].add(round(place * (POINTS - 1) / max(1, len(entries) - 1)), value)
-    return draw_chart("Median latency", "ms", lines, marks=True) if len(entries) > 1 else None
-
-
-def _make_dot(cell: CellResult, *, is_knee: bool) -> dict[str, Any]:
-    ms, rate, batch = cell.p50 or 0.0, cell.items_per_s or 0.0, cell.cell.batch
-    title = f"batch {batch}, {ms:,.2f} ms a call, {rate:,.2f} items/s"
-    return {"x": ms, "y": rate, "label": str(batch), "title": title, "is_full": is_knee}
-
-
 def _draw_curve(points: Sequence[MemoryPoint], kind: str) -> Curve:
     """Return memory of a kind over the length of a call in MB: at each point the last value before it."""
     times = np.linspace(0, max(points[-1].ms, 1e-9) * (1 + 1e-9), POINTS)
     values = np.array([getattr(point, kind) for point in points]) / 1e6
     shown = values[np.searchsorted([point.ms for point in points[1:]], times, "right")]
     return Curve(total=shown, count=np.ones(POINTS), least=shown.min(), most=values.max())
+
+
+def _draw_history(entries: Sequence[HistoryLine]) -> Chart | None:
+    lines = defaultdict[str, Curve](Curve)
+    for place, entry in enumerate(entries):
+        for name, figures in entry.cells.items():
+            if (value := figures.get("p50")) is not None:
+                lines[name].add(round(place * (POINTS - 1) / max(1, len(entries) - 1)), value)
+    return draw_chart("Median latency", "ms", lines, marks=True) if len(entries) > 1 else None
 
 
 PAGE = "index.html"
@@ -122,7 +118,7 @@ def render(
         ],
         "slowest": slowest,
         "frames": frames_chart(report.video),
-        "drawn": history_chart(entries),
+        "drawn": _draw_history(entries),
         "sections": tables.sections(report),
         "clips": report.extra.clips,
     }

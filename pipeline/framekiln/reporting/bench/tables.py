@@ -32,7 +32,8 @@ def _make_percentiles(*names: str, **more: Any) -> list[Column]:
 
 def _make_scores(**paths: str) -> list[Column]:
     def find(name: str, row: Any) -> float | str | None:
-        return "dummy" if row.weights.startswith("dummy") else getattr(row, name)  # of random weights it means nothing
+        facts = row if isinstance(row, Mapping) else vars(row)
+        return "dummy" if facts["weights"].startswith("dummy") else facts[name]  # of random weights it means nothing
 
     return [Column(title.replace("_and_", "&"), partial(find, name)) for title, name in paths.items()]
 
@@ -98,7 +99,7 @@ _LEAKS = (
 _VIDEOS = (
     words("model", "model"),
     *numbers({"objects": "objects", "runs": "runs", "failed": "failed"}),
-    Column("fps", lambda one: one.fps and figure(one.fps) + (f" ± {figure(one.fps_std)}" if one.fps_std else "")),
+    Column("fps", lambda one: " ± ".join(map(figure, filter(None, (one["fps"], one["fps_std"])))) or None),
     *numbers({"ms a frame": "median_ms", "peak GB": "peak_gb"}),
     *_make_scores(J="j", F="f", J_and_F="j_and_f"),
 )

@@ -168,10 +168,17 @@ def _compare_pair(first: Side, second: Side, drift_rows: int) -> Pair:
 
 def _compare_figures(step: str, first: Side, second: Side) -> list[FigurePair]:
     names = RUN_FIGURES if step == OF_THE_RUN else STEP_FIGURES
-    values = [side.values.get(step, {}) for side in (first, second)]
+    sides = first, second
+    values = [side.values.get(step, {}) for side in sides]
     known = [FIGURES[name] for name in names]
     phases = [name for name in {**values[0], **values[1]} if name not in FIGURES]
     known += [facts.Figure(name=name, title=f"{name.removeprefix('phase ')}, a row", unit="ms") for name in phases]
+    calls = {side: [run.statistics[step].calls if step in run.statistics else 0 for run in side.runs] for side in sides}
+    why_unknown = f"a side has fewer than {LEAST_CALLS} calls ({min(map(min, calls.values())):,})"
+    if unrecorded := next((side for side in sides if not min(calls[side])), None):
+        is_damaged = any(run.damage for run in unrecorded.runs)
+        why_unknown = f"{unrecorded.name}'s records of calls are damaged"
+        why_unknown = why_unknown if is_damaged else f"{unrecorded.name} has no records of its calls"
     found = []
     for figure in known:
         a, b = (of_side.get(figure.name, ()) for of_side in values)
@@ -179,8 +186,7 @@ def _compare_figures(step: str, first: Side, second: Side) -> list[FigurePair]:
         complete = len(a) == len(first.runs) and len(b) == len(second.runs)
         x, y = (side.spreads.get(step, {}).get(figure.name) or [None] * len(side.runs) for side in (first, second))
         by_run = (x, y) if complete and (figure.noisy or repeated) else None
-        why_unknown = _explain_unknown(step, (first, second)) if figure.noisy else ""
-        found.append(FigurePair.of(step, figure, (a, b), by_run, why_unknown))
+        found.append(FigurePair.of(step, figure, (a, b), by_run, why_unknown if figure.noisy else ""))
     return found
 
 
@@ -189,17 +195,6 @@ def _average(values: Sequence[float], *, noisy: bool) -> float | None:
     if len(values) > 1 and noisy and min(values) > 0:
         return float(np.exp(np.mean(np.log(values))))
     return float(np.mean(values)) if values else None
-
-
-def _explain_unknown(step: str, sides: Sequence[Side]) -> str:
-    for side in sides:
-        counts = [run.statistics[step].calls if step in run.statistics else 0 for run in side.runs]
-        if not min(counts):
-            if any(run.damage for run in side.runs):
-                return f"{side.name}'s records of calls are damaged"
-            return f"{side.name} has no records of its calls"
-    counts = [run.statistics[step].calls for side in sides for run in side.runs]
-    return f"a side has fewer than {LEAST_CALLS} calls ({min(counts):,})"
 
 
 def _list_notes(first: Side, second: Side, work: Sequence[facts.ComparedStep]) -> list[str]:

@@ -125,25 +125,20 @@ def compare_columns(a: pa.Table, b: pa.Table) -> list[ColumnDrift]:
         if not len(one):
             equal = 1.0
         elif is_number(one.type) and is_number(other.type):
-            equal, largest, mean = _compare_numbers(one, other)
+            missing = [values.is_null().to_numpy(zero_copy_only=False) for values in (one, other)]
+            x, y = (pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False) for values in (one, other))
+            both = ~missing[0] & ~missing[1]
+            same = np.where(both, (x == y) | (np.isnan(x) & np.isnan(y)), missing[0] & missing[1])
+            if len(apart := np.abs(x - y)[both & np.isfinite(x) & np.isfinite(y)]):
+                largest, mean = float(apart.max()), float(apart.mean())
+            equal = float(same.mean())
         else:
             if is_text(one.type) and is_text(other.type):
                 one, other = one.cast(pa.string()), other.cast(pa.string())
-            same = [x.equals(y) or not (x.is_valid or y.is_valid) for x, y in zip(one, other, strict=True)]
-            equal = sum(same) / len(same)
+            pairs = zip(one, other, strict=True)
+            equal = float(np.mean([x.equals(y) or not (x.is_valid or y.is_valid) for x, y in pairs]))
         found.append(ColumnDrift(name=item.name, unit=unit, equal=equal, largest=largest, mean=mean))
     return found
-
-
-def _compare_numbers(a: pa.Array, b: pa.Array) -> tuple[float, float | None, float | None]:
-    """Return the share of equal values, and the largest and the mean difference."""
-    missing = [values.is_null().to_numpy(zero_copy_only=False) for values in (a, b)]
-    x, y = (pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False) for values in (a, b))
-    both = ~missing[0] & ~missing[1]
-    equal = np.where(both, (x == y) | (np.isnan(x) & np.isnan(y)), missing[0] & missing[1])
-    differences = np.abs(x - y)[both & np.isfinite(x) & np.isfinite(y)]
-    largest, mean = (float(differences.max()), float(differences.mean())) if len(differences) else (None, None)
-    return float(equal.mean()), largest, mean
 
 
 _VALUE = "drift"
@@ -226,8 +221,14 @@ def _compare_table(
     rows, every, total = sampled
     a, b, only = common(rows, keys)
     names = [column for column in columns if column in a.column_names and column in b.column_names]
-    a, b = a.select(names), b.select(names)
-    figures, note = _ask_stage(stage, a, b, "" if stage.scope.first_pass else name) if same and len(a) else (None, "")
+    a, b, figures, note = a.select(names), b.select(names), None, ""
+    try:
+        figures = stage.agreement(a, b, "" if stage.scope.first_pass else name) if same and len(a) else None
+        if figures is not None and not math.isfinite(figures[_VALUE]):
+            raise ValueError(f"drift is {figures[_VALUE]}")
+    except Exception as error:  # a stage may raise anything, as on another version's results
+        told = f"{type(error).__name__}: {error}"
+        figures, note = None, f"its own comparison failed ({told}), so values are compared one by one"
     by_column = compare_columns(a, b)
     value = figures[_VALUE] if figures is not None else max((1 - column.equal for column in by_column), default=0.0)
     drift, found = value if len(a) else None, len(a) + sum(only)
@@ -246,14 +247,3 @@ def _compare_table(
         columns=by_column,
         note=note,
     )
-
-
-def _ask_stage(stage: Stage, a: pa.Table, b: pa.Table, table: str) -> tuple[dict[str, float] | None, str]:
-    """Return the figures of the stage's own comparison, or a note if it failed, as on another version's results."""
-    try:
-        figures = stage.agreement(a, b, table)
-        if figures is not None and not math.isfinite(figures[_VALUE]):
-            raise ValueError(f"drift is {figures[_VALUE]}")
-    except Exception as error:  # a stage may raise anything
-        return None, f"its own comparison failed ({type(error).__name__}: {error}), so values are compared one by one"
-    return figures, ""

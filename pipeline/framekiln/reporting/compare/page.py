@@ -1,6 +1,7 @@
 """The comparison for people: a sentence, `compare.html`, and a terminal view."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -10,7 +11,7 @@ from framekiln.reporting.compare import tables
 from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Comparison, Pair
 from framekiln.reporting.compare.facts import DIFFERENT
 from framekiln.reporting.kit import pages
-from framekiln.reporting.kit.texts import count, number
+from framekiln.reporting.kit.texts import count, number, words
 from framekiln.reporting.terminal.console import DENSE, print_line, print_wrapped, show_table
 
 _LONGEST = 200  # characters of a file's name; file systems take 255 bytes
@@ -39,26 +40,22 @@ def render(comparison: Comparison, verdicts: Sequence[Judgement]) -> str:
 def verdict(pair: Pair) -> str:
     """Return whether a side did the base's work, how its results compare, and how fast it was."""
     other = [step.step for step in pair.work if step.verdict == DIFFERENT]
-    alone = [step.step for step in pair.work if step.verdict.startswith("only")]
+    single = [step.step for step in pair.work if step.verdict.startswith("only")]
     parts = [f"other work in {_join(other)}"] if other else []
-    parts += [f"{_join(alone)} on one side only"] if alone else []
+    parts += [f"{_join(single)} on one side only"] if single else []
     parts += ["other files"] if pair.files.differ else []
     work = " and ".join(parts) or "the same work on the same files"
-    return f"{pair.second.name} beside {pair.first.name}: {work}; {_tell_results(pair)}; {_tell_speed(pair)}."
-
-
-def _tell_results(pair: Pair) -> str:
     known = {name: drift.value for name, drift in pair.drift.items() if drift.value is not None}
-    if not any(pair.drift[name].rows for name in known):  # tables that are empty on both sides say nothing
-        return "results not compared"
-    most = max(known, key=lambda name: known[name])
     tables = [table for drift in pair.drift.values() for table in drift.tables]
     alone = max((table.only_first + table.only_second for table in tables), default=0)
     rows = "rows" if any(table.every > 1 for table in tables) else count(alone, "row")  # counted in a sample
     where = f" where both have rows, {rows} on one side only" if alone else ""
-    if known[most] == 0:
-        return f"equal results{where}"
-    return f"results differ, most in {most} (drift {number(known[most])} of 1){where}"
+    results = "results not compared"  # tables that are empty on both sides say nothing
+    if any(pair.drift[name].rows for name in known):
+        most = max(known, key=lambda name: known[name])
+        differ = f"results differ, most in {most} (drift {number(known[most])} of 1)"
+        results = (differ if known[most] else "equal results") + where
+    return f"{pair.second.name} beside {pair.first.name}: {work}; {results}; {_tell_speed(pair)}."
 
 
 def _tell_speed(pair: Pair) -> str:
@@ -95,12 +92,14 @@ def print_comparison(console: Console, comparison: Comparison, *, every: bool = 
         for note in pair.notes:
             print_line(console, f"Note: {note}")
         print_wrapped(console, f"Input: {pair.files.sentence} {tables.equal_work(pair)} {tables.equal_results(pair)}")
-        figures = tables.all_figures(pair) if every else tables.brief_figures(pair)
+        figures = tables.pair_figures(pair, every=every)
+        step, _, _, *values = figures.columns
+        name = words("Figure", lambda one: f"{one.name}, {one.unit}" if one.unit else one.name)  # as conditions name it
         for table in (
             tables.results_table(pair, equal=every),
             tables.work_table(pair),
             tables.speeds_table(pair),
-            tables.by_gate_names(figures),
+            replace(figures, columns=(step, name, *values)),
             tables.changes_table(pair),
         ):
             if table.items:

@@ -1,7 +1,6 @@
 """The tables of a comparison, for the page and the terminal."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from framekiln.reporting.compare.comparison import NONE, UNKNOWN, FigurePair, Pair
 from framekiln.reporting.compare.drift import TableDrift
@@ -71,17 +70,12 @@ def figures_table(figures: Sequence[FigurePair], names: tuple[str, str], head: s
     return TextTable(title="Figures", columns=columns, items=shown, grouped=True)
 
 
-def all_figures(pair: Pair) -> TextTable:
-    """Return all figures of a pair."""
-    figures = [one for of_step in pair.figures.values() for one in of_step]
-    return figures_table(figures, (pair.first.name, pair.second.name))
-
-
-def by_gate_names(table: TextTable) -> TextTable:
-    """Return a table of figures with their names in conditions, for a terminal."""
-    step, _, _, *values = table.columns
-    name = words("Figure", lambda one: f"{one.name}, {one.unit}" if one.unit else one.name)
-    return replace(table, columns=(step, name, *values))
+def pair_figures(pair: Pair, *, every: bool = True) -> TextTable:
+    """Return all figures of a pair; or the whole run's, and steps' memory and errors if they differ."""
+    found = (one for of_step in pair.figures.values() for one in of_step)
+    noted = OF_THE_RUN, *_NOTED
+    shown = [one for one in found if every or one.step in noted or (one.name in noted and one.first != one.second)]
+    return figures_table(shown, (pair.first.name, pair.second.name))
 
 
 def speeds_table(pair: Pair) -> TextTable:
@@ -96,13 +90,6 @@ def speeds_table(pair: Pair) -> TextTable:
         columns += [Column(pair.second.name, f"{name}.second", show=number)]
         columns += [Column("change", name, show=_tell_change)]
     return TextTable(title="Speed", columns=columns, items=items)
-
-
-def brief_figures(pair: Pair) -> TextTable:
-    """Return the whole run's figures, and steps' memory and errors if they differ."""
-    every = [one for of_step in pair.figures.values() for one in of_step]
-    figures = [one for one in every if one.step == OF_THE_RUN or (one.name in _NOTED and one.first != one.second)]
-    return figures_table(figures, (pair.first.name, pair.second.name))
 
 
 def results_table(pair: Pair, *, equal: bool = True) -> TextTable:

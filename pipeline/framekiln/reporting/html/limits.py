@@ -73,15 +73,15 @@ def _make_sheet(item: pa.Field, rows: pa.Table, limits: Mapping[float, Sequence[
             frame |= {"value": text, "about": note, "key": (frame["media_id"], frame["frame_index"])}
         return frames
 
-    def show_limit(value: float) -> dict[str, Any]:
+    shown_limits = []
+    for value in sorted(limits):
         first, below = int(np.searchsorted(values, value)), int(np.searchsorted(ordered, value))
         sides = {"below": range(first)[::-1], "at or above": range(first, len(near))}
         nearest = {side: _choose_nearest(near["media_id"], places) for side, places in sides.items()}
         frames = {side: show(places, [""] * len(places)) for side, places in nearest.items()}
-        return {"value": value, "steps": limits[value], "below": below, "above": len(known) - below, "sides": frames}
-
+        counts = {"below": below, "above": len(known) - below}
+        shown_limits.append({"value": value, "steps": limits[value], **counts, "sides": frames})
     spread = show(list(quantiles), [", ".join(parts) for parts in quantiles.values()])
-    shown_limits = [show_limit(value) for value in sorted(limits)]
     return {**about, "nulls": len(rows) - len(known), "spread": spread, "limits": shown_limits}
 
 

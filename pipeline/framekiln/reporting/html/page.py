@@ -22,7 +22,7 @@ from framekiln.export.pictures import read_rules
 from framekiln.output.object_store import Store
 from framekiln.output.parquet import optional
 from framekiln.profiling import run_profile as runs
-from framekiln.reporting.html import summary, throughput
+from framekiln.reporting.html import summary
 from framekiln.reporting.html.gallery.findings import Findings, choose_frames
 from framekiln.reporting.html.gallery.gallery import gallery, step_samples
 from framekiln.reporting.html.gallery.thumbnails import image_store, thumbnails
@@ -71,12 +71,12 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "fetching": summary.fetching_command(record),
         "differences": recorded_changes(record),
         "facts": summary.facts(record, store, frames, groups),
-        "recommendation": throughput.recommendation(profile),
+        "recommendation": summary.recommendation(profile),
         "timed": timed,
         "requested": run is not None,
         "output": store.root,
         **_draw_images(store, record, groups, stages),
-        "phases": throughput.phase_shares(profile),
+        "phases": summary.phase_shares(profile),
         "recorded": timeline.recorded_run(store, timed["name"]),
         "error_groups": groups[:MOST_GROUPS],
         "more_error_groups": groups[MOST_GROUPS:],
@@ -90,7 +90,7 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "steps": summary.steps_table(record),
         **_read_script(),
     }
-    return render_page("report.html", values | {"throughput": throughput, "lanes": timeline})
+    return render_page("report.html", values | {"summary": summary, "lanes": timeline})
 
 
 def _draw_images(
@@ -126,10 +126,17 @@ def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None
     no rows.
     """
     own, work = runs.run_of(store, record), runs.read_work(store)
-    name, found = runs.choose_run(store, wanted) if wanted is not None else runs.most_work(work) or own, {}
+    name = runs.choose_run(store, wanted) if wanted is not None else runs.most_work(work) or own
+    found: dict[str, Any] = {}
     if name is not None and (name != own or (name in work and record["state"] != FINISHED)):
         with suppress(*(() if wanted else (DamagedError,))):  # samples of its machines may be damaged
-            found = _read_records(store, record, work.get(name), name)
+            rooms, ran = runs.stored_rooms(record, name), work.get(name)
+            profile = runs.profile_of(store, name, runs.targets_of(record), rooms) if ran else None
+            if ran is None or profile is None:
+                raise runs.missing_rows(store, name)
+            found = {"figures": {step.step: step.totals.to_dict() | {"errors": None} for step in profile.steps}}
+            found |= {"profile": profile.to_dict(), "began": ran.began}
+            found |= {"speed": _describe_speed(ran.frames, ran.ended - ran.began)}
     if not found:
         name, figures = own, record["figures"]
         speed = _describe_speed((figures.get(DECODE) or {}).get("rows", 0), record["seconds"])
@@ -145,15 +152,6 @@ def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None
     missing = runs.missing_note(found["profile"].get("lost") or {})
     found |= {"name": name, "is_last": name == own, "others": others, "summaries": summaries, "missing": missing}
     return found | {"started": moment(found["began"])}
-
-
-def _read_records(store: Store, record: Mapping[str, Any], run: runs.RunWork | None, name: str) -> dict[str, Any]:
-    profile = runs.profile_of(store, name, runs.targets_of(record), runs.stored_rooms(record, name)) if run else None
-    if run is None or profile is None:
-        raise runs.missing_rows(store, name)
-    figures = {step.step: step.totals.to_dict() | {"errors": None} for step in profile.steps}
-    speed = _describe_speed(run.frames, run.ended - run.began)
-    return {"figures": figures, "profile": profile.to_dict(), "began": run.began, "speed": speed}
 
 
 def _describe_speed(frames: int, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""The head and the foot of the report: the run, its outcome, its tables, and how to run it again."""
+"""The report's figures, by run.json: the change to try, rates and phases, the outcome, and how to run it again."""
 
 import json
 import shlex
@@ -7,13 +7,30 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+from markupsafe import Markup
+
 from framekiln.contract.errors import UserError
 from framekiln.contract.output_names import FRAMES
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
+from framekiln.planning.sample import PERCENTILE_RULE
+from framekiln.profiling.records import INSIDE
+from framekiln.reporting.html.recorded.activity import OTHER
 from framekiln.reporting.html.tables import ErrorGroup
-from framekiln.reporting.kit.texts import MISSING, Column, TextTable, count, duration, moment, number, words
+from framekiln.reporting.kit.texts import (
+    MISSING,
+    Column,
+    TextTable,
+    cell,
+    count,
+    duration,
+    moment,
+    number,
+    numbers,
+    share,
+    words,
+)
 from framekiln.reporting.plan_facts import chosen_rows, fetching
 from framekiln.reporting.table_rows import find_table, sample
 from framekiln.runtime.run.progress import FINISHED, unfinished
@@ -59,6 +76,13 @@ def found(store: Store, tables: Sequence[Mapping[str, Any]], stages: Mapping[str
 def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence[ErrorGroup]) -> dict[str, str]:
     """Return the facts of the run by label."""
     errors = sum(group["rows"] for group in groups)
+    nodes = record["machines"]
+    cpus, gpus = (sum(node.get(key, 0) for node in nodes) for key in ("cpus", "gpus"))
+    names = sorted(set(record.get("gpu_names") or ())) if len(nodes) == 1 else []  # GPUs of the driver's machine
+    size = count(round(cpus), "core") + (f", {count(round(gpus), 'GPU')}" if gpus else ", no GPU")
+    size += f" ({', '.join(names)})" if gpus and names else ""
+    many = f"{len(nodes):,} machines, " if len(nodes) > 1 else ""
+    memory = f", {number(record['memory_gb'])} GB" if record.get("memory_gb") else ""  # memory of the driver's machine
     return {
         "Input": ", ".join(map(str, recorded_inputs(record))),
         "Output": store.root,
@@ -71,19 +95,8 @@ def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence
         "Frames": number(frames),
         **({"Chosen": "; ".join(chosen_rows(record["chosen"]))} if record.get("chosen") else {}),
         "Errors": number(errors) if errors else "none",
-        "Machine": _describe_machine(record),
+        "Machine": f"{many}{size}{memory}; {record['processor']}",
     }
-
-
-def _describe_machine(record: Mapping[str, Any]) -> str:
-    nodes = record["machines"]
-    cpus, gpus = (sum(node.get(key, 0) for node in nodes) for key in ("cpus", "gpus"))
-    names = sorted(set(record.get("gpu_names") or ())) if len(nodes) == 1 else []  # GPUs of the driver's machine
-    size = count(round(cpus), "core") + (f", {count(round(gpus), 'GPU')}" if gpus else ", no GPU")
-    size += f" ({', '.join(names)})" if gpus and names else ""
-    many = f"{len(nodes):,} machines, " if len(nodes) > 1 else ""
-    memory = f", {number(record['memory_gb'])} GB" if record.get("memory_gb") else ""  # memory of the driver's machine
-    return f"{many}{size}{memory}; {record['processor']}"
 
 
 def continuation(store: Store, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,24 +133,108 @@ def steps_table(record: Mapping[str, Any]) -> TextTable:
     with suppress(UserError, OSError):
         licences |= {name: entry.licence for name, entry in default_lock().items()}
 
-    def name_weights(step: Mapping[str, Any]) -> str:
-        names = step.get("weights") or ()
-        return ", ".join(f"{name} ({licences.get(name, 'licence unknown')})" for name in names) or MISSING
-
+    items = []
+    for name, step in record["steps"].items():
+        weights = (f"{one} ({licences.get(one, 'licence unknown')})" for one in step.get("weights") or ())
+        place = step["placement"]
+        cores = f"{number(place['cpus'])} {'core' if place['cpus'] == 1 else 'cores'}"
+        gpus = f" and {number(place['gpus'])} GPU" if place["gpus"] else ""
+        where = f"{place['device']}, {count(place['workers'], 'worker')} of {cores}{gpus}"
+        items.append({**step, "name": name, "weights": ", ".join(weights) or MISSING, "where": where})
     columns = (
         words("Step", "name", "step"),
         words("Class", "use", "code"),
         Column("Version", "version"),
         words("Settings", lambda step: json.dumps(step["settings"], ensure_ascii=False), "code"),
-        words("Where", _describe_place),
-        words("Weights", name_weights),
+        words("Where", "where"),
+        words("Weights", "weights"),
     )
-    items = [{**step, "name": name} for name, step in record["steps"].items()]
     return TextTable(title="Settings of each step", columns=columns, items=items)
 
 
-def _describe_place(step: Mapping[str, Any]) -> str:
-    place = step["placement"]
-    cores = f"{number(place['cpus'])} {'core' if place['cpus'] == 1 else 'cores'}"
-    gpus = f" and {number(place['gpus'])} GPU" if place["gpus"] else ""
-    return f"{place['device']}, {count(place['workers'], 'worker')} of {cores}{gpus}"
+_SPENT = ("busy", "starved", "held")  # shares of the time of a step's processes
+
+
+def phase_shares(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return each step's phase shares from run.json's `throughput`, 0 to 1, in drawing order."""
+    shares = {}
+    for name, step in (profile.get("steps") or {}).items():
+        seconds = {OTHER if phase == "other" else phase: float(value) for phase, value in step["phases"].items()}
+        whole = sum(seconds.values()) or 1.0
+        shares[name] = {phase: seconds[phase] / whole for phase in (*INSIDE, OTHER) if seconds.get(phase, 0) > 0}
+    return shares
+
+
+def phase_names(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return the phases that occur in any step, in drawing order."""
+    return [phase for phase in (*INSIDE, OTHER) if any(phase in by_phase for by_phase in shares.values())]
+
+
+def recommendation(profile: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the reason and the change to try, a sentence each; both empty if the run kept no records."""
+    if not (advice := profile.get("verdict")):
+        return "", ""
+    change = str(advice["change"])
+    return f"{advice['others']}{advice['reason']}.", f"{change[:1].upper()}{change[1:]}." if change else ""
+
+
+def targets_table(targets: Sequence[Mapping[str, Any]]) -> TextTable:
+    """Return the targets of a run.json with their measurements."""
+    signs = {"met": "✓", "not met": "✗", "not measured": "?"}
+    verdict = words("Verdict", lambda one: f"{signs.get(one['verdict'], '')} {one['verdict']}".strip())
+    columns = words("Figure", "figure"), Column("Target", "aim"), Column("Measured", "value"), verdict
+    return TextTable(title="Targets of the profile", columns=columns, items=targets)
+
+
+def rates_table(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> TextTable:
+    """Return each step's work from `figures` of a run.json, and how its processes spent their time."""
+    busy = sum(step["busy_s"] for step in figures.values())
+    steps, slowest = profile.get("steps") or {}, profile.get("verdict", {}).get("step")
+    parts = {name: step["busy_s"] / (busy or 1) for name, step in figures.items()}
+    items = [{**figures[name], "name": name, "own": steps.get(name), "part": part} for name, part in parts.items()]
+    tag = Markup('{}<span class="tag">bottleneck</span>')
+    columns = (
+        words("Step", lambda one: tag.format(one["name"]) if one["name"] == slowest else one["name"], "step"),
+        *numbers({"Rows": "rows", "Rows/s": "rows_per_s", "Steady": "own.steady_rows_per_s"}),
+        Column("Time a row", "ms_per_row", show=_write_ms),
+        Column("Workers", "workers"),
+        Column("Set-up", lambda one: one["set_up_s"] or None, show=duration),
+        Column("Errors", "errors"),
+        Column("Busy / waits / hands on", "own", show=lambda own: " / ".join(map(share, map(own.get, _SPENT)))),
+        words("Share of busy time", lambda one: str(one["part"]), "meter"),
+        Column("", "part", show=share),
+    )
+    return TextTable(title="Throughput of each step", columns=columns, items=items)
+
+
+def phases_table(profile: Mapping[str, Any], phases: Mapping[str, Mapping[str, float]]) -> TextTable:
+    """Return the share of each phase in each step's packets."""
+    seconds = {name: step["seconds"] for name, step in profile["steps"].items()}
+    items = [{"name": name, "seconds": seconds[name], "shares": parts} for name, parts in phases.items()]
+    columns = (
+        words("Step", lambda one: cell(one["name"], 80), "step"),
+        Column("Time", "seconds", show=duration),
+        *numbers({kind: f"shares.{kind}" for kind in phase_names(phases)}, show=share),
+    )
+    return TextTable(title="Phases of each step", columns=columns, items=items)
+
+
+def calls_table(profile: Mapping[str, Any]) -> TextTable:
+    """Return times of calls and rows, with GPU memory and use if any step had some."""
+    without = {"call_ms": None, "row_ms": None}  # the times of a step that records no calls
+    items = [{**step, "name": name, **({} if step["calls"] else without)} for name, step in profile["steps"].items()]
+    columns = (
+        words("Step", lambda one: cell(one["name"], 80), "step"),
+        Column("Calls", "calls"),
+        *numbers({"Call p50": "call_ms.0", "p95": "call_ms.1", "p99": "call_ms.2"}, show=_write_ms),
+        *numbers({"Row p50": "row_ms.0", "p95": "row_ms.1", "p99": "row_ms.2"}, show=_write_ms),
+        Column("Retries", "retries"),
+        Column("VRAM peak", "vram_peak_gb", show=lambda gb: f"{cell(gb)} GB", optional=True),
+        Column("GPU use", "gpu_use", show=share, optional=True),
+    )
+    note = "" if all(step["call_ms"][2] for step in profile["steps"].values()) else PERCENTILE_RULE
+    return TextTable(title="Calls of each step", columns=columns, items=items, note=note).shown
+
+
+def _write_ms(value: float) -> str:
+    return duration(value / 1000)

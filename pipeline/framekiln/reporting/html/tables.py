@@ -16,7 +16,7 @@ from framekiln.output.object_store import Store
 from framekiln.output.recognise import later_tables
 from framekiln.reporting.html.gallery.findings import MOST_DECODED, FrameKey
 from framekiln.reporting.html.gallery.gallery import contact_sheets
-from framekiln.reporting.kit.histograms import Distribution, distributions
+from framekiln.reporting.kit.histograms import distributions
 from framekiln.reporting.kit.texts import cell, count, plain_table
 from framekiln.reporting.table_rows import Extract, TableFiles, batches, extract, find_table, head, is_list
 
@@ -94,7 +94,13 @@ def _read_view(store: Store, name: str, description: str, stages: Mapping[str, S
     read = count(table.rows, "row").capitalize()
     if not part.whole:
         read = f"{table.rows:,} rows; the values are those of {part.taken:,} of them, evenly spaced"
-    is_frames = name == FRAMES
+    is_frames, groups = name == FRAMES, {"": columns}
+    if is_frames:  # by first-pass step, in order; decoded columns come last
+        owners = {one: step for step, stage in stages.items() for one in stage.outputs.names}
+        owners |= dict.fromkeys((*SOURCE.names, *PLACES.names), DECODE)
+        titles = [*(step for step, stage in stages.items() if stage.scope.first_pass), "", DECODE]
+        by_step = {title: [item for item in columns if owners.get(item.name, "") == title] for title in titles}
+        groups = {title or "other columns": items for title, items in by_step.items() if items}
     first = pa.table({}) if is_frames else head(store, table, FIRST_ROWS)
     rows = [[cell(value) for value in row.values()] for row in first.to_pylist()]
     heads = first.column_names
@@ -106,7 +112,7 @@ def _read_view(store: Store, name: str, description: str, stages: Mapping[str, S
         "rows": table.rows,
         "read": f"{read}.",
         "found": {name: round(scale * (pc.sum(part.columns[name]).as_py() or 0)) for name in lists},
-        "groups": _group_by_step(columns, stages) if is_frames else {"": columns},
+        "groups": groups,
         "first": plain_table(f"First rows of {name}", heads, rows, texts=len(heads)) if rows else None,
         "sheets": [] if is_frames else contact_sheets(store, table),
         "tallies": [] if is_frames else _write_tallies(part, table),
@@ -129,12 +135,3 @@ def _write_tallies(part: Extract, table: TableFiles) -> list[str]:
             if found:
                 sentences.append(f"{sum(found.values()):,} of {table.rows:,} {words['']}: {listed}.")
     return sentences
-
-
-def _group_by_step(columns: Sequence[Distribution], stages: Mapping[str, Stage]) -> dict[str, list[Distribution]]:
-    """Group columns by their first-pass step, in order; decoded columns come last."""
-    owners = {name: step for step, stage in stages.items() for name in stage.outputs.names}
-    owners |= dict.fromkeys((*SOURCE.names, *PLACES.names), DECODE)
-    titles = [*(step for step, stage in stages.items() if stage.scope.first_pass), "", DECODE]
-    groups = {title: [item for item in columns if owners.get(item.name, "") == title] for title in titles}
-    return {title or "other columns": items for title, items in groups.items() if items}

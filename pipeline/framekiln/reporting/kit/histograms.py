@@ -78,22 +78,20 @@ def distributions(extract: Extract) -> list[Distribution]:
         elif len(present) and pa.types.is_boolean(kind):
             true = pc.sum(present).as_py()
             values = {"values": (Bar(label="true", rows=true), Bar(label="false", rows=len(present) - true))}
+        elif len(present) and is_text(kind):
+            counted = [(item["values"], item["counts"]) for item in pc.value_counts(present).to_pylist()]
+            counted.sort(key=lambda pair: (-pair[1], pair[0]))
+            others = counted[VALUES:]
+            rest = count(sum(rows for _, rows in others), "row")
+            notes = (f"and {count(len(others), 'other value')} in {rest}",) if others else ()
+            values = {"values": tuple(Bar(label=text, rows=rows) for text, rows in counted[:VALUES]), "notes": notes}
+            if others and counted[0][1] == 1:
+                values = {"notes": (f"{len(counted):,} different values, each once",)}
         elif len(present):
-            values = _count_texts(present) if is_text(kind) else _count_numbers(present)
+            values = _count_numbers(present)
         told = {"rows": len(column), "nulls": column.null_count, "is_length": is_list(kind)}
         found.append(Distribution(**about, **told, **values))
     return found
-
-
-def _count_texts(column: pa.ChunkedArray) -> dict[str, Any]:
-    counted = [(item["values"], item["counts"]) for item in pc.value_counts(column).to_pylist()]
-    counted.sort(key=lambda pair: (-pair[1], pair[0]))
-    if len(counted) > VALUES and counted[0][1] == 1:
-        return {"notes": (f"{len(counted):,} different values, each once",)}
-    shown, others = counted[:VALUES], counted[VALUES:]
-    rest = count(sum(rows for _, rows in others), "row")
-    notes = (f"and {count(len(others), 'other value')} in {rest}",) if others else ()
-    return {"values": tuple(Bar(label=text, rows=rows) for text, rows in shown), "notes": notes}
 
 
 def _count_numbers(column: pa.ChunkedArray) -> dict[str, Any]:

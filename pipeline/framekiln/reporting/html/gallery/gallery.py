@@ -73,6 +73,7 @@ def _list_values(schema: pa.Schema, row: Values) -> Iterator[Values]:
             yield {**about, "text": cell(row[about["name"]])}
 
 
+_DRAWN = ("lines", "points", "areas", "labels", "overlay", "result_image")  # parts of a drawing that show something
 EACH = 4  # frames of a step
 LEGEND = 72  # px
 
@@ -86,7 +87,8 @@ def step_samples(
     for colour, (name, stage) in enumerate(stages.items()):
         results = [(pick, row) for pick in shown if (row := findings.of(stage, pick.key)) is not None]
         pairs = [(pick, _draw(stage, row)) for pick, row in results]
-        telling = [pair for pair in pairs if _has_drawing(pair[1])] or [pair for pair in pairs if pair[1].caption]
+        drawn = [pair for pair in pairs if any(getattr(pair[1], part) for part in _DRAWN)]
+        telling = drawn or [pair for pair in pairs if pair[1].caption]
         if not telling:
             continue
         firsts = list({pick.media_id: (pick, drawing) for pick, drawing in reversed(telling)}.values())[::-1]
@@ -104,11 +106,6 @@ def step_samples(
         }
         samples.append(sample)
     return samples
-
-
-def _has_drawing(drawing: Drawing) -> bool:
-    strokes = drawing.lines or drawing.points or drawing.areas or drawing.labels
-    return bool(strokes or drawing.overlay or drawing.result_image)
 
 
 def _make_sample(pick: Pick, drawing: Drawing, image: Thumbnail, colour: int) -> Values:
@@ -136,8 +133,16 @@ def contact_sheets(store: Store, table: TableFiles) -> list[Values]:
     for item in filter(_find_member, first.schema):
         kept, left = list[Values](), MOST_BYTES
         for row in (row for row in rows if row[item.name]):
-            images = _choose_images(row[item.name], _find_member(item), left)
-            left -= sum(len(image["uri"]) for image in images)
+            images, member = list[Values](), _find_member(item)
+            for one in row[item.name][:IMAGES]:
+                data = one[member]
+                if isinstance(data, bytes) and data.startswith(_JPEG) and len(data) <= LARGEST:
+                    text = ", ".join(f"{key} {cell(value)}" for key, value in one.items() if key != member)
+                    uri = image_uri(data)
+                    if len(uri) > left:
+                        break
+                    left -= len(uri)
+                    images.append({"uri": uri, "title": shorten(text, 200)})
             kept.append({"facts": {name: cell(row[name]) for name in scalars}, "images": images})
         (about,) = describe(pa.schema([item]))
         shown = any(row["images"] for row in kept)
@@ -151,17 +156,3 @@ def _find_member(item: pa.Field) -> str:
     member = (item.metadata or {}).get(KEY, b"").decode()
     has_structs = is_list(item.type) and pa.types.is_struct(item.type.value_type)
     return member if has_structs and item.type.value_type.get_field_index(member) >= 0 else ""
-
-
-def _choose_images(items: Sequence[Values], member: str, most_bytes: int) -> list[dict[str, str]]:
-    images: list[dict[str, str]] = []
-    for item in items[:IMAGES]:
-        data = item[member]
-        if isinstance(data, bytes) and data.startswith(_JPEG) and len(data) <= LARGEST:
-            text = ", ".join(f"{key} {cell(value)}" for key, value in item.items() if key != member)
-            uri = image_uri(data)
-            most_bytes -= len(uri)
-            if most_bytes < 0:
-                break
-            images.append({"uri": uri, "title": shorten(text, 200)})
-    return images

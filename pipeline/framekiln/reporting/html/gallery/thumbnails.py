@@ -17,7 +17,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import Image
-from framekiln.contract.drawing import Area, Drawing, Label
+from framekiln.contract.drawing import Drawing
 from framekiln.export.pictures import check_unchanged
 from framekiln.media.config import DecodeConfig
 from framekiln.media.packets.decode import decode_frames
@@ -127,12 +127,22 @@ def strokes(drawing: Drawing, width: int, height: int, colour: int) -> Markup:
 def all_layers(drawing: Drawing, width: int, height: int, colour: int) -> Markup:
     """Return all layers of a drawing, from bottom to top: overlay, areas, strokes, labels."""
     uri = resized_uri(drawing.overlay, width, height, transparent=True) if drawing.overlay else None
-    layers = [
-        Markup('<image href="{}" width="{}" height="{}"/>').format(uri, width, height) if uri else Markup(""),
-        *(_draw_area(area, width, height) for area in drawing.areas[:MOST_AREAS]),
-        strokes(drawing, width, height, colour),
-        *(_draw_label(label, width, height) for label in drawing.labels[:MOST_LABELS]),
-    ]
+    layers = [Markup('<image href="{}" width="{}" height="{}"/>').format(uri, width, height)] if uri else []
+    for area in drawing.areas[:MOST_AREAS]:
+        path = ""
+        for ring in sorted(area.rings, key=len, reverse=True)[:MOST_RINGS]:
+            places = [(x * width, y * height) for x, y in ring if math.isfinite(x) and math.isfinite(y)]
+            path += f"M{'L'.join(f'{_n(x)} {_n(y)}' for x, y in places)}Z" if len(places) > 1 else ""
+        shape = Markup('<path class="area ink{}" d="{}"/>').format(area.colour % COLOURS, path)
+        layers += [shape] if path else []
+    layers.append(strokes(drawing, width, height, colour))
+    for label in drawing.labels[:MOST_LABELS]:
+        if math.isfinite(label.x) and math.isfinite(label.y):
+            text, size = shorten(label.text, LETTERS), max(9, round((width + height) / 42))
+            x = max(1.0, min(label.x * width + 2, width - 0.56 * size * len(text)))
+            y = min(max(label.y * height + size, float(size)), height - 3.0)
+            template = Markup('<text class="label" x="{}" y="{}" font-size="{}">{}</text>')
+            layers.append(template.format(_n(x), _n(y), size, text))
     return Markup("").join(layers)
 
 
@@ -161,21 +171,3 @@ def resized_uri(data: bytes, width: int, height: int, *, transparent: bool = Fal
 def _resize(image: NDArray[Any], width: int, height: int) -> NDArray[np.uint8]:
     method = cv2.INTER_AREA if image.shape[0] > height else cv2.INTER_LINEAR
     return np.asarray(cv2.resize(image, (max(1, width), max(1, height)), interpolation=method), np.uint8)
-
-
-def _draw_area(area: Area, width: int, height: int) -> Markup:
-    rings = sorted(area.rings, key=len, reverse=True)[:MOST_RINGS]
-    path = ""
-    for ring in rings:
-        places = [(x * width, y * height) for x, y in ring if math.isfinite(x) and math.isfinite(y)]
-        path += f"M{'L'.join(f'{_n(x)} {_n(y)}' for x, y in places)}Z" if len(places) > 1 else ""
-    return Markup('<path class="area ink{}" d="{}"/>').format(area.colour % COLOURS, path) if path else Markup("")
-
-
-def _draw_label(label: Label, width: int, height: int) -> Markup:
-    if not (math.isfinite(label.x) and math.isfinite(label.y)):
-        return Markup("")
-    text, size = shorten(label.text, LETTERS), max(9, round((width + height) / 42))
-    x = max(1.0, min(label.x * width + 2, width - 0.56 * size * len(text)))
-    y = min(max(label.y * height + size, float(size)), height - 3.0)
-    return Markup('<text class="label" x="{}" y="{}" font-size="{}">{}</text>').format(_n(x), _n(y), size, text)

@@ -107,22 +107,17 @@ def _find_stalls(activity: grid.Activity) -> list[dict[str, Any]]:
             between = bool(busy) and busy[0] < i < busy[-1]
             stands = kind in (grid.STARVED, grid.HELD) or (kind == grid.IDLE and between)
             if stands and stop - start >= LEAST_STALL * grid.SLICES:
-                reason = _explain_stall(kind, process, activity.steps)
+                first, last = (activity.steps.index(process.steps[i]) for i in (0, -1))
+                giver = f"input from {activity.steps[first - 1]}" if first else "files to be handed out"
+                reader = "".join(f" to {step}" for step in activity.steps[last + 1 : last + 2])
+                reason = {
+                    grid.STARVED: f"it waited for {giver}",
+                    grid.HELD: f"it handed a packet on{reader}: it packed and stored it, and waited for room",
+                    grid.IDLE: "it was idle: its records show nothing between two packets",
+                }[kind]
                 place = {"begin": start * width, "seconds": (stop - start) * width}
                 stalls.append({"process": process, "reason": reason, **place})
     return sorted(stalls, key=lambda one: (-one["seconds"], one["begin"], one["process"].name))[:STALLS]
-
-
-def _explain_stall(kind: str, process: grid.ProcessActivity, steps: Sequence[str]) -> str:
-    """Return why a process did not work; a second-pass step's input is complete before the step begins."""
-    first, last = (steps.index(process.steps[i]) for i in (0, -1))
-    if kind == grid.STARVED:
-        return f"it waited for input from {steps[first - 1]}" if first else "it waited for files to be handed out"
-    if kind == grid.HELD:
-        following = steps[last + 1] if last + 1 < len(steps) else ""
-        reader = f" to {following}" if following else ""
-        return f"it handed a packet on{reader}: it packed and stored it, and waited for room"
-    return "it was idle: its records show nothing between two packets"
 
 
 def machine_charts(store: Store, run: str, activity: grid.Activity) -> tuple[list[Chart], str]:
