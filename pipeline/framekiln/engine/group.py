@@ -15,7 +15,6 @@ from framekiln.output.ledger import Ledger, Part, Span
 from framekiln.output.object_store import Store
 from framekiln.planning.processes.waves import Wave, combined_placement
 from framekiln.planning.step import DecodeStep, Step
-from framekiln.profiling.records import worker_name
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.recovery.attempt_log import SET_UP, Reporter
 from framekiln.runtime.recovery.memory_pressure import more_memory
@@ -79,7 +78,7 @@ def _record_set_up(steps: str, occasion: str, report: Reporter) -> Iterator[None
     """
     work = f"{SET_UP}{steps} ({occasion})"
     with report.fatal():
-        past = report.begin(work, worker_name())
+        past = report.begin(work)
         if past.deaths >= _SET_UPS:
             output = report.last_lines(past.workers[-1])
             cause = f"The log of the last one:\n{output}" if output else f"Probably memory ran out: {more_memory()}"
@@ -89,7 +88,7 @@ def _record_set_up(steps: str, occasion: str, report: Reporter) -> Iterator[None
             )
         with within(_SET_UP_SECONDS):
             yield
-        report.end(work)
+        past.end()
 
 
 def decoded(group: StepGroup, work: Sequence[DecodeWork], report: Reporter) -> Iterator[tuple[Worker, Packet]]:
