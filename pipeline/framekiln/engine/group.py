@@ -117,21 +117,15 @@ def write_tables(step: SecondPass, occasion: str, units: tuple[UnitRows, ...], r
 
 def decode_work(wave: Wave, units: Sequence[Unit], ledger: Ledger, slots: int) -> list[tuple[DecodeWork, ...]]:
     """Return a wave's remaining work, divided into decode tasks; `slots` tasks run at once."""
-    each = task_bytes(units, wave.decode.config, wave.decode.workers)
-    sized = []
+    each, folder = task_bytes(units, wave.decode.config, wave.decode.workers), wave.decode.folder
+    reads_known, sized = bool(wave.decode.spares or wave.decode.adopters), []
     for unit in units:
         spans, size = ledger.common(wave.folders, unit.name), sum(media.size for media in unit.media)
-        known = find_known(wave, ledger, unit)
+        known = tuple(ledger.parts(folder, folder, unit.name) or ()) if reads_known else ()
         folders = {step.folder for step in wave.decode.adopters} if known else ()
-        whole = frozenset(name for name in folders if ledger.has((wave.decode.folder, name), unit.name))
+        whole = frozenset(name for name in folders if ledger.has((folder, name), unit.name))
         sized.append([((unit, segments, spans, known, whole), size) for segments in split_unit(unit, each)])
     return divide_into_tasks(sized, slots)
-
-
-def find_known(wave: Wave, ledger: Ledger, unit: Unit) -> tuple[Part, ...]:
-    """Return decoding's parts of a unit, if they hold all rows that no step needs; otherwise none."""
-    folder, is_of_use = wave.decode.folder, wave.decode.spares or wave.decode.adopters
-    return tuple(ledger.parts(folder, folder, unit.name) or ()) if is_of_use else ()
 
 
 def divide_into_tasks(units: Sequence[Sequence[tuple[T, int]]], slots: int) -> list[tuple[T, ...]]:
