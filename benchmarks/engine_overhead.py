@@ -72,7 +72,7 @@ def make_clips(folder: Path, count: int) -> None:
 def order(folder: Path, out: Path, stages: Sequence[str]) -> RunRequest:
     """Return the request of `run --profile cpu-only --stages ...`."""
     return RunRequest(
-        input=str(folder),
+        inputs=(str(folder),),
         output=str(out),
         pipeline=read_pipeline(None),
         profile=read_profile("cpu-only"),

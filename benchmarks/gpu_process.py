@@ -128,7 +128,7 @@ def share(folder: Path, steps: int, in_flight: int) -> tuple[float, float]:
         place = {"batch": BATCH, "in_flight": in_flight, "cpus": 0.5, "group": "gpu"}
         Job(
             RunRequest(
-                input=str(folder),
+                inputs=(str(folder),),
                 output=str(Path(out) / "out"),
                 pipeline=PipelineFile.model_validate({"steps": entries}),
                 profile=ProfileFile.model_validate({"steps": dict.fromkeys(entries, place)}),

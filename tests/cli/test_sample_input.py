@@ -35,7 +35,7 @@ def test_samples_lie_beside_a_named_output(tmp_path):
     output = str(tmp_path / "mine")
     request = with_samples(read_request(RunArguments(output=output)), Console(quiet=True))
     assert (tmp_path / "mine-samples" / "clips" / "cut.mp4").exists()
-    assert (request.input, request.output) == (f"{output}-samples", output)
+    assert (request.inputs, request.output) == ((f"{output}-samples",), output)
 
 
 @pytest.mark.parametrize(("option", "variable"), [("input", "FRAMEKILN_INPUT"), ("output", "FRAMEKILN_OUTPUT")])

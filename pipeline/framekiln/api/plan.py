@@ -158,7 +158,7 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
     planned = make_plan(request.pipeline, request.profile, request.options, nodes, check_weights=False)
     refusal, notes = examine(planned, request.options, nodes, here=request.address is None)
     engine, why, work, costs = "ray", "", None, None
-    if request.input and request.output:
+    if request.inputs and request.output:
         job = Job(request, on_wait=on_wait)
         changes, outlook, (engine, why) = job.preview(planned)
         work = changes, outlook
@@ -212,7 +212,7 @@ def _read_costs(
 
 def _explain_missing_weights(planned: Plan, request: RunRequest) -> WeightsError | None:
     """Return why a run would stop for missing weights. Without an input it takes the samples, and leaves steps out."""
-    if request.options.missing_weights != "fail" or not planned.absent or not request.input:
+    if request.options.missing_weights != "fail" or not planned.absent or not request.inputs:
         return None
     get = f"get them by `{planned.fetch}`, or " if planned.fetch else ""
     return WeightsError(

@@ -48,8 +48,7 @@ def make_request(
     inputs = _choose_inputs(input, os.environ.get(INPUT), profile_file.input, pipeline_file.input)
     outputs = (_read_text(output), os.environ.get(OUTPUT) or None, profile_file.output, pipeline_file.output)
     return RunRequest(
-        input=inputs[0] if inputs else "",
-        more_inputs=tuple(inputs[1:]),
+        inputs=tuple(inputs),
         output=next((path for path in outputs if path is not None), ""),
         pipeline=pipeline_file,
         profile=profile_file,

@@ -15,7 +15,6 @@ from framekiln.output.ledger import Ledger, Part, Span
 from framekiln.output.object_store import Store
 from framekiln.planning.processes.waves import Wave, combined_placement
 from framekiln.planning.step import DecodeStep, Step
-from framekiln.profiling.records import worker_name
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.recovery.attempt_log import SET_UP, Reporter
 from framekiln.runtime.recovery.memory_pressure import more_memory
@@ -79,7 +78,7 @@ def _record_set_up(steps: str, occasion: str, report: Reporter) -> Iterator[None
     """
     work = f"{SET_UP}{steps} ({occasion})"
     with report.fatal():
-        past = report.begin(work, worker_name())
+        past = report.begin(work)
         if past.deaths >= _SET_UPS:
             output = report.last_lines(past.workers[-1])
             cause = f"The log of the last one:\n{output}" if output else f"Probably memory ran out: {more_memory()}"
@@ -89,7 +88,7 @@ def _record_set_up(steps: str, occasion: str, report: Reporter) -> Iterator[None
             )
         with within(_SET_UP_SECONDS):
             yield
-        report.end(work)
+        past.end()
 
 
 def decoded(group: StepGroup, work: Sequence[DecodeWork], report: Reporter) -> Iterator[tuple[Worker, Packet]]:
@@ -118,21 +117,15 @@ def write_tables(step: SecondPass, occasion: str, units: tuple[UnitRows, ...], r
 
 def decode_work(wave: Wave, units: Sequence[Unit], ledger: Ledger, slots: int) -> list[tuple[DecodeWork, ...]]:
     """Return a wave's remaining work, divided into decode tasks; `slots` tasks run at once."""
-    each = task_bytes(units, wave.decode.config, wave.decode.workers)
-    sized = []
+    each, folder = task_bytes(units, wave.decode.config, wave.decode.workers), wave.decode.folder
+    reads_known, sized = bool(wave.decode.spares or wave.decode.adopters), []
     for unit in units:
         spans, size = ledger.common(wave.folders, unit.name), sum(media.size for media in unit.media)
-        known = find_known(wave, ledger, unit)
+        known = tuple(ledger.parts(folder, folder, unit.name) or ()) if reads_known else ()
         folders = {step.folder for step in wave.decode.adopters} if known else ()
-        whole = frozenset(name for name in folders if ledger.has((wave.decode.folder, name), unit.name))
+        whole = frozenset(name for name in folders if ledger.has((folder, name), unit.name))
         sized.append([((unit, segments, spans, known, whole), size) for segments in split_unit(unit, each)])
     return divide_into_tasks(sized, slots)
-
-
-def find_known(wave: Wave, ledger: Ledger, unit: Unit) -> tuple[Part, ...]:
-    """Return decoding's parts of a unit, if they hold all rows that no step needs; otherwise none."""
-    folder, is_of_use = wave.decode.folder, wave.decode.spares or wave.decode.adopters
-    return tuple(ledger.parts(folder, folder, unit.name) or ()) if is_of_use else ()
 
 
 def divide_into_tasks(units: Sequence[Sequence[tuple[T, int]]], slots: int) -> list[tuple[T, ...]]:

@@ -7,14 +7,15 @@ nor a stage's drawing code can harm the run. A failure here is tried again later
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Self
 
 from framekiln.contract.errors import FramekilnError, OutputError
 from framekiln.contract.output_names import FRAMES
-from framekiln.job.outcome import RunSoFar, TablesSoFar
+from framekiln.engine.base import Engine
+from framekiln.job.outcome import RunSoFar, TablesSoFar, count_rows
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.lease import Lease
 from framekiln.output.object_store import Store
@@ -22,7 +23,7 @@ from framekiln.profiling.run_profile import RunProfile
 from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
 from framekiln.runtime.run.progress import INTERRUPTED, RunProgress
 from framekiln.runtime.run.record import read_earlier, write_progress
-from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, UnitRows
+from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, UnitRows, sweep
 
 FIRST_S = 20.0  # s; a run of a minute has tables then
 EVERY_S = 30.0  # s or more: see `SHARE`
@@ -104,8 +105,21 @@ class Interim:
         files = len(self._work.media)
         return f"Tables of {min(files, self._tables.files_done):,} of {files:,} files are written"
 
-    def release(self) -> None:
-        """Leave the remaining tables to the engine, after earlier tables were removed."""
+    def write_all(self, engine: Engine, owners: Sequence[SecondPass], deletable: Collection[str] | None) -> None:
+        """Let the engine write the remaining tables, once all new rows can be written and earlier tables are removed.
+
+        Raises OutputError: results were removed during the run.
+        """
+        work = self._work
+        rows = work.finished(self._store)
+        if missing := len(work.units) - len(rows):
+            raise OutputError(
+                f"Results of {missing} of {len(work.units)} units of files were removed from {self._store.root!r} "
+                "during the run, or a bucket's listing lags. Run the same command again to continue; if they are gone "
+                "again, find out what removes them.",
+                code="FK-OUTPUT-GONE",
+            )
+        sweep(self._store, owners, rows, deletable)  # no table may have a file's rows twice
         while not self._busy.acquire(timeout=_MOMENT_S):
             self._halt()
         try:
@@ -115,6 +129,8 @@ class Interim:
             self._write_record(count=False)
         finally:
             self._busy.release()
+        engine.write(owners, rows, self._lease.check)
+        sweep(self._store, owners, rows, deletable)  # tables of stages are replaced
 
     def _halt(self) -> None:
         self._assembles = False
@@ -163,7 +179,7 @@ class Interim:
             return ready - began + written - assembled, time.monotonic() - written
 
     def _write_record(self, reason: str = "", profile: RunProfile | None = None, *, count: bool = True) -> None:
-        result = self._run.result(self._tables.count(anew=count), profile)
+        result = self._run.result(count_rows(self._store, self._tables.counts, anew=count), profile)
         files_done = min(len(self._work.media), self._tables.files_done)
         state = RunProgress(
             state="stopped" if reason else "running", run=self._store.run, files_done=files_done, reason=reason

@@ -11,11 +11,10 @@ from itertools import count
 
 from framekiln.contract.errors import DamagedError, StartError
 from framekiln.contract.stage import Scope
-from framekiln.engine.base import RunContext
+from framekiln.engine.base import Engine, RunContext
 from framekiln.engine.choice import choose, make_engine, started_ahead
 from framekiln.job.interim import Interim
 from framekiln.job.outcome import RunSoFar
-from framekiln.job.passes import Passes
 from framekiln.media.discovery.listing import list_inputs
 from framekiln.media.files import MediaFile
 from framekiln.output.lease import Lease
@@ -82,31 +81,28 @@ class Job:
         """
         self._started = now()
         check_may_become_output(self.store)  # before inputs are listed, which may take minutes
-        with ExitStack() as stack:
+        with ExitStack() as self._stack:
             request = self._request
-            self._ahead = stack.enter_context(started_ahead(request))
-            nodes = [this_machine()] if request.address is None else self._join_ray(stack)
+            self._ahead = self._stack.enter_context(started_ahead(request))
+            self._nodes = [this_machine()] if request.address is None else self._join_ray()
             files = RunFiles(request=request, listing=list_inputs(request.inputs, request.output, self._on_wait))
-            plan, lease = self._prepare(nodes, stack)
-            files = files.identified(self.store, self._on_wait, keep=True)
+            plan = self._prepare()
+            self._files = files.identified(self.store, self._on_wait, keep=True)
             mending = Mending(self.store, plan, self._list_owners(plan), self._on_wait)
             mending.remove_known()
             attempts = count(1)
             while True:
                 try:
-                    plan = self._settle(plan, nodes, files, partial(self._compute_needed, nodes, files, lease, stack))
+                    plan = self._settle(plan, self._compute_needed)
                     owners = self._list_owners(plan)
                     mending = Mending(self.store, plan, owners, self._on_wait)
                     if request.retry is not None:
-                        self._mark_failures(plan, files, request.retry)
-                    work = self._look(plan, nodes, files, owners)
+                        self._mark_failures(plan, request.retry)
+                    work = self._look(plan, owners)
                     if work.left:
-                        self._interim = Interim(self._make_interim(work), owners, lease)
-                        with self._interim as interim, self._open(work, lease, stack) as passes:
-                            interim.start()
-                            passes.first()
-                            passes.second(owners, files.deletable(self.store), interim)
-                    return self._make_interim(work).conclude()
+                        with self._open(work, owners) as (engine, interim):
+                            interim.write_all(engine, owners, self._files.deletable(self.store))
+                    return self._make_so_far(work).conclude()
                 except DamagedError:
                     if next(attempts) == _ATTEMPTS or not mending.remove_damaged():
                         raise
@@ -119,25 +115,26 @@ class Job:
         from framekiln.runtime.run.rows_left import count_rows  # loads OpenCV, which a run does not need
 
         check_may_become_output(self.store)
-        plan, request = self._drop_dataset_steps(plan), self._request
+        plan, request, self._nodes = self._drop_dataset_steps(plan), self._request, [ROOMY]
         files = RunFiles(request=request, listing=list_inputs(request.inputs, request.output, self._on_wait))
-        files = files.identified(self.store, self._on_wait, keep=False)
-        self.media = files.selected
-        units = files.units(self.store, plan.decode.workers)
-        changes = change_report.find_changes(self.store, list(files.listing), units.fresh)
-        known = self._settle(plan, [ROOMY], files)
+        self._files = files.identified(self.store, self._on_wait, keep=False)
+        self.media = self._files.selected
+        units = self._files.units(self.store, plan.decode.workers)
+        changes = change_report.find_changes(self.store, self._files.listing, units.fresh)
+        known = self._settle(plan)
         outlook = count_rows(change_report.outlooks(known, self.store, units, changes), known, self.store, units)
         return changes, outlook, choose(request, plan, units.all)
 
-    def _join_ray(self, stack: ExitStack) -> Sequence[Node]:
+    def _join_ray(self) -> Sequence[Node]:
         from framekiln.engine.ray.session import session
 
-        return stack.enter_context(session(self._request.address, self._on_wait))
+        return self._stack.enter_context(session(self._request.address, self._on_wait))
 
-    def _prepare(self, nodes: Sequence[Node], stack: ExitStack) -> tuple[Plan, Lease]:
-        """Return the plan, which fits the machines, and the output's lease, which opens `store` for this run."""
-        request, plan, here = self._request, self._make_plan(nodes, True), self._request.address is None
-        refusal, notes = examine(plan, request.options, nodes, here=here)
+    def _prepare(self) -> Plan:
+        """Return the plan, which fits the machines, and take the output's lease, which opens `store` for this run."""
+        request, here = self._request, self._request.address is None
+        plan = self._make_plan(True, NO_SETS)
+        refusal, notes = examine(plan, request.options, self._nodes, here=here)
         if refusal is not None:
             raise refusal
         profilers = request.profilers.check(plan, self.store, here=here)
@@ -145,21 +142,19 @@ class Job:
             self._on_wait(note)
         self.store.prepare()
         refuse_foreign(self.store, self._list_owners(plan))
-        lease = stack.enter_context(Lease(self.store, request.shard, on_wait=self._on_wait))
-        self.store = self.store.of_run(lease.run)
-        return plan, lease
+        self._lease = self._stack.enter_context(Lease(self.store, request.shard, on_wait=self._on_wait))
+        self.store = self.store.of_run(self._lease.run)
+        return plan
 
-    def _make_plan(
-        self, nodes: Sequence[Node], checks: bool, sets: RowSets = NO_SETS, steps: Sequence[str] = ()
-    ) -> Plan:
+    def _make_plan(self, checks: bool, sets: RowSets, steps: Sequence[str] = ()) -> Plan:
         """Return the plan of the request with sets of rows, for some steps and those that they read, or for all."""
         request = self._request
         options = replace(request.options, stages=tuple(steps)) if steps else request.options
-        arguments = request.pipeline, request.profile, options, nodes
+        arguments = request.pipeline, request.profile, options, self._nodes
         plan = make_plan(*arguments, sets=sets, refuse_idle=not steps, check_weights=checks)
         return self._drop_dataset_steps(plan)
 
-    def _settle(self, plan: Plan, nodes: Sequence[Node], files: RunFiles, provide: Provide | None = None) -> Plan:
+    def _settle(self, plan: Plan, provide: Provide | None = None) -> Plan:
         """Return the plan with each condition's rows; `provide` runs the steps that write the tables of conditions.
 
         Without `provide` nothing is computed or written; conditions stay open if tables are missing.
@@ -170,42 +165,39 @@ class Job:
 
             settling = RowSettling(
                 store=self.store,
-                make_plan=partial(self._make_plan, nodes, provide is not None),
-                find_units=partial(self._find_units, files, writes=provide is not None),
+                make_plan=partial(self._make_plan, provide is not None),
+                find_units=partial(self._find_units, writes=provide is not None),
                 writes=provide is not None,
             )
             plan = settling.settle(plan, rows, provide or settling.is_finished)
         return change_report.with_others(plan, self.store)
 
-    def _compute_needed(
-        self, nodes: Sequence[Node], files: RunFiles, lease: Lease, stack: ExitStack, steps: Sequence[Step], plan: Plan
-    ) -> bool:
+    def _compute_needed(self, steps: Sequence[Step], plan: Plan) -> bool:
         """Run unfinished steps that decide which rows other steps compute."""
         plan = change_report.with_others(plan, self.store)
         tables = [Tables(each, plan, self.store) for each in plan.second]
         names, decided = (", ".join(each.name for each in some) for some in (plan.steps, steps))
-        why = f"First {names}, which decide what {decided} computes."
-        work = self._look(plan, nodes, files, tables, first=why)
+        work = self._look(plan, tables, first=f"First {names}, which decide what {decided} computes.")
         if work.left:
-            self._interim = Interim(self._make_interim(work), tables, lease, tables=False)
-            with self._interim as interim, self._open(work, lease, stack) as passes:
-                interim.start()
-                passes.first()
-                passes.write_tables(tables, unit_rows(plan, Ledger(self.store), work.units, work.wanted))
+            with self._open(work, tables, tables=False) as (engine, _):
+                engine.write(tables, work.finished(self.store), self._lease.check)
         return True
 
-    def _make_interim(self, work: Workload) -> RunSoFar:
+    def _make_so_far(self, work: Workload) -> RunSoFar:
         return RunSoFar(store=self.store, request=self._request, work=work, figures=self._totals, started=self._started)
 
     @contextmanager
-    def _open(self, work: Workload, lease: Lease, stack: ExitStack) -> Iterator[Passes]:
-        """Yield the passes of the remaining work, by the chosen engine; gather its processes' records at the end."""
+    def _open(
+        self, work: Workload, owners: Sequence[SecondPass], *, tables: bool = True
+    ) -> Iterator[tuple[Engine, Interim]]:
+        """Yield the chosen engine after the first pass, and what is written meanwhile; gather records at the end."""
         request, (name, reason) = self._request, self._engine
+        self._interim = Interim(self._make_so_far(work), owners, self._lease, tables=tables)
         self._on_wait(reason)
         if name == "ray" and request.address is None:
             self._on_wait("Starting Ray on this machine, which takes some seconds.")
             try:
-                self._join_ray(stack)
+                self._join_ray()
             except StartError as error:
                 if request.engine != "auto" or request.profilers.nsight:
                     raise
@@ -214,11 +206,14 @@ class Job:
         self._totals.engine = name
         plan = replace(work.plan, waves=tuple(work.waves))
         context = RunContext(plan=plan, store=self.store, on_events=self._on_events, profilers=request.profilers)
-        try:
-            with closing(make_engine(name, context, self._ahead, lease.end_run)) as engine:
-                yield Passes(engine=engine, work=work, store=self.store, lease=lease)
-        finally:
-            gather(self.store, (lease.run, *lease.taken_over))
+        with self._interim as interim:
+            try:
+                with closing(make_engine(name, context, self._ahead, self._lease.end_run)) as engine:
+                    interim.start()
+                    engine.compute(work.pending, self._lease.check)
+                    yield engine, interim
+            finally:
+                gather(self.store, (self._lease.run, *self._lease.taken_over))
 
     def _on_events(self, events: list[Event]) -> None:
         for death in (event for event in events if isinstance(event, Death)):
@@ -226,11 +221,11 @@ class Job:
         self._totals.add(events)
         self._watch(self._totals)
 
-    def _find_units(self, files: RunFiles, plan: Plan, *, writes: bool = True) -> RunUnits:
+    def _find_units(self, plan: Plan, *, writes: bool = True) -> RunUnits:
         """Return the files' units. If a unit lost files and the run `writes`, its other files become their own unit."""
-        units = files.units(self.store, plan.decode.workers)
+        units = self._files.units(self.store, plan.decode.workers)
         if writes and carry_over(self.store, units.known, self._on_wait):
-            return files.units(self.store, plan.decode.workers)
+            return self._files.units(self.store, plan.decode.workers)
         return units
 
     def _drop_dataset_steps(self, plan: Plan) -> Plan:
@@ -239,20 +234,18 @@ class Job:
             return plan
         return replace(plan, second=tuple(step for step in plan.second if step.stage.scope is not Scope.DATASET))
 
-    def _mark_failures(self, plan: Plan, files: RunFiles, which: FailureFilter) -> None:
+    def _mark_failures(self, plan: Plan, which: FailureFilter) -> None:
         change_report.refuse_changed(self.store, plan)
-        units = self._find_units(files, plan)
+        units = self._find_units(plan)
         rows = unit_rows(plan, Ledger(self.store), units.known, units.wanted)
         retry = Retry(self.store, plan, rows, which)
         retry.mark(units.known, self._list_owners(plan))
         self._on_wait(retry.summary())
 
-    def _look(
-        self, plan: Plan, nodes: Sequence[Node], files: RunFiles, owners: Sequence[SecondPass], *, first: str = ""
-    ) -> Workload:
+    def _look(self, plan: Plan, owners: Sequence[SecondPass], *, first: str = "") -> Workload:
         """Find and report the remaining work. `first` explains a pass whose columns enter no table."""
-        units = self._find_units(files, plan)
-        changes = change_report.find_changes(self.store, list(files.listing), units.fresh)
+        files, units = self._files, self._find_units(plan)
+        changes = change_report.find_changes(self.store, files.listing, units.fresh)
         rows = unit_rows(plan, Ledger(self.store), units.all, units.wanted)
         finished = {unit.unit for unit in rows}
         pending = [unit for unit in units.all if unit.name not in finished]
@@ -265,7 +258,7 @@ class Job:
         work = Workload(
             plan=plan,
             waves=leave_finished(plan.waves, {step.step for step in outlook if not step.todo}),
-            nodes=nodes,
+            nodes=self._nodes,
             media=files.selected,
             wanted=units.wanted,
             units=units.all,

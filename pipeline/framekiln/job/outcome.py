@@ -60,7 +60,7 @@ class TablesSoFar:
             stale = {unit_of(name) for name in names - self.assembly.live(rows)[FRAMES]}
             units = [unit for unit in read_units(store) if unit.name in stale] if stale else []
             self._earlier = frozenset(media.media_id for unit in units for media in unit.media)
-        self._counts: dict[str, Counter[str]] = {}  # rows of a file of `frames/`, or errors of one of `errors/` by kind
+        self.counts: dict[str, Counter[str]] = {}  # rows of a file of `frames/`, or errors of one of `errors/` by kind
         self.files_done = 0
         self._open: dict[str, Unit] = {unit.name: unit for unit in work.units}
 
@@ -85,20 +85,14 @@ class TablesSoFar:
         self.files_done += len(_list_ids(unit))
         if unit.media is None:  # otherwise its rows differ from its parts, and the table must be read
             rows = max((part.stop for part in unit.parts[self._work.plan.decode.folder]), default=0)
-            self._counts[f"{FRAMES}/{self.assembly.name_of(unit)}"] = Counter({_ROWS: rows})
-
-    def count(self, *, anew: bool = True) -> tuple[int, Counter[str]]:
-        """Return the number of frames in the tables, and of errors by kind; each file is opened at most once.
-
-        Without `anew`, files not opened before are left out.
-        """
-        return count_rows(self._store, self._counts, anew=anew)
+            self.counts[f"{FRAMES}/{self.assembly.name_of(unit)}"] = Counter({_ROWS: rows})
 
 
 def count_rows(store: Store, known: dict[str, Counter[str]], *, anew: bool = True) -> tuple[int, Counter[str]]:
-    """Return the numbers of frames and of errors by kind in the tables; see `TablesSoFar.count`.
+    """Return the numbers of frames and of errors by kind in the tables.
 
-    `known` keeps the counts of each file.
+    `known` keeps the counts of each file, so that it is opened at most once. Without `anew`, files that it lacks are
+    left out.
     """
     kinds: Counter[str] = Counter()
     for folder in (FRAMES, ERRORS):
@@ -197,7 +191,7 @@ class RunSoFar:
         before = earlier.get("chosen") or {}
         if not (work.changed or earlier.get("shard")) and before.keys() == {step.name for step in narrowed}:
             return dict(before)
-        units = unit_rows(work.plan, Ledger(store), work.units, work.wanted) if narrowed else []
+        units = work.finished(store) if narrowed else []
         rows = sum(part.stop - part.start for unit in units for part in unit.parts[work.plan.decode.folder])
         unchosen = {step.name: [unit.unchosen(store, step.folder) for unit in units] for step in narrowed}
         numbers = {name: sum(int(mask.sum()) for mask in masks if mask is not None) for name, masks in unchosen.items()}

@@ -18,7 +18,7 @@ from framekiln.contract.user_files import expand
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.planning.condition import Condition, RowSet, RowSets
-from framekiln.planning.lineage import find_producers, with_producers
+from framekiln.planning.lineage import with_producers
 from framekiln.planning.plan import NO_SETS, Plan
 from framekiln.planning.step import Step
 from framekiln.runtime.run.request import RunUnits
@@ -89,17 +89,14 @@ class RowSettling:
         """Return the steps that can be settled now by one reading of the media; empty: none."""
         for step in plan.open:
             _check_tables(step, plan)
-        needed = {step.name: self._list_needed(plan, step) for step in plan.open}
+        stages = {step.name: step.stage for step in plan.steps}
+        makers = {step.name: [plan.producers[key] for key in step.stage.reads_besides] for step in plan.open}
+        # with producers of their optional columns: they are the whole plan's
+        needed = {name: sorted(with_producers(direct, stages, plan.producers)) for name, direct in makers.items()}
         steps = [step for step in plan.open if not self.make_plan(sets, needed[step.name]).open]
         if not steps:
             return None
         return steps, self.make_plan(sets, sorted({name for step in steps for name in needed[step.name]}))
-
-    def _list_needed(self, plan: Plan, step: Step) -> list[str]:
-        """Return the steps behind a condition, with those of their optional columns: they are the whole plan's."""
-        stages = {other.name: other.stage for other in plan.steps}
-        producers = find_producers(stages)
-        return sorted(with_producers(map(producers.__getitem__, step.stage.reads_besides), stages, producers))
 
 
 def _check_tables(step: Step, plan: Plan) -> None:

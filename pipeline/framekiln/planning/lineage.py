@@ -14,7 +14,7 @@ from framekiln.contract.errors import ConfigError, WeightsError, check_known
 from framekiln.contract.stage import Scope, Stage
 from framekiln.planning.condition import Condition
 from framekiln.planning.plan_options import PlanOptions
-from framekiln.planning.shipped import find_fix
+from framekiln.planning.stage_building import find_fix
 from framekiln.planning.step import Step
 from framekiln.weights.lockfile import WeightsEntry, check_licences, explain_missing, fetch_command
 from framekiln.weights.resolver import find_weights, with_stand_ins

@@ -39,15 +39,10 @@ def _check_budget(value: Any) -> Any:
     return value
 
 
-def shipped_stages() -> Mapping[str, str]:
-    """Return each shipped stage's `module:Class` by its short name."""
-    return importlib.import_module("framekiln_stages").STAGES
-
-
 def _add_module(use: str) -> str:
     if ":" in use:
         return use
-    names = shipped_stages()
+    names: Mapping[str, str] = importlib.import_module("framekiln_stages").STAGES  # `module:Class` by short name
     if use not in names:
         known = did_you_mean(use, names)
         raise ValueError(f"no shipped stage has this name; write your own as module:Class.{known}")

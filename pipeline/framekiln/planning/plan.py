@@ -23,8 +23,7 @@ from framekiln.planning.processes.placement import assign_workers, check_numbers
 from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import Wave, split_into_waves
 from framekiln.planning.settings import read_overrides, validated
-from framekiln.planning.shipped import find_fix
-from framekiln.planning.stage_building import build_all
+from framekiln.planning.stage_building import build_all, find_fix
 from framekiln.planning.step import DecodeStep, Step, contents, identify
 from framekiln.weights.resolver import merged_lock
 
@@ -39,6 +38,7 @@ class Plan:
     first: tuple[Step, ...]  # of the first pass, in an order that no profile changes
     waves: tuple[Wave, ...]
     second: tuple[Step, ...]
+    producers: Mapping[str, str] = field(default_factory=dict)  # steps by their column, or by `table/`
     skipped: Mapping[str, str] = field(default_factory=dict)  # steps left out, and why
     absent: Mapping[str, str] = field(default_factory=dict)  # steps without weights or without a column, and why
     fetch: str = ""  # the command that fetches the missing weights
@@ -165,6 +165,7 @@ class _Planner:
             first=tuple(first[name] for name in order if name in first),
             waves=waves,
             second=tuple(second),
+            producers=self.producers,
             reasons=layout.reasons,
             limits=limits,
             stand_ins=status.stand_ins,

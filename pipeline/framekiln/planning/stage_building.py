@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +16,15 @@ from framekiln.contract.errors import OWN_CODE, ConfigError, FramekilnError, che
 from framekiln.contract.output_names import FOLDERS
 from framekiln.contract.stage import Scope, Stage, Table
 from framekiln.device.failures import message_of
-from framekiln.planning.manifest import CONDITION_KEYS, NAME, PLACEMENT_KEYS, PipelineFile, ProfileFile, StepEntry
+from framekiln.planning.manifest import (
+    CONDITION_KEYS,
+    NAME,
+    PLACEMENT_KEYS,
+    PipelineFile,
+    ProfileFile,
+    StepEntry,
+    read_pipeline,
+)
 from framekiln.planning.settings import Overrides, validated
 
 _NO_SETTINGS: Mapping[str, Any] = {}
@@ -60,6 +69,17 @@ def build(
             problem = f"Step {name!r} has no setting {key!r}."
             check_known(key, known | elsewhere, problem, code="FK-UNKNOWN-SETTING")
     return _construct(stage_class, validated(stage_class.Config, settings, f"step {name!r}"), refused)
+
+
+@cache
+def find_fix(key: str) -> str:
+    """Return a sentence on the shipped step that adds a column, or writes a table (`name/`); empty if none does."""
+    if key == "identity":
+        return " A frame may show several people: use list_contains(identities, 0)."
+    for name, stage in build_all(read_pipeline(None), ProfileFile(), {}).items():
+        if key in (*stage.outputs.names, *(f"{table}/" for table in stage.tables)):
+            return f" Run the step {name!r}, which {'writes' if key.endswith('/') else 'adds'} it."
+    return ""
 
 
 def _load(use: str, refused: Callable[..., ConfigError]) -> type[Stage]:

@@ -150,7 +150,7 @@ class Parts:
             columns = _choose_rows(columns, known.columns, known.taken)
         self.put(step.folder, part_of(packet), step.mark(columns), outcome.failures, outcome.unchosen)
 
-    def update(self, step: Step, packet: Packet, outcome: Outcome, retried: NDArray[np.bool_]) -> None:
+    def amend(self, step: Step, packet: Packet, outcome: Outcome, retried: NDArray[np.bool_]) -> None:
         """Write a part with its retried rows replaced; other rows and their failures stay."""
         part, own = part_of(packet), retried[~packet.rows[HALO].to_numpy()]
         before = self._store.read_table(_make_path(step, part.name), expected=step.table_schema)

@@ -108,19 +108,6 @@ def _may_follow(
     return any(bool(follow(rule, place, moment, each, rates, every_nth)[0]) for each in (earlier, unknown))
 
 
-def adopt(
-    parts: Parts, chooser: RowChooser, decode: DecodeStep, known: Sequence[Part], whole: Collection[str] = ()
-) -> bool:
-    """Write the parts of all steps if all values are known; return whether this covers the whole unit.
-
-    The result does not depend on what this run has finished. `known`: decoding's parts of the unit; `whole`: folders
-    of the steps that had all its rows before, in whatever packets.
-    """
-    if not decode.adopters or not known:
-        return False
-    return all(_adopt_part(parts, chooser, decode, part, whole) for part in known)
-
-
 def open_part(parts: Parts, decode: DecodeStep, part: Part) -> Packet:
     """Return the packet of a part of decoding, without pixels."""
     rows, _ = parts.read_decoded(decode, part)
@@ -129,7 +116,12 @@ def open_part(parts: Parts, decode: DecodeStep, part: Part) -> Packet:
     return Packet(unit=part.unit, start=part.start, stop=part.stop, rows=rows)
 
 
-def _adopt_part(parts: Parts, chooser: RowChooser, decode: DecodeStep, part: Part, whole: Collection[str]) -> bool:
+def adopt(parts: Parts, chooser: RowChooser, decode: DecodeStep, part: Part, whole: Collection[str]) -> bool:
+    """Write the parts of all steps for a part of decoding; return False if a value must be computed.
+
+    The result does not depend on what this run has finished. `whole`: folders of the steps that had all rows of the
+    unit before, in whatever packets.
+    """
     packet = open_part(parts, decode, part)
     for step in decode.adopters:
         is_there = step.recalled or step.folder in whole

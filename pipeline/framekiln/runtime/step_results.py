@@ -19,9 +19,8 @@ from framekiln.contract.row_errors import Failure
 from framekiln.contract.stage import Scope, Stage
 from framekiln.planning.step import Step
 from framekiln.profiling.step_work import StepWork, pixels
-from framekiln.profiling.tools.torch_profiler import ProfiledStage
 from framekiln.runtime.recovery.attempt_log import Attempt
-from framekiln.runtime.recovery.batch_limits import BatchLimits, bucket_of
+from framekiln.runtime.recovery.batch_limits import bucket_of
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.stage_caller import Batch, CallData, StageCaller
 
@@ -38,12 +37,8 @@ class Outcome:
     unchosen: NDArray[np.bool_] | None = None  # n bools, true for rows that a condition leaves out; None: no condition
 
 
-class PacketCaller:
+class PacketCaller(StageCaller):
     """One first-pass step, called on packets."""
-
-    def __init__(self, step: Step, limits: BatchLimits | None = None, profiler: ProfiledStage | None = None) -> None:
-        self._step, self._stage, self._limits = step, step.stage, limits or BatchLimits()
-        self._caller = StageCaller(step, self._limits, profiler)
 
     def run(
         self, rows: pa.Table, left_out: NDArray[np.bool_], attempt: Attempt | None = None, work: StepWork | None = None
@@ -59,7 +54,7 @@ class PacketCaller:
         places: list[NDArray[np.int64]] = []
         failures: list[Failure] = []
         for whole in batches(self._stage, rows, left_out, lambda: self._limits.allowed(data.bucket, most)):
-            for batch, result in self._caller.settle(data, whole):
+            for batch, result in self.settle(data, whole):
                 if isinstance(result, CapturedError):  # a clip fails as a whole
                     keys = zip(*(rows[key].take(pa.array(batch.own)).to_pylist() for key in KEYS), strict=True)
                     failures += [result.failure(self._step.name, media_id, frame) for media_id, frame in keys]

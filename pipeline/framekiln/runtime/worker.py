@@ -27,7 +27,7 @@ from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import fits_folder, settings_of
 from framekiln.planning.processes.waves import combined_placement
 from framekiln.planning.step import DecodeStep, Step
-from framekiln.profiling.records import PACKET, SET_UP, Record, Report, now, worker_name
+from framekiln.profiling.records import PACKET, SET_UP, Record, Report, now
 from framekiln.profiling.step_work import Recorder, StepWork
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.chosen_rows import RowChooser
@@ -60,7 +60,6 @@ class Worker:
         self._report: Report = log if log is not None else lambda _: None
         self.recorder = Recorder.of(store)
         self._log, self._key = log, key
-        self._name = worker_name()
         share_gpu(steps)
         folder = fits_folder() if log else None
         self._callers = [
@@ -97,7 +96,7 @@ class Worker:
         names = "+".join(step.name for step, _ in self._callers)
         work = f"{names} at row {packet.start} of unit {packet.unit} ({self._key})"
         arrival = {} if waited is None else {"wait": max(0.0, waited - fetched), "fetch": fetched}
-        attempt = begin_attempt(self._log, work, self._name)
+        attempt = begin_attempt(self._log, work)
         for step, caller in self._callers:
             outcome = self._read_stored(step, part_of(packet)) or self._compute(step, caller, packet, attempt, arrival)
             packet, arrival = replace(packet, rows=advance(packet.rows, step, outcome)), {}
@@ -120,7 +119,8 @@ class Worker:
         process, and skips as many results as it had. `known`: decoding's own parts, if steps need the pixels of some
         rows only, or none; `whole`: see `adopt`.
         """
-        if not adopt(self._parts, self._chooser, step, known, whole):
+        is_adopted = step.adopters and known
+        if not is_adopted or not all(adopt(self._parts, self._chooser, step, part, whole) for part in known):
             yield from self._decode(step, unit, wanted, finished, known)
 
     def _decode(
@@ -128,7 +128,7 @@ class Worker:
     ) -> Iterator[Packet]:
         use_one_thread()
         keep_freed_memory()
-        attempt = begin_attempt(self._log, f"decoding of {wanted} of unit {unit.name}", self._name)
+        attempt = begin_attempt(self._log, f"decoding of {wanted} of unit {unit.name}")
         guard = DecodeGuard(step, attempt)
 
         def is_done(start: int, stop: int) -> bool:  # some finished spans cover these rows end to end
@@ -211,7 +211,7 @@ class Worker:
         if retried is None:
             self._parts.write(step, packet, outcome, known)
         else:
-            self._parts.update(step, packet, outcome, retried)
+            self._parts.amend(step, packet, outcome, retried)
         computed = own & ~done if retried is None else retried
         rows = int((computed & ~left_out if step.is_narrowed else computed).sum())
         around = {**arrival, "write": now() - before_write}

@@ -16,7 +16,7 @@ from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import FRAMES
 from framekiln.output.object_store import Store
 from framekiln.planning.expression import BESIDE, Expression, connect, explain, widen, without_halves
-from framekiln.planning.shipped import find_fix
+from framekiln.planning.stage_building import find_fix
 
 T = TypeVar("T")
 

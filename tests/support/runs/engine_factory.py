@@ -38,7 +38,7 @@ def order(folder, out, steps, **choices):
 def request(folder, out, pipeline, profile=None, **choices):
     """A run by the contents of a pipeline file and of a profile."""
     return RunRequest(
-        input=str(folder),
+        inputs=(str(folder),),
         output=str(out),
         pipeline=PipelineFile.model_validate(pipeline),
         profile=ProfileFile.model_validate(profile or {}),

@@ -13,6 +13,7 @@ import pytest
 
 from framekiln.contract.packet import Packet
 from framekiln.device import Batches, CallScheduler
+from framekiln.engine.base import Engine
 from framekiln.engine.group import decode_work
 from framekiln.engine.ray import session
 from framekiln.job import job
@@ -30,18 +31,19 @@ class _Reporter(Reporter):
     def __call__(self, event):
         self._send([event])
 
-    def _ask(self, method, *arguments):
+    def ask(self, method, *arguments):
         return getattr(self._log, method)(*arguments)
 
     def last_lines(self, worker):
         return ""
 
 
-class SerialEngine:
-    """Both passes of `framekiln.engine.choice.Engine`."""
+class SerialEngine(Engine):
+    """Both passes in this process."""
 
-    def __init__(self, plan, store, on_events):
-        self._plan, self._store, self._report = plan, store, _Reporter(on_events)
+    def __init__(self, context):
+        super().__init__(context)
+        self._report = _Reporter(context.on_events)
 
     def close(self):
         """Do nothing: no process was started."""
@@ -68,7 +70,7 @@ def _session(address, on_wait=None) -> Iterator[list]:
 def without_ray() -> Iterator[None]:
     """Let runs of this process use the serial engine inside the block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "make_engine", lambda _, run, *__: SerialEngine(run.plan, run.store, run.on_events))
+        patch.setattr(job, "make_engine", lambda _, context, *__: SerialEngine(context))
         patch.setattr(job, "choose", lambda *_, **__: ("local", ""))
         patch.setattr(job, "started_ahead", lambda *_, **__: nullcontext([]))
         patch.setattr(session, "session", _session)

@@ -65,7 +65,7 @@ def with_samples(request: RunRequest, console: Console) -> RunRequest:
                 store.write(place, paths[place].read_bytes())
     print_line(console, f"No input was given, so the sample collection in {folder} is used. Yours: --input PATH.")
     policy = "skip" if request.options.missing_weights == "fail" else request.options.missing_weights
-    return replace(request, input=folder, output=output, options=replace(request.options, missing_weights=policy))
+    return replace(request, inputs=(folder,), output=output, options=replace(request.options, missing_weights=policy))
 
 
 _PRICE = "Hourly price of all machines together, in any currency, for estimates."
@@ -85,7 +85,7 @@ def plan(
     With --input and --output it also prints the remaining work, the reasons, and its cost.
     """
     request = read_request(options, paths)
-    if not (request.input and request.output):
+    if not (request.inputs and request.output):
         refuse_idle({"--like": like, "--price-per-hour": price_per_hour}, "without an input and an output")
     _show_plan(Console(), request, like=like, price=price_per_hour, as_json=json_)
 

@@ -48,14 +48,14 @@ class LocalReporter(Reporter):
         with self._lock:
             self.send(EVENT, event)
 
-    def _ask(self, method: str, *arguments: object) -> Any:
+    def ask(self, method: str, *arguments: object) -> Any:
         with self._lock:
             self.send(ASK, method, arguments)
             return self.receive()
 
     def last_lines(self, worker: str) -> str:
         """Return the last lines that a dead worker of this engine wrote to standard error."""
-        return str(self._ask(LAST_LINES, worker))
+        return str(self.ask(LAST_LINES, worker))
 
 
 def _serve(report: LocalReporter) -> None:
@@ -75,7 +75,7 @@ def _serve(report: LocalReporter) -> None:
                 continue
             deque(held[key](content, report) or (), maxlen=0)  # no other process needs the packets
         except FramekilnError as error:
-            report._ask("fail", error)
+            report.ask("fail", error)
         except OWN_CODE as error:
             problem = capture(error).traceback
         report.send(DONE, problem)

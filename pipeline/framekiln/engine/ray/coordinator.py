@@ -15,9 +15,8 @@ import ray
 from ray.util.metrics import Counter, Gauge, Histogram
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from framekiln.engine.base import RunState, last_lines
+from framekiln.engine.base import RunState, Sampler, last_lines
 from framekiln.engine.ray.private import log_folder, measure_store
-from framekiln.engine.sampler import Sampler
 from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets
 from framekiln.profiling.export.live_metrics import BOUNDS, METRICS, Metric, observations
@@ -120,7 +119,7 @@ class RayReporter(Reporter):
     def __call__(self, event: StepEvent) -> None:
         self.coordinator.add_step.remote(event)
 
-    def _ask(self, method: str, *arguments: object) -> Any:
+    def ask(self, method: str, *arguments: object) -> Any:
         """Return the coordinator's answer.
 
         While a task waits in `ray.get`, Ray starts another one on its CPU, and both continue. Futures have no such

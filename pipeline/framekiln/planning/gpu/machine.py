@@ -95,7 +95,11 @@ def judge(machine: MachineFacts, torch: TorchBuild | None, missing: Sequence[str
     if machine.silence:
         return [Problem(text=_explain_silence(machine.silence), code="FK-GPU-DRIVER")]
     if machine.gpus and not machine.seen:
-        return [_explain_hidden(machine)]
+        hidden = (
+            f"CUDA_VISIBLE_DEVICES={machine.visible!r} hides {_name(machine.gpus[0])}, which steps of this plan use"
+        )
+        mend = "`unset CUDA_VISIBLE_DEVICES`, or take `--profile cpu-only`"
+        return [Problem(text=f"{hidden}: {mend}.", code="FK-GPU-HIDDEN")]
     if torch is None:
         return []
     found = [
@@ -216,14 +220,6 @@ def _explain_silence(words: str) -> str:
         return f"{problem}: restart it by `sudo reboot`."
     install = f"install one by `sudo apt-get install nvidia-driver-{_NEWEST}-open` and restart"
     return f"{problem}: {install}; start a container with `--gpus all`."
-
-
-def _explain_hidden(machine: MachineFacts) -> Problem:
-    text = (
-        f"CUDA_VISIBLE_DEVICES={machine.visible!r} hides {_name(machine.gpus[0])}, which steps of this plan use: "
-        "`unset CUDA_VISIBLE_DEVICES`, or take `--profile cpu-only`."
-    )
-    return Problem(text=text, code="FK-GPU-HIDDEN")
 
 
 def _judge_build_tools(missing: Sequence[str], steps: Sequence[str]) -> Problem | None:

@@ -46,7 +46,8 @@ def find_leftovers(store: Store, folders: Collection[str] | None, written: Colle
     """
     used = {unit_of(name) for folder in (FRAMES, ERRORS) for name in store.names(folder)}
     parts = store.sizes(COLUMNS)
-    kept = [path for path in parts if _get_unit(path) in used and (folders is None or _get_folder(path) in folders)]
+    names = {path: path.rpartition("/")[2].partition(".")[0] for path in parts}
+    kept = [path for path in parts if names[path] in used and (folders is None or _get_folder(path) in folders)]
     files = {path: parts[path] for path in parts.keys() - set(kept)}
     if folders is not None:
         files |= {path: size for path, size in store.sizes(FACTS).items() if _get_folder(path) not in folders}
@@ -79,10 +80,6 @@ def _names_files(store: Store, path: str, files: pa.Array) -> bool:
 
 def _get_folder(path: str) -> str:
     return path.split("/")[1].removesuffix(".json")
-
-
-def _get_unit(path: str) -> str:
-    return path.rpartition("/")[2].partition(".")[0]
 
 
 def _find_rows(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from framekiln.contract.errors import FramekilnError
-from framekiln.profiling.records import StepEvent
+from framekiln.profiling.records import StepEvent, worker_name
 from framekiln.runtime.recovery.memory_pressure import more_memory
 
 PAUSED = "-"
@@ -42,28 +42,21 @@ class Reporter(ABC):
         """Send an event."""
 
     @abstractmethod
-    def _ask(self, method: str, *arguments: object) -> Any:
+    def ask(self, method: str, *arguments: object) -> Any:
         """Return the answer of a method of the run's state; earlier events have arrived by then."""
 
     @abstractmethod
     def last_lines(self, worker: str) -> str:
         """Return the last lines that a dead worker wrote to standard error; empty if there are none."""
 
-    def begin(self, work: str, worker: str) -> "Attempt":
-        """Log the start of work, and return the attempt with the facts of earlier ones."""
-        attempt: Attempt = self._ask("begin", work, worker)
+    def begin(self, work: str) -> "Attempt":
+        """Log the start of work in this process, and return the attempt with the facts of earlier ones."""
+        attempt: Attempt = self.ask("begin", work, worker_name())
         return replace(attempt, log=self, work=work)
-
-    def note(self, work: str, call: str) -> None:
-        """Log a call before it is made; empty: it has returned."""
-        self._ask("note", work, call)
-
-    def end(self, work: str) -> None:
-        self._ask("end", work)
 
     def check(self) -> None:
         """Raise the error that stops the run, if there is one."""
-        if error := self._ask("error"):
+        if error := self.ask("error"):
             raise error
 
     @contextmanager
@@ -72,7 +65,7 @@ class Reporter(ABC):
         try:
             yield
         except FramekilnError as error:
-            self._ask("fail", error)
+            self.ask("fail", error)
             raise
 
 
@@ -108,10 +101,6 @@ class AttemptTable:
             entry.suspects |= {entry.call} - {""}
         entry.worker, entry.call = worker, ""
         return Attempt(tuple(entry.dead), frozenset(entry.suspects))
-
-    def worker_of(self, work: str) -> str | None:
-        """Return the process that has begun the work; None if the work has not begun, or has ended."""
-        return entry.worker if (entry := self._open.get(work)) else None
 
     def note(self, work: str, call: str) -> None:
         if entry := self._open.get(work):
@@ -164,21 +153,21 @@ class Attempt:
     def note(self, call: str) -> None:
         """Log a call before it is made; empty: it has returned."""
         if self.is_careful and self.log is not None:
-            self.log.note(self.work, call)
+            self.log.ask("note", self.work, call)
 
     def end(self) -> None:
         if self.log is not None:
-            self.log.end(self.work)
+            self.log.ask("end", self.work)
 
 
-def begin_attempt(log: Reporter | None, work: str, worker: str) -> Attempt:
+def begin_attempt(log: Reporter | None, work: str) -> Attempt:
     """Log the start of work, and return how carefully to do it; without a log it is a first attempt.
 
     Raises FramekilnError: processes keep dying during it, and no suspect explains this.
     """
     if log is None:
         return Attempt()
-    attempt = log.begin(work, worker)
+    attempt = log.begin(work)
     if attempt.deaths >= _MOST_DEATHS + 2 * len(attempt.suspects):
         raise FramekilnError(
             f"{attempt.deaths} processes in a row died at {work}, and no single call explains it. "

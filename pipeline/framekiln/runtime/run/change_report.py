@@ -58,18 +58,13 @@ class Outlook:
     rows: int | None = None  # their rows to compute; None: only known during the run
 
 
-def facts_path(step: Step | DecodeStep) -> str:
-    """Return the path of the facts behind a step's fingerprint."""
-    return f"{FACTS}/{step.folder}.json"
-
-
 def remember(store: Store, plan: Plan) -> None:
     """Store the facts behind every fingerprint of a plan before their first use."""
     stored = set(store.names(FACTS))
     steps: tuple[Step | DecodeStep, ...] = (plan.decode, *plan.steps)
     for step in steps:
-        if facts_path(step).removeprefix(f"{FACTS}/") not in stored:
-            store.write(facts_path(step), json.dumps(step.facts, indent=2, default=str).encode())
+        if (name := f"{step.folder}.json") not in stored:
+            store.write(f"{FACTS}/{name}", json.dumps(step.facts, indent=2, default=str).encode())
 
 
 def refuse_changed(store: Store, plan: Plan) -> None:

@@ -29,9 +29,8 @@ _STORED = ("limit", "preview", "shard", "by_content", "profile_name")  # stored 
 class RunRequest:
     """Everything that a run is given. The same request again continues where the last run stopped."""
 
-    input: str = ""  # folder, glob, file list or URL; empty: not given, so that only a plan can be made
-    more_inputs: tuple[str, ...] = ()  # further inputs; their files are named after them (`discovery.inputs`)
-    output: str = ""  # folder or URL; empty as for `input`
+    inputs: tuple[str, ...] = ()  # folders, globs, file lists or URLs; empty: not given, so only a plan can be made
+    output: str = ""  # folder or URL; empty as for `inputs`
     pipeline: PipelineFile
     profile: ProfileFile
     profile_name: str
@@ -47,17 +46,13 @@ class RunRequest:
     arguments: tuple[str, ...] = ()  # arguments of the command; empty for Python
     call: str = ""  # the call in Python; empty for a command
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.input, *self.more_inputs) if self.input else ()
-
     def require(self, *names: str) -> None:
         """Check that the named paths are set.
 
         Raises ConfigError: a path is given neither on the command line nor in the profile or the pipeline file.
         """
         for name in names:
-            if not getattr(self, name):
+            if not (self.inputs if name == "input" else self.output):
                 raise ConfigError(
                     f"No {name} was given: give it as in `framekiln run INPUT OUTPUT`, by --{name} PATH, or by "
                     f"`{name}: PATH` in the profile or the pipeline file.",
@@ -70,8 +65,8 @@ class RunRequest:
         Shown URLs have no passwords; the input keeps them, since `retry` reads it again.
         """
         return {
-            "input": self.input,
-            **({"more_inputs": list(self.more_inputs)} if self.more_inputs else {}),
+            "input": next(iter(self.inputs), ""),
+            **({"more_inputs": list(self.inputs[1:])} if self.inputs[1:] else {}),
             "output": without_secrets(self.output),
             "arguments": [without_secrets(word) for word in self.arguments],
             **({"call": without_secrets(self.call)} if self.call else {}),
@@ -97,8 +92,7 @@ class RunRequest:
         options |= {key: folder / options[key] for key in ("weights_dir", "calibration") if options.get(key)}
         return cls(
             **{name: record[name] for name in _STORED} | {"shard": tuple(record["shard"]) if record["shard"] else None},
-            input=sources[0],
-            more_inputs=tuple(sources[1:]),
+            inputs=tuple(sources),
             output=output,
             pipeline=PipelineFile.model_validate(record["pipeline"]),
             profile=ProfileFile.model_validate(record["profile"]),

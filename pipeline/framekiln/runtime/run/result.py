@@ -8,6 +8,8 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.device.cores import usable_cores
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
+from framekiln.output.ledger import Ledger
+from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.planning.processes.placement import Room, asked_processes, rooms
 from framekiln.planning.processes.resources import Node
@@ -15,6 +17,7 @@ from framekiln.planning.processes.waves import Wave
 from framekiln.profiling.run_profile import RunProfile
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.runtime.run.change_report import Changes, Outlook
+from framekiln.runtime.second_pass.second_pass import UnitRows, unit_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,10 @@ class Workload:
     outlook: Sequence[Outlook] = ()  # the remaining work of each step, and the reason for it
     leaving: Sequence[str] = ()  # first-pass steps of the run before that this run lacks
     has_local_engine: bool = False  # as many processes as cores, each with all first-pass steps
+
+    def finished(self, store: Store) -> list[UnitRows]:
+        """Return the units that every first-pass step has finished."""
+        return unit_rows(self.plan, Ledger(store), self.units, self.wanted)
 
     @property
     def rooms(self) -> Mapping[str, Room]:

@@ -14,13 +14,11 @@ import pyarrow as pa
 
 from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import DamagedError
-from framekiln.contract.packet import Packet
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger, Part
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
-from framekiln.planning.step import Step
-from framekiln.runtime.chosen_rows import Mask, RowChooser
+from framekiln.runtime.chosen_rows import RowChooser
 from framekiln.runtime.parts import Parts
 from framekiln.runtime.run.change_report import Outlook
 from framekiln.runtime.run.request import RunUnits
@@ -95,16 +93,13 @@ class _Looker:
                 unknown.update((step.name, *step.stage.outputs.names))
                 continue
             else:
-                left, outcome = self._find_left(parts, chooser, step, packet)
+                passed = find_left_out(chooser, step, packet.rows)
+                known = parts.find_known(step, packet, ~passed) if step.others else None
+                columns = nulls(step.table_schema, len(passed)) if known is None else known.columns
+                left = ~passed if known is None else ~passed & ~known.taken
+                outcome = Outcome(columns, [], passed if step.is_narrowed else None)
             if left.any():
                 unknown.update(step.stage.outputs.names)
             packet = replace(packet, rows=advance(packet.rows, step, outcome))
             found[step.name] = Counter(packet.rows[KEYS[0]].filter(pa.array(left)).to_pylist())
         return found
-
-    def _find_left(self, parts: Parts, chooser: RowChooser, step: Step, packet: Packet) -> tuple[Mask, Outcome]:
-        passed = find_left_out(chooser, step, packet.rows)
-        known = parts.find_known(step, packet, ~passed) if step.others else None
-        columns = nulls(step.table_schema, len(passed)) if known is None else known.columns
-        left = ~passed if known is None else ~passed & ~known.taken
-        return left, Outcome(columns, [], passed if step.is_narrowed else None)

@@ -18,7 +18,7 @@ from framekiln.output.object_store import Store
 from framekiln.output.parquet import exact, optional
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step, fingerprint
-from framekiln.profiling.records import PACKET, Record, now, worker_name
+from framekiln.profiling.records import PACKET, Record, now
 from framekiln.profiling.step_work import Recorder, StepWork
 from framekiln.runtime.chosen_rows import RowChooser
 from framekiln.runtime.recovery.attempt_log import Reporter, begin_attempt
@@ -149,7 +149,7 @@ class Tables(SecondPass):
         file, recorder = _name_file(self._step, units), Recorder.of(self._store)
         record = Record(kind=PACKET, step=self.name, unit=file, started=now())
         record.device = self._step.placement.device
-        attempt = begin_attempt(report, f"step {self.name!r} at {file}", worker_name())
+        attempt = begin_attempt(report, f"step {self.name!r} at {file}")
         rows = self._read_rows(units)
         record.stop = rows.num_rows
         work = StepWork(record, recorder)
