@@ -7,10 +7,16 @@ Other commands of `framekiln` work too.
 import sys
 from pathlib import Path
 
-if __name__ == "__main__":
+
+def _use_checkout() -> None:
+    """Make the two source roots of this file's checkout importable; Python has added this folder already."""
     here = Path(__file__).resolve().parent
-    if (here / "framekiln" / "cli").is_dir():  # a checkout; Python has added this folder already
+    if (here / "framekiln" / "cli").is_dir():
         sys.path.insert(1, str(here.parent / "stages"))
+
+
+if __name__ == "__main__":
+    _use_checkout()
     from framekiln.cli.app import run_script
 
     run_script(sys.argv[1:])

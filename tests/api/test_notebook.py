@@ -9,7 +9,7 @@ import sys
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from framekiln.api.run import NotebookView, make_watch
+from framekiln.api.watch import NotebookView, make_watch
 from framekiln.contract.row_errors import DECODE
 from framekiln.profiling.records import StepEvent
 from framekiln.profiling.stats.progress import RunTotals

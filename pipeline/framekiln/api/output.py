@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from framekiln.api import html
-from framekiln.api.options import Place, checked, shows
-from framekiln.api.output_options import ExportOptions, SelectOptions, all_of, make_export_request
+from framekiln.api.options import Place, shows
+from framekiln.api.output_options import ExportOptions, SelectOptions, make_export_request, make_selection_request
 from framekiln.api.summary import Summary, read_profile, warn_of_random
 from framekiln.contract.columns import PLACES, SOURCE, Image
 from framekiln.contract.errors import InputError, UserError, check_known, without_secrets
@@ -23,7 +23,7 @@ from framekiln.reporting.kit.texts import plain_table
 from framekiln.reporting.plan_facts import rebuild
 from framekiln.runtime.run.progress import LATER, unfinished
 from framekiln.runtime.run.record import read_earlier, read_run_record
-from framekiln.selection.request import SelectionRequest, list_selections, read_per
+from framekiln.selection.request import list_selections
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
@@ -155,9 +155,7 @@ class Output:
         """
         from framekiln.selection.selection import select
 
-        given = checked(SelectOptions, options)
-        request = SelectionRequest(**{**given, "where": all_of(given["where"]), "per": read_per(given["per"])})
-        chosen = select(self._store, request)
+        chosen = select(self._store, make_selection_request(options))
         return replace(chosen, notes=[*_describe_doubts(self._store, chosen.tables), *chosen.notes])
 
     @property

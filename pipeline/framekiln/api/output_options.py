@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from framekiln.api.options import checked, option
 from framekiln.contract.errors import ConfigError
+from framekiln.selection.request import SelectionRequest, read_per
 
 if TYPE_CHECKING:  # the command line reads the options without importing tables
     from framekiln.export.request import ExportRequest
@@ -47,6 +48,12 @@ class SelectOptions(TypedDict, total=False):
         ),
     ]
     limit: Annotated[int | None, option("At most this many rows.", metavar="NUMBER")]
+
+
+def make_selection_request(options: SelectOptions) -> SelectionRequest:
+    """Return the request for the options. Raises ConfigError: an option or a value is unknown or of a wrong type."""
+    given = checked(SelectOptions, options)
+    return SelectionRequest(**{**given, "where": all_of(given["where"]), "per": read_per(given["per"])})
 
 
 class ExportOptions(TypedDict, total=False):

@@ -11,13 +11,17 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from framekiln.cli.bench.command import bench
+from framekiln.cli.commands.calibrate import calibrate
+from framekiln.cli.commands.check import check
+from framekiln.cli.commands.compare import compare
+from framekiln.cli.commands.export import export
 from framekiln.cli.commands.fetch import fetch
-from framekiln.cli.commands.frames import export, select
-from framekiln.cli.commands.gpus import calibrate, predict
+from framekiln.cli.commands.predict import predict
+from framekiln.cli.commands.profile import profile, trace
+from framekiln.cli.commands.prune import prune
 from framekiln.cli.commands.run import EXAMPLES, plan, retry, run
+from framekiln.cli.commands.select import select
 from framekiln.cli.commands.steps import columns, steps
-from framekiln.cli.commands.times import compare, profile, trace
-from framekiln.cli.commands.upkeep import check, prune
 from framekiln.cli.console import ERRORS, handle_signals, leave, print_report
 from framekiln.cli.options import spread
 from framekiln.contract.errors import FramekilnError, UserError, check_known

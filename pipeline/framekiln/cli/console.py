@@ -20,8 +20,7 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
-from framekiln.api.output import Output
-from framekiln.api.run import Watch, WatchedRun
+from framekiln.api.watch import Watch, WatchedRun
 from framekiln.contract.errors import UserError
 from framekiln.contract.output_names import ERRORS as ERRORS_TABLE
 from framekiln.contract.output_names import RUN_RECORD
@@ -108,6 +107,8 @@ def execute(
 @contextmanager
 def _print_record_after(store: Store) -> Iterator[None]:
     """Print the content of run.json after the block; nothing after a user's mistake, as in other commands."""
+    from framekiln.api.output import Output
+
     try:
         yield
     except UserError:

@@ -1,6 +1,7 @@
 """`framekiln bench`: what a model costs, by layer, precision and batch."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,10 +57,7 @@ def bench(
 
     if list_ or model is None:
         where = "with --list" if list_ else "without MODEL"
-        given = list_given({**options, **files}, defaults(BenchOptions), ("pipeline",))
-        for group in (videos, clips, nsight):
-            given += list_given(vars(group), vars(type(group)()))
-        refuse_idle(given, where)
+        _check_alone({**options, **files}, (videos, clips, nsight), where)
         _print_models(console, options["pipeline"])
         return
     if not split_names(model):
@@ -74,6 +72,12 @@ def bench(
         bench_nsight(console, split_names(model), options, nsight, kept.out or Path())
     else:
         _measure_or_compare(console, model, options, files, kept)
+
+
+def _check_alone(options: Mapping[str, Any], groups: Sequence[object], where: str) -> None:
+    """Reject options that a list of models ignores. Raises ConfigError."""
+    given = list_given(options, defaults(BenchOptions), ("pipeline",))
+    refuse_idle([*given, *(name for one in groups for name in list_given(vars(one), vars(type(one)())))], where)
 
 
 def _measure_or_compare(

@@ -1,4 +1,4 @@
-"""`framekiln select` and `export`: choose frames of an output, and write them for other tools."""
+"""`framekiln export`: write chosen frames of an output for other tools."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,44 +9,10 @@ from rich import progress as bars
 from rich.console import Console
 from typer import Argument, Option
 
-from framekiln.api.output_options import ExportOptions, SelectOptions
-from framekiln.cli.console import interruptible, print_note
+from framekiln.api.output_options import ExportOptions
+from framekiln.cli.console import interruptible
 from framekiln.cli.options import Json, Out
 from framekiln.reporting.terminal.console import print_line
-
-Save = Annotated[str | None, Option(metavar="NAME", help="Save it as selections/NAME.parquet in the output.")]
-Against = Annotated[str | None, Option(metavar="NAME", help="Show the difference from a saved selection.")]
-_SHOWN = 10
-
-
-def select(
-    output: Out, options: SelectOptions, save: Save = None, against: Against = None, as_json: Json = False
-) -> None:
-    """Choose frames: by a condition, without copies, some of each shot or person, balanced, varied.
-
-    Options are applied in the order in which `framekiln select -h` lists them.
-    """
-    from framekiln.api.output import open_output
-
-    out, console = open_output(output), Console()
-    chosen = out.select(**options)
-    earlier = None if against is None else out.selection(against)
-    for note in (*chosen.notes, *(earlier.notes if earlier else ())):
-        print_note(note)
-    if save is not None:
-        chosen.save(save)
-    if as_json:
-        console.print_json(data=chosen.rows.to_pylist())
-        return
-    for row in chosen.rows.slice(0, _SHOWN).to_pylist():
-        print_line(console, f"{row['media_id']}  frame {row['frame_index']}")
-    if len(chosen) > _SHOWN:
-        print_line(console, f"... and {len(chosen) - _SHOWN:,} more")
-    place = "" if save is None else f", saved as {save}"
-    print_line(console, f"{len(chosen):,} of {out.table('frames').count_rows():,} frames{place}.")
-    if earlier is not None:
-        print_line(console, "Against {}: {:,} frames more, {:,} fewer.".format(against, *chosen.compare(earlier)))
-
 
 Destination = Annotated[str, Argument(help="An empty folder or URL, or that of the same, stopped export.")]
 _FORMATS = "coco, yolo, cvat, labelstudio, mot, folder, webdataset, hf (Hugging Face), lance or clips."

@@ -1,17 +1,14 @@
-"""`framekiln calibrate` and `predict`: memory and speed of each step alone on this GPU, and a run on other GPUs."""
+"""`framekiln calibrate`: memory and speed of each step with a model, alone on this GPU."""
 
-import json
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
-from typer import Argument, Option
+from typer import Option
 
-from framekiln.api.options import PredictOptions
-from framekiln.cli.console import ERRORS, RunConsole, interruptible
-from framekiln.cli.options import Json, Quiet, StepArguments, read_request, refuse_idle
+from framekiln.cli.console import RunConsole, interruptible
+from framekiln.cli.options import Quiet, StepArguments, read_request, refuse_idle
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.user_files import check_file, check_folder
 from framekiln.media.discovery.listing import list_inputs
@@ -59,16 +56,20 @@ def calibrate(
         return
     from framekiln.lab.calibrate.calibrate import share_calibration
 
-    check_file("--share", share)
-    if request.options.device == "cpu" or not gpu_names():
-        problem = "--share needs figures of a GPU, and no GPU was used; leave it out, or calibrate on a GPU."
-        raise ConfigError(problem, code="FK-CALIBRATION-OF-CPU")
+    _check_share(request, share)
     if not request.inputs:
         refuse_idle({"--rows": rows != ROWS, "--most-batch": most_batch != MOST_BATCH}, "without --input")
     path = calibration_file.default_path(next(iter(gpu_names()), "gpu"), save)
     left = share_calibration(_measure(request, rows, most_batch, save, console) if request.inputs else path, share)
     apart = f" Left out, since they are your own steps or have random weights: {', '.join(left)}." if left else ""
     print_line(console, f"To share: {share}.{apart}")
+
+
+def _check_share(request: "RunRequest", share: Path) -> None:
+    check_file("--share", share)
+    if request.options.device == "cpu" or not gpu_names():
+        problem = "--share needs figures of a GPU, and no GPU was used; leave it out, or calibrate on a GPU."
+        raise ConfigError(problem, code="FK-CALIBRATION-OF-CPU")
 
 
 def _measure(request: "RunRequest", rows: int, most_batch: int, save: Path, console: RunConsole) -> Path:
@@ -148,31 +149,3 @@ def _summarize(figures: StepFigures) -> list[str]:
         parts = [f"{line.base_gb:.3f} GB", *(f"{value:.4g} x {name}" for value, name in grows if value)]
         lines.append(f"Peak memory: {' + '.join(parts)}, at most {line.error_gb:.3f} GB off.")
     return lines + [f"These rows have no {kind}, so no figure contains their cost." for kind in figures.unseen]
-
-
-Html = Annotated[str | None, Option("--html", metavar="FILE", help="Write the whole estimate to a page.")]
-
-
-def predict(
-    output: Annotated[str, Argument(help="Folder or URL of a run's output, on a CPU or a GPU.")],
-    options: PredictOptions,
-    html: Html = None,
-    json_: Json = False,
-) -> None:
-    """Estimate a run on other GPUs: whether it fits, its upper bound, its expected rate, and its costs.
-
-    The host's part comes from the run. The GPU's part is counted; nothing is measured on that GPU.
-    """
-    from framekiln.api.predict import choose
-    from framekiln.reporting.kit.pages import write_asked
-    from framekiln.reporting.predict import print_prediction, render
-
-    if html:
-        check_file("--html", Path(html))
-    found = choose(output, options, (lambda _: None) if json_ else partial(print_line, Console()))
-    if json_:
-        print(json.dumps(asdict(found), indent=2))
-    else:
-        print_prediction(Console(), found)
-    if html:
-        print_line(ERRORS if json_ else Console(), f"Page: {write_asked(html, render(found))}")
