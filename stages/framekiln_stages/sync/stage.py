@@ -20,13 +20,14 @@ from framekiln.contract import MEDIA_ID, Drawing, Scope, Stage, Table, field
 from framekiln.contract.limits import Positive, Proportion
 from framekiln_stages.shared.tables import spans
 from framekiln_stages.sync.cross_correlation import SEEN_S, active_seconds, confidence, correlation, highest
-from framekiln_stages.sync.lips import Lips, opening_of_largest
-from framekiln_stages.sync.speech import (
+from framekiln_stages.sync.signals import (
     GRID_HZ,
     SILENT_DB,
+    Lips,
     Signal,
     changes,
     mouth_on_grid,
+    opening_of_largest,
     sound_on_grid,
     voiced,
     windows_of,
