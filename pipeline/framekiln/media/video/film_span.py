@@ -3,8 +3,8 @@
 Frames are known by their times from the video's first frame, as in the table `frames`. So a span is found by seeking,
 and the hour before it is not decoded.
 
-Encoded frames keep their times, their sample aspect, their colours and the matrix by which players turn them. Sound begins with
-the first frame and ends with the last one.
+Encoded frames keep their times, their sample aspect, their colours and the matrix by which players turn them. Sound
+begins with the first frame and ends with the last one.
 """
 
 from collections.abc import Iterator
