@@ -119,10 +119,6 @@ class FrameSpec:
     def dropped_bytes(self, height: int, width: int) -> int:
         return self._count_bytes(self.dropped, height, width)
 
-    def find_unneeded(self, index: int, time_s: float | None, before_s: float | None, fps: float | None) -> list[str]:
-        """Return the pixel columns that no step needs for a frame. See `IsNeeded`."""
-        return [name for name, is_needed in self.needed.items() if not is_needed(index, time_s, before_s, fps)]
-
     def _count_bytes(self, columns: Sequence[str], height: int, width: int) -> int:
         factors = (self.factor(name, height, width) for name in columns)
         return sum(3 * -(-height // factor) * -(-width // factor) for factor in factors)

@@ -36,7 +36,11 @@ _STEPS = 5  # rounds of moving faces to the nearer half
 
 
 def split_people(evidence: Evidence, members: Ints) -> list[Ints]:
-    """Return the members of a cluster (m), split until the halves of each part are alike."""
+    """Return the members of a cluster (m), split until the halves of each part are alike.
+
+    HDBSCAN joins groups by their nearest faces, and among many strangers in hats or hoods some pair is near. One
+    person's halves are alike as wholes.
+    """
     left, parts = [members], list[Ints]()
     while left:
         part = left.pop()

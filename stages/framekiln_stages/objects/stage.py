@@ -16,19 +16,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from framekiln.contract import (
-    FRAME_INDEX,
-    MEDIA_ID,
-    Drawing,
-    Media,
-    Placement,
-    Scope,
-    Stage,
-    Table,
-    Weights,
-    field,
-    pixel_column,
-)
+from framekiln.contract import Drawing, Media, Placement, Scope, Stage, Table, Weights, field
+from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID, pixel_column
 from framekiln.contract.limits import Count, Natural
 from framekiln.device import torch
 from framekiln_stages.nets.sam2.image import MODELS

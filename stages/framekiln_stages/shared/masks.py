@@ -177,7 +177,7 @@ def pair_product(pairs: torch.Tensor) -> torch.Tensor:
     return pairs[..., 0] * pairs[..., 1]
 
 
-COARSE = 200  # outlines keep to the mask's edge within this part of its longer side
+COARSE = 200  # outlines in the report keep to the mask's edge within this part of its longer side: few corners
 
 
 def mask_area(segmentation: Segmentation, colour: int) -> Area:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from framekiln_stages.sync.speech import GRID_HZ, Signal
+from framekiln_stages.sync.signals import GRID_HZ, Signal
 
 BESIDE = 0.15 * GRID_HZ  # points; nearer maxima belong to the same peak, as wide as a period of the fastest syllables
 LOCAL = round(0.5 * GRID_HZ)  # points over which energy is averaged: two syllables; pauses are longer

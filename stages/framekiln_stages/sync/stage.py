@@ -19,18 +19,9 @@ import pyarrow as pa
 from framekiln.contract import MEDIA_ID, Drawing, Scope, Stage, Table, field
 from framekiln.contract.limits import Positive, Proportion
 from framekiln_stages.shared.tables import spans
+from framekiln_stages.sync import signals
 from framekiln_stages.sync.cross_correlation import SEEN_S, active_seconds, confidence, correlation, highest
-from framekiln_stages.sync.lips import Lips, opening_of_largest
-from framekiln_stages.sync.speech import (
-    GRID_HZ,
-    SILENT_DB,
-    Signal,
-    changes,
-    mouth_on_grid,
-    sound_on_grid,
-    voiced,
-    windows_of,
-)
+from framekiln_stages.sync.signals import GRID_HZ, Lips, Signal
 
 OFFSET = [
     field("offset_ms", pa.float32(), "delay of the sound against the lips; negative: early", "ms"),
@@ -146,12 +137,12 @@ class Sync(Stage):
         """Return the file's row and its shots' rows, without `media_id`."""
         times = rows["time_s"].to_numpy()
         interval = float(np.median(np.diff(times))) if len(times) > 1 else math.inf
-        sound_times, levels = windows_of(times, rows["voice"])
+        sound_times, levels = signals.windows_of(times, rows["voice"])
         if not len(sound_times):
             return {"shots": [], "reason": "no sound"}, []
-        if levels[:, 0].max() <= SILENT_DB:
+        if levels[:, 0].max() <= signals.SILENT_DB:
             return {"shots": [], "reason": "silence"}, []
-        speech = voiced(levels)
+        speech = signals.voiced(levels)
         known: Row = {"voiced_share": float(speech.mean()), "face_seconds": 0.0, "shots": []}
         if interval > 1 / self.config.min_frames_per_s:
             return known | {"reason": f"fewer than {self.config.min_frames_per_s:g} frames a second"}, []
@@ -162,7 +153,7 @@ class Sync(Stage):
             return known | {"reason": "no face"}, []
         if speech.sum() / GRID_HZ < self.config.min_voiced_s:
             return known | Lips.joined(parts, len(grid)).columns() | {"reason": "too little speech"}, []
-        sounds = [changes(band, self._band) for band in sound_on_grid(grid, sound_times, levels)]
+        sounds = [signals.changes(band, self._band) for band in signals.sound_on_grid(grid, sound_times, levels)]
         alone = [self._find_offset(part, sounds, interval) for part in parts]
         longest = max(range(len(parts)), key=lambda i: (parts[i].seconds, -i))
         together = self._find_offset(Lips.joined(parts, len(grid)), sounds, interval)
@@ -174,12 +165,12 @@ class Sync(Stage):
         number, start, stop = shot
         inside = slice(start, stop)
         mouths = rows["mouths"].slice(start, stop - start)
-        openings = opening_of_largest(times[inside], mouths, self.config.min_face_s)
+        openings = signals.opening_of_largest(times[inside], mouths, self.config.min_face_s)
         # Only the shot's points and the search range beside them: a video may have a thousand shots.
         begin, end = np.searchsorted(grid, [times[start], times[stop - 1]]).tolist()
         at = max(begin - BEYOND * self._most, 0)
         grid = grid[at : end + BEYOND * self._most + 1]
-        lips = changes(mouth_on_grid(grid, openings, self.config.min_face_s), self._band)
+        lips = signals.changes(signals.mouth_on_grid(grid, openings, self.config.min_face_s), self._band)
         read = grid[~np.isnan(lips)]
         if not len(read):
             return None

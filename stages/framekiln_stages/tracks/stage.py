@@ -17,17 +17,8 @@ from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, Label, Scope, Sta
 from framekiln.contract.limits import Limits, NonNegative, Positive
 from framekiln_stages.shared.skeleton import BODY_POINTS, BONES, LANDMARK, LANDMARKS, landmarks
 from framekiln_stages.shared.tables import BODY, spans, struct_lists
-from framekiln_stages.tracks.tracking import (
-    Path,
-    TrackLimits,
-    Values,
-    durations,
-    filled,
-    follow,
-    jitter,
-    one_euro,
-    sizes,
-)
+from framekiln_stages.tracks import tracking
+from framekiln_stages.tracks.tracking import Path, Values
 
 TRACK = field("track", pa.int32(), "number of the person in the file, from 0, by first frame", nullable=False)
 SHOT = field("shot", pa.int32(), "the shot that the track lies in", nullable=False)
@@ -135,10 +126,10 @@ class Tracks(Stage):
         frames = Frames.from_rows(rows)
         for shot, start, stop in spans(rows, tables["shots"]):
             part = frames.cut(start, stop)
-            limits = TrackLimits(self.config.least_likeness, self.config.bridge_s, self.config.hidden_s)
-            lasting = durations(part.times)
+            limits = tracking.TrackLimits(self.config.least_likeness, self.config.bridge_s, self.config.hidden_s)
+            lasting = tracking.durations(part.times)
             least = min(self.config.least_s, float(lasting.sum())) - 1e-6  # times are rounded in files
-            for path in follow(part.people, part.times, limits):
+            for path in tracking.follow(part.people, part.times, limits):
                 if lasting[path.frames].sum() >= least:
                     yield shot, path, part
 
@@ -148,10 +139,10 @@ class Tracks(Stage):
         first, last = path.frames[0], path.frames[-1]
         times = frames.times[first : last + 1]
         seen = np.stack([frames.people[i][pose] for i, pose in zip(path.frames, path.poses, strict=True)])
-        size = max(float(np.median(sizes(seen))), 1.0)
-        raw = filled(seen, path.frames, times)
+        size = max(float(np.median(tracking.sizes(seen))), 1.0)
+        raw = tracking.filled(seen, path.frames, times)
         smooth = raw.copy()
-        smooth[..., :3] = size * one_euro(raw[..., :3] / size, times, self.config.min_cutoff, self.config.beta)
+        smooth[..., :3] = size * tracking.one_euro(raw[..., :3] / size, times, self.config.min_cutoff, self.config.beta)
         part = rows.select(["media_id", "frame_index"]).slice(frames.start + first, len(times))
         poses = dict(zip(path.frames, path.poses, strict=True))
         columns = {
@@ -160,7 +151,7 @@ class Tracks(Stage):
             "pose_index": pa.array([poses.get(i) for i in range(first, last + 1)], pa.int32()),
             "landmarks": struct_lists(smooth / frames.scale[first : last + 1, None], LANDMARK),
         }
-        trembling = [jitter(points[..., :2] / size, path.frames, times) for points in (raw, smooth)]
+        trembling = [tracking.jitter(points[..., :2] / size, path.frames, times) for points in (raw, smooth)]
         return pa.table(columns, schema=ROWS), {
             **numbers,
             "media_id": part["media_id"][0].as_py(),

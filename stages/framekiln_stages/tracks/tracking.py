@@ -59,11 +59,6 @@ class Path:
         self.body = body
         self.behind = None
 
-    def hide(self, other: "Path") -> None:
-        """Remember the person beside whom this one was missed."""
-        self.behind = other
-        self.offset = np.median(self.body[:, :2], axis=0) - np.median(other.body[:, :2], axis=0)
-
     def predict(self, elapsed: float, bridge: float) -> Body:
         """Return the person's landmarks after this time in s (33 5).
 
@@ -123,7 +118,8 @@ def _hide_missed(live: Sequence[Path], frame: int) -> None:
         if seen and path.frames[-1] == frame - 1:
             overlap = box_iou(_find_boxes(path.body[None]), _find_boxes(np.array([other.body for other in seen])))[0]
             if overlap.max() >= BESIDE:
-                path.hide(seen[int(overlap.argmax())])
+                path.behind = other = seen[int(overlap.argmax())]
+                path.offset = np.median(path.body[:, :2], axis=0) - np.median(other.body[:, :2], axis=0)
 
 
 def likeness(paths: Body, people: Body) -> Values:

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from framekiln_stages.nets.faces.detections import FaceDetections
-from framekiln_stages.nets.faces.turned import join, turn, turn_back
-from framekiln_stages.nets.faces.yunet import OpenCvYuNet, YuNet
+from framekiln_stages.nets.faces.yunet import OpenCvYuNet, YuNet, join, turn, turn_back
 from tests.support.media.material import picture, weights
 from tests.support.media.photos import photo
 from tests.support.stages.faces.faces_factory import call, embedding, faces, found, make

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framekiln_stages.sync.cross_correlation import active_seconds, confidence, correlation, highest
-from framekiln_stages.sync.lips import opening_of_largest
+from framekiln_stages.sync.signals import opening_of_largest
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,4 +1,6 @@
-"""One record of a row in JSON or Arrow, and shards of rows with their pictures: each is whole or absent.
+"""One record of a row in JSON or Arrow, and shards of rows with their pictures.
+
+A shard is whole or absent, so an export can continue.
 
 Boxes are COCO's (left, top, width, height in px of the exported picture), masks COCO's compressed run lengths at their
 own size, keypoints x, y, visibility in sequence; `categories.json` beside the data names them.

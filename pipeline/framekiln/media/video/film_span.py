@@ -1,7 +1,10 @@
 """A part of a video, as packets of its tracks, and encoded again exactly from one frame to another: H.264 and AAC.
 
-Frames keep their times, their sample aspect, their colours and the matrix by which players turn them. Sound begins with
-the first frame and ends with the last one.
+Frames are known by their times from the video's first frame, as in the table `frames`. So a span is found by seeking,
+and the hour before it is not decoded.
+
+Encoded frames keep their times, their sample aspect, their colours and the matrix by which players turn them. Sound
+begins with the first frame and ends with the last one.
 """
 
 from collections.abc import Iterator

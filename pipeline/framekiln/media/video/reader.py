@@ -157,7 +157,8 @@ class _VideoReader:
                 color_space = hdr_name(av_frame.color_primaries, av_frame.color_trc)
                 values = {"time_s": time_s, "is_key": is_key, "after_loss": after_loss, "color_space": color_space}
                 make = _make_reducer(av_frame, reformatter)
-                unneeded = self._spec.find_unneeded(index, time_s, before_s, self.fps)
+                times = (index, time_s, before_s, self.fps)
+                unneeded = [name for name, is_needed in self._spec.needed.items() if not is_needed(*times)]
                 yield self._spec.frame(index, size, matrix.orientation(av_frame), make, unneeded, **values)
                 before_s = time_s
                 is_key = after_loss = False

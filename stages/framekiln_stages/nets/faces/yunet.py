@@ -4,7 +4,10 @@ Its anchors end at about 400 px: a face of 800 px is detected three times or not
 twice, at the size for small faces and at a small size. Each face is taken from the pass in which it has a well-detected
 size. The network runs in OpenCV's FaceDetectorYN (here), or in torch (`framekiln_stages.nets.faces.yunet_torch`).
 
-Shapes: n faces of one image.
+It finds faces up to about 30 degrees from upright. So a picture without a sure face is also searched in quarter turns:
+first small, some 4 ms a turn, then in full if that shows a face.
+
+Shapes: n faces of one image. A turn is a number of quarters counterclockwise, as in `numpy.rot90`.
 """
 
 import threading
@@ -19,8 +22,42 @@ from numpy.typing import NDArray
 
 from framekiln_stages.nets.faces.detections import FaceDetections, Image, Size
 from framekiln_stages.nets.faces.second_look import RunNetwork, least_of, least_scores
-from framekiln_stages.nets.faces.turned import TURNS, join, shrink, turn, turn_back
 from framekiln_stages.shared.device_images import DeviceImages
+
+TURNS = (1, 2, 3)
+COVERED = 0.5  # share of the smaller box: an upside-down head is taken for a face at its chin or at its forehead
+
+
+def turn(image: Image, quarters: int) -> Image:
+    """Return an image turned counterclockwise."""
+    return np.ascontiguousarray(np.rot90(image, quarters))
+
+
+def shrink(image: Image, side: int) -> Image:
+    """Return an image whose longest side is at most `side` px, by means over areas."""
+    scale = min(1.0, side / max(image.shape[:2]))
+    height, width = (max(1, round(length * scale)) for length in image.shape[:2])
+    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def turn_back(faces: FaceDetections, quarters: int, shape: Sequence[int]) -> FaceDetections:
+    """Return faces of a turned image in px of the unturned image, of this shape (h w ...)."""
+    points, corners = faces.points, faces.boxes.reshape(-1, 2, 2)
+    for done in range(quarters):  # undone quarter by quarter: the last one turned an image of this width
+        width = shape[1] if (quarters - done) % 2 else shape[0]
+        points, corners = (np.stack([width - at[..., 1], at[..., 0]], axis=-1) for at in (points, corners))
+    boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    return FaceDetections(boxes, points, faces.scores)
+
+
+def join(faces: FaceDetections, others: FaceDetections) -> FaceDetections:
+    """Return the first faces, and the others that cover none of them."""
+    starts = np.maximum(faces.boxes[:, None, :2], others.boxes[None, :, :2])
+    ends = np.minimum(faces.boxes[:, None, 2:], others.boxes[None, :, 2:])
+    smaller = np.minimum(faces.sides.prod(axis=1)[:, None], others.sides.prod(axis=1))
+    new = ((ends - starts).clip(0).prod(axis=2) <= COVERED * smaller).all(axis=0)
+    return FaceDetections.concatenate([faces, others.select(new)])
+
 
 OVERLAP = 0.3  # IoU above which two boxes are one face: the default of FaceDetectorYN
 SMALL_SIDE = 320  # px, longest side of the second pass: 4 ms
