@@ -87,7 +87,6 @@ def gpu_states() -> list[dict[str, Any]]:
 
 
 def _list_throttling(nvml: Any, handle: Any) -> list[str]:
-    """Return the reasons for a GPU clock below the possible one."""
     read = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
     bits = int((read or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
     return [name for name, bit in _REASONS.items() if bits & bit]

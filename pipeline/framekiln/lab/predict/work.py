@@ -138,7 +138,6 @@ class WorkCounter:
 
 
 def _call(step: Step, rows: pa.Table, items: Mapping[str, float]) -> tuple[pa.Table, GpuWork | str]:
-    """Return rows with a step's columns, and its work or why it is unknown."""
     ready = not_set_up(replace(step, weights={}, placement=step.placement.counted()))
     try:
         with made_weights(), counted_calls():
@@ -175,7 +174,6 @@ def _join(calls: Sequence[Counted], made: Mapping[str, int], items: Mapping[str,
 
 
 def _make_photo(columns: Sequence[str], megapixels: float) -> pa.Table:
-    """Return the row of an artificial 4:3 photo, with the columns of decoding."""
     height = max(32, round((megapixels * 1e6 * 3 / 4) ** 0.5))
     width = height * 4 // 3
     rows = sample_rows([*SOURCE.names, *(name for name in columns if not is_pixel_column(name))], 1)
