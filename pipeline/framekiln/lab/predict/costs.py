@@ -135,9 +135,18 @@ def _place(
     for step in work.plan.second:  # one process if a call takes the whole run
         many = step.placement.workers if step.keeps_model else max(1, int(usable_cores() / step.placement.cpus))
         workers[step.name] = 1 if step.stage.scope is Scope.DATASET else many
-    first, limit = _compute_hours(waves, busy)
+    hours, limits = np.zeros(1 + DRAWS), []
+    for steps in waves:
+        left = [step for step in steps if busy[step.name][0] > 0]
+        for draw in range(1 + DRAWS) if any(step.name != DECODE for step in left) or (left and steps == left) else ():
+            scaled = [_scale(step, float(busy[step.name][draw])) for step in left]
+            on_gpu = {step.name: step.sample.model_s + step.sample.copies_s for step in scaled if step.on_gpu}
+            rate, limit = pace(scaled, on_gpu)
+            hours[draw] += 1 / rate / 3600
+            if not draw:
+                limits.append(limit)
     later = (busy[step.name] / workers[step.name] / 3600 for step in work.plan.second if step.name in known)
-    return workers, first + sum(later), limit
+    return workers, hours + sum(later), ", then ".join(limits)
 
 
 def _read_seconds(
@@ -213,22 +222,6 @@ def _place_wave(wave: Wave, number: int, known: Mapping[str, SourceStep], *, loc
                 in_flight = first.in_flight if first and not local else 1
                 placed.append(replace(known[name], process=process, workers=workers, in_flight=in_flight))
     return placed
-
-
-def _compute_hours(waves: list[list[SourceStep]], seconds: Mapping[str, Draws]) -> tuple[Draws, str]:
-    """Return the hours of all waves, and each one's limit; `seconds`: of all rows of a step."""
-    hours = np.zeros(1 + DRAWS)
-    limits = []
-    for steps in waves:
-        busy = [step for step in steps if seconds[step.name][0] > 0]
-        for draw in range(1 + DRAWS) if any(step.name != DECODE for step in busy) or (busy and steps == busy) else ():
-            scaled = [_scale(step, float(seconds[step.name][draw])) for step in busy]
-            on_gpu = {step.name: step.sample.model_s + step.sample.copies_s for step in scaled if step.on_gpu}
-            rate, limit = pace(scaled, on_gpu)
-            hours[draw] += 1 / rate / 3600
-            if not draw:
-                limits.append(limit)
-    return hours, ", then ".join(limits)
 
 
 def _scale(step: SourceStep, seconds: float) -> SourceStep:
