@@ -199,10 +199,10 @@ class StepWork:
         record.memory, record.retries = self.memory, self._retries
         assert self._recorder is not None
         self._recorder.write(record)
-        note = ""
+        note, code = "", "FK-COMPILE-FAILED"
         if uncompiled := take_failures():
             note = f"The model of {record.step} runs uncompiled, which is slower: {uncompiled[0]}. Repair compilation, "
-            note += f"or set {record.step}.compile=false. [FK-COMPILE-FAILED]"
+            note += f"or set {record.step}.compile=false. [{code}]"
         return StepEvent(
             **{item.name: getattr(record, item.name) for item in fields(Work)},
             worker=self._recorder.worker,
