@@ -175,7 +175,7 @@ def cases(found: dict[str, dict[str, float]]) -> Iterator[Case]:
                 is_alike=is_alike,
                 predicted=predicted,
                 seconds=seconds,
-                bound=work.bound(machines[there], 1).seconds,
+                bound=float(work.bound(machines[there], 1).max()),
                 needed=max(predicted.low * width / seconds, seconds * width / predicted.high),
             )
 

@@ -52,10 +52,10 @@ def test_a_measured_rate_is_under_its_bound_and_reaches_the_stated_share(name):
     known = work(name)
     for ceiling in (each for each in read_ceilings() if each.model == name):
         gpu, batch = GPUS[ceiling.gpu], ceiling.batch / known.rows
-        assert ceiling.per_s < 1 / known.bound(gpu, batch).seconds
+        assert ceiling.per_s < 1 / known.bound(gpu, batch).max()
         assert ceiling.per_s * known.roofline_s(gpu, batch) == pytest.approx(ceiling.reached, abs=0.006)
         again = [rate for model, compiled, rate in AGAIN if (model, compiled) == (name, ceiling.compile)]
-        assert all(rate < 1 / known.bound(gpu, batch).seconds for rate in again)
+        assert all(rate < 1 / known.bound(gpu, batch).max() for rate in again)
     operations = sum(count * kernel.flops for kernel, count in known.call.kernels) * known.rows / known.call.rows
     assert 0.1 < FP32[name] * operations / (GPUS["h200"].fp32_tflops * 1e12) < 1
 
@@ -68,7 +68,7 @@ def test_the_face_detector_which_is_never_compiled_keeps_to_both_too():
     ((_, eager), call) = calls[0]
     known, gpu, per_s = NetworkWork(rows=1.0, call=call, eager=eager), GPUS["h200"], 8 / 0.005
     share = usual_share(compiled=False)
-    assert eager and per_s < 1 / known.bound(gpu, 8).seconds
+    assert eager and per_s < 1 / known.bound(gpu, 8).max()
     assert share.low < per_s * known.roofline_s(gpu, 8) < share.high
     slow, fast = (guess(GpuWork(networks=[replace(known, eager=is_eager)]), 8, gpu) for is_eager in (True, False))
     assert slow.low < 1 / per_s < slow.high and fast.high < 1 / per_s

@@ -17,7 +17,7 @@ from framekiln.cli.bench.films import bench_clips, clip_settings
 from framekiln.cli.bench.options import ClipOptions
 from framekiln.contract.errors import ConfigError, InputError
 from framekiln.lab.clips.formats import BenchClip, ClipFormat, Load, arrivals, clip_of_file, made_clip
-from framekiln.lab.clips.measure import PHASES, Buffers, ClipSettings, FrameCall, measure_clips
+from framekiln.lab.clips.measure import PHASES, ClipSettings, FrameCall, measure_clips
 from framekiln.lab.models.factory import Factory
 from framekiln.lab.models.registry import TorchModel
 from framekiln.lab.output.cells import Cell
@@ -153,7 +153,7 @@ def test_each_eye_is_an_item_and_bright_pixels_are_tinted(pooled):
     frame = np.zeros((48, 128, 3), np.uint8)
     frame[:, 64:] = 255  # the right eye is white
     prepared = Model().prepare(Cell(batch=4), "cpu")
-    call = FrameCall(prepared=prepared, eyes=2, buffers=Buffers(pooled=pooled))
+    call = FrameCall(prepared=prepared, eyes=2, pooled=pooled)
     (result,) = call([frame])
     white, black = (1 - 0.45) / 0.225, -0.45 / 0.225
     np.testing.assert_allclose(prepared.inputs[:2].mean((1, 2, 3)), [black, white], rtol=1e-4)
@@ -165,11 +165,11 @@ def test_each_eye_is_an_item_and_bright_pixels_are_tinted(pooled):
 def test_pools_keep_their_buffers():
     frame = np.zeros((48, 64, 3), np.uint8)
     for pooled in (True, False):
-        call = FrameCall(prepared=Model().prepare(Cell(batch=1), "cpu"), buffers=Buffers(pooled=pooled))
+        call = FrameCall(prepared=Model().prepare(Cell(batch=1), "cpu"), pooled=pooled)
         call([frame])
-        first = dict(call.buffers._kept)
+        first = dict(call._kept)
         call([frame])
-        same = [call.buffers._kept[name] is tensor for name, tensor in first.items()]
+        same = [call._kept[name] is tensor for name, tensor in first.items()]
         assert len(same) == 5 and same == [pooled] * 5
 
 

@@ -26,7 +26,7 @@ from framekiln.lab.nsight.reports import (
     read_systems,
     systems_findings,
 )
-from framekiln.lab.nsight.session import REPORTS, NsightRecorder, Target, main, ncu_command, nsys_command, stats_command
+from framekiln.lab.nsight.session import REPORTS, NsightRecorder, Target, main
 from framekiln.lab.output.cells import Cell
 from tests.lab.report.results import section_ids
 
@@ -164,15 +164,16 @@ def test_figures_whose_names_differ_between_versions_are_found():
 
 
 def test_the_exact_commands(tmp_path):
-    report = tmp_path / "m.nsys-rep"
+    recorder = NsightRecorder(folder=tmp_path)
     python = [sys.executable, "-m", "framekiln.lab.nsight.session", json.dumps(asdict(TARGET))]
     record = ["nsys", "profile", "--trace=cuda,cudnn,cublas,nvtx,osrt", "--sample=none", "--force-overwrite=true"]
-    out = f"--output={tmp_path}/m"
-    assert nsys_command(["nsys"], TARGET, "external", report) == [*record, out, *python]
+    out = f"--output={recorder.report(TARGET, 'external').with_suffix('')}"
+    assert recorder.commands(["nsys"], TARGET, "external")[0] == [*record, out, *python]
     ranged = ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
-    assert nsys_command(["nsys"], TARGET, "inline", report) == [*record, *ranged, out, *python, "--range"]
-    assert stats_command(["nsys"], report)[1:4] == ["stats", f"--report={','.join(REPORTS)}", "--format=csv"]
-    words = ncu_command(["sudo", "ncu"], TARGET, tmp_path / "m.ncu-rep")
+    recorded, stats = recorder.commands(["nsys"], TARGET, "inline")
+    assert recorded == [*record, *ranged, out, *python, "--range"]
+    assert stats[1:4] == ["stats", f"--report={','.join(REPORTS)}", "--format=csv"]
+    words = recorder.commands(["sudo", "ncu"], TARGET, None)[0]
     assert words[:2] == ["sudo", "ncu"] and words[-1] == "--range"
     assert words[words.index("--launch-count") + 1] == "20" and words[words.index("--export") + 1].endswith("ncu-rep")
 

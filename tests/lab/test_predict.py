@@ -66,12 +66,10 @@ WORK = GpuWork(
 
 def test_a_bound_counts_what_must_be_and_the_roofline_what_each_kernel_takes():
     gpu = GPUS["rtx-4060"]
-    bound = WORK.bound(gpu, 4)
-    assert bound.arithmetic == pytest.approx(2 * FLOPS / (gpu.bf16_tflops * 1e12))
-    assert bound.memory == pytest.approx(2 * HELD / 8 / (gpu.bandwidth_gb_s * 1e9))
-    assert bound.launches == pytest.approx(2 * GAP_S / 8)
-    assert bound.seconds == max(bound.arithmetic, bound.memory, bound.launches)
-    assert (bound + bound).by(0.5) == bound
+    arithmetic, memory, launches = WORK.bound(gpu, 4)
+    assert arithmetic == pytest.approx(2 * FLOPS / (gpu.bf16_tflops * 1e12))
+    assert memory == pytest.approx(2 * HELD / 8 / (gpu.bandwidth_gb_s * 1e9))
+    assert launches == pytest.approx(2 * GAP_S / 8)
     elementwise = 3 * 4e9 / (gpu.bandwidth_gb_s * 1e9)
     assert WORK.roofline_s(gpu, 4) == pytest.approx(2 * (FLOPS / (gpu.bf16_tflops * 1e12) + elementwise))
     assert WORK.flops == 2 * FLOPS
@@ -81,7 +79,7 @@ def test_without_a_measurement_the_estimate_is_what_other_models_reach_and_never
     share = usual_share()
     for gpu in GPUS.values():
         seconds = guess(WORK, 4, gpu)
-        assert WORK.bound(gpu, 4).seconds <= seconds.low <= seconds.central <= seconds.high
+        assert WORK.bound(gpu, 4).max() <= seconds.low <= seconds.central <= seconds.high
         assert seconds.high == pytest.approx(WORK.roofline_s(gpu, 4) / share.low)
 
 
@@ -96,7 +94,7 @@ def test_a_measured_gpu_corrects_the_estimate_of_others_and_its_batches_are_the_
     ratios = here.bf16_tflops / there.bf16_tflops, here.bandwidth_gb_s / there.bandwidth_gb_s
     wider = usual_share().high / usual_share().central
     assert other.high == pytest.approx(max(ratios) * law[4] * wider)
-    assert other.low == pytest.approx(max(WORK.bound(there, 4).seconds, min(ratios) * law[4] / wider))
+    assert other.low == pytest.approx(max(WORK.bound(there, 4).max(), min(ratios) * law[4] / wider))
     noisy = MeasuredStep(gpu=here, seconds={batch: s * (1.5 if batch % 4 else 1 / 1.5) for batch, s in law.items()})
     assert noisy.reached(WORK)[1] == pytest.approx(0.5)
     assert noisy.on(there, WORK, 4).high > other.high

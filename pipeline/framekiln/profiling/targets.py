@@ -124,22 +124,21 @@ def parse_targets(text: str) -> Targets:
 
     Raises ConfigError: a target has another form, or its figure has no targets.
     """
+
+    def is_known(limit: Limit) -> bool:
+        named = (StepTargets if limit.step else Targets).model_fields.keys() - {"steps"}
+        return limit.figure in named and (limit.figure in _LESS_IS_BETTER) is (limit.sign == "<")
+
     of_run: dict[str, float] = {}
     of_steps: dict[str, dict[str, float]] = {}
     fix = (
         " of a run; write STEP.call_p95_ms<MS, STEP.rows_per_minute>ROWS, [STEP.]gpu_use_percent>PERCENT or "
         "vram_peak_percent<PERCENT"
     )
-    for limit in parse_limits(text, _is_known, fix, code="FK-PROFILE-TARGET"):
+    for limit in parse_limits(text, is_known, fix, code="FK-PROFILE-TARGET"):
         place = of_steps.setdefault(limit.step, {}) if limit.step else of_run
         place[limit.figure] = limit.number
     return Targets.model_validate({**of_run, "steps": of_steps})
-
-
-def _is_known(limit: Limit) -> bool:
-    known = StepTargets if limit.step else Targets
-    is_named = limit.figure in known.model_fields.keys() - {"steps"}
-    return is_named and (limit.figure in _LESS_IS_BETTER) is (limit.sign == "<")
 
 
 def _set_targets(targets: Targets | StepTargets) -> Iterator[tuple[str, Any]]:
@@ -155,7 +154,6 @@ def _compare(figure: str, aim: float | tuple[float | None, float | None], value:
     upper = None if name in _MORE_IS_BETTER and least is not None else most
     text = f"at most {most:,g}" if least is None else f"at least {least:,g}"
     text = text if least is None or most is None else f"{least:,g} to {most:,g}"
-    if value is None:
-        return TargetResult(figure=figure, aim=text, value=None, verdict=NOT_MEASURED)
-    met = (least is None or value >= least) and (upper is None or value <= upper)
-    return TargetResult(figure=figure, aim=text, value=round(value, 4), verdict=MET if met else NOT_MET)
+    met = value is not None and (least is None or value >= least) and (upper is None or value <= upper)
+    verdict = NOT_MEASURED if value is None else MET if met else NOT_MET
+    return TargetResult(figure=figure, aim=text, value=None if value is None else round(value, 4), verdict=verdict)

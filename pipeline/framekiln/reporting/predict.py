@@ -131,7 +131,6 @@ def render(found: Prediction) -> str:
 
 
 def _explain_gaps(found: Prediction) -> list[str]:
-    """Return sentences on GPUs without an estimate, and on the others' gaps."""
     return [
         *(f"{one.gpu}: no estimate, since {one.why_not}." for one in ranked(found) if one.why_not),
         *(f"{note}." for note in found.notes),

@@ -64,7 +64,12 @@ def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_fi
     """Return every n-th row of evenly spaced files, as many as the limits allow."""
     first = spread(table.files, most_files)[:1]  # a sampled file, which is open
     schema, leaves = readable(store, first[0]) if first else (pa.schema([]), {})
-    kinds = {name: _choose_type(schema.field(name).type) for name in leaves}
+    kinds = {name: schema.field(name).type for name in leaves}
+    for name, kind in kinds.items():
+        if is_list(kind) or is_text(kind):
+            kinds[name] = pa.int64() if is_list(kind) else pa.string()
+        elif pa.types.is_decimal(kind) or pa.types.is_float16(kind):
+            kinds[name] = pa.float64()
     parts: dict[str, list[pa.Array]] = {name: [] for name in leaves}
     taken = 0
     for rows in _read_spaced(store, table, list(leaves.values()), schema, most_rows, most_files) if leaves else ():
@@ -78,14 +83,6 @@ def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_fi
             parts[name].append(column.cast(kind))
     columns = {name: pa.chunked_array(arrays, type=kinds[name]) for name, arrays in parts.items()}
     return Extract(schema=schema, columns=columns, taken=taken, whole=taken == table.rows)
-
-
-def _choose_type(kind: pa.DataType) -> pa.DataType:
-    if is_list(kind):
-        return pa.int64()
-    if is_text(kind):
-        return pa.string()
-    return pa.float64() if pa.types.is_decimal(kind) or pa.types.is_float16(kind) else kind
 
 
 def sample(store: Store, table: TableFiles, columns: Sequence[str]) -> tuple[pa.Table, float]:

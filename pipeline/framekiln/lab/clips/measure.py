@@ -37,35 +37,27 @@ _HALF_TINT = np.array((20, 100, 45), np.uint8)  # half of a green, added to half
 
 
 @dataclass(kw_only=True)
-class Buffers:
-    """Tensors by name, kept from batch to batch if pooled."""
-
-    pooled: bool
-    _kept: dict[str, torch.Tensor] = field(default_factory=dict)
-
-    def take(self, name: str, shape: Sequence[int], dtype: torch.dtype, device: str, *, pin: bool = False) -> Any:
-        """Return a tensor with undefined values."""
-        kept = self._kept.get(name) if self.pooled else None
-        if kept is None or tuple(kept.shape) != tuple(shape):
-            kept = torch.empty(tuple(shape), dtype=dtype, device=device, pin_memory=pin and self.pooled)
-            self._kept[name] = kept
-        return kept
-
-
-@dataclass(kw_only=True)
 class FrameCall:
     """A prepared model called on frames; each eye of a frame is an item of the batch."""
 
     prepared: Prepared
     eyes: int = 1
-    buffers: Buffers = field(default_factory=lambda: Buffers(pooled=True))
+    pooled: bool = True  # whether arrays are kept from batch to batch
     clock: PhaseClock = field(default_factory=PhaseClock)
 
     def __post_init__(self) -> None:
         found = [one for one in tensors_in(self.prepared.inputs) if one.dim() == 4 and one.shape[1] == 3]
         if not found:
             raise UnsupportedError("its inputs are no images (batch 3 height width), so frames of a clip do not fit")
-        self._input = found[0]
+        self._input, self._kept = found[0], dict[str, torch.Tensor]()
+
+    def _take(self, name: str, shape: Sequence[int], dtype: torch.dtype, device: str, *, pin: bool = False) -> Any:
+        """Return a tensor with undefined values."""
+        kept = self._kept.get(name) if self.pooled else None
+        if kept is None or tuple(kept.shape) != tuple(shape):
+            kept = torch.empty(tuple(shape), dtype=dtype, device=device, pin_memory=pin and self.pooled)
+            self._kept[name] = kept
+        return kept
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -87,12 +79,11 @@ class FrameCall:
             with self.phase("infer"):
                 outputs = self.prepared.call()
             with self.phase("download"):
-                arrays = [
-                    self.buffers.take(
-                        f"output {i}", tensor.shape, tensor.dtype, "cpu", pin=tensor.device.type != "cpu"
-                    ).copy_(tensor, non_blocking=True)
-                    for i, tensor in enumerate(tensors_in(outputs))
-                ]
+                arrays = []
+                for i, tensor in enumerate(tensors_in(outputs)):
+                    pin = tensor.device.type != "cpu"
+                    kept = self._take(f"output {i}", tensor.shape, tensor.dtype, "cpu", pin=pin)
+                    arrays.append(kept.copy_(tensor, non_blocking=True))
             with self.phase("postprocess"):
                 area = next((array for array in arrays if _is_map(array, self._input)), None)
                 if area is None:
@@ -102,11 +93,11 @@ class FrameCall:
 
     def _upload(self, frames: Sequence[Image]) -> torch.Tensor:
         shape, device = (len(frames), *frames[0].shape), self.prepared.device
-        staging = self.buffers.take("staging", shape, torch.uint8, "cpu", pin=device != "cpu")
+        staging = self._take("staging", shape, torch.uint8, "cpu", pin=device != "cpu")
         np.stack(frames, out=staging.numpy())
         if device == "cpu":
             return staging
-        return self.buffers.take("pixels", shape, torch.uint8, device).copy_(staging, non_blocking=True)
+        return self._take("pixels", shape, torch.uint8, device).copy_(staging, non_blocking=True)
 
     def _preprocess(self, pixels: torch.Tensor) -> None:
         """Write the eyes of frames (n h w 3) into the model's input; further items keep their content."""
@@ -114,9 +105,8 @@ class FrameCall:
 
         count, height, width, _ = pixels.shape
         views = pixels.view(count, height, self.eyes, width // self.eyes, 3).transpose(1, 2).flatten(0, 1)
-        levels = self.buffers.take(
-            "levels", (len(views), 3, height, width // self.eyes), torch.float32, self.prepared.device
-        )
+        shape = len(views), 3, height, width // self.eyes
+        levels = self._take("levels", shape, torch.float32, self.prepared.device)
         levels.copy_(views.permute(0, 3, 1, 2))
         small = interpolate(levels, self._input.shape[2:], mode="bilinear")
         self._input[: len(small)].copy_(small.div_(255).sub_(MEAN).div_(STD))
@@ -204,7 +194,7 @@ def measure_clips(model: BenchModel, clips: Sequence[BenchClip], settings: ClipS
 def _measure(row: ClipRow, model: BenchModel, clip: BenchClip, load: Load) -> ClipRow:
     size = row.cell.batch // row.eyes
     prepared = model.prepare(row.cell, row.device)
-    call = FrameCall(prepared=prepared, eyes=row.eyes, buffers=Buffers(pooled=row.pools))
+    call = FrameCall(prepared=prepared, eyes=row.eyes, pooled=row.pools)
     streams = [clip.images() for _ in range(size if row.scenario == "multi" else 1)]  # each stream has its own
     height, width = row.height // 2 * 2, row.width // 2 * 2  # even sides, as the encoder needs
     with (

@@ -87,7 +87,6 @@ def gpu_states() -> list[dict[str, Any]]:
 
 
 def _list_throttling(nvml: Any, handle: Any) -> list[str]:
-    """Return the reasons for a GPU clock below the possible one."""
     read = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
     bits = int((read or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
     return [name for name, bit in _REASONS.items() if bits & bit]
@@ -109,9 +108,8 @@ class EnergyCounter:
         before, after = self._before, self._read()
         if isinstance(before, str) or isinstance(after, str):
             return None, str(after)
-        if seconds < LEAST_S:
-            return None, f"a loop of {seconds:.2f} s is too short for the GPU's counter; {LEAST_S:g} s are enough"
-        return after - before, ""
+        why = f"a loop of {seconds:.2f} s is too short for the GPU's counter; {LEAST_S:g} s are enough"
+        return (None, why) if seconds < LEAST_S else (after - before, "")
 
     def _read(self) -> float | str:
         """Return the joules that the device has counted, or the reason why it counts none."""

@@ -148,7 +148,6 @@ def _add_layers(result: CellResult, prepared: Prepared, depth: int, flops: Mappi
 
 
 def _add_drift(result: CellResult, model: BenchModel, prepared: Prepared) -> None:
-    """Add the difference from fp32's outputs and, for eager models, the speed compared in turns."""
     is_eager = result.cell.compile == "off"
     try:
         cell = replace(result.cell, precision=FP32, compile="off", backend="torch")

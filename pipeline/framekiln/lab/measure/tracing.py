@@ -80,7 +80,6 @@ def _write_trace(prepared: Prepared, start: str, options: DetailOptions) -> list
 
 
 def _write_cprofile(prepared: Prepared, start: str, _: DetailOptions) -> list[str]:
-    """Write Python's profile of some calls, as data for pstats and as text by cumulative time."""
     prepared.call()
     profiler, buffer = cProfile.Profile(), io.StringIO()
     with profiler:

@@ -131,8 +131,7 @@ def inputs_function(inputs: Any) -> Callable[..., Any]:
     def repeat(tensor: torch.Tensor, batch: int) -> torch.Tensor:
         if not tensor.dim() or len(tensor) == batch:
             return tensor
-        times = -(-batch // len(tensor))
-        return tensor.repeat(times, *[1] * (tensor.dim() - 1))[:batch].contiguous()
+        return tensor[torch.arange(batch) % len(tensor)].contiguous()
 
     return lambda batch=own: map_tensors(inputs, lambda tensor: repeat(tensor, batch))
 

@@ -63,27 +63,6 @@ class Target:
         return [sys.executable, "-m", "framekiln.lab.nsight.session", about, *["--range"] * ranged]
 
 
-def nsys_command(tool: Sequence[str], target: Target, mode: Mode, report: Path) -> list[str]:
-    """Return the command that records a target into `report`, a path ending in .nsys-rep."""
-    words = ["profile", "--trace=cuda,cudnn,cublas,nvtx,osrt", "--sample=none", "--force-overwrite=true"]
-    if mode == "inline":
-        words += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
-    return [*tool, *words, f"--output={report.with_suffix('')}", *target.words(ranged=mode == "inline")]
-
-
-def stats_command(tool: Sequence[str], report: Path) -> list[str]:
-    """Return the command that exports a report to SQLite, and its tables to CSV, beside it."""
-    options = ["--format=csv", "--force-export=true", "--force-overwrite=true", f"--output={report.with_suffix('')}"]
-    return [*tool, "stats", f"--report={','.join(REPORTS)}", *options, str(report)]
-
-
-def ncu_command(tool: Sequence[str], target: Target, report: Path) -> list[str]:
-    """Return the command that records kernels of a target into `report`, a path ending in .ncu-rep."""
-    sections = [word for name in _SECTIONS for word in ("--section", name)]
-    limits = ["--profile-from-start", "off", "--launch-count", str(KERNELS), "--target-processes", "all"]
-    return [*tool, *sections, *limits, "--force-overwrite", "--export", str(report), *target.words(ranged=True)]
-
-
 @dataclass(kw_only=True)
 class NsightRecorder:
     """Recordings in one folder; `note` gets a sentence about each deviation from the request."""
@@ -92,12 +71,18 @@ class NsightRecorder:
     note: Callable[[str], None] = field(default=lambda _: None)
 
     def commands(self, tool: Sequence[str], target: Target, mode: Mode | None) -> list[list[str]]:
-        """Return the commands of a recording, in order: by nsys in a mode, or by ncu for None."""
-        report = self.report(target, mode)
+        """Return the commands of a recording, by nsys in a mode, or by ncu for None: record, then write its tables."""
+        report, calls = self.report(target, mode), target.words(ranged=mode != "external")
         if mode is None:
-            table = [*tool, "--import", str(report), "--csv", "--page", "raw"]  # a line for each kernel
-            return [ncu_command(tool, target, report), table]
-        return [nsys_command(tool, target, mode, report), stats_command(tool, report)]
+            sections = [word for name in _SECTIONS for word in ("--section", name)]
+            limits = ["--profile-from-start", "off", "--launch-count", str(KERNELS), "--target-processes", "all"]
+            record = [*tool, *sections, *limits, "--force-overwrite", "--export", str(report), *calls]
+            return [record, [*tool, "--import", str(report), "--csv", "--page", "raw"]]  # a line for each kernel
+        out = f"--output={report.with_suffix('')}"
+        words = ["profile", "--trace=cuda,cudnn,cublas,nvtx,osrt", "--sample=none", "--force-overwrite=true"]
+        words += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"] * (mode == "inline")
+        options = ["--format=csv", "--force-export=true", "--force-overwrite=true", out, str(report)]
+        return [[*tool, *words, out, *calls], [*tool, "stats", f"--report={','.join(REPORTS)}", *options]]
 
     def report(self, target: Target, mode: Mode | None) -> Path:
         name = target.model.replace(":", "-").replace("/", "-")

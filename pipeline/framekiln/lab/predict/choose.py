@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from framekiln.contract.errors import ResourceError
 from framekiln.contract.row_errors import DECODE
 from framekiln.lab.predict.gpu_specs import GpuSpecs
@@ -18,7 +20,7 @@ from framekiln.lab.predict.measured import time_spread
 from framekiln.lab.predict.pace import GPU, OTHER_END, Interval
 from framekiln.lab.predict.reached import MeasuredStep, guess
 from framekiln.lab.predict.source_run import SourceRun, SourceStep
-from framekiln.lab.predict.work import Bound, GpuWork, WorkCounter
+from framekiln.lab.predict.work import GpuWork, WorkCounter
 from framekiln.planning.gpu.calibration_file import settings_of
 from framekiln.planning.gpu.machine import USABLE, fitting_profile
 from framekiln.planning.manifest import PipelineFile, ProfileFile, read_profile
@@ -134,8 +136,8 @@ class Chooser:
         steps = [
             self._choose_step(step, works[step.name], gpu) for wave in on_gpu for step in wave if step.name in works
         ]
-        bounds = [works[step.step].bound(gpu, step.batch).by(self._ran[step.step].chosen) for step in steps]
-        bound = sum(bounds, Bound()).seconds
+        bounds = [works[step.step].bound(gpu, step.batch) * self._ran[step.step].chosen for step in steps]
+        bound = float(sum(bounds, np.zeros(3)).max())
         choice = GpuChoice(
             gpu=name,
             profile=profile_name,
@@ -156,7 +158,7 @@ class Chooser:
         batch, settings = step.placement.batch, settings_of(step.facts)
         known_settings, known = self.measured.get(step.name, ("", None))
         is_known = known is not None and known_settings == settings
-        least = work.bound(gpu, batch).seconds
+        least = float(work.bound(gpu, batch).max())
         seconds = None  # the run's rows gave the model nothing, such as no mask
         if least and known is not None and is_known:
             seconds = known.on(gpu, work, batch)
@@ -233,12 +235,10 @@ class WaveSeconds:
 
 
 def _compute_rate(waves: Sequence[WaveSeconds], cores: float, gpus: int = 1) -> float:
-    """Return the rate through all waves, one after the other."""
     return 1 / sum(wave.seconds(cores, gpus) for wave in waves)
 
 
 def _find_help(waves: Sequence[WaveSeconds], cores: float) -> dict[str, float]:
-    """Return the rate's factors for a second GPU, twice the cores, and half the rows of costly steps."""
     rate = _compute_rate(waves, cores)
     factors = {MORE_CORES: _compute_rate(waves, 2 * cores) / rate}
     if any(wave.on_gpu for wave in waves):

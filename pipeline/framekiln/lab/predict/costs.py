@@ -130,15 +130,23 @@ def estimate_costs(work: PlannedRun, source: SourceRun, store: Store, calibratio
 def _place(
     work: PlannedRun, known: Mapping[str, SourceStep], busy: Mapping[str, Draws]
 ) -> tuple[dict[str, int], Draws, str]:
-    """Return each step's packets in work at a time, the hours of the whole, and its limit."""
     waves = [_place_wave(wave, i, known, local=work.local) for i, wave in enumerate(work.plan.waves)]
     workers = {step.name: step.workers * step.in_flight for steps in waves for step in steps}
     for step in work.plan.second:  # one process if a call takes the whole run
         many = step.placement.workers if step.keeps_model else max(1, int(usable_cores() / step.placement.cpus))
         workers[step.name] = 1 if step.stage.scope is Scope.DATASET else many
-    first, limit = _compute_hours(waves, busy)
+    hours, limits = np.zeros(1 + DRAWS), []
+    for steps in waves:
+        left = [step for step in steps if busy[step.name][0] > 0]
+        for draw in range(1 + DRAWS) if any(step.name != DECODE for step in left) or (left and steps == left) else ():
+            scaled = [_scale(step, float(busy[step.name][draw])) for step in left]
+            on_gpu = {step.name: step.sample.model_s + step.sample.copies_s for step in scaled if step.on_gpu}
+            rate, limit = pace(scaled, on_gpu)
+            hours[draw] += 1 / rate / 3600
+            if not draw:
+                limits.append(limit)
     later = (busy[step.name] / workers[step.name] / 3600 for step in work.plan.second if step.name in known)
-    return workers, first + sum(later), limit
+    return workers, hours + sum(later), ", then ".join(limits)
 
 
 def _read_seconds(
@@ -188,7 +196,6 @@ def _from_trial(step: Step, figures: StepFigures) -> SourceStep:
 
 
 def _list_doubts(work: PlannedRun, known: Mapping[str, SourceStep]) -> list[str]:
-    """Return sentences on what the intervals exclude."""
     whole = [step.name for step in work.plan.second if step.stage.scope is Scope.DATASET and step.name in known]
     notes = []
     if shares := [
@@ -203,7 +210,6 @@ def _list_doubts(work: PlannedRun, known: Mapping[str, SourceStep]) -> list[str]
 
 
 def _place_wave(wave: Wave, number: int, known: Mapping[str, SourceStep], *, local: bool) -> list[SourceStep]:
-    """Return the measured steps of a wave, decoding first, with the plan's processes."""
     processes = count_processes(wave, wave.steps) if local else 0
     placed = []
     for place, group in enumerate(wave.groups()):
@@ -218,24 +224,7 @@ def _place_wave(wave: Wave, number: int, known: Mapping[str, SourceStep], *, loc
     return placed
 
 
-def _compute_hours(waves: list[list[SourceStep]], seconds: Mapping[str, Draws]) -> tuple[Draws, str]:
-    """Return the hours of all waves, and each one's limit; `seconds`: of all rows of a step."""
-    hours = np.zeros(1 + DRAWS)
-    limits = []
-    for steps in waves:
-        busy = [step for step in steps if seconds[step.name][0] > 0]
-        for draw in range(1 + DRAWS) if any(step.name != DECODE for step in busy) or (busy and steps == busy) else ():
-            scaled = [_scale(step, float(seconds[step.name][draw])) for step in busy]
-            on_gpu = {step.name: step.sample.model_s + step.sample.copies_s for step in scaled if step.on_gpu}
-            rate, limit = pace(scaled, on_gpu)
-            hours[draw] += 1 / rate / 3600
-            if not draw:
-                limits.append(limit)
-    return hours, ", then ".join(limits)
-
-
 def _scale(step: SourceStep, seconds: float) -> SourceStep:
-    """Return a step with this many seconds a row."""
     whole = max(sum(step.sample.phases.values()), 1e-9)
     phases = {name: value * seconds / whole for name, value in step.sample.phases.items()}
     return replace(step, sample=step.sample.model_copy(update={"phases": phases}))

@@ -57,7 +57,7 @@ def usual_share(ceilings: Sequence[Ceiling] | None = None, *, compiled: bool = T
 
 def guess(work: GpuWork, batch: int, gpu: GpuSpecs, *, compiled: bool = True) -> Interval:
     """Return the seconds a row of a step without any measurement."""
-    bound = work.bound(gpu, batch).seconds
+    bound = float(work.bound(gpu, batch).max())
     parts = [(net.roofline_s(gpu, batch), usual_share(compiled=compiled and not net.eager)) for net in work.networks]
     return Interval.each(lambda end: max(bound, sum(s / getattr(share, OTHER_END[end]) for s, share in parts)))
 
@@ -87,7 +87,7 @@ class MeasuredStep:
         ratios = [self.gpu.tflops(precision) / gpu.tflops(precision) for precision in work.precisions]
         ratios += [self.gpu.bandwidth_gb_s / gpu.bandwidth_gb_s, *([1.0] if share < usual.low else [])]
         ends = [there, *(here * ratio for ratio in ratios)]
-        bound = work.bound(gpu, batch).seconds
+        bound = float(work.bound(gpu, batch).max())
         return Interval(
             central=max(bound, there), low=max(bound, min(ends) / wider), high=max(bound, max(ends) * wider)
         )

@@ -127,7 +127,6 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
 def _read_steps(
     calls: Mapping[str, pa.Table], record: Mapping[str, Any]
 ) -> tuple[dict[str, SourceStep], dict[str, SourceStep]]:
-    """Return the steps of the first and second pass, by name, from each run's calls."""
     steps, later = dict[str, SourceStep](), dict[str, SourceStep]()
     for table in calls.values():
         statistics = step_statistics(table)
@@ -148,7 +147,6 @@ def _read_steps(
 
 
 def _list_others(store: Store, last: str | None) -> list[str]:
-    """Return the earlier runs with the most work, in the order of their start."""
     work = read_work(store)
     most = sorted(work.keys() - {last}, key=lambda name: work[name].busy)[-_MOST_RUNS:]
     return sorted(most, key=lambda name: work[name].began)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from framekiln.contract.columns import SOURCE, is_pixel_column, pack, reduction, short_side
 from framekiln.contract.testing.sample import sample_rows
@@ -30,28 +31,8 @@ GAP_S = 0.5e-6
 CUDA graphs" (V100). Launches from Python take some ten times as long, which a bound must not count on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bound:
-    """The least seconds of a row; the three kinds overlap."""
-
-    arithmetic: float = 0.0
-    memory: float = 0.0
-    launches: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        return max(self.arithmetic, self.memory, self.launches)
-
-    def by(self, factor: float) -> Bound:
-        """Return the bound of this many rows."""
-        return Bound(arithmetic=self.arithmetic * factor, memory=self.memory * factor, launches=self.launches * factor)
-
-    def __add__(self, other: Bound) -> Bound:
-        return Bound(
-            arithmetic=self.arithmetic + other.arithmetic,
-            memory=self.memory + other.memory,
-            launches=self.launches + other.launches,
-        )
+Seconds = NDArray[np.float64]
+"""The least seconds of a row: of arithmetic, memory and launches. They overlap, so the largest of them is the bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +43,13 @@ class NetworkWork:
     call: CountedCall
     eager: bool = False  # never compiled, whatever the profile says
 
-    def bound(self, gpu: GpuSpecs, batch: int) -> Bound:
+    def bound(self, gpu: GpuSpecs, batch: int) -> Seconds:
         """Return the bound for a row of a step with calls of `batch` rows."""
         rows, kernels = max(1.0, batch * self.rows), self.call.kernels
         arithmetic = sum(count * kernel.flops / (gpu.tflops(kernel.precision) * 1e12) for kernel, count in kernels)
-        return Bound(
-            arithmetic=self.rows * arithmetic / self.call.rows,
-            memory=self.rows * self.call.weights / rows / (gpu.bandwidth_gb_s * 1e9),
-            launches=self.rows * GAP_S * sum(count for kernel, count in kernels if kernel.flops) / rows,
-        )
+        memory = self.call.weights / rows / (gpu.bandwidth_gb_s * 1e9)
+        launches = GAP_S * sum(count for kernel, count in kernels if kernel.flops) / rows
+        return self.rows * np.array([arithmetic / self.call.rows, memory, launches])
 
     def roofline_s(self, gpu: GpuSpecs, batch: int) -> float:
         """Return the roofline's seconds for a row of a step with calls of `batch` rows."""
@@ -98,8 +77,8 @@ class GpuWork:
         kernels = (kernel for network in self.networks for kernel, _ in network.call.kernels)
         return tuple(sorted({kernel.precision for kernel in kernels if kernel.flops}))
 
-    def bound(self, gpu: GpuSpecs, batch: int) -> Bound:
-        return sum((network.bound(gpu, batch) for network in self.networks), Bound())
+    def bound(self, gpu: GpuSpecs, batch: int) -> Seconds:
+        return sum((network.bound(gpu, batch) for network in self.networks), np.zeros(3))
 
     def roofline_s(self, gpu: GpuSpecs, batch: int) -> float:
         """Return the roofline's seconds for a row."""
@@ -138,7 +117,6 @@ class WorkCounter:
 
 
 def _call(step: Step, rows: pa.Table, items: Mapping[str, float]) -> tuple[pa.Table, GpuWork | str]:
-    """Return rows with a step's columns, and its work or why it is unknown."""
     ready = not_set_up(replace(step, weights={}, placement=step.placement.counted()))
     try:
         with made_weights(), counted_calls():
@@ -175,7 +153,6 @@ def _join(calls: Sequence[Counted], made: Mapping[str, int], items: Mapping[str,
 
 
 def _make_photo(columns: Sequence[str], megapixels: float) -> pa.Table:
-    """Return the row of an artificial 4:3 photo, with the columns of decoding."""
     height = max(32, round((megapixels * 1e6 * 3 / 4) ** 0.5))
     width = height * 4 // 3
     rows = sample_rows([*SOURCE.names, *(name for name in columns if not is_pixel_column(name))], 1)

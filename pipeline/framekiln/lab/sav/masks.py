@@ -19,7 +19,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -30,10 +30,8 @@ from framekiln.contract.columns import Image
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.placement import Placement
 from framekiln.contract.user_files import writing
-from framekiln.device import torch
 
 Mask = NDArray[np.bool_]
-T = TypeVar("T")
 
 TOLERANCE = 0.008  # allowed distance of outlines, as a share of the diagonal, rounded up to px, as in DAVIS and SA-V
 _FILL, _LINE = (40, 200, 90), (255, 40, 40)  # RGB of the mask, and of the true outline
@@ -41,7 +39,7 @@ _SHARE = 0.5  # of the fill; the image stays visible below
 _LONGEST = 1280  # px: larger frames are reduced, since outlines and errors are seen at this size
 
 
-def evaluated(annotated: Sequence[T]) -> Sequence[T]:
+def evaluated(annotated: Sequence[str]) -> Sequence[str]:
     """Return an object's scored annotated frames, in order: all except the first and the last."""
     return annotated[1:-1]
 
@@ -168,19 +166,6 @@ def points_of(mask: Mask, kind: PromptKind) -> Points:
     return np.array(corners, np.float32) / size, np.array(labels)
 
 
-class VideoTracker(Protocol):
-    """A network on its device, for one video at a time."""
-
-    def reset(self) -> None:
-        """Start a new video."""
-
-    def add(self, prompt: Any) -> None:
-        """Track another object from the next frame on, by a prompt of `prompt_of`."""
-
-    def track(self, image: Image) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return logits of every object's mask in the next frame (o h w), and of its visibility (o)."""
-
-
 def check_model(name: str) -> None:
     """Check that a model can be built here.
 
@@ -194,14 +179,18 @@ def check_model(name: str) -> None:
             raise ConfigError(str(error), code="FK-SAV-TIMM") from error
 
 
-def load_tracker(name: str, weights: Path | None, placement: Placement) -> VideoTracker:
-    """Build one of `VIDEO_MODELS` from a file of safetensors; None for seeded random weights."""
+def load_tracker(name: str, weights: Path | None, placement: Placement) -> Any:
+    """Build one of `VIDEO_MODELS` from a file of safetensors; None for seeded random weights.
+
+    It tracks one video at a time: `reset` starts a new one, `add` takes a prompt of `prompt_of` for the next frame on,
+    and `track` returns logits of every object's mask in the next image (o h w), and of its visibility (o).
+    """
     networks: Any = importlib.import_module(_NETWORKS)
     return networks.Tracker(networks.load_video_model(VIDEO_MODELS[name], weights), placement)
 
 
 def prompt_of(truth: Mask, kind: PromptKind) -> Any:
-    """Return the prompt of an object from its true mask (h w), as `VideoTracker.add` takes it."""
+    """Return the prompt of an object from its true mask (h w), as a tracker's `add` takes it."""
     if kind == "mask":
         return truth
     points, labels = points_of(truth, kind)

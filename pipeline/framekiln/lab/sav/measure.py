@@ -44,7 +44,7 @@ class ObjectFigures:
 class ObjectBench:
     """A tracker on one object of a video; its prompt comes from the first non-empty true mask."""
 
-    tracker: masks.VideoTracker
+    tracker: Any  # of `masks.load_tracker`
     device: str
     meter: Meter
     prompt: masks.PromptKind = "points"
@@ -123,7 +123,7 @@ class VideoModel:
 
     name: str
     weights: str  # real from its file, or random; J and F of random ones mean nothing
-    build: Callable[[], masks.VideoTracker]
+    build: Callable[[], Any]  # makes the tracker
 
 
 @dataclass(frozen=True, kw_only=True)

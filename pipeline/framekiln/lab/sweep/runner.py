@@ -169,7 +169,6 @@ class ModelProcess:
                 limit_memory(cap)
             elif cap is not None:  # limit of this process's addresses beyond those mapped now
                 mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-                resource.setrlimit(
-                    resource.RLIMIT_AS, (mapped + int(cap * 1e9), resource.getrlimit(resource.RLIMIT_AS)[1])
-                )
+                most = resource.getrlimit(resource.RLIMIT_AS)[1]
+                resource.setrlimit(resource.RLIMIT_AS, (mapped + int(cap * 1e9), most))
         return self._model

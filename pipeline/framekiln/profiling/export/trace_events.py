@@ -4,6 +4,7 @@ The format is the "Trace Event Format" of the Chromium project, which allows eve
 events as they are read. Events that need all records (names, flows, queues) come last.
 """
 
+import math
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -209,15 +210,11 @@ class _Timeline:
         for place, (name, pid) in enumerate((("pipeline", _PIPELINE), *self._nodes.items())):
             yield _draw_name("process_name", pid, 0, {"name": name})
             yield _draw_name("process_sort_index", pid, 0, {"sort_index": place})
-        ordered = sorted(self._steps, key=lambda step: self._steps[step])
-        places = {step: place for place, step in enumerate(ordered)}
-
-        def place_of(step: str) -> int:
-            return places.get(step, len(places))
-
-        workers = sorted(self._workers.values(), key=lambda worker: (sorted(map(place_of, worker.steps)), worker.name))
-        for place, worker in enumerate(workers):
-            steps = sorted(worker.steps, key=lambda step: (place_of(step), step))
+        every = {step for worker in self._workers.values() for step in worker.steps}
+        first = {step: (self._steps.get(step, math.inf), step) for step in every}  # steps without a packet come last
+        rows = [(sorted(worker.steps, key=lambda step: first[step]), worker) for worker in self._workers.values()]
+        rows.sort(key=lambda row: ([first[step] for step in row[0]], row[1].name))
+        for place, (steps, worker) in enumerate(rows):
             yield _draw_name("thread_name", worker.pid, worker.tid, {"name": f"{'+'.join(steps)} ({worker.name})"})
             yield _draw_name("thread_sort_index", worker.pid, worker.tid, {"sort_index": place})
 

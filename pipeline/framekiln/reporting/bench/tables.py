@@ -1,6 +1,6 @@
 """The tables of a bench, for its page and the terminal."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -194,21 +194,18 @@ def sections(report: BenchReport) -> list[TextTable]:
         TextTable(id="runs", title="Runs of each object", columns=_RUNS, items=report.video),
         clips_table(report.extra.clips),
         plain_table("Targets", heads, aims, texts=len(heads), id="targets"),
-        *_list_nsight(report.extra.nsight),
     ]
-    return [table.shown for table in found if table.items]
-
-
-def _list_nsight(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[TextTable]:
-    recorded = {model: of["--nsys"] for model, of in figures.items() if of.get("--nsys")}
+    nsight = report.extra.nsight
+    recorded = {model: of["--nsys"] for model, of in nsight.items() if of.get("--nsys")}
     spans = list(TypeAdapter(dict[str, SystemsFigures]).validate_python(recorded).items())
     note = "From the first operation of the GPU to the last. Small kernels take less than 10 us."
-    yield TextTable(id="nsys", title="Nsight Systems", columns=_SPANS, items=spans, note=note)
+    found.append(TextTable(id="nsys", title="Nsight Systems", columns=_SPANS, items=spans, note=note))
     note = "Launches after the warm-up in their order. Percent of the GPU's peaks; of warps, those active."
-    for place, (model, of) in enumerate(figures.items()):
+    for place, (model, of) in enumerate(nsight.items()):
         kernels = TypeAdapter(list[KernelFigures]).validate_python(of.get("--ncu") or [])
         title = f"Nsight Compute: {model}"
-        yield TextTable(id=f"ncu-{place}", title=title, columns=_KERNELS, items=kernels, note=note)
+        found.append(TextTable(id=f"ncu-{place}", title=title, columns=_KERNELS, items=kernels, note=note))
+    return [table.shown for table in found if table.items]
 
 
 def _name_weights(rows: Sequence[VideoRow | ClipRow]) -> str:

@@ -180,10 +180,9 @@ class AdvisingView(ProgressView):
     ) -> None:
         """Prepare the rules for steps that compute; `rooms`: each step's, decoding included."""
         self._views, self._stack, self._advised, self._next = views, ExitStack(), False, 0.0
-        self._is_death_said = False
-        self._steps, self._rooms = steps, rooms
-        is_able = not missing_build_tools()
-        self._compiled = {step.name for step in steps if step.placement.compile and is_able}  # not compiled yet
+        self._is_death_said, self._steps, self._rooms = False, steps, rooms
+        compiled = [] if missing_build_tools() else [step.name for step in steps if step.placement.compile]
+        self._compiled = set(compiled)  # not compiled yet
 
     def show(self, figures: RunTotals) -> None:
         for view in self._views:

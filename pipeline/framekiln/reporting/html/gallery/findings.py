@@ -80,7 +80,6 @@ def choose_frames(store: Store, table: TableFiles, stages: Mapping[str, Stage]) 
 
 
 def _spread(by_media: Mapping[str, list[Pick]]) -> list[Pick]:
-    """Return frames of half photos and half clips, if there are enough."""
     candidates = dict(sorted(by_media.items()))
     photos = [name for name, picks in candidates.items() if picks[0].media_type == "photo"]
     clips = [name for name, picks in candidates.items() if picks[0].media_type != "photo"]
@@ -154,10 +153,12 @@ def _group_by_frame(store: Store, table: TableFiles, picks: Sequence[Pick]) -> d
         indices[pick.media_id].append(pick.frame_index)
     rows: dict[FrameKey, list[Row]] = defaultdict(list)
     for row in (row for file in table.files for row in _read_media(store, file, indices)):
+        first, last = (row.get(name) for name in _STRETCH)
         for index in indices[row[_MEDIA]]:
-            key = (row[_MEDIA], index)
-            if _covers(row, index) and len(rows[key]) < MOST_ROWS:
-                rows[key].append(row)
+            is_inside = (first is None or first <= index) and (last is None or index <= last)
+            is_about = row[_FRAME] == index if _FRAME in row else is_inside
+            if is_about and len(rows[row[_MEDIA], index]) < MOST_ROWS:
+                rows[row[_MEDIA], index].append(row)
     return rows
 
 
@@ -176,10 +177,3 @@ def _holds_bytes(kind: pa.DataType) -> bool:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return True
     return any(_holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
-
-
-def _covers(row: Row, index: int) -> bool:
-    if _FRAME in row:
-        return bool(row[_FRAME] == index)
-    first, last = (row.get(name) for name in _STRETCH)
-    return (first is None or first <= index) and (last is None or index <= last)

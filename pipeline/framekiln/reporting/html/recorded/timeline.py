@@ -1,6 +1,6 @@
 """The timeline of a run: a lane for each process, its longest stalls, and GPUs, cores and memory of its machines."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Any
@@ -39,15 +39,12 @@ def timeline(activity: grid.Activity | None) -> dict[str, Any] | None:
     """Return a run's lanes, the occurring kinds of activity, and stalls; None without records."""
     if activity is None or not activity.processes:
         return None
-    shown = activity.processes
-    if len(shown) > MOST_LANES:  # some of each set of steps, so that every step has a lane
-        by_steps: dict[tuple[str, ...], list[str]] = defaultdict(list)
-        for process in shown:
-            by_steps[process.steps].append(process.name)
-        ranked = sorted((i, group) for group, names in enumerate(by_steps.values()) for i in range(len(names)))
-        groups = list(by_steps.values())
-        chosen = {groups[group][i] for i, group in ranked[:MOST_LANES]}
-        shown = [process for process in shown if process.name in chosen]
+    seen, places = Counter[tuple[str, ...]](), list[int]()  # of each process among those of its steps
+    for process in activity.processes:
+        places.append(seen[process.steps])
+        seen[process.steps] += 1
+    ranked = np.argsort(places, kind="stable")[:MOST_LANES]  # some of each set of steps, so that every step has a lane
+    shown = [activity.processes[place] for place in sorted(ranked)]
     totals = np.sum([process.seconds.sum(axis=1) for process in activity.processes], axis=0)
     length = activity.seconds
     times = [length * i / (_TICKS - 1) for i in range(_TICKS)]
@@ -149,7 +146,6 @@ def machine_charts(store: Store, run: str, activity: grid.Activity) -> tuple[lis
 
 
 def _read_sample(sample: Mapping[str, Any], titles: Mapping[str, str]) -> Iterator[tuple[str, str, float | None]]:
-    """Yield the chart, the curve and the value of each quantity."""
     yield CPU, "all cores", sample["cpu_percent"]
     yield MEMORY, "in use, all programs", sample["memory_gb"]
     yield MEMORY, "Ray's object store", sample["store_gb"]
