@@ -127,6 +127,31 @@ def test_cvat_has_shapes_masks_and_skeletons(out, tmp_path):
         assert y > HEIGHT or points.get("points") == f"{x:.2f},{y:.2f}"
 
 
+def test_cvat_lists_a_skeleton_with_its_points(out, tmp_path):
+    out.export("cvat", tmp_path, images="none")
+    labels = ElementTree.parse(tmp_path / "annotations" / "all.xml").findall("meta/task/labels/label")
+    facts = [{fact.tag: fact.text for fact in label} for label in labels]
+    assert {"name": "van", "type": "any"} in facts and {"name": "person", "type": "skeleton"} in facts
+    assert [fact["name"] for fact in facts if fact.get("parent") == "person"][:2] == ["nose", "left_eye"]
+
+
+def test_cvat_names_differ_without_their_suffix(tmp_path):
+    """CVAT gives the shapes of `a.jpg` to `a.png` where both are in a task."""
+    writer = find_format("cvat")(Store(str(tmp_path)), ExportRequest(to="cvat"))
+
+    def name(media_id, suffix="", split="train"):
+        place = {"media_id": media_id, "frame_index": 0, "media_type": "photo", "uri": "", "path": None, "split": split}
+        return writer.name_of(ExportedImage(**place, width=1, height=1), suffix)
+
+    assert [name("a.jpg"), name("a.jpg", ".jpg"), name("a.png"), name("a.png", ".jpg")] == [
+        "a.jpg",
+        "a.jpg",
+        "a.png.png",
+        "a.png.jpg",
+    ]
+    assert name("b/a.png") == "b/a.png" and name("a.png", split="val") == "a.png"
+
+
 def test_cvat_has_tracks_that_pause(out, tmp_path):
     out.export("cvat", tmp_path, images="none", include="tracks")
     root = ElementTree.parse(tmp_path / "tracks" / f"{FILM}.xml").getroot()

@@ -20,8 +20,8 @@ _OWN = ("unit", "start", "stop")
 class Packet:
     """Consecutive rows `start` to `stop` of a unit of media, cut between clips.
 
-    Halo rows (`halo` is true) may follow each clip: copies of the next clip's first frames, for stages that look
-    ahead. `start` and `stop` do not count them. An empty packet (`start == stop`) marks the end of its unit.
+    Halo rows (`halo` is true, `clip_index` -1) may follow each clip: copies of the next clip's first frames, for stages
+    that look ahead. `start` and `stop` do not count them. An empty packet (`start == stop`) marks the end of its unit.
     """
 
     unit: str

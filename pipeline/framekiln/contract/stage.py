@@ -196,9 +196,9 @@ class Stage(ABC):
 
         Args:
             batch: the columns `inputs`, and those of `optional_inputs` that the run has. For a ROW stage any rows, or
-                none. For a CLIP stage one clip followed by up to `halo` frames of the next one. For a MEDIA stage all
-                rows of one file, for a DATASET stage all rows of the run, in no fixed order. A row that an earlier step
-                failed on is left out.
+                none. For a CLIP stage one clip followed by up to `halo` frames of the next one, whose `clip_index` is
+                -1. For a MEDIA stage all rows of one file, for a DATASET stage all rows of the run, in no fixed order.
+                A row that an earlier step failed on is left out.
 
         A stage with `input_tables` takes a dict of these tables as second argument. A stage with `keeps` takes a dict
         of these tables as last argument, without rows in the first run. A stage with `reads_media` takes the file's

@@ -100,6 +100,11 @@ class Categories:
         self._numbers[category] = number
         return number
 
+    def name(self, category: Category) -> str:
+        """Return the name of a category, as iteration gives it, and remember the category."""
+        number = self.number(category)
+        return [name for name, _ in self][number]
+
     def __iter__(self) -> Iterator[tuple[str, Category]]:
         """Yield names and categories by number; a name already in use gets its number."""
         taken: set[str] = set()

@@ -133,7 +133,7 @@ def clip_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
         return
     media, clips = rows[KEYS[0]], rows["clip_index"].to_numpy()
     is_other_file = pc.not_equal(media[1:], media[:-1]).to_numpy()
-    edges = np.flatnonzero(is_other_file | (np.diff(clips) != 0)) + 1
+    edges = np.flatnonzero((is_other_file | (np.diff(clips) != 0)) & (clips[1:] >= 0)) + 1
     yield from zip([0, *edges.tolist()], [*edges.tolist(), rows.num_rows], strict=True)
 
 

@@ -37,6 +37,9 @@ OUTPUTS = pa.schema(
         field("rating", pa.int32(), "stars given by a person, -1 (rejected) to 5; a sidecar's win"),
         field("label", pa.string(), "colour or word given in an editor, in its language, such as Red"),
         field("keywords", pa.list_(pa.string()), "words given by a person; a sidecar's replace the file's"),
+        field("title", pa.string(), "title of a film or photo"),
+        field("description", pa.string(), "caption or comment; some cameras write their own name"),
+        field("creator", pa.string(), "photographer or author; the first of several"),
         field("software", pa.string(), "program or firmware that wrote the file"),
         field("edited_at", pa.timestamp("us"), "when a program last changed the photo, by its EXIF; null if none did"),
         field("content_credentials", pa.bool_(), "whether the file holds a C2PA manifest, which is not verified"),
@@ -58,6 +61,7 @@ _NUMBERS: Mapping[str, tuple[tuple[str, ...], float, float]] = {
     "rating": (("xmp:Rating", "exif:Rating", "xmp:xmp:Rating"), -1, 5),
 }
 """Names of a number, most trusted first, with its least and greatest value."""
+# Matroska's names are in capitals, except for `title`.
 _TEXTS: Mapping[str, tuple[str, ...]] = {
     "camera_make": (
         "exif:Make",
@@ -75,6 +79,25 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
     ),
     "lens": ("exif:LensModel", "xmp:exifEX:LensModel", "xmp:aux:Lens", "track:com.apple.quicktime.camera.lens_model"),
     "label": ("xmp:Label",),
+    "title": ("xmp:dc:title", "film:com.apple.quicktime.title", "film:title", "text:Title"),
+    "description": (
+        "xmp:dc:description",
+        "exif:ImageDescription",
+        "film:com.apple.quicktime.description",
+        "film:description",
+        "film:DESCRIPTION",
+        "film:comment",
+        "film:COMMENT",
+        "text:Description",
+    ),
+    "creator": (
+        "xmp:dc:creator",
+        "exif:Artist",
+        "film:com.apple.quicktime.author",
+        "film:artist",
+        "film:ARTIST",
+        "text:Author",
+    ),
     "software": (
         "exif:Software",
         "xmp:CreatorTool",
@@ -95,7 +118,7 @@ _SAID_TOGETHER = (*_TOGETHER, *((name,) for name in (*_NUMBERS, *_TEXTS, "keywor
 class Metadata(Stage):
     """Time, place, camera, exposure, rating and software of each file, from its tags."""
 
-    version = 5  # 5: times of changes
+    version = 6  # 6: title, description and creator
     thread_safe = True
     inputs = ("tags",)
     outputs = OUTPUTS

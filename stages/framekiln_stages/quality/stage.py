@@ -65,7 +65,7 @@ BLURRED = 0.25
 class Quality(Stage):
     """Sharpness, noise, blockiness, bars, and black, uniform and repeated frames."""
 
-    version = 5  # 5: edges along a single line do not make a picture sharp
+    version = 6  # 6: bars are those of the clip's own frames, without the next clip's first one
     scope = Scope.CLIP
     halo = 1
     thread_safe = True
@@ -90,8 +90,8 @@ class Quality(Stage):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Full-size pixels unless set otherwise."""
-        return (self.config.pixels,)
+        """Full-size pixels unless set otherwise, and what tells the clip's frames from its halo."""
+        return (self.config.pixels, "clip_index")
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
         """Limit OpenCV to one thread: other workers use the other cores."""
@@ -102,7 +102,8 @@ class Quality(Stage):
         with self.phase("preprocess"):
             lumas = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) for image in views(batch[self.config.pixels])]
         with self.phase("infer"):
-            bars = find_clip_bars(lumas)
+            own = [luma for luma, clip in zip(lumas, batch["clip_index"].to_pylist(), strict=True) if clip >= 0]
+            bars = find_clip_bars(own, any_tone=len(lumas) == 1)
             following: list[Luma | None] = [*lumas[1:], None]
             rows = [
                 self._describe(luma, after, bars.get(luma.shape)) for luma, after in zip(lumas, following, strict=False)
@@ -162,12 +163,12 @@ class Quality(Stage):
         return Drawing(caption="; ".join(facts)) if facts else None
 
 
-def find_clip_bars(lumas: Sequence[Luma]) -> dict[tuple[int, ...], dict[str, int]]:
+def find_clip_bars(lumas: Sequence[Luma], *, any_tone: bool) -> dict[tuple[int, ...], dict[str, int]]:
     """Return the bars of a clip for each size of its frames; none for a size with only black frames."""
     found = {}
     for shape in {luma.shape for luma in lumas}:
         same = [luma for luma in lumas if luma.shape == shape]
         brightest = np.maximum.reduce(same)
         if not measures.is_black(brightest):
-            found[shape] = find_bars(brightest, any_tone=len(same) == 1)._asdict()
+            found[shape] = find_bars(brightest, any_tone=any_tone)._asdict()
     return found

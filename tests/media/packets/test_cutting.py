@@ -75,7 +75,7 @@ def check_packets(
     for packet, part in zip(packets, rows, strict=True):
         assert packet.rows.schema.equals(packet_schema(["frame"]))
         assert sum(not row["halo"] for row in part) == packet.stop - packet.start
-        clips = {(row["media_id"], row["clip_index"]) for row in part}
+        clips = {(row["media_id"], row["clip_index"]) for row in part if not row["halo"]}
         assert packet.stop - packet.start <= packet_rows or len(clips) == 1
         assert len(part) <= packet_frames or len(clips) == 1
     assert all(packet.start < packet.stop for packet in packets[:-1])
@@ -85,8 +85,10 @@ def check_clips(rows: list[list[dict]], halo: int, clip_frames: int, packet_fram
     clips: dict[tuple[str, int], list[dict]] = {}
     homes: dict[tuple[str, int], set[int]] = {}
     for number, part in enumerate(rows):
+        key = ("", -1)
         for row in part:
-            key = (row["media_id"], row["clip_index"])
+            assert (row["clip_index"] == -1) == row["halo"]
+            key = key if row["halo"] else (row["media_id"], row["clip_index"])
             clips.setdefault(key, []).append(row)
             homes.setdefault(key, set()).add(number)
     assert all(len(home) == 1 for home in homes.values())  # no clip spans two packets

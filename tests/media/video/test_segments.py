@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import groupby
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,8 @@ def check_clips(path: Path, parts: list[list[Packet]], whole: list[dict], halo: 
         rule = {"max_frames": config["clip_frames"], "max_bytes": DecodeConfig.packet_bytes // 2, "halo": 0}
         expected = list(cut_clips(frames[start:stop], first=start, **rule))
         rows = [row for packet in part for row in rows_of(packet)]
-        clips = [list(clip) for _, clip in groupby(rows, key=lambda row: row["clip_index"])]
+        starts = [i for i, row in enumerate(rows) if not row["halo"] and row["clip_index"] != rows[i - 1]["clip_index"]]
+        clips = [rows[i:j] for i, j in pairwise([*dict.fromkeys([0, *starts]), len(rows)])]
         assert [clip[0]["clip_index"] for clip in clips] == [clip.index for clip in expected]
         for clip, reference in zip(clips, expected, strict=True):
             own = [row["frame_index"] for row in clip if not row["halo"]]

@@ -88,6 +88,9 @@ EXPECTED = {
     "rating": None,
     "label": None,
     "keywords": None,
+    "title": None,
+    "description": None,
+    "creator": None,
     "software": "Ver.04.10",
     "edited_at": datetime(2024, 3, 4, 5, 6, 7),
     "content_credentials": False,
@@ -174,6 +177,25 @@ def test_a_phone_says_where_a_film_was_taken(tmp_path):
 def test_the_clock_of_a_container_is_utc(tmp_path):
     row = read(tmp_path, film({"creation_time": "2024-03-10T02:01:02.000000Z"}, "mp4"), "a.mp4")
     assert (row["taken_at"], row["utc_offset"]) == (datetime(2024, 3, 10, 2, 1, 2), "+00:00")
+
+
+@pytest.mark.parametrize("kind", ["mov", "mp4", "matroska", "avi"])
+def test_titles_of_films(kind, tmp_path):
+    said = {"title": "Harbour, 1962", "comment": "Reel 3", "artist": "Ada Moss"}
+    row = read(tmp_path, film(said, kind), "a.mp4")
+    assert [row[name] for name in ("title", "description", "creator")] == [*said.values()]
+
+
+def test_titles_of_photos(tmp_path):
+    tags = exif()
+    tags[0x010E], tags[0x013B] = "Boats", "A. Moss"
+    xmp = (
+        b"<x:xmpmeta><rdf:RDF><rdf:Description><dc:title><rdf:Alt><rdf:li xml:lang='x-default'>Harbour</rdf:li>"
+        b"</rdf:Alt></dc:title><dc:creator><rdf:Seq><rdf:li>Ada Moss</rdf:li><rdf:li>B</rdf:li></rdf:Seq></dc:creator>"
+        b"</rdf:Description></rdf:RDF></x:xmpmeta>"
+    )
+    row = read(tmp_path, picture(exif=tags.tobytes(), xmp=xmp))
+    assert row == EXPECTED | {"title": "Harbour", "description": "Boats", "creator": "Ada Moss"}
 
 
 def test_a_camera_that_writes_the_time_twice_edits_nothing():

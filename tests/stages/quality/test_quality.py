@@ -21,10 +21,11 @@ from framekiln_stages.quality.stage import Quality
 from tests.support.media.photos import PHOTOS, photo
 
 
-def measure(*images: np.ndarray, **config) -> list[dict]:
+def measure(*images: np.ndarray, halo: int = 0, **config) -> list[dict]:
     stage = Quality(Quality.Config(**config))
     stage.setup({}, Placement())
-    return stage(pa.table({"frame": pack(images)})).to_pylist()
+    clips = [0] * (len(images) - halo) + [-1] * halo
+    return stage(pa.table({"frame": pack(images), "clip_index": clips})).to_pylist()
 
 
 def measure_photo(image: np.ndarray) -> dict:
@@ -158,6 +159,14 @@ def test_bars_of_a_film_are_those_of_the_clip():
     flash = image.copy()
     flash[:100] = 250
     assert {size for row in measure(flash, image) for size in row["bars"].values()} == {0}
+
+
+def test_the_next_clips_first_frame_has_no_part_in_the_bars_of_a_clip():
+    image = photo("china.jpg")
+    boxed = np.pad(image[50:-50], ((50, 50), (0, 0), (0, 0)))
+    first, second, _ = measure(boxed, boxed, image, halo=1)
+    assert first["bars"] == second["bars"] == {"top": 50, "bottom": 50, "left": 0, "right": 0}
+    assert second["change"] > 2  # it is still looked at for the change
 
 
 def test_black_and_even_frames_are_named():

@@ -1,12 +1,14 @@
 """CVAT 1.1: annotations/SPLIT.xml ("for images"), and for tracks tracks/FILM.xml ("for video") for each video.
 
 Shapes are in px, masks are their rows' run lengths inside their box. A track is a box on each frame, with `outside` if
-it is missing. The task must have the labels listed in `meta`.
+it is missing. The task must have the labels of `meta`. As in CVAT's own files, a skeleton's points are labels with a
+`parent`.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from pathlib import PurePosixPath
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
@@ -21,6 +23,7 @@ from framekiln.export.annotation import (
     ExportedImage,
     Mask,
     decode_mask,
+    file_name,
 )
 from framekiln.export.formats.base import Format, Spool
 from framekiln.media.media_ids import as_folder
@@ -41,6 +44,20 @@ class Writer(Format):
         self._tags: dict[str, None] = {}
         self._film, self._size = "", dict[str, int]()
         self._tracks: dict[tuple[str, int], Element] = {}
+        self._stems: dict[tuple[str, str], str] = {}  # names without suffix, and their files
+
+    def name_of(self, image: ExportedImage, suffix: str = "") -> str:
+        """Return the file's name, with a second suffix if another file has the same name without it.
+
+        CVAT and datumaro find a picture's shapes by its name without the suffix.
+        """
+        name = file_name(image, suffix)
+        return name if self._take(name, image) else file_name(image, suffix, unique_stem=True)
+
+    def _take(self, name: str, image: ExportedImage) -> bool:
+        """Return whether no other photo of the split has this name without its suffix, and remember it."""
+        stem = (image.split, str(PurePosixPath(name).with_suffix("")))
+        return image.media_type != PHOTO or self._stems.setdefault(stem, image.media_id) == image.media_id
 
     def add(self, image: ExportedImage) -> None:
         if image.media_id != self._film:
@@ -65,8 +82,14 @@ class Writer(Format):
         """Return the beginning of a file, with the labels met so far."""
         meta = Element("meta")
         labels = SubElement(SubElement(meta, "task"), "labels")
-        for name in dict.fromkeys([*(name for name, _ in self.categories), *self._tags]):
-            SubElement(SubElement(labels, "label"), "name").text = name
+        found = dict(self.categories)
+        for name in dict.fromkeys([*found, *self._tags]):
+            points = found[name].keypoints if name in found else ()
+            parts = [{"name": name, "type": "skeleton" if points else "any"}]
+            for part in (*parts, *({"name": point, "type": "points", "parent": name} for point in points)):
+                label = SubElement(labels, "label")
+                for fact, text in part.items():
+                    SubElement(label, fact).text = text
         size = SubElement(meta, "original_size") if self._tracks else meta  # datumaro needs the size of a video
         for name, side in self._size.items() if self._tracks else ():
             SubElement(size, name).text = str(side)
@@ -85,8 +108,7 @@ class Writer(Format):
 
     def _draw(self, item: Annotation, image: ExportedImage) -> Iterator[Element]:
         """Yield the shapes of an object: its mask, else its box, and its keypoints."""
-        self.categories.number(item.category)
-        own = {"label": item.category.name, "source": "auto", "z_order": 0}
+        own = {"label": self.categories.name(item.category), "source": "auto", "z_order": 0}
         if item.mask is not None:
             pixels = decode_mask(item.mask, image.height, image.width)
             if pixels.any():
@@ -106,9 +128,9 @@ class Writer(Format):
         for item in items:
             key = item.track or ("", 0)
             there.add(key)
-            self.categories.number(item.category)
             if key not in self._tracks:
-                self._tracks[key] = _add_element("track", id=len(self._tracks), label=item.category.name, source="auto")
+                label = self.categories.name(item.category)
+                self._tracks[key] = _add_element("track", id=len(self._tracks), label=label, source="auto")
             flags = {"frame": image.frame_index, "outside": 0, "occluded": 0, "keyframe": 1, "z_order": 0}
             self._tracks[key].append(_add_element("box", **flags, **_list_sides(item.box)))
         for key in self._tracks.keys() - there:

@@ -1,7 +1,7 @@
 """Sample rows for calibration: a few frames from all over the input, with the columns of measured steps."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -134,9 +134,9 @@ def batch_of(stage: Stage, rows: pa.Table, count: int, start: int = 0) -> pa.Tab
     first, count = start % rows.num_rows, count + stage.halo
     batch = pa.concat_tables([rows] * -(-(first + count) // rows.num_rows)).slice(first, count)
     if stage.scope is Scope.CLIP:
-        clip = {"media_id": rows["media_id"][0].as_py(), "clip_index": 0}
-        values: Mapping[str, object] = {name: [value] * count for name, value in clip.items()}
-        for name, column in {**values, "frame_index": range(count)}.items():
+        clips = [0] * (count - stage.halo) + [-1] * stage.halo
+        names = [rows["media_id"][0].as_py()] * count
+        for name, column in {"media_id": names, "clip_index": clips, "frame_index": range(count)}.items():
             place = batch.column_names.index(name)
             batch = batch.set_column(place, rows.schema.field(name), pa.array(column, rows.schema.field(name).type))
     return batch.select(stage.inputs)

@@ -95,9 +95,10 @@ class PacketBuilder:
         self._bytes += size
         self._tags += [source.tags] * (rows + len(clip.halo))
         self._digests += [source.digest] * (rows + len(clip.halo))
-        for frame in (*clip.frames, *clip.halo):
+        for place, frame in enumerate((*clip.frames, *clip.halo)):
             self._frames.append(frame)
-            file = (media_id, frame.index, source.media_type, clip.index, frame.time_s, source.fps)
+            number = clip.index if place < rows else -1
+            file = (media_id, frame.index, source.media_type, number, frame.time_s, source.fps)
             values = (*file, frame.height, frame.width, frame.color_space, frame.damaged)
             for column, value in zip(self._values.values(), values, strict=True):
                 column.append(value)
