@@ -69,7 +69,10 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     ("an SGI image", rb"\x01\xda"),
     ("a PDF document", rb"%PDF"),
     ("an Office document or a thumbnail cache", rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),  # also Thumbs.db
-    ("a camera raw file (RW2, ORF, RAF, X3F, MRW)", rb"IIU\x00|IIR[OS]|MMOR|FUJIFILMCCD-RAW|FOVb|\x00MRM"),
+    (
+        "a camera raw file (RW2, ORF, RAF, X3F, MRW, CRW)",
+        rb"IIU\x00|IIR[OS]|MMOR|FUJIFILMCCD-RAW|FOVb|\x00MRM|II.{4}HEAP",
+    ),
     ("a ZIP archive", rb"PK\x03\x04"),
     ("a packed file: unpack it", rb"\x1f[\x8b\x9d]|BZh[1-9]1AY|\xfd7zXZ\x00|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"),
     ("a 7-Zip archive: unpack it", rb"7z\xbc\xaf\x27\x1c"),
@@ -89,7 +92,7 @@ _SIDECAR = re.compile(r"aae|csv|ini|jsonl?|log|md|nfo|parquet|srt|tsv|txt|vtt|xm
 # Endings of photos and videos, supported or not, from ImageMagick's, libraw's and ffmpeg's lists, and of archives.
 _OF_MEDIA = re.compile(
     r"jpe?g|jpe|jfif|a?png|gif|webp|avifs?|hei[cf]s?|hif|tiff?|bmp|dib|jp2|j2k|jpx|jpf|jxl|tga|p[abgnpf]m|exr|hdr|dds|qoi|jxr|jls"
-    r"|psd|psb|svg|ico|cur|sgi|dng|nef|nrw|arw|sr2|cr2|cr3|crw|raf|orf|rw2|pef|srw|x3f|3fr|raw"
+    r"|psd|psb|svg|ico|cur|sgi|dng|nef|nrw|arw|sr2|cr2|cr3|crw|raf|orf|rw2|rwl|pef|srw|x3f|mrw|3fr|fff|iiq|dcr|kdc|mef|mos|erf|raw"
     r"|mp4|m4v|mov|qt|mkv|webm|avi|mpe?g|mp[12]v|m2[vtp]s?|mts|ts|vob|flv|f4v|og[vm]|wmv|asf|3g[p2]|mxf|rmv?b?|dv"
     r"|mjpe?g|h?26[45]|hevc|y4m|yuv|ivf|nut|gxf|wtv|drc|tar|zip"
 )

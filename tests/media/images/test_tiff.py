@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,36 @@ def test_pixels_are_read_whatever_their_numbers_and_places(tmp_path: Path, kind:
         (grey, (ALPHA["none"],), LEVELS),
     ):
         check(tmp_path, tiff(scaled(values, kind).astype(kind), tags, **options), right)
+
+
+@pytest.mark.parametrize("kind", ["u1", "u2"])
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("extra", [(0,), (1,), (2,), (0, 2), (2, 0), (2, 2), (0, 0, 1)])
+def test_the_first_alpha_among_further_channels_is_the_alpha(
+    tmp_path: Path, kind: str, apart: bool, extra: tuple[int, ...]
+) -> None:
+    """A channel of depth or a selection may stand before it; without any alpha all is opaque."""
+    alpha = next((at for at, one in enumerate(extra) if one), None)
+    for values, photometric in ((COLOURS, 2), (LEVELS[..., None], 1)):
+        share = 1.0 if alpha is None else 0.5
+        own = values * share if alpha is not None and extra[alpha] == 1 else values
+        more = [np.full((*LEVELS.shape, 1), 0.5 if at == alpha else 0.25) for at in range(len(extra))]
+        pixels = scaled(np.concatenate([own, *more], axis=2), kind).astype(kind)
+        data = tiff(pixels, ((338, extra),), photometric=photometric, apart=apart)
+        check(tmp_path, data, share * values.repeat(3 // values.shape[2], axis=2) + 1 - share)
+
+
+@pytest.mark.parametrize("photometric", [32803, 34892])
+def test_a_thumbnail_over_raw_pixels_is_no_photo(tmp_path: Path, photometric: int) -> None:
+    """Cameras write it as the first page, some without a tag that calls it a thumbnail; also under another name."""
+    raw = tiff(scaled(LEVELS, "u2").astype("u2"), photometric=photometric)
+    small = tiff(scaled(COLOURS, "u1").astype("u1"), ((330, (0,)),))
+    place = len(small) + int.from_bytes(raw[4:8], "little")
+    (at,) = struct.unpack_from("<I", small, 4)
+    entries = struct.unpack_from("<H", small, at)[0]
+    found = next(at + 2 + 12 * n for n in range(entries) if struct.unpack_from("<H", small, at + 2 + 12 * n)[0] == 330)
+    data = small[: found + 2] + struct.pack("<HII", 4, 1, place) + small[found + 12 :] + raw
+    assert read(tmp_path, data) == (None, ["unsupported"])
 
 
 @pytest.mark.parametrize("kind", ["u1", "u2", "u4", "f4", "i2"])

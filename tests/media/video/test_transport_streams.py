@@ -80,6 +80,20 @@ def test_joined_streams_have_one_clock_and_lose_no_frame(tmp_path: Path, codec: 
     check(tmp_path / "one.ts", list(range(40, 77)))
 
 
+def test_a_part_that_begins_between_two_tables_continues_the_clock(tmp_path: Path) -> None:
+    """Its first frames have times of their own, before its first clock and tables. 200 s are the first part's times."""
+    first = stream(tmp_path / "0.ts", range(37), codec="mpeg2video", sound=True, options={"output_ts_offset": "200"})
+    later = stream(tmp_path / "1.ts", range(40, 100), codec="mpeg2video", sound=True)
+    tables = [at for at in range(0, len(later), _PACKET) if later[at + 1] & 0x1F == later[at + 2] == 0]
+    (tmp_path / "all.ts").write_bytes(first + later[tables[1] + 6 * _PACKET :])
+    rows, failures = decoded(tmp_path / "all.ts", ("frame", "sound"))
+    assert failures == []
+    assert len(rows) > 37 + 30
+    steps = np.diff([row["time_s"] for row in rows])
+    assert 0.039 < steps.min() <= steps.max() < 0.2
+    assert sum(len(row["sound"]) for row in rows) < 16_000 * 5
+
+
 @pytest.mark.parametrize("starts_s", [0.5, 3.0, 500.0, 95_443.0])
 def test_a_join_is_one_whatever_the_second_clock_says(tmp_path: Path, starts_s: float) -> None:
     parts = [stream(tmp_path / "a.ts", range(50)), stream(tmp_path / "b.ts", range(50, 90), starts_s=starts_s)]

@@ -17,7 +17,9 @@ from framekiln.contract.errors import MediaError, Reason
 
 WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, ORIENTATION = 256, 257, 258, 259, 262, 274
 SUBFILE_TYPE, SUB_IFDS, SAMPLES, PLANES, DNG_VERSION, FORMAT = 254, 330, 277, 284, 50706, 339
-PALETTE, INK_SET, INDEXED, INK, YCBCR = 320, 332, 3, 5, 6  # tags; values of PHOTOMETRIC
+PALETTE, INK_SET, EXTRA = 320, 332, 338
+INDEXED, INK, YCBCR, _OF_SENSORS = 3, 5, 6, (32803, 34892)  # values of PHOTOMETRIC; the last: pixels before development
+_APART_ALPHA = 2  # value of EXTRA
 UNSIGNED, SIGNED, FLOAT, UNKNOWN, APART = 1, 2, 3, 4, 2  # values of FORMAT and PLANES
 _FORMATS = {UNSIGNED: "unsigned", SIGNED: "signed", FLOAT: "floating-point"}
 _TYPES = {
@@ -100,8 +102,11 @@ class Page:
             raise self.unsupported
         samples, bits = self.first(SAMPLES, 1), self.bits
         apart = self.first(PLANES, 1) == APART and samples > 1
-        plain = (bits == 8 and samples <= 4 and not (apart and samples == 2)) or (bits in (1, 2, 4) and samples == 1)
-        plain |= bits == 16 and samples in (3, 4) and not apart
+        inks_or_alpha = self.first(PHOTOMETRIC, 1) == INK or self.first(EXTRA, 0) == _APART_ALPHA
+        by_planes = not apart or samples == 3 or (samples == 4 and inks_or_alpha)
+        known = samples <= (4 if self.first(PHOTOMETRIC, 1) > 1 or PHOTOMETRIC not in self.tags else 2)
+        plain = (bits == 8 and known and by_planes) or (bits in (1, 2, 4) and samples == 1)
+        plain |= bits == 16 and samples in (3, 4) and known and not apart
         plain &= self.first(FORMAT, UNSIGNED) == UNSIGNED and not self.has_narrow_palette
         plain &= PHOTOMETRIC in self.tags or self.first(COMPRESSION, 1) in _STATES_LIGHT  # Pillow takes 0 for white
         return plain and not (self.is_big and self.order == ">")
@@ -118,7 +123,7 @@ def find_photo(data: bytes) -> tuple[bytes, Page | None]:
         return data, None
     page = found[0]
     is_part = page.first(SUBFILE_TYPE, 0) & _REDUCED_OR_MASK
-    if DNG_VERSION in page.tags or (is_part and SUB_IFDS in page.tags):
+    if DNG_VERSION in page.tags or (is_part and SUB_IFDS in page.tags) or _has_sensor_data(data, page):
         raise MediaError(Reason.UNSUPPORTED, "a camera raw file (DNG, NEF, ARW): export it as JPEG or TIFF")
     if is_part:
         others = islice(_read_pages(data), _MOST_PAGES)
@@ -127,6 +132,15 @@ def find_photo(data: bytes) -> tuple[bytes, Page | None]:
         place = struct.pack(f"{page.order}{kind}", page.place)
         data = data[:at] + place + data[at + len(place) :]
     return data, page
+
+
+def _has_sensor_data(data: bytes, page: Page) -> bool:
+    """Return whether a page is the thumbnail of a camera's raw pixels, which lie in a page under it."""
+    with suppress(struct.error, ValueError):
+        for place in page.tags.get(SUB_IFDS, ())[:_MOST_PAGES]:
+            if _read_page(data, page.order, int(place), is_big=page.is_big).first(PHOTOMETRIC, 1) in _OF_SENSORS:
+                return True
+    return False
 
 
 def _read_pages(data: bytes) -> Iterator[Page]:

@@ -11,6 +11,7 @@ import io
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from framekiln.media.images import tiff
 from framekiln.media.images.pillow import pixels_allowed
 
 _STRIPS, _ROWS, _STRIP_BYTES, _TILE_WIDTH, _TILE_HEIGHT, _TILES, _TILE_BYTES = 273, 278, 279, 322, 323, 324, 325
-_FILL_ORDER, _PREDICTOR, _EXTRA, _PROFILE = 266, 317, 338, 34675
+_FILL_ORDER, _PREDICTOR, _PROFILE = 266, 317, 34675
 _WHITE_IS_ZERO, _RGB = 0, 2  # photometric
 _COLOURS = {_WHITE_IS_ZERO: 1, 1: 1, _RGB: 3, tiff.INDEXED: 1, tiff.INK: 4}  # channels, without alpha
 _PLAIN, _DIFFERENCES, _OF_FLOATS, _BACKWARDS = 1, 2, 3, 2
@@ -44,11 +45,12 @@ class WideTiff:
     @classmethod
     def of(cls, page: tiff.Page) -> "WideTiff":
         """Return a page. Raises MediaError: UNSUPPORTED, or TOO_LARGE if it would take too much memory."""
-        result, most = cls(page), {tiff.UNSIGNED: (1, 64), tiff.SIGNED: (8, 64), tiff.FLOAT: (16, 64)}
-        bits, (low, high) = page.bits, most.get(page.numbers, (1, 0))
+        result, limits = cls(page), {tiff.UNSIGNED: (1, 64), tiff.SIGNED: (8, 64), tiff.FLOAT: (16, 64)}
+        bits, (low, high) = page.bits, limits.get(page.numbers, (1, 0))
         known = page.first(tiff.COMPRESSION, 1) in (_PLAIN, *_PACKED)
         whole = bits in (8, 16, 32, 64) or (bits < 16 and page.numbers == tiff.UNSIGNED)
-        enough = 0 < result._colours <= result._samples <= (_MOST if result._colours > 1 else 2)
+        most_channels = _MOST if result._colours > 1 or result._alpha else 2
+        enough = 0 < result._colours <= result._samples <= most_channels
         indexed = result._photometric != tiff.INDEXED or (
             bits <= 16 and len(page.tags.get(tiff.PALETTE, ())) == 3 << bits
         )
@@ -111,13 +113,22 @@ class WideTiff:
 
     @property
     def _alpha(self) -> int:
-        has_alpha = self._samples > self._colours and self._colours in (1, 3) and self._photometric != tiff.INDEXED
-        kind = self.page.first(_EXTRA, 0) if has_alpha else 0
-        return kind if kind in _ALPHA and self.page.numbers != tiff.SIGNED else 0
+        can_have = self._colours in (1, 3) and self._photometric != tiff.INDEXED and self.page.numbers != tiff.SIGNED
+        return next((kind for kind in self._extra if kind in _ALPHA), 0) if can_have else 0
+
+    @property
+    def _extra(self) -> list[int]:
+        """The kinds of the channels after the colours; the first alpha among them counts."""
+        return self.page.tags.get(tiff.EXTRA, np.empty(0, np.uint16))[: self._samples - self._colours].tolist()
+
+    @property
+    def _channels(self) -> list[int]:
+        """The numbers of the channels that are shown."""
+        return [*range(self._colours), *([self._colours + self._extra.index(self._alpha)] if self._alpha else [])]
 
     @property
     def _shown(self) -> int:
-        return self._colours + bool(self._alpha)
+        return len(self._channels)
 
     @property
     def _dtype(self) -> np.dtype[Any]:
@@ -148,10 +159,11 @@ class WideTiff:
         """Yield each strip's or tile's place among the shown values, and its values."""
         (height, width, channels), (offsets, counts) = self._block, self._places
         down, across = -(-self.height // height), -(-self.width // width)
-        for number in range(down * across * (self._shown if self._is_apart else 1)):
+        planes = self._channels if self._is_apart else [0]
+        for place, tile in product(range(len(planes)), range(down * across)):
+            number, (row, column) = planes[place] * down * across + tile, divmod(tile, across)
             if number >= len(offsets):
                 raise OSError("the image is truncated: places of pixels are missing")
-            plane, (row, column) = number // (down * across), divmod(number % (down * across), across)
             rows = height if _TILES in self.page.tags else min(height, self.height - row * height)
             start, size = int(offsets[number]), rows * -(-width * channels * self.page.bits // 8)
             packed = self.page.first(tiff.COMPRESSION, 1) != _PLAIN
@@ -159,9 +171,9 @@ class WideTiff:
             if stop > len(data):
                 raise OSError("the image is truncated: pixels are missing")
             values = self._unpack(data[start:stop], rows, size // rows).reshape(rows, width, channels)
-            shown = slice(plane, plane + 1) if self._is_apart else slice(0, self._shown)
-            place = slice(row * height, row * height + rows), slice(column * width, (column + 1) * width), shown
-            yield place, values[..., : shown.stop - shown.start]
+            shown = slice(place, place + 1) if self._is_apart else slice(0, self._shown)
+            at = slice(row * height, row * height + rows), slice(column * width, (column + 1) * width), shown
+            yield at, values if self._is_apart else values[..., self._channels]
 
     def _unpack(self, stored: bytes, rows: int, row_bytes: int) -> NDArray[Any]:
         """Return the numbers of a strip or tile, as rows."""

@@ -132,6 +132,7 @@ _ELEMENTS = "a3 a1 e7 ab a7 af ec bf fb fd fa c8 9b a4 75a1 75a2 5854 1a45dfa3 1
 _BESIDE = {bytes.fromhex(name) for name in f"{_ELEMENTS} 1254c367 1941a469 1043a770".split()}  # RFC 9559
 _BLOCKS = b"\xa3\xa1"  # elements that hold a packet
 _LISTS = (b"LIST", b"RIFF")
+_UNKNOWN = (b"\0\0\0\0", b"\xff\xff\xff\xff")  # length of an AVI in an interrupted recording, or from a pipe
 _KEY = b"\x06\x0e\x2b\x34"  # key of SMPTE
 _LONGEST_HEAD = 27 + 255  # bytes, of a page
 _MOST = 10_000  # most pieces examined between two packets
@@ -191,7 +192,8 @@ class Pieces:
 
     def is_cut(self, last: int | None, size: int) -> bool:
         """Return whether a piece after the last packet's place lacks its end; False for formats that state theirs."""
-        return self._kind == "matroska" and last is not None and self._walk(self._find_start(last), size) > size
+        has_pieces = self._kind == "matroska" or (self._kind == "avi" and self._read(4, 4) in _UNKNOWN)
+        return has_pieces and last is not None and self._walk(self._find_start(last), size) > size
 
     def _walk(self, at: int, stop: int) -> int:
         """Return where the pieces lead: to `stop` or past it, or to something that is no piece."""

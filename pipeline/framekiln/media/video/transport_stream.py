@@ -37,6 +37,8 @@ from framekiln.media.video.transport_packets import (
 _JUMP = 10 * 90_000
 """Ticks by which a clock may jump: a signal loss of up to 10 s keeps its length, as in ffmpeg
 (`-dts_delta_threshold`)."""
+_EARLY = 90_000
+"""Ticks by which a frame's time may lie before the clock: recorders write clocks late."""
 _BLOCK, _PIDS = 4 << 20, 1 << 13
 _AROUND = 8000  # packets examined before and after a place: 1.5 MB
 _TABLES = (0x00, 0x10, 0x11, 0x12, 0x14)  # packet ids of tables before which no track begins
@@ -157,8 +159,12 @@ def _find_layout(media: MediaFile) -> _PacketPlaces:
             clocked = clocked[pids[clocked] == pids[clocked[0]]] if len(clocked) else clocked
             times = read_clocks(packets[clocked])
             steps = np.diff(times, prepend=clock if clock >= 0 else times[:1]) % WRAP
-            jumps = clocked[(steps > _JUMP) & (steps < WRAP)]
-            found |= {at + _find_start(pids, place) * step for place in (*breaks.tolist(), *jumps.tolist())}
+            found |= {at + _find_start(pids, place, 0) * step for place in breaks.tolist()}
+            for jump in np.flatnonzero((steps > _JUMP) & (steps < WRAP)):
+                first = int(clocked[jump - 1]) + 1 if jump else 0  # the clock before it is of the earlier part
+                before = clock if jump == 0 else int(times[jump - 1])
+                near, far = _find_far(packets[first : clocked[jump]], before)
+                found.add(at + _find_start(pids, first + far, first + near) * step)
             clock = int(times[-1]) if len(times) else clock
         for _, end in layout.runs[-_MOST_ENDS:]:
             stream.seek(end)
@@ -171,9 +177,20 @@ def _find_layout(media: MediaFile) -> _PacketPlaces:
     return layout
 
 
-def _find_start(pids: NDArray[np.uint16], place: int) -> int:
-    """Return the first of the tables before a packet, or the packet itself."""
-    low = max(0, place - _TABLES_BEFORE)
+def _find_far(packets: Packets, clock: int) -> tuple[int, int]:
+    """Return the packet after the last time near a clock, and the first with another time, or the number of packets."""
+    near = 0
+    for place in np.flatnonzero(packets[:, 1] & 0x40).tolist():
+        for _, at_time in find_times(packets[place : place + 1]):
+            if (read_time(at_time) - clock + _EARLY) % WRAP > _JUMP:
+                return near, place
+            near = place + 1
+    return near, len(packets)
+
+
+def _find_start(pids: NDArray[np.uint16], place: int, first: int) -> int:
+    """Return the first of the tables before a packet, from packet `first` on, or the packet itself."""
+    low = max(first, place - _TABLES_BEFORE)
     tables = np.flatnonzero(pids[low : place + 1] == 0)
     start = low + int(tables[-1]) if len(tables) else place
     while start > low and pids[start - 1] in _TABLES:
@@ -221,7 +238,8 @@ def _add_join(stream: BinaryIO, layout: _PacketPlaces, before: int, place: int, 
     ends, begins = list_video_times(earlier), list_video_times(later)
     if not ends or not begins:
         return
-    if find_video_tracks(earlier).isdisjoint(find_video_tracks(later)):
+    tracks, new_tracks = find_video_tracks(earlier), find_video_tracks(later)
+    if not any(pid == own and (kind == new or -1 in (kind, new)) for pid, kind in tracks for own, new in new_tracks):
         layout.stops.append(place)
         return
     counters, new = _compare_counters(earlier, later)
