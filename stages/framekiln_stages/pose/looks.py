@@ -8,7 +8,7 @@ was not found again within 0.1 (10 of 10, on 12 images).
 Shapes: p people of one image; `Body` p 33 5 and `World` p 33 3 as in `framekiln_stages.nets.mediapipe_tasks`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from framekiln.contract import Image
 from framekiln_stages.nets.mediapipe_tasks import Body, World
 from framekiln_stages.shared.masks import landmark_boxes
-from framekiln_stages.shared.skeleton import MIRRORED
+from framekiln_stages.shared.skeleton import LANDMARKS, MIRRORED
 
 # Share of the box's diagonal. One person detected twice, in 11 photos: 0.009 to 0.09; two side by side: at least 0.27.
 SAME_BODY = 0.1
@@ -36,6 +36,13 @@ def pixel_boxes(body: Body, height: int, width: int) -> NDArray[np.float64]:
     return landmark_boxes(body).astype(np.float64) * [width, height, width, height]
 
 
+def share_in(box: NDArray[np.float64], others: NDArray[np.float64]) -> float:
+    """Return the largest share of a box (4) that lies in one of some others (n 4)."""
+    sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
+    areas = np.prod(sides.clip(0), axis=1)
+    return float(areas.max(initial=0.0) / max(float(np.prod(box[2:] - box[:2])), 1e-9))
+
+
 def distances(one: Body, others: Body, height: int, width: int) -> NDArray[np.float64]:
     """Return the distances of one pose (33 5) from others (p), in diagonals of the larger box.
 
@@ -52,6 +59,16 @@ def distances(one: Body, others: Body, height: int, width: int) -> NDArray[np.fl
     return np.asarray((apart * weights).sum(1) / weights.sum(1) / largest)
 
 
+def stacked(bodies: Iterable[Body]) -> Body:
+    """Return poses of one person each (33 5) as one array."""
+    return np.array(list(bodies), np.float32).reshape(-1, LANDMARKS, 5)
+
+
+def is_near(one: Body, others: Iterable[Body], limit: float, height: int, width: int) -> bool:
+    """Return whether a pose (33 5) is nearer than `limit` to one of some others (33 5 each)."""
+    return bool((distances(one, stacked(others), height, width) < limit).any())
+
+
 def distinct(body: Body, height: int, width: int) -> list[int]:
     """Return the indices of distinct people, the most visible first.
 
@@ -60,12 +77,13 @@ def distinct(body: Body, height: int, width: int) -> list[int]:
     """
     kept: list[int] = []
     for i in np.argsort(-scores(body), kind="stable").tolist():
-        if not (distances(body[i], body[kept], height, width) < SAME_BODY).any():
+        if not is_near(body[i], body[kept], SAME_BODY, height, width):
             kept.append(i)
     return kept
 
 
 Net = Callable[[Image], tuple[Body, World]]
+NOBODY: tuple[Body, World] = (np.empty((0, LANDMARKS, 5), np.float32), np.empty((0, LANDMARKS, 3), np.float32))
 
 # Sides of second looks, in longer sides of the person's box. The smaller keeps neighbours out, since the detector might
 # take one. The larger shows a whole person if the box has a part.
@@ -80,6 +98,10 @@ class Square(NamedTuple):
     x: int
     y: int
     side: int
+
+    def share_in(self, boxes: NDArray[np.float64]) -> float:
+        """Return the largest share of the square that lies in one of some boxes (n 4)."""
+        return share_in(np.array([self.x, self.y, self.x + self.side, self.y + self.side], np.float64), boxes)
 
 
 class Look(NamedTuple):
@@ -118,7 +140,7 @@ def look(net: Net, image: Image, square: Square, *, mirrored: bool = False) -> t
     x0, y0 = max(0, square.x), max(0, square.y)
     x1, y1 = min(width, square.x + square.side), min(height, square.y + square.side)
     if min(x1 - x0, y1 - y0) < LEAST_SIDE:
-        return np.empty((0, 33, 5), np.float32), np.empty((0, 33, 3), np.float32)
+        return NOBODY
     part = image[y0:y1, x0:x1]
     body, world = net(np.ascontiguousarray(part[:, ::-1]) if mirrored else part)
     if mirrored:
@@ -149,26 +171,3 @@ def second_look(net: Net, image: Image, body: Body, enough: float) -> Look:
         if best.distance < enough:
             break
     return best
-
-
-# Mean level below which an image is dark. The demo's frames, in which a pagoda is taken for a person, have 50.
-DARK = 64.0
-LIGHT = 118.0  # mean level of a brighter copy: the grey card
-
-
-def is_seen_in_light(net: Net, image: Image, body: Body) -> bool:
-    """Return whether a pose (33 5) is found again in a brighter copy of its image, plain or mirrored.
-
-    In the dark, edges from noise and a codec may look like a person; no copy shows the pagoda's two poses. Of 61 poses
-    in 22 photos of people at 0.35, 0.2 and 0.12 of their light, one look at the first copy keeps 56. Further looks at
-    both copies find again all four lost at 0.35 and 0.2.
-    """
-    height, width = image.shape[:2]
-    gain = image.astype(np.float32) * min(8.0, LIGHT / max(float(image.mean()), 1.0))
-    for brighter in (gain.clip(0, 255), np.sqrt(image / np.float32(255)) * 255):
-        copy = brighter.astype(np.uint8)
-        if second_look(net, copy, body, SAME_BODY).distance < SAME_BODY:
-            return True
-        if (distances(body, net(copy)[0], height, width) < SAME_BODY).any():
-            return True
-    return False
