@@ -27,12 +27,12 @@ from framekiln_stages.pose.looks import (
     is_near,
     look,
     pixel_boxes,
+    search,
     second_look,
     square_around,
     stacked,
     tiles,
 )
-from framekiln_stages.pose.search import search
 
 # Share of the box's diagonal that somebody may move between frames. Two side by side are at least 0.27 apart.
 _STEP = 0.25
@@ -58,11 +58,11 @@ class _Frame(NamedTuple):
     doubtful: list[tuple[Body, float]]
 
 
-def shots(images: Sequence[Image], seconds: float) -> list[range]:
-    """Return the numbers of the frames between cuts; each frame by itself if `seconds` is 0."""
+def shots(images: Sequence[Image], seconds: float) -> list[slice]:
+    """Return the frames between cuts; each frame by itself if `seconds` is 0."""
     small = [cv2.resize(image, _THUMBNAIL, interpolation=cv2.INTER_AREA).astype(np.float32) for image in images]
     cuts = [i for i in range(1, len(images)) if not seconds or np.abs(small[i] - small[i - 1]).mean() > _CUT]
-    return [range(first, stop) for first, stop in itertools.pairwise(sorted({0, *cuts, len(images)}))]
+    return [slice(first, stop) for first, stop in itertools.pairwise(sorted({0, *cuts, len(images)}))]
 
 
 def key_frames(times: Sequence[float | None], seconds: float) -> set[int]:
@@ -106,10 +106,10 @@ def _find_new(
     net: Net, frame: _Frame, whole: tuple[Body, World], tile: float, around: NDArray[np.float64] | None
 ) -> list[_Person]:
     """Add new people to a frame, and return them. Only tiles that touch the boxes `around` are looked at if given."""
-    shape = frame.image.shape[:2]
+    height, width = frame.image.shape[:2]
     known = stacked(one.found.body for one in frame.people)
-    boxes = pixel_boxes(known, *shape)
-    parts = [part for part in tiles(*shape, tile) if part.share_in(boxes) < _FILLED]
+    boxes = pixel_boxes(known, height, width)
+    parts = [part for part in tiles(height, width, tile) if part.share_in(boxes) < _FILLED]
     seen = search(net, frame.image, whole, [part for part in parts if around is None or part.share_in(around)], known)
     new = [_Person(one, one.body) for one in seen.found]
     frame.people.extend(new)

@@ -20,8 +20,7 @@ from framekiln.contract.limits import Count, NonNegative, Proportion
 from framekiln.contract.words import counted
 from framekiln_stages.nets.mediapipe_tasks import BlazePose, Body, World
 from framekiln_stages.pose.films import follow, key_frames, shots
-from framekiln_stages.pose.looks import SAME_BODY, Seen, distinct, is_near, scores, stacked, tiles
-from framekiln_stages.pose.search import search
+from framekiln_stages.pose.looks import SAME_BODY, Seen, distinct, is_near, scores, search, stacked, tiles
 from framekiln_stages.shared.masks import BOX, landmark_boxes
 from framekiln_stages.shared.result_agreement import Detections, match_by_boxes, mean_or
 from framekiln_stages.shared.settings import LandmarkStage
@@ -119,11 +118,7 @@ class Pose(LandmarkStage):
         with self.phase("preprocess"):
             parts = shots(images, self.config.look_s)
         with self.phase("infer"):
-            seen = [
-                one
-                for part in parts
-                for one in self._follow(images[part.start : part.stop], times[part.start : part.stop])
-            ]
+            seen = [one for part in parts for one in self._follow(images[part], times[part])]
         with self.phase("postprocess"):
             results = [collected(one, image, self.config.max_people) for one, image in zip(seen, images, strict=True)]
             offsets = pa.array(np.cumsum([0, *(len(result.body) for result in results)]), pa.int32())
@@ -138,7 +133,8 @@ class Pose(LandmarkStage):
     def find(self, image: Image) -> People:
         """Return the people of one RGB image (h w 3 uint8), each once."""
         with self.phase("infer"):
-            parts = tiles(*image.shape[:2], self.config.tile)
+            height, width = image.shape[:2]
+            parts = tiles(height, width, self.config.tile)
             seen = search(self._net, image, self._net(image), parts)
         with self.phase("postprocess"):
             return collected(seen, image, self.config.max_people)

@@ -114,8 +114,8 @@ def test_looks_are_as_many_a_second_at_any_rate(fps):
 
 def test_a_shot_ends_at_a_cut_and_every_frame_is_one_if_all_are_searched():
     frames = [np.zeros((8, 8, 3), np.uint8)] * 5 + [np.full((8, 8, 3), 200, np.uint8)] * 4
-    assert shots(frames, 0.5) == [range(5), range(5, 9)]
-    assert shots(frames[:2], 0.0) == [range(1), range(1, 2)]
+    assert shots(frames, 0.5) == [slice(0, 5), slice(5, 9)]
+    assert shots(frames[:2], 0.0) == [slice(0, 1), slice(1, 2)]
     assert shots([], 0.5) == []
 
 
