@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from framekiln.contract import Image
 from framekiln_stages.nets.mediapipe_tasks import Body, World
@@ -91,9 +90,8 @@ def follow(net: Net, images: Sequence[Image], keys: Collection[int], tile: float
         whole = net(image) if i in keys else NOBODY
         people, lost = _find_again(net, image, before, whole)
         frame = _Frame(image, people, [])
-        if lost or i in keys:
-            around = None if i in keys else pixel_boxes(stacked(lost), *image.shape[:2])
-            new = _find_new(net, frame, whole if i in keys else net(image), tile, around)
+        if len(lost) or i in keys:
+            new = _find_new(net, frame, whole if i in keys else net(image), tile, lost, everywhere=i in keys)
             _follow_back(net, frames, [one for one in new if not _is_among(one, before, _STEP, image)])
         before = frame.people
         frames.append(frame)
@@ -103,14 +101,15 @@ def follow(net: Net, images: Sequence[Image], keys: Collection[int], tile: float
 
 
 def _find_new(
-    net: Net, frame: _Frame, whole: tuple[Body, World], tile: float, around: NDArray[np.float64] | None
+    net: Net, frame: _Frame, whole: tuple[Body, World], tile: float, lost: Body, *, everywhere: bool
 ) -> list[_Person]:
-    """Add new people to a frame, and return them. Only tiles that touch the boxes `around` are looked at if given."""
+    """Add new people to a frame, and return them. Tiles are all looked at, or those that touch somebody lost."""
     height, width = frame.image.shape[:2]
     known = stacked(one.found.body for one in frame.people)
-    boxes = pixel_boxes(known, height, width)
-    parts = [part for part in tiles(height, width, tile) if part.share_in(boxes) < _FILLED]
-    seen = search(net, frame.image, whole, [part for part in parts if around is None or part.share_in(around)], known)
+    there, lost_there = pixel_boxes(known, height, width), pixel_boxes(lost, height, width)
+    parts = [part for part in tiles(height, width, tile) if part.share_in(there) < _FILLED]
+    parts = [part for part in parts if everywhere or part.share_in(lost_there)]
+    seen = search(net, frame.image, whole, parts, known, lost)
     new = [_Person(one, one.body) for one in seen.found]
     frame.people.extend(new)
     frame.doubtful.extend(seen.doubtful)
@@ -127,7 +126,7 @@ def _follow_back(net: Net, frames: Sequence[_Frame], new: Sequence[_Person]) -> 
 
 def _find_again(
     net: Net, image: Image, people: Sequence[_Person], whole: tuple[Body, World] = NOBODY
-) -> tuple[list[_Person], list[Body]]:
+) -> tuple[list[_Person], Body]:
     """Return a neighbouring frame's people found in this one, and the poses there of the missing.
 
     Poses that the whole image shows come first; so whoever is among them costs no look.
@@ -150,7 +149,7 @@ def _find_again(
             taken.append(again)
         else:
             lost.append(one.found.body)
-    return taken, lost
+    return taken, stacked(lost)
 
 
 def _take_nearest(body: Body, free: list[tuple[Body, World]], height: int, width: int) -> tuple[Body, World] | None:

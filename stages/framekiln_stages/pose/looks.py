@@ -183,7 +183,14 @@ PART_AGREES = 0.05
 _PIECE = 0.7
 
 
-def search(net: Net, image: Image, whole: tuple[Body, World], parts: Iterable[Square], known: Body = NOBODY[0]) -> Seen:
+def search(
+    net: Net,
+    image: Image,
+    whole: tuple[Body, World],
+    parts: Iterable[Square],
+    known: Body = NOBODY[0],
+    lost: Body = NOBODY[0],
+) -> Seen:
     """Return the people of an image besides known ones.
 
     Args:
@@ -191,7 +198,8 @@ def search(net: Net, image: Image, whole: tuple[Body, World], parts: Iterable[Sq
         image: RGB, h w 3 uint8.
         whole: what the network sees in the whole image.
         parts: where to look besides.
-        known: people of a film whom another frame helped to find here. What parts show inside them is not looked at.
+        known: people of a film who are found here by another frame. Pieces of them in parts get no second look.
+        lost: people of the frame before who are not. Nor do pieces of these.
     """
     height, width = image.shape[:2]
     found, doubtful = list[Look](), list[tuple[Body, float]]()
@@ -203,7 +211,7 @@ def search(net: Net, image: Image, whole: tuple[Body, World], parts: Iterable[Sq
                 found.append(Look(one, world, distance))
             else:
                 doubtful.append((one, distance))
-    found += _find_in_parts(net, image, parts, known, found)
+    found += _find_in_parts(net, image, parts, [*known, *(one.body for one in found)], known, lost)
     if image.mean() < DARK:
         lit = [is_seen_in_light(net, image, one.body) for one in found]
         doubtful += [(one.body, float("inf")) for one, seen in zip(found, lit, strict=True) if not seen]
@@ -211,24 +219,27 @@ def search(net: Net, image: Image, whole: tuple[Body, World], parts: Iterable[Sq
     return Seen(found, doubtful)
 
 
-def _find_in_parts(net: Net, image: Image, parts: Iterable[Square], known: Body, whole: Sequence[Look]) -> list[Look]:
+def _find_in_parts(
+    net: Net, image: Image, parts: Iterable[Square], found: Sequence[Body], known: Body, lost: Body
+) -> list[Look]:
     """Return people whom only parts of the image show, as found by a second look around them."""
     height, width = image.shape[:2]
     bodies = np.concatenate([NOBODY[0], *(look(net, image, part)[0] for part in parts)])
-    seen, found = [*known, *(one.body for one in whole)], list[Look]()
-    boxes, inside = pixel_boxes(bodies, height, width), pixel_boxes(known, height, width)
+    seen, new = list(found), list[Look]()
+    boxes, inside = (pixel_boxes(each, height, width) for each in (bodies, np.concatenate([known, lost])))
     for i in np.argsort(-scores(bodies), kind="stable").tolist():
-        if scores(bodies[i : i + 1])[0] < PART_SCORE or share_in(boxes[i], inside) > _PIECE:
+        one = bodies[i]
+        if scores(one[None])[0] < PART_SCORE or is_near(one, seen, SAME_BODY, height, width):
             continue
-        if is_near(bodies[i], seen, SAME_BODY, height, width):
+        if share_in(boxes[i], inside) > _PIECE and not is_near(one, lost, SAME_BODY, height, width):
             continue
-        again = second_look(net, image, bodies[i], SAME_BODY)
+        again = second_look(net, image, one, SAME_BODY)
         if PART_AGREES <= again.distance < SAME_BODY:  # a tile may cut a person whom the second look shows whole
             again = second_look(net, image, again.body, PART_AGREES)
         if again.distance < PART_AGREES and not is_near(again.body, seen, SAME_BODY, height, width):
             seen.append(again.body)
-            found.append(again)
-    return found
+            new.append(again)
+    return new
 
 
 # Mean level below which an image is dark. The demo's frames, in which a pagoda is taken for a person, have 50.
