@@ -23,6 +23,7 @@ from framekiln_stages.pose.looks import (
     Net,
     Seen,
     distances,
+    distinct,
     is_near,
     look,
     pixel_boxes,
@@ -132,7 +133,7 @@ def _find_again(
     Poses that the whole image shows come first; so whoever is among them costs no look.
     """
     height, width = image.shape[:2]
-    free = list(zip(*whole, strict=True))  # seen here, but not yet matched
+    free = [(whole[0][i], whole[1][i]) for i in distinct(whole[0], height, width)]  # seen here, but not yet matched
     taken, lost = list[_Person](), list[Body]()
     for one in people:
         nearest = _take_nearest(one.found.body, free, height, width)
