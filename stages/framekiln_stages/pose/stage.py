@@ -7,7 +7,7 @@ Shapes: p people of one image, 33 landmarks in the order of MediaPipe's PoseLand
 right foot index; left and right are the person's own). A `Body` is float32 p 33 5: x, y, z, visibility, presence.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,21 +19,8 @@ from framekiln.contract import Drawing, Image, Scope, annotates, field, views
 from framekiln.contract.limits import Count, NonNegative, Proportion
 from framekiln.contract.words import counted
 from framekiln_stages.nets.mediapipe_tasks import BlazePose, Body, World
-from framekiln_stages.pose.films import follow, key_frames
-from framekiln_stages.pose.looks import (
-    DARK,
-    SAME_BODY,
-    Look,
-    Seen,
-    Square,
-    distances,
-    distinct,
-    is_seen_in_light,
-    look,
-    scores,
-    second_look,
-    tiles,
-)
+from framekiln_stages.pose.films import follow, key_frames, shots
+from framekiln_stages.pose.looks import SAME_BODY, Seen, distinct, is_near, scores, search, stacked, tiles
 from framekiln_stages.shared.masks import BOX, landmark_boxes
 from framekiln_stages.shared.result_agreement import Detections, match_by_boxes, mean_or
 from framekiln_stages.shared.settings import LandmarkStage
@@ -50,11 +37,6 @@ from framekiln_stages.shared.skeleton import (
 from framekiln_stages.shared.tables import BODY, BOXES, struct_array, struct_lists
 
 DRAWN = 0.5  # least visibility of a drawn landmark, as in MediaPipe's own drawing_utils
-# Least score of a pose in a part of the image, to save second looks; no other value was tried.
-PART_SCORE = 0.4
-# Least agreement of two looks at a pose in a part. On 14 photos and 6 collages, people there agree to 0.03; an arm
-# taken for a person has 0.099.
-PART_AGREES = 0.05
 
 UNKNOWN = pa.struct([("score", pa.float32()), ("box", BOX), ("reason", pa.string())])
 _POSES = (
@@ -97,7 +79,7 @@ class Pose(LandmarkStage):
     """
 
     finds = (("poses", "pose", "poses"),)
-    version = 5
+    version = 6
     scope = Scope.CLIP
     cut_dependence = "the first and the last frame of a clip are searched everywhere, but not all between"
 
@@ -121,8 +103,8 @@ class Pose(LandmarkStage):
         # height, 0.5 finds 23, 0.6 at most as many, 0.4 finds 24 in 1.5 times the time, and no tiles 3.
         tile: Proportion = 0.5
         # Longest time between two full searches in a video; in between, people are followed. 0: search each frame
-        # everywhere. In 9 videos of 75 to 128 frames that finds 527 people; 0.5 s finds 516 of them and 6 more, in 17 %
-        # of the time.
+        # everywhere. In 10 videos of 75 to 100 frames that finds 613 people; 0.5 s finds 609 of them and 2 more, in
+        # 16 % of the time.
         look_s: NonNegative = 0.5
 
     @property
@@ -134,9 +116,9 @@ class Pose(LandmarkStage):
         """Find the people of a clip's frames."""
         images, times = views(batch[self.pixels]), batch["time_s"].to_pylist()
         with self.phase("preprocess"):
-            keys = key_frames(images, times, self.config.look_s)
+            parts = shots(images, self.config.look_s)
         with self.phase("infer"):
-            seen = [*follow(self._net, images, keys, lambda i: self._look_everywhere(images[i]))]
+            seen = [one for part in parts for one in self._follow(images[part], times[part])]
         with self.phase("postprocess"):
             results = [collected(one, image, self.config.max_people) for one, image in zip(seen, images, strict=True)]
             offsets = pa.array(np.cumsum([0, *(len(result.body) for result in results)]), pa.int32())
@@ -145,49 +127,17 @@ class Pose(LandmarkStage):
             unknown = pa.array([result.unknown for result in results], pa.list_(UNKNOWN))
             return pa.table([poses, counts, unknown], schema=self.outputs)
 
+    def _follow(self, images: Sequence[Image], times: Sequence[float | None]) -> Iterator[Seen]:
+        return follow(self._net, images, key_frames(times, self.config.look_s), self.config.tile)
+
     def find(self, image: Image) -> People:
         """Return the people of one RGB image (h w 3 uint8), each once."""
         with self.phase("infer"):
-            seen = self._look_everywhere(image)
+            height, width = image.shape[:2]
+            parts = tiles(height, width, self.config.tile)
+            seen = search(self._net, image, self._net(image), parts)
         with self.phase("postprocess"):
             return collected(seen, image, self.config.max_people)
-
-    def _look_everywhere(self, image: Image) -> Seen:
-        height, width = image.shape[:2]
-        body, world = self._net(image)
-        looks = {i: second_look(self._net, image, body[i], SAME_BODY).distance for i in distinct(body, height, width)}
-        found = [Look(body[i], world[i], distance) for i, distance in looks.items() if distance < SAME_BODY]
-        doubtful = [(body[i], distance) for i, distance in looks.items() if distance >= SAME_BODY]
-        parts = tiles(height, width, self.config.tile)
-        found += self._find_in_parts(image, parts, [one.body for one in found])
-        if image.mean() < DARK:
-            lit = [is_seen_in_light(self._net, image, one.body) for one in found]
-            doubtful += [(one.body, float("inf")) for one, seen in zip(found, lit, strict=True) if not seen]
-            found = [one for one, seen in zip(found, lit, strict=True) if seen]
-        return Seen(found, doubtful)
-
-    def _find_in_parts(self, image: Image, parts: Iterable[Square], known: Sequence[NDArray[np.float32]]) -> list[Look]:
-        """Return people whom only parts of the image show, as found by a second look around them."""
-        height, width = image.shape[:2]
-        bodies = np.concatenate(
-            [np.empty((0, LANDMARKS, 5), np.float32), *(look(self._net, image, p)[0] for p in parts)]
-        )
-        seen, found = list(known), list[Look]()
-
-        def is_new(one: NDArray[np.float32]) -> bool:
-            others = np.array(seen, np.float32).reshape(-1, LANDMARKS, 5)
-            return not (distances(one, others, height, width) < SAME_BODY).any()
-
-        for i in np.argsort(-scores(bodies), kind="stable").tolist():
-            if scores(bodies[i : i + 1])[0] < PART_SCORE or not is_new(bodies[i]):
-                continue
-            again = second_look(self._net, image, bodies[i], SAME_BODY)
-            if PART_AGREES <= again.distance < SAME_BODY:  # a tile may cut a person whom the second look shows whole
-                again = second_look(self._net, image, again.body, PART_AGREES)
-            if again.distance < PART_AGREES and is_new(again.body):
-                seen.append(again.body)
-                found.append(again)
-        return found
 
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
         """Return the share of matched people, and the distance of their landmarks in diagonals of their boxes."""
@@ -216,13 +166,13 @@ class Pose(LandmarkStage):
 
 def collected(seen: Seen, image: Image, most: int) -> People:
     """Return the most visible people, and people whose pose no second look confirmed, as unknown."""
-    body = np.array([one.body for one in seen.found], np.float32).reshape(-1, LANDMARKS, 5)
+    body = stacked(one.body for one in seen.found)
     world = np.array([one.world for one in seen.found], np.float32).reshape(-1, LANDMARKS, 3)
     disagreement = np.array([one.distance for one in seen.found], np.float32)
     keep = distinct(body, *image.shape[:2])[:most]
     unknown = []
     for one, distance in seen.doubtful:
-        if not (distances(one, body[keep], *image.shape[:2]) < SAME_BODY).any():
+        if not is_near(one, body[keep], SAME_BODY, *image.shape[:2]):
             box = landmark_boxes(one[None])[0].tolist()
             unknown.append(
                 {
