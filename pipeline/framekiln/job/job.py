@@ -39,7 +39,7 @@ from framekiln.runtime.run.carried_results import carry_over
 from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.run.request import RunFiles, RunRequest, RunUnits
 from framekiln.runtime.run.result import RunResult, Workload
-from framekiln.runtime.run.retry import FailureFilter, Retry
+from framekiln.runtime.run.retry import UNREACHED, Retry
 from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, refuse_foreign, sweep, unit_rows
 from framekiln.runtime.second_pass.table_steps import Tables
 
@@ -97,8 +97,7 @@ class Job:
                     plan = self._settle(plan, nodes, files, partial(self._compute_needed, nodes, files, lease, stack))
                     owners = self._list_owners(plan)
                     mending = Mending(self.store, plan, owners, self._on_wait)
-                    if request.retry is not None:
-                        self._mark_failures(plan, files, request.retry)
+                    self._mark_failures(plan, files)
                     work = self._look(plan, nodes, files, owners)
                     if work.left:
                         self._interim = Interim(self._make_interim(work), owners, lease)
@@ -239,8 +238,15 @@ class Job:
             return plan
         return replace(plan, second=tuple(step for step in plan.second if step.stage.scope is not Scope.DATASET))
 
-    def _mark_failures(self, plan: Plan, files: RunFiles, which: FailureFilter) -> None:
-        change_report.refuse_changed(self.store, plan)
+    def _mark_failures(self, plan: Plan, files: RunFiles) -> None:
+        """Mark what the request retries; without, the files that were out of reach for the run before."""
+        which = self._request.retry
+        if which is not None:
+            change_report.refuse_changed(self.store, plan)
+        elif UNREACHED.kind in (read_earlier(self.store) or {}).get("errors", {}):
+            which, plan = UNREACHED, replace(plan, first=())  # also files that new steps have not seen
+        else:
+            return
         units = self._find_units(files, plan)
         rows = unit_rows(plan, Ledger(self.store), units.known, units.wanted)
         retry = Retry(self.store, plan, rows, which)

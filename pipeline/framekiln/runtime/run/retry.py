@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from framekiln.contract.errors import Reason
 from framekiln.contract.output_names import COLUMNS, ERRORS
 from framekiln.contract.row_errors import DECODE, PASSED_OVER
 from framekiln.contract.row_errors import SCHEMA as FAILURES
@@ -36,6 +37,10 @@ class FailureFilter:
     def matches(self, step: str, kind: str) -> bool:
         wanted = kind != PASSED_OVER if self.kind is None else kind == self.kind
         return self.step in (None, step) and wanted
+
+
+UNREACHED = FailureFilter(step=DECODE, kind=Reason.UNREACHABLE)
+"""Files of a bucket that did not answer: each run retries them."""
 
 
 class Retry:
