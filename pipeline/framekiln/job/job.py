@@ -39,7 +39,7 @@ from framekiln.runtime.run.carried_results import carry_over
 from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.run.request import RunFiles, RunRequest, RunUnits
 from framekiln.runtime.run.result import RunResult, Workload
-from framekiln.runtime.run.retry import UNREACHED, Retry
+from framekiln.runtime.run.retry import Retry, find_unreached
 from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, refuse_foreign, sweep, unit_rows
 from framekiln.runtime.second_pass.table_steps import Tables
 
@@ -240,16 +240,14 @@ class Job:
 
     def _mark_failures(self, plan: Plan, files: RunFiles) -> None:
         """Mark what the request retries; without, the files that were out of reach for the run before."""
-        which = self._request.retry
-        if which is not None:
+        if (which := self._request.retry) is not None:
             change_report.refuse_changed(self.store, plan)
-        elif UNREACHED.kind in (read_earlier(self.store) or {}).get("errors", {}):
-            which, plan = UNREACHED, replace(plan, first=())  # also files that new steps have not seen
-        else:
+        elif (which := find_unreached(read_earlier(self.store))) is None:
             return
+        else:
+            plan = replace(plan, first=())  # also files that new steps have not seen
         units = self._find_units(files, plan)
-        rows = unit_rows(plan, Ledger(self.store), units.known, units.wanted)
-        retry = Retry(self.store, plan, rows, which)
+        retry = Retry(self.store, plan, unit_rows(plan, Ledger(self.store), units.known, units.wanted), which)
         retry.mark(units.known, self._list_owners(plan))
         self._on_wait(retry.summary())
 

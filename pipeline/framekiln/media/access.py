@@ -19,7 +19,7 @@ _FOR_A_WHILE = re.compile(
 
 def may_pass(error: Exception) -> bool:
     """Return whether an error of a bucket may be gone later: no answer, a cut one, or one that asks to wait."""
-    return _FOR_A_WHILE.search(str(error).rpartition("AWS Error")[2]) is not None  # without the key
+    return _FOR_A_WHILE.search(str(error).split("AWS Error", 1)[-1]) is not None  # without the key
 
 
 @contextmanager

@@ -6,7 +6,7 @@ nothing is lost: the marks stay, and any run continues from there.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -39,8 +39,10 @@ class FailureFilter:
         return self.step in (None, step) and wanted
 
 
-UNREACHED = FailureFilter(step=DECODE, kind=Reason.UNREACHABLE)
-"""Files of a bucket that did not answer: each run retries them."""
+def find_unreached(before: Mapping[str, Any] | None) -> FailureFilter | None:
+    """Return the files of a bucket that did not answer the run before (its run.json); None if there are none."""
+    has_some = Reason.UNREACHABLE in (before or {}).get("errors", {})
+    return FailureFilter(step=DECODE, kind=Reason.UNREACHABLE) if has_some else None
 
 
 class Retry:
