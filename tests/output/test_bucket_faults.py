@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import os
 import pickle
+import tarfile
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from framekiln.contract.errors import OutputError
 from framekiln.contract.output_names import FRAMES
 from framekiln.job import Job
+from framekiln.media import block_cache
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.network import Network, network
 from framekiln.media.packets.decode import decode
-from framekiln.media.units import Unit
+from framekiln.media.units import Unit, split_unit
 from framekiln.output.object_store import Store
+from framekiln.planning.manifest import ProfileFile
 from framekiln.profiling.record_log import runs
 from tests.support.errors import fails
+from tests.support.machine.command_line import command
 from tests.support.machine.object_server import Objects, served
 from tests.support.media.collections_factory import photo
+from tests.support.media.media_factory import click, film
+from tests.support.media.segmented_films import SMALL, sample_film
 from tests.support.runs.engine_factory import order
 from tests.support.runs.serial_engine import without_ray
 
 FAULTS = ("slow-down", "reset", pytest.param("cut", marks=pytest.mark.heavy))
+STEPS = {"crc": ("Checksum", {})}
+_NO_RETRIES = ProfileFile.model_validate({"network": {"retries": 0, "timeout_s": 2.0}})
 
 
 @pytest.fixture
@@ -54,8 +63,8 @@ def trouble(bucket, fault, *, often=1, among=""):
 
 
 def decoded(source):
-    unit = Unit(name="u", media=tuple(list_media(source)))
-    packets = list(decode(unit, ("frame",), 0, DecodeConfig()))
+    unit = source if isinstance(source, Unit) else Unit(name="u", media=tuple(list_media(source)))
+    packets = list(decode(unit, ("frame", "sound"), 0, DecodeConfig()))
     failures = {failure.media_id: (failure.kind, failure.message) for packet in packets for failure in packet.failures}
     return [row for packet in packets for row in packet.rows.to_pylist()], failures
 
@@ -78,7 +87,7 @@ def test_a_bucket_that_stays_in_trouble_is_an_error_row_or_a_sentence(bucket, fa
     trouble(bucket, fault, often=9, among="in/1")
     rows, failures = decoded(bucket.url.format("in"))
     assert {row["media_id"] for row in rows} == {"0.png", "2.png"}
-    assert failures["1.png"][0] == "unreadable" and "AWS Error" in failures["1.png"][1]
+    assert failures["1.png"][0] == "unreachable" and "AWS Error" in failures["1.png"][1]
     bucket.files["out/a"] = b"a" * 1000
     trouble(bucket, fault, often=9)
     store = Store(bucket.url.format("out"))
@@ -89,6 +98,92 @@ def test_a_bucket_that_stays_in_trouble_is_an_error_row_or_a_sentence(bucket, fa
             list_media(bucket.url.format("in"))
         with fails("FK-OUTPUT-NOT-WRITABLE", "network: retries"):
             store.write("b", b"b")
+
+
+@pytest.mark.parametrize("fault", ["slow-down", "short"])
+def test_a_film_is_whole_or_out_of_reach_whichever_request_fails(folder, bucket, fault, monkeypatch):
+    Network(retries=0, timeout_s=2.0).use()
+    monkeypatch.setattr(block_cache, "_WAIT_S", 0.01)
+    monkeypatch.setattr(block_cache, "_blocks", OrderedDict())
+    path = film(folder / "film.mkv", [np.full((48, 64, 3), 9 * n, np.uint8) for n in range(12)], sound=click(0.2, 0.5))
+    bucket.files = {"in/film.mkv": path.read_bytes()}
+    unit = Unit(name="u", media=tuple(list_media(bucket.url.format("in"))))
+    whole, first = decoded(unit), len(bucket.requests)
+    wrong = []
+    for number in range(len(bucket.requests)):
+        block_cache._blocks.clear()
+        left = iter(range(number))
+        bucket.before = lambda *_, left=left: fault if next(left, None) is None else None
+        rows, failures = decoded(unit)
+        kinds = {kind for kind, _ in failures.values()}
+        if kinds != {"unreachable"} and (rows != whole[0] or kinds):
+            wrong.append((number, len(rows), failures))
+    assert first and not wrong and len(whole[0]) == 12
+
+
+@pytest.mark.parametrize("name", ["no reordering"])
+def test_a_segment_that_cannot_be_opened_makes_the_film_an_error(bucket, name):
+    path = sample_film(name)
+    Network(retries=0, timeout_s=2.0).use()
+    bucket.files = {"in/film.mov": path.read_bytes()}
+    unit = Unit(name="u", media=tuple(list_media(bucket.url.format("in"))))
+    third = split_unit(unit, unit.media[0].size // 3)[2]
+    bucket.before = lambda *_: "slow-down"
+    (packet,) = decode(unit, ("frame",), 0, DecodeConfig(**SMALL), third)
+    assert (packet.start, packet.stop, packet.ends) == (0, 0, False)
+    assert [failure.kind for failure in packet.failures] == ["unreachable"]
+
+
+def test_a_page_of_a_listing_that_fails_ends_the_listing(bucket):
+    Network(retries=0, timeout_s=2.0).use()
+    bucket.page = 1
+    assert len(list_media(bucket.url.format("in"))) == 3
+    for number in range(len(bucket.requests)):
+        left = iter(range(number))
+        bucket.before = lambda *_, left=left: "slow-down" if next(left, None) is None else None
+        with fails("FK-INPUT-UNREADABLE", "`retries`"):
+            list_media(bucket.url.format("in"))
+
+
+def test_an_archive_and_a_sidecar_out_of_reach_are_no_files_without_content(folder, bucket, tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.add(folder / "0.png", "0.png")
+    Network(retries=0, timeout_s=2.0).use()
+    bucket.files["in/a.tar"] = (tmp_path / "a.tar").read_bytes()
+    bucket.before = lambda method, key: "slow-down" if (method, key) == ("GET", "in/a.tar") else None
+    with fails("FK-INPUT-UNREADABLE", "`retries`"):
+        list_media(bucket.url.format("in"))
+    bucket.files = {"in/0.png": bucket.files["in/0.png"], "in/0.xmp": b"<x:xmpmeta/>"}
+    unit = Unit(name="u", media=tuple(list_media(bucket.url.format("in")))[:1])
+    bucket.before = lambda _, key: "slow-down" if key == "in/0.xmp" else None
+    assert [packet.failures[0].kind for packet in decode(unit, ("tags",), 0, DecodeConfig())] == ["unreachable"]
+
+
+def test_the_next_run_reads_what_was_out_of_reach(bucket):
+    Network(retries=0, timeout_s=2.0).use()
+    wanted = replace(order(bucket.url.format("in"), bucket.url.format("out"), STEPS), profile=_NO_RETRIES)
+    trouble(bucket, "slow-down", often=9, among="in/1")
+    with without_ray():
+        result = Job(wanted).run()
+        assert (result.frames, result.errors) == (2, {"unreachable": 1})
+        bucket.before = lambda *_: None
+        more = order(bucket.url.format("in"), bucket.url.format("out"), STEPS | {"near": ("Neighbours", {})})
+        result = Job(more).run()
+    assert (result.frames, sum(result.errors.values())) == (3, 0)
+
+
+@pytest.mark.heavy
+def test_a_run_without_some_files_of_a_bucket_ends_with_a_code_of_its_own(bucket, tmp_path):
+    (tmp_path / "pipeline.yaml").write_text("steps: {crc: {use: 'tests.toys:Checksum'}}")
+    (tmp_path / "profile.yaml").write_text("network: {retries: 0}")
+    trouble(bucket, "slow-down", often=9, among="in/1")
+    files = ["--pipeline", tmp_path / "pipeline.yaml", "--profile", tmp_path / "profile.yaml"]
+    words = ["run", bucket.url.format("in"), tmp_path / "out", *files, "--engine", "local"]
+    done = command(*words)
+    assert done.returncode == 5 and "1 rows of errors/ are unreachable" in done.stderr, done.stderr
+    bucket.before = lambda *_: None
+    done = command(*words)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_a_bucket_does_not_allow_is_no_matter_of_waiting(bucket):
@@ -104,7 +199,7 @@ def test_an_answer_slower_than_the_limit_is_unreadable_and_a_slow_one_is_read(fo
     Network(retries=0, timeout_s=1.0).use()
     bucket.before = lambda _, key: time.sleep({"in/0.png": 0.2, "in/1.png": 2.5}.get(key, 0))
     rows, failures = decoded(bucket.url.format("in"))
-    assert {row["media_id"] for row in rows} == {"0.png", "2.png"} and failures["1.png"][0] == "unreadable"
+    assert {row["media_id"] for row in rows} == {"0.png", "2.png"} and failures["1.png"][0] == "unreachable"
 
 
 @pytest.mark.heavy

@@ -55,6 +55,16 @@ def test_a_step_is_done_when_its_parts_cover_all_rows(tmp_path):
     assert ledger.parts("a-1", "decode-1", "other") is None
 
 
+def test_a_film_with_a_segment_out_of_reach_has_no_rows_unless_all_are_there(tmp_path):
+    store = Store(str(tmp_path))
+    for span in ((0, 0), (3, 5), (5, 5)):
+        store.write_table(f"{COLUMNS}/decode-1/{Part('abc0', *span).name}", pa.table({}))
+    assert Ledger(store).parts("a-1", "decode-1", "abc0") == []
+    store.write_table(f"{COLUMNS}/decode-1/{Part('abc0', 0, 3).name}", pa.table({}))
+    assert Ledger(store).total("decode-1", "abc0") == 5
+    assert Ledger(store).parts("a-1", "decode-1", "abc0") is None
+
+
 def test_a_unit_without_its_end_is_not_done(tmp_path):
     store = Store(str(tmp_path))
     store.write_table(f"{COLUMNS}/decode-1/{Part('abc0', 0, 3).name}", pa.table({}))

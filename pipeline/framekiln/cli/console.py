@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 
 from framekiln.api.watch import Watch, WatchedRun
-from framekiln.contract.errors import UserError
+from framekiln.contract.errors import Reason, UserError
 from framekiln.contract.output_names import ERRORS as ERRORS_TABLE
 from framekiln.contract.output_names import RUN_RECORD
 from framekiln.contract.row_errors import DECODE
@@ -33,6 +33,8 @@ from framekiln.runtime.run.request import RunRequest
 
 NOTHING_DONE = 4
 """Exit code of a complete run without a frame, or with a step that failed on all rows: scripts must stop."""
+OUT_OF_REACH = 5
+"""Exit code of a complete run without some files of a bucket that did not answer: scripts should run it again."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -102,6 +104,12 @@ def execute(
     if failed := [name for name, step in figures if 0 < step.rows <= step.failures and name != DECODE]:
         print_note(f"{', '.join(failed)} failed on all rows of this run; {ERRORS_TABLE}/ in {store.root!r} says why.")
         raise typer.Exit(NOTHING_DONE)
+    if count := result.errors[Reason.UNREACHABLE]:
+        print_note(
+            f"A bucket did not answer after all retries: {count:,} rows of {ERRORS_TABLE}/ are {Reason.UNREACHABLE}. "
+            "Run the same command again, which reads these files again."
+        )
+        raise typer.Exit(OUT_OF_REACH)
 
 
 @contextmanager

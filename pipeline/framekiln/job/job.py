@@ -38,7 +38,7 @@ from framekiln.runtime.run.carried_results import carry_over
 from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.run.request import RunFiles, RunRequest, RunUnits
 from framekiln.runtime.run.result import RunResult, Workload
-from framekiln.runtime.run.retry import FailureFilter, Retry
+from framekiln.runtime.run.retry import Retry, find_unreached
 from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, refuse_foreign, sweep, unit_rows
 from framekiln.runtime.second_pass.table_steps import Tables
 
@@ -96,8 +96,7 @@ class Job:
                     plan = self._settle(plan, self._compute_needed)
                     owners = self._list_owners(plan)
                     mending = Mending(self.store, plan, owners, self._on_wait)
-                    if request.retry is not None:
-                        self._mark_failures(plan, request.retry)
+                    self._mark_failures(plan)
                     work = self._look(plan, owners)
                     if work.left:
                         with self._open(work, owners) as (engine, interim):
@@ -234,11 +233,16 @@ class Job:
             return plan
         return replace(plan, second=tuple(step for step in plan.second if step.stage.scope is not Scope.DATASET))
 
-    def _mark_failures(self, plan: Plan, which: FailureFilter) -> None:
-        change_report.refuse_changed(self.store, plan)
+    def _mark_failures(self, plan: Plan) -> None:
+        """Mark what the request retries; without, the files that were out of reach for the run before."""
+        if (which := self._request.retry) is not None:
+            change_report.refuse_changed(self.store, plan)
+        elif (which := find_unreached(read_earlier(self.store))) is None:
+            return
+        else:
+            plan = replace(plan, first=())  # also files that new steps have not seen
         units = self._find_units(plan)
-        rows = unit_rows(plan, Ledger(self.store), units.known, units.wanted)
-        retry = Retry(self.store, plan, rows, which)
+        retry = Retry(self.store, plan, unit_rows(plan, Ledger(self.store), units.known, units.wanted), which)
         retry.mark(units.known, self._list_owners(plan))
         self._on_wait(retry.summary())
 

@@ -59,6 +59,8 @@ class Archive:
             with open_media(media) as stream:
                 result._list(stream)
         except MediaError as exc:
+            if exc.reason is Reason.UNREACHABLE:  # without a listing its members would be lost without a word
+                raise
             result.error = exc
         except tarfile.ReadError as exc:
             reason = Reason.TRUNCATED if "unexpected end" in str(exc) or "truncated" in str(exc) else Reason.CORRUPT

@@ -4,39 +4,47 @@ A video is opened for its type, its frames and its sound; a transport stream onc
 of 256 KB. Members of an archive are neighbours. Each range is requested once.
 """
 
+import re
 import threading
 import time
 from collections import OrderedDict
 from typing import BinaryIO
 
+from framekiln.media.access import SHORT, access_errors
 from framekiln.media.stream_view import StreamView
 
 _BLOCK = 1 << 20  # bytes of one request: 10 to 25 ms of a network, and a second of a video of 8 Mbit/s
 _KEPT = 64  # blocks of all files in this process, 64 MB: enough for many videos' two places and index
-_SHORT = "Failed to flush response stream"  # AWS's client raises it for a refusal that is longer than the content
+_AGAIN = re.compile(f"Failed to flush response stream|{SHORT}")
+"""Errors without retries of their own: AWS's client raises the first for a refusal that is longer than the content."""
 _TRIES, _WAIT_S = 4, 0.1  # tries then; each wait is twice the one before
 _lock = threading.Lock()
 _blocks: "OrderedDict[tuple[object, int], bytes]" = OrderedDict()
 
 
 def read_range(stream: BinaryIO, size: int, start: int = 0) -> bytes:
-    """Return a part of an object of a bucket.
+    """Return a part of an object of a bucket. Raises OSError: it cannot be read, or has fewer bytes.
 
     AWS's client takes the text of a refusal for the content, and fails if the content is shorter than this text.
     """
     for attempt in range(_TRIES):
         try:
             stream.seek(start)
-            return stream.read(size)
+            if len(data := stream.read(size)) == size:
+                return data
+            raise OSError(f"{SHORT} {len(data):,} of {size:,} bytes")
         except OSError as error:
-            if attempt == _TRIES - 1 or _SHORT not in str(error):
+            if attempt == _TRIES - 1 or not _AGAIN.search(str(error)):
                 raise
             time.sleep(_WAIT_S * 2**attempt)
     raise AssertionError
 
 
 class CachedStream(StreamView):
-    """A file of a bucket, read by blocks; a larger part is one request, and is not cached."""
+    """A file of a bucket, read by blocks; a larger part is one request, and is not cached.
+
+    Reading raises `MediaError`: decoders take an OSError for the end of the file, or for damage.
+    """
 
     def __init__(self, stream: BinaryIO, size: int, key: object) -> None:
         super().__init__(stream, size)
@@ -47,15 +55,12 @@ class CachedStream(StreamView):
         stop = min(self._size, self._at + len(buffer))
         begin = self._at
         if stop - begin > _BLOCK:
-            data = read_range(self._stream, stop - begin, begin)
-            buffer[: len(data)] = data
-            self._at += len(data)
-            return len(data)
+            buffer[: stop - begin] = self._read(begin, stop - begin)
+            self._at = stop
+            return stop - begin
         while self._at < stop:
             number, offset = divmod(self._at, _BLOCK)
             part = self._load(number)[offset : offset + stop - self._at]
-            if not part:  # the object has become shorter
-                break
             buffer[self._at - begin : self._at - begin + len(part)] = part
             self._at += len(part)
         return self._at - begin
@@ -66,9 +71,13 @@ class CachedStream(StreamView):
             if (block := _blocks.get(place)) is not None:
                 _blocks.move_to_end(place)
                 return block
-        block = read_range(self._stream, min(_BLOCK, self._size - number * _BLOCK), number * _BLOCK)
+        block = self._read(number * _BLOCK, min(_BLOCK, self._size - number * _BLOCK))
         with _lock:
             _blocks[place] = block
             while len(_blocks) > _KEPT:
                 _blocks.popitem(last=False)
         return block
+
+    def _read(self, start: int, size: int) -> bytes:
+        with access_errors():
+            return read_range(self._stream, size, start)

@@ -1,7 +1,7 @@
 """Access to files on the local disk and in the object stores that pyarrow supports.
 
-Errors of the operating system or the store become a `MediaError` with reason UNREADABLE. So a file removed after the
-listing is a row in the errors table.
+Errors of the operating system or the store become a `MediaError` (`access`). So a file removed after the listing is a
+row in the errors table.
 """
 
 # Names stay strings as the system gave them, and pathlib would not keep them so.
@@ -9,19 +9,18 @@ listing is a row in the errors table.
 import io
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, BinaryIO
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-import pyarrow as pa
 from pyarrow import fs
 
 from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.access import access_errors
 from framekiln.media.block_cache import CachedStream
-from framekiln.media.media_ids import as_uri, escape, is_url, is_web
+from framekiln.media.media_ids import as_uri, is_url, is_web
 from framekiln.media.members import open_member, split_member
 from framekiln.media.network import Network, network
 
@@ -48,7 +47,7 @@ class MediaFile:
 
 
 def open_media(media: MediaFile) -> BinaryIO:
-    """Open a file for reading and seeking. Raises MediaError: UNREADABLE; for a member see `open_member`."""
+    """Open a file for reading and seeking. Raises MediaError: see `access_errors`, and for a member `open_member`."""
     archive, place, _ = split_member(media.path)
     with access_errors(), ExitStack() as opened:
         stream: BinaryIO = opened.enter_context(_open(archive, media.mtime_ns))
@@ -92,7 +91,7 @@ def open_local(path: str) -> BinaryIO:
 def read_bytes(media: MediaFile, limit: int | None = None) -> bytes:
     """Return the whole content of a file.
 
-    Raises MediaError: UNREADABLE; TOO_LARGE if it has more than `limit` bytes.
+    Raises MediaError: UNREADABLE, UNREACHABLE; TOO_LARGE if it has more than `limit` bytes.
     """
     with access_errors(), open_media(media) as stream:
         return read_stream(stream, limit)
@@ -117,16 +116,6 @@ def read_stream(stream: BinaryIO, limit: int | None) -> bytes:
     if limit is not None and size > limit:
         raise MediaError(Reason.TOO_LARGE, f"the file has more than {limit:,} bytes, the limit for a photo")
     return stream.read(size)
-
-
-@contextmanager
-def access_errors() -> Iterator[None]:
-    """Raise `MediaError` for errors of the operating system or the store inside the block."""
-    try:
-        yield
-    except (OSError, ValueError, pa.ArrowException) as exc:
-        text = exc.strerror if isinstance(exc, OSError) and exc.strerror else escape(str(exc))
-        raise MediaError(Reason.UNREADABLE, text) from exc
 
 
 def local_path(source: str) -> str | None:

@@ -9,8 +9,9 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from framekiln.contract.errors import MediaError
-from framekiln.media.files import MediaFile, access_errors, open_media
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.access import access_errors
+from framekiln.media.files import MediaFile, open_media
 from framekiln.media.tags import Tags, read_sidecar_tags
 
 _ENDING = ".xmp"
@@ -32,13 +33,18 @@ def with_sidecars(media: Sequence[MediaFile]) -> Iterator[MediaFile]:
 
 
 def read_sidecar(media: MediaFile) -> Tags:
-    """Return the tags of a sidecar; none if it is unreadable, larger than 4 MB, or no XMP."""
+    """Return the tags of a sidecar; none if it is unreadable, larger than 4 MB, or no XMP.
+
+    Raises MediaError: UNREACHABLE.
+    """
     if media.size > _MOST_BYTES:
         return {}
     try:
         with access_errors(), open_media(media) as stream:
             return read_sidecar_tags(stream.read(_MOST_BYTES))
-    except MediaError:
+    except MediaError as error:
+        if error.reason is Reason.UNREACHABLE:
+            raise
         return {}
 
 

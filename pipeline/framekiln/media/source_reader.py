@@ -12,11 +12,12 @@ from typing import TypeVar
 from framekiln.contract.columns import DIGEST, is_pixel_column
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.contract.row_errors import Failure
+from framekiln.media.access import access_errors
 from framekiln.media.archives import Archive, is_archive
 from framekiln.media.config import DecodeConfig
 from framekiln.media.damaged import check_written
 from framekiln.media.file_types import HEAD_BYTES, kind_of
-from framekiln.media.files import MediaFile, access_errors, open_media, read_stream
+from framekiln.media.files import MediaFile, open_media, read_stream
 from framekiln.media.frames import Frame, FrameSource, FrameSpec, IsNeeded, LostFrames
 from framekiln.media.images.photo import open_photo
 from framekiln.media.media_ids import escape

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from framekiln.contract.errors import DamagedError, MediaError
 from framekiln.contract.output_names import DIGESTS
+from framekiln.media.access import access_errors
 from framekiln.media.damaged import check_written
-from framekiln.media.files import MediaFile, access_errors, open_media
+from framekiln.media.files import MediaFile, open_media
 from framekiln.media.media_ids import is_url
 from framekiln.output.object_store import Store
 

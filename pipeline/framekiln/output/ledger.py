@@ -89,9 +89,14 @@ class Ledger:
         return self._spans[folder]
 
     def total(self, decode: str, unit: str) -> int | None:
-        """Return the number of rows of a unit; None until it has been decoded to its end."""
-        ends = [start for start, stop in self.spans(decode).get(unit, ()) if start == stop]
-        return max(ends, default=None)  # a video has one of 0 too if its first segment once could not be opened
+        """Return the number of rows of a unit; None until it has been decoded to its end.
+
+        A video of which a segment could not be opened has an end of 0, and no rows unless all of them are there.
+        """
+        spans = self.spans(decode).get(unit, ())
+        ends = [start for start, stop in spans if start == stop]
+        is_whole = 0 not in ends or tiling(spans, max(ends)) is not None
+        return max(ends, default=None) if is_whole else 0
 
     def parts(self, folder: str, decode: str, unit: str) -> list[Part] | None:
         """Return the parts with all of a step's rows of a unit, in order; None if some are missing."""

@@ -34,6 +34,7 @@ class Objects:
     sent: int = 0  # bytes of objects
     requests: list[tuple[str, str]] = field(default_factory=list)  # method and key
     port: int = 0
+    page: int = 1000  # keys and folders of one answer to a listing
     lag: int = 0  # requests after which a listing shows what was written or deleted
     changes: list[tuple[int, str, bytes | None]] = field(default_factory=list)  # by number of the request, old content
 
@@ -78,6 +79,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     cut = False  # half of the next body is sent
+    short = False  # half of the next body is sent, as if it were all
 
     def do_HEAD(self) -> None:
         self.answer()
@@ -126,15 +128,18 @@ class _Handler(BaseHTTPRequestHandler):
         return objects, key, parse_qs(place.query, keep_blank_values=True)
 
     def fail(self, fault: str, key: str) -> None:
-        """Answer as a bucket in trouble does: slow-down (503), denied (403), cut (a body that ends early) or reset."""
+        """Answer as a bucket in trouble does: slow-down (503), denied (403), or reset.
+
+        A body that ends early is cut, or short if its head states as many bytes.
+        """
         if fault in ("slow-down", "denied"):
             self.body() if self.command in ("PUT", "POST") else b""
             status, code = (503, b"SlowDown") if fault == "slow-down" else (403, b"AccessDenied")
             self.respond(
                 status, b"<?xml version='1.0'?><Error><Code>%b</Code><Message>%b</Message></Error>" % (code, code)
             )
-        elif fault == "cut" and self.command == "GET" and key in self.server.objects.files:
-            self.cut = True
+        elif fault in ("cut", "short") and self.command == "GET" and key in self.server.objects.files:
+            self.cut, self.short = fault == "cut", fault == "short"
             return
         else:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -161,19 +166,23 @@ class _Handler(BaseHTTPRequestHandler):
         keys = [key for key in sorted(files) if key.startswith(prefix)]
         below = {key: key[len(prefix) :].partition(divider) if divider else (key, "", "") for key in keys}
         folders = sorted({prefix + name + divider for name, found, _ in below.values() if found})
-        rows = "".join(
+        found = [
             f"<Contents><Key>{escape(key)}</Key><Size>{len(content)}</Size>"
             "<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>e</ETag></Contents>"
             for key, content in ((key, files[key]) for key in keys if not below[key][1])
-        )
-        rows += "".join(f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in folders)
-        count = rows.count("<Key>") + len(folders)
+        ]
+        found += [f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in folders]
+        start = int(query.get("continuation-token", ["0"])[0])
+        rows, after = found[start : start + objects.page], start + objects.page
+        more = f"<NextContinuationToken>{after}</NextContinuationToken>" if after < len(found) else ""
         return (
             '<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name>'
-            f"<Prefix>{escape(prefix)}</Prefix><KeyCount>{count}</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>"
+            f"<Prefix>{escape(prefix)}</Prefix><KeyCount>{len(rows)}</KeyCount><MaxKeys>{objects.page}</MaxKeys>"
+            f"<IsTruncated>{str(bool(more)).lower()}</IsTruncated>{more}{''.join(rows)}</ListBucketResult>"
         ).encode()
 
     def respond(self, status: int, body: bytes, **headers: str) -> None:
+        body, self.short = body[: len(body) // (1 + self.short)], False
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), "ETag": '"e"', **headers}.items():
             self.send_header(name, value)

@@ -27,7 +27,6 @@ import difflib
 # ruff: noqa: PTH112, PTH113, PTH116, PTH118, PTH119, PTH120, PTH208
 import hashlib
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -39,6 +38,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from framekiln.contract.errors import ConfigError, InputError, MediaError, did_you_mean
+from framekiln.media.access import may_pass
 from framekiln.media.archives import with_members
 from framekiln.media.discovery.folder_walk import FolderWalk, GlobPattern, local_file
 from framekiln.media.discovery.output_filter import OutputFilter
@@ -55,7 +55,6 @@ from framekiln.media.files import MediaFile, local_path, open_local
 from framekiln.media.media_ids import escape, is_url, media_id
 from framekiln.media.sidecars import with_sidecars
 
-_SLOW = re.compile("time[d ]*out|too slow|SLOW_DOWN|NETWORK_CONNECTION|HTTP status 50\\d", re.I)
 _SLOW_FIX = "Raise `network: timeout_s` and `retries` in the profile, or try again later."
 
 
@@ -77,17 +76,17 @@ def list_media(
         path = local_path(source)
         lister = partial(list_entries, on_message)
         found = list_remote(source, outputs, lister) if path is None else _list_local(source, path, outputs, lister)
-        media = list(found)
+        media = list(with_members(found))
     except PermissionError as exc:
         message = f"The input {escape(source)!r} cannot be read: permission denied; grant it, or choose another."
         raise InputError(message, code="FK-INPUT-UNREADABLE") from exc
     except (OSError, ValueError, pa.ArrowException, MediaError) as exc:
-        fix = _SLOW_FIX if _SLOW.search(str(exc)) else "Check the address and credentials."
+        fix = _SLOW_FIX if may_pass(exc) else "Check the address and credentials."
         message = f"The input {escape(source)!r} cannot be read: {escape(str(exc)).rstrip('.')}. {fix}"
         raise InputError(message, code="FK-INPUT-UNREADABLE") from exc
     if message := outputs.message():
         on_message(message)
-    named = {item.media_id: item for item in with_members(media)}
+    named = {item.media_id: item for item in media}
     return list(with_sidecars(sorted(named.values(), key=attrgetter("media_id"))))
 
 

@@ -10,9 +10,10 @@ import cv2
 
 from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.access import access_errors
 from framekiln.media.damaged import is_truncated
 from framekiln.media.file_types import HEAD_BYTES, kind_of
-from framekiln.media.files import MediaFile, access_errors, open_media, read_stream
+from framekiln.media.files import MediaFile, open_media, read_stream
 from framekiln.media.images import jpeg, pillow
 
 JPEG_QUALITY = 95  # img2dataset's own: 0.5 to 1 byte a pixel, without visible blocks

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import cv2
 
 from framekiln.contract.columns import Image
+from framekiln.contract.errors import MediaError, Reason
 from framekiln.contract.packet import Packet
 from framekiln.contract.row_errors import Failure
 from framekiln.media.config import DecodeConfig
@@ -71,21 +72,24 @@ def decode_frames(
     """Yield the frames of one file for which `decode` makes rows, in display order.
 
     `wanted`: numbers of frames; segments without such a frame are left out. None: all.
-    Raises MediaError: the file could not be opened.
+    Raises MediaError: the file could not be opened, or a bucket did not answer.
     """
+    failures: list[Failure] = []
     reader = SourceReader(columns=columns, config=config)
     last = math.inf if wanted is None else max(wanted, default=-1)
     for source in reader.segments(media):
         segment = source.segment
         if segment and wanted is not None and not any(segment.start <= number < segment.stop for number in wanted):
             continue
-        for frame in reader.frames(media, source, []):
+        for frame in reader.frames(media, source, failures):
             if segment is not None and frame.index >= segment.stop:
                 break
             if wanted is None or frame.index in wanted:
                 yield frame
             if frame.index >= last:
                 return
+        if lost := next((failure for failure in failures if failure.kind == Reason.UNREACHABLE), None):
+            raise MediaError(Reason.UNREACHABLE, lost.message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +142,10 @@ class _UnitDecoder:
             try:
                 source = self.reader.open(media, rest)
             except Exception as exc:
-                builder.failures.append(as_failure(media, exc))
-                yield from builder.finish(1.0) if rest.index == 0 and rest.begin is None else ()
+                builder.failures.append(failure := as_failure(media, exc))
+                # the first task tells of a file that cannot be opened, and a bucket may answer one task alone
+                is_own = wanted.index == 0 or failure.kind == Reason.UNREACHABLE
+                yield from builder.finish(float(wanted.index == 0)) if is_own else ()
                 return
             if (segment := source.segment) is not None:
                 following += [segment.following] if segment.following is not None else []

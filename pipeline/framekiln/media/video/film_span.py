@@ -18,9 +18,10 @@ import av
 import numpy as np
 
 from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.access import access_errors
 from framekiln.media.config import DecodeConfig
 from framekiln.media.file_types import HEAD_BYTES, kind_of
-from framekiln.media.files import MediaFile, access_errors, open_media
+from framekiln.media.files import MediaFile, open_media
 from framekiln.media.video.channel_mix import MIN_GAP_S, ChannelReader
 from framekiln.media.video.container import (
     decode_errors,

@@ -6,13 +6,14 @@ nothing is lost: the marks stay, and any run continues from there.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
+from framekiln.contract.errors import Reason
 from framekiln.contract.output_names import COLUMNS, ERRORS
 from framekiln.contract.row_errors import DECODE, PASSED_OVER
 from framekiln.contract.row_errors import SCHEMA as FAILURES
@@ -36,6 +37,12 @@ class FailureFilter:
     def matches(self, step: str, kind: str) -> bool:
         wanted = kind != PASSED_OVER if self.kind is None else kind == self.kind
         return self.step in (None, step) and wanted
+
+
+def find_unreached(before: Mapping[str, Any] | None) -> FailureFilter | None:
+    """Return the files of a bucket that did not answer the run before (its run.json); None if there are none."""
+    has_some = Reason.UNREACHABLE in (before or {}).get("errors", {})
+    return FailureFilter(step=DECODE, kind=Reason.UNREACHABLE) if has_some else None
 
 
 class Retry:
