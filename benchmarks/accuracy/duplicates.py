@@ -121,9 +121,13 @@ class _Ours:
     def describe(self, photos: Sequence[Image]) -> pa.Table:
         """Return what the step reads of each photo, as runs decode it."""
         small = [_resize(photo, *[min(1.0, 224 / min(photo.shape[:2]))] * 2)[..., ::-1] for photo in photos]
-        kinds, digests = pa.array(["photo"] * len(small)), pa.nulls(len(small), DIGEST)
-        columns = {"frame_224": pack([np.ascontiguousarray(image) for image in small]), "media_type": kinds}
-        return Fingerprint()(pa.table(columns | {"digest": digests})).append_column("media_type", kinds)
+        given = {
+            "frame_224": pack([np.ascontiguousarray(image) for image in small]),
+            "frame_index": pa.array([0] * len(small), pa.int32()),
+            "media_type": pa.array(["photo"] * len(small)),
+            "digest": pa.nulls(len(small), DIGEST),
+        }
+        return Fingerprint()(pa.table(given))
 
     def find(self, originals: pa.Table, copies: pa.Table) -> set[Pair]:
         rows = pa.concat_tables([originals, copies])

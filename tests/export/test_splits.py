@@ -62,7 +62,14 @@ def tables(tmp_path_factory):
         {"media_id": f"photo{n}.jpg", "frame_index": 0, "group": n // 3, "keep": n % 3 == 0} for n in range(300, 360)
     ]
     shared = [
-        {"media_id": "film7.mp4", "start_s": 12.0, "end_s": 18.0, "other_media_id": "film8.mp4", "other_start_s": 2.0}
+        {
+            "media_id": "film7.mp4",
+            "start_s": 12.0,
+            "end_s": 18.0,
+            "other_media_id": "film8.mp4",
+            "other_start_s": 2.0,
+            "other_end_s": 8.0,
+        }
     ]
     scenes = [{"media_id": f"photo{n}.jpg", "frame_index": 0, "scene": "photo350.jpg"} for n in range(350, 380)]
     tables = {"duplicates": copies, "scenes": scenes, "film_copies": shared}

@@ -56,7 +56,7 @@ _WORDS = {
 _MARGIN_S = 1.0  # s around a shared part: `duplicates` compares a few frames a second
 _PARTS = (
     "SELECT row_number() OVER () AS part, unnest([media_id, other_media_id]) AS media_id, "
-    "unnest([start_s, other_start_s]) AS begin_s, end_s - start_s AS length_s FROM film_copies"
+    "unnest([start_s, other_start_s]) AS begin_s, unnest([end_s, other_end_s]) AS last_s FROM film_copies"
 )
 _QUESTIONS = {
     "file": "SELECT place, media_id AS name FROM chosen",
@@ -67,7 +67,7 @@ _QUESTIONS = {
     "scene": "SELECT place, scene AS name FROM chosen JOIN scenes USING (media_id, frame_index)",
     "film copy": f"SELECT place, part AS name FROM ({_PARTS}) AS parts JOIN chosen USING (media_id) "  # noqa: S608
     f"JOIN frames USING (media_id, frame_index) "
-    f"WHERE time_s BETWEEN begin_s - {_MARGIN_S} AND begin_s + length_s + {_MARGIN_S}",
+    f"WHERE time_s BETWEEN begin_s - {_MARGIN_S} AND last_s + {_MARGIN_S}",
 }
 
 

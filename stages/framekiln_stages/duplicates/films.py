@@ -2,29 +2,28 @@
 
 Similar frames of two films vote for the shift between their times. A part is shared if votes for one shift continue for
 some seconds. So single similar frames (black, a title) do not count. Only a few frames a second vote. Then a part is
-followed frame by frame, up to the first frame that differs, so no frame of a copy is left at its ends.
+followed frame by frame, up to the first frame that differs, so no frame of a copy is left at its ends. A cropped part
+ends at the last frame with hashes of its windows.
 
 Shapes: n frames of all films or of one, p pairs of frames.
 """
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from framekiln.contract import MEDIA_ID, field
 from framekiln_stages.duplicates.best import Copies
-from framekiln_stages.duplicates.hashes import BITS, Bytes, turn_hashes
+from framekiln_stages.duplicates.film import MOST_S, MOVED, NEAR, Film, Numbers, Place
+from framekiln_stages.duplicates.hashes import WINDOWS
 from framekiln_stages.duplicates.search import Ints, find_near, label_linked
 
 Part = Mapping[str, Any]
-Numbers = NDArray[np.float64]
 
 FILMS = pa.schema(
     [
@@ -44,86 +43,77 @@ FILMS = pa.schema(
         ),
     ]
 )
-LOOK_S = 0.25  # s between looks; without motion there is one look, however long it lasts
-MOVED = 4  # bits that codec noise changes
-NEAR = 20  # bits: frames of one shot an eighth of a second apart; one pair of strangers in a billion
-SHIFT_S = 0.5  # s by which times of one part may differ: a look in each video
-MISSED = 8  # looks without a match inside a part: two seconds of fast motion
+MISSED = 8  # looks without a match inside a part
 LEAST = 4  # matches: fewer for one shift are chance
-FLAT = bytes(16)  # hash of frames without one
+SHIFT_S = 0.5  # s by which times of one part may differ: a look in each video
 FOLLOWED = 0.5  # share of the least length between matches: a part may go on past them, and then counts to its end
-ROUNDED_S = 0.001  # containers count times in ms
-STEP_S, TRIED = 0.01, 1000  # of shifts that are tried for a part; frames of it that are compared for each
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Film:
-    """The frames of a film."""
-
-    time: Numbers  # n
-    hashes: Bytes  # n 16
-
-    def turn(self, view: int) -> "Film":
-        """Return the film as it is in one of `VIEWS`; flat frames look the same in each."""
-        is_flat = (self.hashes == 0).all(axis=1, keepdims=True)
-        return Film(time=self.time, hashes=np.where(is_flat, self.hashes, turn_hashes(self.hashes, view)))
-
-    @cached_property
-    def gap(self) -> float:
-        """Return the usual time from a frame to the next, in s."""
-        return float(np.median(np.diff(self.time))) if len(self.time) > 1 else 0.0
-
-    def compare(self, time: Numbers, hashes: Bytes) -> tuple[Ints, Ints]:
-        """Return the frame shown at each time (n), and in how many bits it differs from `hashes` (n 16).
-
-        It differs in all bits before the first frame and after the last one.
-        """
-        own = float(np.median(np.diff(time))) if len(time) > 1 else 0.0
-        shown = np.searchsorted(self.time, time + self.gap / 2, side="right") - 1
-        spare = 0.9 * max(self.gap, own)  # the frames of the slower film stand as long
-        is_beyond = (time < self.time[0] - spare) | (time > self.time[-1] + spare)
-        bits = np.bitwise_count(self.hashes[shown.clip(0)] ^ hashes).sum(axis=1, dtype=np.int64)
-        return shown.clip(0), np.where(is_beyond, BITS, bits)
 
 
 def find_parts(rows: pa.Table, least_s: float) -> list[Part]:
     """Return the shared parts, once for each pair of videos: rows of `FILMS`, before one is chosen to keep.
 
-    They last `least_s`, or 0.8 of the time in which the shorter video changes: a copy of a short video counts.
+    They last `least_s`, or 0.8 of the shorter video: a copy of a short video counts.
 
     `rows`: frames of all videos, sorted by `media_id` and `frame_index`.
     """
-    hashed = np.flatnonzero(rows["picture_hash"].is_valid())
-    if not len(hashed):
-        return []
+    names, whole, windowed = _read_films(rows)
+    places = defaultdict[tuple[int, int, int], list[Place]](list)
+    for key, place in itertools.chain(_find(whole, whole, least_s), _find(windowed, whole, least_s)):
+        places[key].append(place)
+    found = [
+        {"media_id": names[a], "other_media_id": names[b], "mirrored": bool(view), **place}
+        for (a, b, view), own in places.items()
+        for place in _drop_shifted(own)
+    ]
+    return sorted(found, key=lambda part: (part["media_id"], part["start_s"]))
+
+
+def _read_films(rows: pa.Table) -> tuple[list[str], list[Film], list[Film]]:
+    """Return the names of all videos, their frames, and those of their frames of which windows are hashed."""
     names = pc.dictionary_encode(rows["media_id"]).combine_chunks()
     film, time = names.indices.to_numpy(), rows["time_s"].to_numpy()
-    hashes = np.frombuffer(b"".join(rows["picture_hash"].fill_null(FLAT).to_pylist()), np.uint8).reshape(-1, 16)
-    edges = np.searchsorted(film, np.arange(len(names.dictionary) + 1))
-    films = [Film(time=time[a:b], hashes=hashes[a:b]) for a, b in itertools.pairwise(edges)]
-    looks = hashed[_choose_looks(film[hashed], time[hashed], hashes[hashed])]
-    pairs = find_near(hashes[looks][:, None], NEAR)
-    first, second = np.minimum(pairs.first, pairs.second), np.maximum(pairs.first, pairs.second)
-    film, time = film[looks], time[looks]
-    votes = pa.table(
-        {"a": film[first], "b": film[second], "mirrored": pairs.view, "first": first, "second": second}
-    ).filter(film[first] != film[second])
-    lasts = np.append(np.flatnonzero(np.diff(film)), len(film) - 1)
-    begins = np.append(0, lasts[:-1] + 1)
-    spans = dict(zip(film[lasts].tolist(), (time[lasts] - time[begins]).tolist(), strict=True))
-    texts, found = names.dictionary.to_pylist(), list[Part]()
-    for (a, b, view), part in _split(votes):
+    whole = np.frombuffer(b"".join(rows["picture_hash"].fill_null(bytes(16)).to_pylist()), np.uint8)
+    whole = whole.reshape(-1, 1, 16)
+    cut = np.flatnonzero(rows["crop_hashes"].is_valid())
+    crops = np.frombuffer(b"".join(rows["crop_hashes"].drop_null().to_pylist()), np.uint8)
+    windows = np.concatenate((whole[cut], crops.reshape(len(cut), len(WINDOWS) - 1, 16)), axis=1)
+    numbers = np.arange(len(names.dictionary) + 1)
+    films = [
+        [Film(time=at[a:b], hashes=hashes[a:b]) for a, b in itertools.pairwise(np.searchsorted(of, numbers))]
+        for of, at, hashes in ((film, time, whole), (film[cut], time[cut], windows))
+    ]
+    return names.dictionary.to_pylist(), films[0], films[1]
+
+
+def _find(
+    films: Sequence[Film], others: Sequence[Film], least_s: float
+) -> Iterator[tuple[tuple[int, int, int], Place]]:
+    """Yield the parts that films share with `others` (the same, by whole frames), with both numbers and the view."""
+    looks = [film.look() for film in films]
+    film = np.repeat(np.arange(len(films)), [len(own.time) for own in looks])
+    if not len(film):
+        return
+    time = np.concatenate([own.time for own in looks])
+    pairs = find_near(np.concatenate([own.hashes for own in looks]), NEAR)
+    first, second = pairs.first, pairs.second
+    if films is others:
+        first, second = np.minimum(first, second), np.maximum(first, second)
+    votes = pa.table({"a": film[first], "b": film[second], "mirrored": pairs.view, "first": first, "second": second})
+    for (a, b, view), part in _split(votes.filter(film[first] != film[second])):
         own, other = part["first"].to_numpy(), part["second"].to_numpy()
-        least = min(least_s, 0.8 * spans[a], 0.8 * spans[b])
-        places = [
-            place
-            for begin, end, shift in _trace(own, time[other] - time[own])
-            if time[end] - time[begin] >= FOLLOWED * least
-            for place in _follow(films[a], films[b].turn(view), (time[begin], time[end]), shift, least)
-        ]
-        both = {"media_id": texts[a], "other_media_id": texts[b], "mirrored": bool(view)}
-        found += [{**both, **place} for place in _drop_shifted(places)]
-    return sorted(found, key=lambda part: (part["media_id"], part["start_s"]))
+        least = min(least_s, 0.8 * others[a].seconds, 0.8 * others[b].seconds)
+        for begin, end, shift, spread in _trace(own, time[other] - time[own]):
+            if time[end] - time[begin] >= FOLLOWED * least:
+                for place in films[a].follow(others[b].turn(view), (time[begin], time[end]), shift, spread, least):
+                    if films is not others:
+                        place["bits"] += MOVED  # the nearest of 16 windows; ends of whole frames are exact
+                    yield (min(a, b), max(a, b), view), place if a < b else _exchange(place)
+
+
+def _exchange(place: Place) -> Place:
+    """Return a part as the other film has it."""
+    names = {name: name[6:] if name.startswith("other_") else f"other_{name}" for name in place if name != "bits"}
+    return {names.get(name, name): value for name, value in place.items()}
 
 
 def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
@@ -167,43 +157,9 @@ def _cut(rows: pa.Table, name: str, spans: Sequence[tuple[float, float]]) -> pa.
     return film.filter(inside if inside.any() else ~inside)
 
 
-def _follow(
-    own: Film, other: Film, span: tuple[float, float], shift: float, least: float
-) -> Iterator[dict[str, float]]:
-    """Yield the first and last frame of a part in both films, as far as their frames look alike, and the mean `bits`.
-
-    The part is divided where frames differ for two seconds: one film has something there that the other lacks.
-
-    `span`: of the part in `own`, in s, to within a look; `shift`: of `other`, to within half a second; `least`: s from
-    its first frame to the end of its last one.
-    """
-    begin, end = np.searchsorted(own.time, span)
-    some = slice(begin, end + 1, 1 + (end - begin) // TRIED)
-    tried = shift + np.arange(-SHIFT_S, SHIFT_S, STEP_S)
-    bits = np.array([other.compare(own.time[some] + each, own.hashes[some])[1].sum() for each in tried])
-    shift = float(np.median(tried[bits == bits.min()]))
-    shown, bits = other.compare(own.time + shift, own.hashes)
-    alike, alike_there = bits <= NEAR, own.compare(other.time - shift, other.hashes)[1] <= NEAR
-    ends = np.append(own.time[1:], own.time[-1] + own.gap)
-    inside = np.arange(begin, end + 1)[alike[begin : end + 1]]
-    for part in np.split(inside, np.flatnonzero(np.diff(own.time[inside]) > MISSED * LOOK_S) + 1):
-        first, last = _widen(alike, part) if len(part) else (0, 0)
-        if len(part) and ends[last] - own.time[first] >= least - ROUNDED_S:
-            there = np.arange(shown[first], shown[last] + 1)
-            there = there[alike_there[there]]
-            other_first, other_last = _widen(alike_there, there) if len(there) else (shown[first], shown[last])
-            yield {
-                "bits": float(bits[part].mean()),
-                "start_s": float(own.time[first]),
-                "end_s": float(own.time[last]),
-                "other_start_s": float(other.time[other_first]),
-                "other_end_s": float(other.time[other_last]),
-            }
-
-
-def _drop_shifted(places: Sequence[dict[str, float]]) -> list[Part]:
+def _drop_shifted(places: Sequence[Place]) -> list[Place]:
     """Return parts without those that overlap a likelier one in both films: the same part by a wrong shift."""
-    kept: list[Part] = []
+    kept: list[Place] = []
     for place in sorted(places, key=lambda place: place.pop("bits")):
         half = (place["end_s"] - place["start_s"]) / 2
         if not any(all(_overlap(place, other, of) > half for of in ("", "other_")) for other in kept):
@@ -214,26 +170,6 @@ def _drop_shifted(places: Sequence[dict[str, float]]) -> list[Part]:
 def _overlap(one: Part, other: Part, of: str) -> float:
     start, end = (f"{of}{name}_s" for name in ("start", "end"))
     return float(min(one[end], other[end]) - max(one[start], other[start]))
-
-
-def _widen(alike: NDArray[np.bool_], part: Ints) -> tuple[int, int]:
-    """Return the first and last frame of a part, after adding the neighbours that are alike (n) without a break."""
-    first, last = int(part[0]), int(part[-1])
-    before, after = np.flatnonzero(~alike[:first]), np.flatnonzero(~alike[last + 1 :])
-    return int(before[-1]) + 1 if len(before) else 0, last + int(after[0]) if len(after) else len(alike) - 1
-
-
-def _choose_looks(film: Ints, time: Numbers, hashes: Bytes) -> Ints:
-    """Return the rows at which a film begins, or its picture has changed since the last look."""
-    words = hashes.view(np.uint64)
-    looks: list[int] = []
-    for at in range(len(film)):
-        if looks and film[at] == film[last := looks[-1]]:
-            moved = np.bitwise_count(words[at] ^ words[last]).sum() > MOVED
-            if time[at] - time[last] < LOOK_S or not moved:
-                continue
-        looks.append(at)
-    return np.array(looks, np.int64)
 
 
 def _split(votes: pa.Table) -> Iterator[tuple[tuple[int, int, int], pa.Table]]:
@@ -247,8 +183,8 @@ def _split(votes: pa.Table) -> Iterator[tuple[tuple[int, int, int], pa.Table]]:
             yield (a, b, mirrored), votes.slice(start, stop - start)
 
 
-def _trace(looks: Ints, shifts: Numbers) -> Iterator[tuple[int, int, float]]:
-    """Yield first look, last look and shift of each part, the shift with the most votes first."""
+def _trace(looks: Ints, shifts: Numbers) -> Iterator[tuple[int, int, float, float]]:
+    """Yield first look, last look, shift and its spread of each part, the shift with the most votes first."""
     left = np.arange(len(looks))
     while len(left) >= LEAST:
         ordered = np.sort(shifts[left])
@@ -260,5 +196,7 @@ def _trace(looks: Ints, shifts: Numbers) -> Iterator[tuple[int, int, float]]:
         at = np.unique(looks[chosen])
         for run in np.split(at, np.flatnonzero(np.diff(at) > MISSED) + 1):
             if len(run) >= LEAST:
-                yield int(run[0]), int(run[-1]), float(np.median(shifts[chosen]))
+                shift = float(np.median(shifts[chosen]))
+                spread = np.abs(shifts[np.isin(looks, run)] - shift).max()
+                yield int(run[0]), int(run[-1]), shift, float(np.clip(spread, SHIFT_S, MOST_S))
         left = left[~np.isin(looks[left], at)]

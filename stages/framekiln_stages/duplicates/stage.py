@@ -67,7 +67,7 @@ class Duplicates(Stage):
         ("duplicates", "photo with copies", "photos with copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 10  # 10: repeated frames of compressed films; 9: parts of films to their last frame
+    version = 10  # 10: repeated frames of compressed films, cropped films; 9: parts of films to their last frame
     optional_inputs = (*TAGS, EDITED, CHANGE, EMBEDDING)
     scope = Scope.DATASET
     inputs = (

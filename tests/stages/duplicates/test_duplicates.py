@@ -72,11 +72,12 @@ def make_rows(images: dict[str, np.ndarray], **figures) -> pa.Table:
     count = len(images)
     kinds = pa.array(["photo"] * count)
     digests = pa.array(figures.pop("digest", [None] * count), DIGEST)
-    given = {"frame_224": pack(list(images.values())), "media_type": kinds, "digest": digests}
+    index = pa.array([0] * count, pa.int32())
+    given = {"frame_224": pack(list(images.values())), "frame_index": index, "media_type": kinds, "digest": digests}
     prints = Fingerprint()(pa.table(given))
     own = {
         "media_id": pa.array(list(images), pa.string()),
-        "frame_index": pa.array([0] * count, pa.int32()),
+        "frame_index": index,
         "media_type": kinds,
         "time_s": pa.nulls(count, pa.float64()),
         "height": pa.array([image.shape[0] for image in images.values()], pa.int32()),

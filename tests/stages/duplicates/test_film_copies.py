@@ -30,12 +30,12 @@ def find(
     for name, (frames, fps) in films.items():
         count = len(frames)
         kinds = pa.array(["video"] * count)
-        prints = Fingerprint()(
-            pa.table({"frame_224": pack(frames), "media_type": kinds, "digest": pa.nulls(len(kinds), DIGEST)})
-        )
+        index, digests = pa.array(range(count), pa.int32()), pa.nulls(count, DIGEST)
+        given = {"frame_224": pack(frames), "frame_index": index, "media_type": kinds, "digest": digests}
+        prints = Fingerprint()(pa.table(given))
         own = {
             "media_id": pa.array([name] * count),
-            "frame_index": pa.array(range(count), pa.int32()),
+            "frame_index": index,
             "media_type": kinds,
             "time_s": pa.array(np.arange(count) / fps),
             "height": pa.array([240] * count, pa.int32()),
@@ -66,6 +66,45 @@ def test_a_part_is_found_in_another_film(fps, is_mirrored):
     assert (row["media_id"], row["other_media_id"], row["mirrored"]) == ("part", "whole", is_mirrored)
     assert (row["start_s"], row["end_s"]) == pytest.approx((2, 7 - 1 / fps), abs=1 / fps)
     assert (row["other_start_s"], row["other_end_s"]) == pytest.approx((4.5, 9.5 - 0.04), abs=1 / min(fps, 25))
+
+
+def roll(name: str, seconds: float, start: float = 0.0) -> list[np.ndarray]:
+    """A camera that turns by 12 degrees a second, 25 frames a second; a crop of a pan is the pan a moment later."""
+    image, frames = photo(name), []
+    for number in range(round(seconds * 25)):
+        move = cv2.getRotationMatrix2D((240, 200), 12 * (start + number / 25), 1) - np.float32([[0, 0, 80], [0, 0, 80]])
+        frames.append(cv2.warpAffine(image, move, (320, 240), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REFLECT))
+    return frames
+
+
+@pytest.mark.parametrize(("top", "left"), [(12, 16), (6, 25)])
+def test_a_part_that_was_cropped_by_a_tenth_is_found(top, left):
+    whole = roll("china.jpg", 4) + roll("flower.jpg", 6)
+    part = [np.ascontiguousarray(frame[top : top + 216, left : left + 288]) for frame in roll("flower.jpg", 5, 0.5)]
+    (row,) = find({"whole": (whole, 25), "part": (part, 25)})
+    assert (row["media_id"], row["other_media_id"]) == ("part", "whole")
+    assert row["end_s"] - row["start_s"] > 3
+    shifts = [row[f"other_{end}"] - row[end] for end in ("start_s", "end_s")]
+    assert shifts == pytest.approx([4.5, 4.5], abs=8 / 25)
+
+
+def take(seed: int) -> list[np.ndarray]:
+    """Four seconds before a fixed camera: somebody moves a little."""
+    rng, frames = np.random.default_rng(seed), []
+    x, y = np.cumsum(rng.integers(-2, 3, (2, 100)), axis=1)
+    for right, down in zip(x, y, strict=True):
+        image = cv2.resize(photo("grace_hopper.jpg"), (240, 320))
+        cv2.circle(image, (int(120 + right), int(200 + down)), 20, (230, 200, 180), -1)
+        frames.append(image)
+    return frames
+
+
+def test_a_copy_before_a_fixed_camera_is_found_and_another_take_is_not():
+    one, other = take(0), take(1)
+    copy = [cv2.resize(frame, (180, 240), interpolation=cv2.INTER_AREA) for frame in one]
+    found = find({"copy": (copy, 25), "one": (one, 25), "other": (other, 25)})
+    assert [(row["media_id"], row["other_media_id"]) for row in found] == [("copy", "one")]
+    assert [found[0][name] for name in ("start_s", "end_s", "other_start_s", "other_end_s")] == [0, 3.96, 0, 3.96]
 
 
 def test_other_films_and_still_ones_share_nothing():
@@ -123,8 +162,8 @@ def test_a_film_is_enlarged_only_if_its_sharpest_frames_have_no_more_detail(shar
 def test_what_was_put_between_two_shared_parts_is_in_neither():
     start, end = pan("flower.jpg", 4 / 15, 300), pan("flower.jpg", 4 / 3, 75, 4 / 15)  # slow: 2 and 8 px a second
     films = {"a": (start + end, 20), "b": (start + pan("grace_hopper.jpg", 3, 20) + end, 20)}
-    (row,) = find(films)
-    assert (row["start_s"], row["end_s"], row["other_start_s"], row["other_end_s"]) == (4, 8.95, 7, 11.95)
+    ends = [[row[name] for name in ("start_s", "end_s", "other_start_s", "other_end_s")] for row in find(films)]
+    assert ends == [[0, 3.95, 0, 3.95], [4, 8.95, 7, 11.95]]
 
 
 @pytest.mark.parametrize(("least_s", "count"), [(2.6, 1), (3.0, 1), (3.05, 0)])
