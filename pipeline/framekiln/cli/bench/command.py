@@ -55,11 +55,9 @@ def bench(
     from framekiln.cli.bench.nsight import bench_nsight
 
     if list_ or model is None:
-        where = "with --list" if list_ else "without MODEL"
         given = list_given({**options, **files}, defaults(BenchOptions), ("pipeline",))
-        for group in (videos, clips, nsight):
-            given += list_given(vars(group), vars(type(group)()))
-        refuse_idle(given, where)
+        given += [name for one in (videos, clips, nsight) for name in list_given(vars(one), vars(type(one)()))]
+        refuse_idle(given, "with --list" if list_ else "without MODEL")
         _print_models(console, options["pipeline"])
         return
     if not split_names(model):
