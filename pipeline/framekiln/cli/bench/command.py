@@ -1,6 +1,7 @@
 """`framekiln bench`: what a model costs, by layer, precision and batch."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,9 +56,8 @@ def bench(
     from framekiln.cli.bench.nsight import bench_nsight
 
     if list_ or model is None:
-        given = list_given({**options, **files}, defaults(BenchOptions), ("pipeline",))
-        given += [name for one in (videos, clips, nsight) for name in list_given(vars(one), vars(type(one)()))]
-        refuse_idle(given, "with --list" if list_ else "without MODEL")
+        where = "with --list" if list_ else "without MODEL"
+        _check_alone({**options, **files}, (videos, clips, nsight), where)
         _print_models(console, options["pipeline"])
         return
     if not split_names(model):
@@ -72,6 +72,12 @@ def bench(
         bench_nsight(console, split_names(model), options, nsight, kept.out or Path())
     else:
         _measure_or_compare(console, model, options, files, kept)
+
+
+def _check_alone(options: Mapping[str, Any], groups: Sequence[object], where: str) -> None:
+    """Reject options that a list of models ignores. Raises ConfigError."""
+    given = list_given(options, defaults(BenchOptions), ("pipeline",))
+    refuse_idle([*given, *(name for one in groups for name in list_given(vars(one), vars(type(one)())))], where)
 
 
 def _measure_or_compare(
