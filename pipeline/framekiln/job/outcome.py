@@ -21,7 +21,6 @@ from framekiln.contract.row_errors import DECODE, PASSED_OVER
 from framekiln.contract.row_errors import SCHEMA as FAILURES
 from framekiln.media.units import Unit
 from framekiln.output.kept_tables import KeptTables
-from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import read_units, unit_of
 from framekiln.planning.plan import Plan
@@ -32,15 +31,7 @@ from framekiln.runtime.run.progress import FINISHED, LATER
 from framekiln.runtime.run.record import read_earlier, write_run_record
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
-from framekiln.runtime.second_pass.second_pass import (
-    ASSEMBLE,
-    Assembly,
-    SecondPass,
-    UnitRows,
-    expected_rows,
-    fingerprints,
-    unit_rows,
-)
+from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, UnitRows, expected_rows, fingerprints
 
 _ROWS = ""  # key beside the kinds of errors
 
@@ -71,8 +62,7 @@ class TablesSoFar:
 
     def due(self) -> list[UnitRows]:
         """Return the units with rows that can be written now; call `done` for each afterwards."""
-        ledger = Ledger(self._store)
-        finished = unit_rows(self._work.plan, ledger, list(self._open.values()), self._work.wanted)
+        finished = self._work.finished(self._store, list(self._open.values()))
         missing = {unit.unit for (unit,) in self.assembly.missing(finished)}
         for unit in finished:
             if self.held or unit.unit not in missing:
@@ -121,7 +111,7 @@ def _would_mix(
     first = {name: known.get(name) for wave in (before or {}).get("waves", ()) for name in wave}
     first[DECODE] = (before or {}).get("decode", {}).get("fingerprint")
     same = {step.name: known.get(step.name) == step.fingerprint for step in plan.second}
-    same[ASSEMBLE] = first == fingerprints(plan)
+    same[Assembly.name] = first == fingerprints(plan)
     for owner in (owner for owner in owners if not same[owner.name]):
         written = {folder: set(store.names(folder)) for folder in owner.live([]) if folder != ERRORS}
         live = owner.live(rows) if any(written.values()) else {}

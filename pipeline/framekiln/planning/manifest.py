@@ -135,8 +135,8 @@ PlacementSettings = Annotated[dict[str, Any], _PlacementKeys()]
 StepPlacement = Annotated[dict[str, Any], _PlacementKeys(**{"with": dict[str, Any]})]
 """One step's entry of a profile; `with`: settings that the pipeline file leaves open."""
 PLACEMENT_KEYS = frozenset(item.name for item in fields(Placement))
-CONDITION_KEYS = frozenset(["on", "where"])
-"""Keys of a step that say which rows it computes."""
+STEP_KEYS = PLACEMENT_KEYS | {"on", "where"}
+"""Keys of a step beside its settings: where it runs, and which rows it computes."""
 
 
 class DecodePlacement(Strict):

@@ -16,15 +16,7 @@ from framekiln.contract.errors import OWN_CODE, ConfigError, FramekilnError, che
 from framekiln.contract.output_names import FOLDERS
 from framekiln.contract.stage import Scope, Stage, Table
 from framekiln.device.failures import message_of
-from framekiln.planning.manifest import (
-    CONDITION_KEYS,
-    NAME,
-    PLACEMENT_KEYS,
-    PipelineFile,
-    ProfileFile,
-    StepEntry,
-    read_pipeline,
-)
+from framekiln.planning.manifest import NAME, STEP_KEYS, PipelineFile, ProfileFile, StepEntry, read_pipeline
 from framekiln.planning.settings import Overrides, validated
 
 _NO_SETTINGS: Mapping[str, Any] = {}
@@ -61,13 +53,12 @@ def build(
         fix = "put @dataclass(frozen=True, kw_only=True) above `class Config`"
         raise refused(f"and its Config is not a frozen dataclass; {fix}.", code="FK-STAGE-CONFIG")
     known = {item.name for item in fields(stage_class.Config)}
-    elsewhere = PLACEMENT_KEYS | CONDITION_KEYS
-    chosen = {key: value for key, value in overrides.items() if key in known or key not in elsewhere}
+    chosen = {key: value for key, value in overrides.items() if key in known or key not in STEP_KEYS}
     settings = {**profile, **entry.with_, **chosen}
     for key in settings:
         if key not in known:
             problem = f"Step {name!r} has no setting {key!r}."
-            check_known(key, known | elsewhere, problem, code="FK-UNKNOWN-SETTING")
+            check_known(key, known | STEP_KEYS, problem, code="FK-UNKNOWN-SETTING")
     return _construct(stage_class, validated(stage_class.Config, settings, f"step {name!r}"), refused)
 
 

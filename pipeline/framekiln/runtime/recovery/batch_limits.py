@@ -11,15 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from framekiln.device import device_name
-from framekiln.planning.gpu.calibration_file import (
-    PATIENCE,
-    BatchLimit,
-    Calibration,
-    Learned,
-    default_path,
-    read_known,
-    update,
-)
+from framekiln.planning.gpu import calibration_file
+from framekiln.planning.gpu.calibration_file import PATIENCE, BatchLimit, Calibration, Learned
 from framekiln.planning.step import Step, fingerprint
 
 _RUNS = 8  # every so many runs, whole chunks are tried again
@@ -40,8 +33,8 @@ class BatchLimits:
         """Return the limits that earlier runs learned for this step on this device; empty if none did."""
         if folder is None:
             return cls()
-        limits = cls(step, default_path(device_name(step.placement.device), folder))
-        known = read_known(limits.path)
+        limits = cls(step, calibration_file.default_path(device_name(step.placement.device), folder))
+        known = calibration_file.read_known(limits.path)
         if (learned := known.learned.get(limits._make_key(step)) if known else None) is not None:
             limits.rows, limits.runs = learned.rows, learned.runs + 1
             limits.chunks = learned.chunks if limits.runs % _RUNS else {}
@@ -98,7 +91,7 @@ class BatchLimits:
             return known.model_copy(update={"learned": {**known.learned, **learned}})
 
         with suppress(OSError):
-            update(self.path, add)
+            calibration_file.update(self.path, add)
 
     @staticmethod
     def _make_key(step: Step) -> str:

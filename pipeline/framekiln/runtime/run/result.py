@@ -38,9 +38,9 @@ class Workload:
     leaving: Sequence[str] = ()  # first-pass steps of the run before that this run lacks
     has_local_engine: bool = False  # as many processes as cores, each with all first-pass steps
 
-    def finished(self, store: Store) -> list[UnitRows]:
-        """Return the units that every first-pass step has finished."""
-        return unit_rows(self.plan, Ledger(store), self.units, self.wanted)
+    def finished(self, store: Store, units: Sequence[Unit] | None = None) -> list[UnitRows]:
+        """Return the given units, by default all, that every first-pass step has finished."""
+        return unit_rows(self.plan, Ledger(store), self.units if units is None else units, self.wanted)
 
     @property
     def rooms(self) -> Mapping[str, Room]:
