@@ -1,29 +1,22 @@
-"""The interface between a job and the owner of its processes, what they report, and metrics of a machine.
+"""The interface between a job and the owner of its processes, and what they report.
 
 A run's state outlives its processes: events for the driver, attempts at work, and the error that stops the run.
 """
 
 import re
-import threading
-import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import count
 from typing import Any
 
 from framekiln.contract.errors import FramekilnError
-from framekiln.device.nvml import library
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets
 from framekiln.planning.plan import Plan
-from framekiln.profiling.node_metrics import SAMPLE_SECONDS, NodeMetrics, to_line
-from framekiln.profiling.record_log import NODES, Stream
-from framekiln.profiling.records import Death, Event, Reading, StepEvent, now, worker_name
+from framekiln.profiling.records import Death, Event, StepEvent, now
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.recovery.attempt_log import Attempt, AttemptTable
 from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows
@@ -135,45 +128,3 @@ def last_lines(output: str) -> str:
     """
     lines = [line[:_LONGEST] for line in output.strip().splitlines() if not _NOISE.search(line)]
     return "\n".join(lines[-_LINES:])
-
-
-_STORE_SAMPLES = 4  # samples between two requests for the object store's size
-_STOP_SECONDS = 5.0  # s for the last lines; then the thread is left
-
-
-class Sampler:
-    """A thread that writes its machine's metrics until it is stopped, and sends samples to the progress display."""
-
-    def __init__(
-        self,
-        store: Store,
-        send: Callable[[Reading], None],
-        *,
-        parent: int,
-        object_store: Callable[[], float | None] = lambda: None,
-    ) -> None:
-        """Start; `parent`: the process that starts workers here. `object_store` returns the GB in Ray's store."""
-        self._send, self._machine = send, NodeMetrics(store.run, parent, library())
-        self._stream = Stream(store, NODES, worker_name())
-        self._done, self._object_store = threading.Event(), object_store
-        self._thread = threading.Thread(target=self._sample, daemon=True, name="sampler")
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop the thread and write the last lines."""
-        self._done.set()
-        self._thread.join(timeout=_STOP_SECONDS)
-        self._stream.flush(now=True)
-
-    def _sample(self) -> None:
-        due = time.monotonic()
-        for number in count():
-            if number % _STORE_SAMPLES == 0:
-                store_gb = self._object_store()
-            sample = self._machine.read(store_gb)
-            self._stream.add(partial(to_line, sample))
-            told = {name: sample[name] for name in ("node", "time", "cpu_percent")}
-            self._send(Reading(gpus=tuple(sample["gpus"]), **told))
-            due = max(due + SAMPLE_SECONDS, time.monotonic())
-            if self._done.wait(max(0.0, due - time.monotonic())):
-                return

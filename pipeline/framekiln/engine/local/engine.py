@@ -23,9 +23,10 @@ import psutil
 
 from framekiln.contract.errors import FramekilnError, SetupError
 from framekiln.device.cores import usable_cores
-from framekiln.engine.base import Engine, RunContext, RunState, Sampler, last_lines
+from framekiln.engine.base import Engine, RunContext, RunState, last_lines
 from framekiln.engine.group import StepGroup, decode_work, decoded, write_tables
 from framekiln.engine.local.child import ASK, DO, DONE, EVENT, HOLD, LAST_LINES
+from framekiln.engine.sampler import Sampler
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
 from framekiln.planning.error_budget import Budgets

@@ -15,8 +15,9 @@ import ray
 from ray.util.metrics import Counter, Gauge, Histogram
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from framekiln.engine.base import RunState, Sampler, last_lines
+from framekiln.engine.base import RunState, last_lines
 from framekiln.engine.ray.private import log_folder, measure_store
+from framekiln.engine.sampler import Sampler
 from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets
 from framekiln.profiling.export.live_metrics import BOUNDS, METRICS, Metric, observations
