@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from framekiln.media.damaged import boxes
+from tests.media.video.test_odd import seen, write
 from tests.support.media.films import FRAMES, made_film
 from tests.support.media.media_factory import decoded, film, numbered
 from tests.support.media.remux import remuxed
@@ -227,3 +230,15 @@ def test_a_live_matroska_without_its_end_is_truncated(tmp_path: Path, moving: li
 def _packet(path: Path, number: int) -> bytes:
     with av.open(str(path)) as container:
         return [bytes(packet) for packet in container.demux(video=0) if packet.size][number]
+
+
+@pytest.mark.parametrize("length", [b"\0" * 4, b"\xff" * 4])
+def test_an_avi_of_unknown_length_that_lacks_its_end_is_truncated(tmp_path: Path, length: bytes) -> None:
+    """As an interrupted recording and a cut stream are: damage in the middle has other repairs."""
+    data = write(tmp_path / "film.avi", range(40), base=Fraction(1, 25), codec="mpeg4").read_bytes()
+    frames = [match.start() for match in re.finditer(b"00dc", data[: data.index(b"idx1")])]
+    (tmp_path / "film.avi").write_bytes((data[:4] + length + data[8:])[: frames[30] + 12])  # inside frame 30
+    rows, failures = decoded(tmp_path / "film.avi")
+    assert seen(rows) == list(range(len(rows)))
+    assert len(rows) >= 28
+    assert [failure.kind for failure in failures] == ["truncated"]

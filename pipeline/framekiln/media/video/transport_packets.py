@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SYNC, WRAP = 0x47, 1 << 33  # first byte of a packet; ticks of 90 kHz after which a clock begins anew
+_EARLY = 90_000  # ticks by which a frame's time may lie before the clock: recorders write clocks late
 _CLOCK_ALONE = 7  # bytes of an adaptation field
 Packets = NDArray[np.uint8]
 """Packets of 188 bytes, n x 188."""
@@ -39,6 +40,20 @@ def find_times(packets: Packets, *, video: bool = False) -> Iterator[tuple[tuple
             yield (pid, True), packet[at + 9 : at + 14]
             if flags == 3:
                 yield (pid, False), packet[at + 14 : at + 19]
+
+
+def find_far(packets: Packets, clock: int, most: int) -> tuple[int, int]:
+    """Return the packet after the last time near a clock, and the first with another time, or the number of packets.
+
+    `most`: ticks by which a near time may lie after the clock.
+    """
+    near = 0
+    for place in np.flatnonzero(packets[:, 1] & 0x40).tolist():
+        for _, at_time in find_times(packets[place : place + 1]):
+            if (read_time(at_time) - clock + _EARLY) % WRAP > most + _EARLY:
+                return near, place
+            near = place + 1
+    return near, len(packets)
 
 
 def find_video_tracks(packets: Packets) -> set[tuple[int, int]]:

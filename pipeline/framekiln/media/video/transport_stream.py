@@ -23,6 +23,7 @@ from framekiln.media.video.transport_packets import (
     SYNC,
     WRAP,
     Packets,
+    find_far,
     find_times,
     find_video_tracks,
     have_clock,
@@ -37,8 +38,6 @@ from framekiln.media.video.transport_packets import (
 _JUMP = 10 * 90_000
 """Ticks by which a clock may jump: a signal loss of up to 10 s keeps its length, as in ffmpeg
 (`-dts_delta_threshold`)."""
-_EARLY = 90_000
-"""Ticks by which a frame's time may lie before the clock: recorders write clocks late."""
 _BLOCK, _PIDS = 4 << 20, 1 << 13
 _AROUND = 8000  # packets examined before and after a place: 1.5 MB
 _TABLES = (0x00, 0x10, 0x11, 0x12, 0x14)  # packet ids of tables before which no track begins
@@ -163,7 +162,7 @@ def _find_layout(media: MediaFile) -> _PacketPlaces:
             for jump in np.flatnonzero((steps > _JUMP) & (steps < WRAP)):
                 first = int(clocked[jump - 1]) + 1 if jump else 0  # the clock before it is of the earlier part
                 before = clock if jump == 0 else int(times[jump - 1])
-                near, far = _find_far(packets[first : clocked[jump]], before)
+                near, far = find_far(packets[first : clocked[jump]], before, _JUMP)
                 found.add(at + _find_start(pids, first + far, first + near) * step)
             clock = int(times[-1]) if len(times) else clock
         for _, end in layout.runs[-_MOST_ENDS:]:
@@ -175,17 +174,6 @@ def _find_layout(media: MediaFile) -> _PacketPlaces:
             if not layout.stops:
                 _add_join(stream, layout, before, place, after)
     return layout
-
-
-def _find_far(packets: Packets, clock: int) -> tuple[int, int]:
-    """Return the packet after the last time near a clock, and the first with another time, or the number of packets."""
-    near = 0
-    for place in np.flatnonzero(packets[:, 1] & 0x40).tolist():
-        for _, at_time in find_times(packets[place : place + 1]):
-            if (read_time(at_time) - clock + _EARLY) % WRAP > _JUMP:
-                return near, place
-            near = place + 1
-    return near, len(packets)
 
 
 def _find_start(pids: NDArray[np.uint16], place: int, first: int) -> int:
