@@ -76,4 +76,6 @@ class CachedStream(StreamView):
 
     def _read(self, start: int, size: int) -> bytes:
         with access_errors():
-            return read_range(self._stream, size, start)
+            if len(data := read_range(self._stream, size, start)) < size:
+                raise OSError("it has become shorter")
+            return data
