@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from framekiln.contract.errors import MediaError, Reason
 from framekiln.media import block_cache, read_ahead
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
@@ -109,6 +111,17 @@ def test_blocks_are_those_of_the_file_at_its_time(bucket, monkeypatch):
     bucket.files["x/a.bin"] = content[::-1]
     with open_media(replace(media, mtime_ns=1)) as stream:
         assert stream.read(4) == content[::-1][:4]
+
+
+@pytest.mark.parametrize("start", [0, 90])
+@pytest.mark.parametrize("block", [16, 1 << 20])
+def test_a_file_that_has_become_shorter_is_unreadable(start, block, monkeypatch):
+    monkeypatch.setattr(block_cache, "_BLOCK", block)
+    stream = block_cache.CachedStream(io.BytesIO(bytes(80)), 100, f"shorter {start} {block}")
+    stream.seek(start)
+    with pytest.raises(MediaError) as error:
+        stream.read(100)
+    assert error.value.reason is Reason.UNREADABLE
 
 
 def test_no_more_is_kept_than_fits(bucket, monkeypatch):

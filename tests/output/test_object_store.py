@@ -234,7 +234,7 @@ def test_an_unwritable_output_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "root", ["nosuch://bucket/out", "abfss://a@b/out", "/out\udcff"]
+    "root", ["nosuch://bucket/out", "abfss://a@b/out", "az://b/out", "/out\udcff"]
 )  # the latter has a byte that is not UTF-8
 def test_a_root_that_no_file_system_opens_is_reported(root):
     with fails("FK-OUTPUT-ADDRESS"):

@@ -9,10 +9,9 @@ import pyarrow as pa
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.media_ids import escape
 
-SHORT = "the bucket sent"  # the beginning of our own message on an answer that ends early
 _FOR_A_WHILE = re.compile(
     r"time[d ]*out|too slow|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL|NETWORK_CONNECTION|THROTTLING|HTTP status 5\d\d"
-    rf"|Failed to flush response stream|UNAVAILABLE|DEADLINE_EXCEEDED|{SHORT}",
+    r"|Failed to flush response stream|UNAVAILABLE|DEADLINE_EXCEEDED",
     re.I,
 )  # of AWS's client and Google's, which do not number their errors
 

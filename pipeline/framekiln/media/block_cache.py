@@ -4,37 +4,33 @@ A video is opened for its type, its frames and its sound; a transport stream onc
 of 256 KB. Members of an archive are neighbours. Each range is requested once.
 """
 
-import re
 import threading
 import time
 from collections import OrderedDict
 from typing import BinaryIO
 
-from framekiln.media.access import SHORT, access_errors
+from framekiln.media.access import access_errors
 from framekiln.media.stream_view import StreamView
 
 _BLOCK = 1 << 20  # bytes of one request: 10 to 25 ms of a network, and a second of a video of 8 Mbit/s
 _KEPT = 64  # blocks of all files in this process, 64 MB: enough for many videos' two places and index
-_AGAIN = re.compile(f"Failed to flush response stream|{SHORT}")
-"""Errors without retries of their own: AWS's client raises the first for a refusal that is longer than the content."""
+_SHORT = "Failed to flush response stream"  # AWS's client raises it for a refusal that is longer than the content
 _TRIES, _WAIT_S = 4, 0.1  # tries then; each wait is twice the one before
 _lock = threading.Lock()
 _blocks: "OrderedDict[tuple[object, int], bytes]" = OrderedDict()
 
 
 def read_range(stream: BinaryIO, size: int, start: int = 0) -> bytes:
-    """Return a part of an object of a bucket. Raises OSError: it cannot be read, or has fewer bytes.
+    """Return a part of an object of a bucket.
 
     AWS's client takes the text of a refusal for the content, and fails if the content is shorter than this text.
     """
     for attempt in range(_TRIES):
         try:
             stream.seek(start)
-            if len(data := stream.read(size)) == size:
-                return data
-            raise OSError(f"{SHORT} {len(data):,} of {size:,} bytes")
+            return stream.read(size)
         except OSError as error:
-            if attempt == _TRIES - 1 or not _AGAIN.search(str(error)):
+            if attempt == _TRIES - 1 or _SHORT not in str(error):
                 raise
             time.sleep(_WAIT_S * 2**attempt)
     raise AssertionError
@@ -80,4 +76,6 @@ class CachedStream(StreamView):
 
     def _read(self, start: int, size: int) -> bytes:
         with access_errors():
-            return read_range(self._stream, size, start)
+            if len(data := read_range(self._stream, size, start)) < size:
+                raise OSError("it has become shorter")
+            return data

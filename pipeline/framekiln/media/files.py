@@ -26,7 +26,8 @@ from framekiln.media.network import Network, network
 
 _GCS = ("gs://", "gcs://")
 _LOST = {"tls_verify_certificates", "smart_defaults"}  # parameters of a bucket's URI that Arrow does not pickle
-_AZURE = ("abfs://", "abfss://")  # without a login, Arrow's client ends the process
+_AZURE = ("abfs://", "abfss://", "az://", "azure://", "wasb://", "wasbs://")
+"""Arrow reads the first two, but without a login its client ends the process."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from framekiln.contract.errors import DamagedError, GoneError, OutputError
 from framekiln.contract.output_names import SELECTIONS
-from framekiln.media.access import SHORT
 
 _FIXES = {
     errno.ENOSPC: "free some space there",
@@ -28,7 +27,7 @@ _FIXES = {
     errno.EIO: "check the disk",
 }
 _OF_THE_FILE = {None, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP}  # None: Arrow cannot decode the bytes
-_OF_A_BUCKET = re.compile(rf"AWS Error|google::cloud|{SHORT}")  # nor does Arrow number the errors of requests
+_OF_A_BUCKET = re.compile(r"AWS Error|google::cloud")  # nor does Arrow number the errors of requests
 _REFUSED = re.compile(r"ACCESS_DENIED|PERMISSION_DENIED|HTTP status 40[13]")
 _ALLOW = "allow it in the bucket (permissions, quota)"
 _WAIT = "wait until the bucket answers, or raise `network: retries` and `timeout_s` in the profile"

@@ -79,7 +79,6 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     cut = False  # half of the next body is sent
-    short = False  # half of the next body is sent, as if it were all
 
     def do_HEAD(self) -> None:
         self.answer()
@@ -128,18 +127,15 @@ class _Handler(BaseHTTPRequestHandler):
         return objects, key, parse_qs(place.query, keep_blank_values=True)
 
     def fail(self, fault: str, key: str) -> None:
-        """Answer as a bucket in trouble does: slow-down (503), denied (403), or reset.
-
-        A body that ends early is cut, or short if its head states as many bytes.
-        """
+        """Answer as a bucket in trouble does: slow-down (503), denied (403), cut (a body that ends early) or reset."""
         if fault in ("slow-down", "denied"):
             self.body() if self.command in ("PUT", "POST") else b""
             status, code = (503, b"SlowDown") if fault == "slow-down" else (403, b"AccessDenied")
             self.respond(
                 status, b"<?xml version='1.0'?><Error><Code>%b</Code><Message>%b</Message></Error>" % (code, code)
             )
-        elif fault in ("cut", "short") and self.command == "GET" and key in self.server.objects.files:
-            self.cut, self.short = fault == "cut", fault == "short"
+        elif fault == "cut" and self.command == "GET" and key in self.server.objects.files:
+            self.cut = True
             return
         else:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -182,7 +178,6 @@ class _Handler(BaseHTTPRequestHandler):
         ).encode()
 
     def respond(self, status: int, body: bytes, **headers: str) -> None:
-        body, self.short = body[: len(body) // (1 + self.short)], False
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), "ETag": '"e"', **headers}.items():
             self.send_header(name, value)
