@@ -25,7 +25,7 @@ MOVED = 4  # bits that codec noise changes
 NEAR = 24
 SHARP = 0.9  # of the bits at other shifts (quantile 0.1): copies have 0.03 to 0.9, two takes at least 0.98
 BESIDE_S = (0.5, 2.0)  # s from a shift to the others it is compared with
-MOST_S = 60.0  # s around a shift that are searched: while a picture stands, its frames are alike at many shifts
+MOST_S = 60.0  # s around a shift that are searched: while a picture stands, many shifts are alike
 GAP_S = 2.0  # of fast motion, without a match inside a part
 ROUNDED_S = 0.001  # containers count times in ms
 STEP_S, TRIED = 0.01, 300  # of shifts that are tried for a part; frames of it that are compared for each
@@ -61,19 +61,14 @@ class Film:
     def look(self) -> "Film":
         """Return the frames that are searched: where the picture has changed, and ever fewer while it stands."""
         words = np.ascontiguousarray(self.hashes[:, 0]).view(np.uint64)
-        looks: list[int] = []
-        begin = 0  # of the picture that stands
+        looks, begin = list[int](), 0  # begin: of the picture that stands
         for at in np.flatnonzero(words.any(axis=1)).tolist():
-            if looks:
-                past, last = self.time[at] - self.time[looks[-1]], looks[-1]
-                moved, begun = (np.bitwise_count(words[at] ^ words[then]).sum() for then in (last, begin))
-                begin = begin if begun <= NEAR else at
-                wait = min(LONGEST_S, SLOWER * (self.time[at] - self.time[begin]))
-                if past < max(wait, LOOK_S if moved > MOVED else STILL_S):
-                    continue
-            else:
-                begin = at
-            looks.append(at)
+            last = looks[-1] if looks else at
+            moved, begun = (np.bitwise_count(words[at] ^ words[then]).sum() for then in (last, begin))
+            begin = begin if looks and begun <= NEAR else at
+            stood = min(LONGEST_S, SLOWER * (self.time[at] - self.time[begin]))
+            if not looks or self.time[at] - self.time[last] >= max(stood, LOOK_S if moved > MOVED else STILL_S):
+                looks.append(at)
         return Film(time=self.time[looks], hashes=self.hashes[looks])
 
     def compare(self, time: Numbers, hashes: Bytes) -> tuple[Ints, Ints]:
@@ -135,14 +130,21 @@ class Film:
         """Return whether a part's frames differ less at this shift than at nearly all others: two takes do not."""
         beside = np.arange(*BESIDE_S, 0.1)
         tried = self._try(other, part, np.concatenate(([0.0], beside, -beside)) + shift)
-        means = [bits[bits < BITS].mean() for bits in tried if (bits < BITS).mean() >= 0.5]
-        return len(means) < 2 or bool(means[0] < SHARP * np.quantile(means[1:], 0.1))
+        means = np.array([_average(bits) for bits in tried])
+        beside = means[1:][means[1:] < BITS]
+        return not len(beside) or bool(means[0] < SHARP * np.quantile(beside, 0.1))
 
     def _try(self, other: "Film", part: slice, shifts: Numbers) -> Iterator[Ints]:
         """Yield the differing bits of some of a part's frames (k w), at each shift."""
         some = slice(part.start, part.stop, 1 + (part.stop - part.start) // TRIED)
         for shift in shifts:
             yield other.compare(self.time[some] + shift, self.hashes[some])[1]
+
+
+def _average(bits: Ints) -> float:
+    """Return the mean bits of the frames (k 1) that are in both films; all bits if they are less than half."""
+    inside = bits[bits < BITS]
+    return float(inside.mean()) if 2 * len(inside) >= len(bits) else float(BITS)
 
 
 def _widen(alike: NDArray[np.bool_], part: Ints) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from framekiln_stages.duplicates.hashes import WINDOWS
 from framekiln_stages.duplicates.search import Ints, find_near, label_linked
 
 Part = Mapping[str, Any]
+Key = tuple[int, int, int]  # numbers of two films, and the view
 
 FILMS = pa.schema(
     [
@@ -57,7 +58,7 @@ def find_parts(rows: pa.Table, least_s: float) -> list[Part]:
     `rows`: frames of all videos, sorted by `media_id` and `frame_index`.
     """
     names, whole, windowed = _read_films(rows)
-    places = defaultdict[tuple[int, int, int], list[Place]](list)
+    places = defaultdict[Key, list[Place]](list)
     for key, place in itertools.chain(_find(whole, whole, least_s), _find(windowed, whole, least_s)):
         places[key].append(place)
     found = [
@@ -85,29 +86,40 @@ def _read_films(rows: pa.Table) -> tuple[list[str], list[Film], list[Film]]:
     return names.dictionary.to_pylist(), films[0], films[1]
 
 
-def _find(
-    films: Sequence[Film], others: Sequence[Film], least_s: float
-) -> Iterator[tuple[tuple[int, int, int], Place]]:
-    """Yield the parts that films share with `others` (the same, by whole frames), with both numbers and the view."""
+def _find(films: Sequence[Film], others: Sequence[Film], least_s: float) -> Iterator[tuple[Key, Place]]:
+    """Yield the parts that films share with `others`: the same films, by whole frames."""
     looks = [film.look() for film in films]
-    film = np.repeat(np.arange(len(films)), [len(own.time) for own in looks])
-    if not len(film):
-        return
-    time = np.concatenate([own.time for own in looks])
-    pairs = find_near(np.concatenate([own.hashes for own in looks]), NEAR)
-    first, second = pairs.first, pairs.second
-    if films is others:
-        first, second = np.minimum(first, second), np.maximum(first, second)
-    votes = pa.table({"a": film[first], "b": film[second], "mirrored": pairs.view, "first": first, "second": second})
-    for (a, b, view), part in _split(votes.filter(film[first] != film[second])):
-        own, other = part["first"].to_numpy(), part["second"].to_numpy()
+    time = np.concatenate([np.empty(0), *(own.time for own in looks)])
+    for (a, b, view), own, other in _match(looks, films is others):
         least = min(least_s, 0.8 * others[a].seconds, 0.8 * others[b].seconds)
         for begin, end, shift, spread in _trace(own, time[other] - time[own]):
-            if time[end] - time[begin] >= FOLLOWED * least:
-                for place in films[a].follow(others[b].turn(view), (time[begin], time[end]), shift, spread, least):
-                    if films is not others:
-                        place["bits"] += MOVED  # the nearest of 16 windows; ends of whole frames are exact
-                    yield (min(a, b), max(a, b), view), place if a < b else _exchange(place)
+            if time[end] - time[begin] < FOLLOWED * least:
+                continue
+            for place in films[a].follow(others[b].turn(view), (time[begin], time[end]), shift, spread, least):
+                if films is not others:
+                    place["bits"] += MOVED  # the nearest of 16 windows; ends of whole frames are exact
+                yield (min(a, b), max(a, b), view), place if a < b else _exchange(place)
+
+
+def _match(looks: Sequence[Film], is_symmetric: bool) -> Iterator[tuple[Key, Ints, Ints]]:
+    """Yield pairs of films, and the indices of their similar looks among all looks.
+
+    `is_symmetric`: each pair in one order; else only looks of which a window is nearest.
+    """
+    film = np.repeat(np.arange(len(looks)), [len(own.time) for own in looks])
+    if not len(film):
+        return
+    pairs = find_near(np.concatenate([own.hashes for own in looks]), NEAR)
+    ends = np.stack((pairs.first, pairs.second))
+    if is_symmetric:
+        ends.sort(axis=0)
+    keys = np.stack((*film[ends], pairs.view))
+    order = np.lexsort((*ends[::-1], *keys[::-1]))
+    order = order[(keys[0, order] != keys[1, order]) & (is_symmetric | (pairs.window[order] > 0))]
+    for part in np.split(order, np.flatnonzero(np.diff(keys[:, order]).any(axis=0)) + 1):
+        if len(part):
+            a, b, view = keys[:, part[0]].tolist()
+            yield (a, b, view), ends[0, part], ends[1, part]
 
 
 def _exchange(place: Place) -> Place:
@@ -170,17 +182,6 @@ def _drop_shifted(places: Sequence[Place]) -> list[Place]:
 def _overlap(one: Part, other: Part, of: str) -> float:
     start, end = (f"{of}{name}_s" for name in ("start", "end"))
     return float(min(one[end], other[end]) - max(one[start], other[start]))
-
-
-def _split(votes: pa.Table) -> Iterator[tuple[tuple[int, int, int], pa.Table]]:
-    """Yield the votes of each pair of videos, straight and mirrored."""
-    votes = votes.sort_by([(name, "ascending") for name in votes.column_names])
-    keys = np.stack([votes[name].to_numpy() for name in ("a", "b", "mirrored")])
-    edges = [0, *(np.flatnonzero((np.diff(keys) != 0).any(axis=0)) + 1).tolist(), len(votes)]
-    for start, stop in itertools.pairwise(edges):
-        if stop > start:
-            a, b, mirrored = keys[:, start].tolist()
-            yield (a, b, mirrored), votes.slice(start, stop - start)
 
 
 def _trace(looks: Ints, shifts: Numbers) -> Iterator[tuple[int, int, float, float]]:
