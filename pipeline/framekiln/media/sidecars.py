@@ -1,8 +1,7 @@
 """XMP sidecars: files beside photos and videos in which editors keep a person's notes.
 
 They are found in the listing, so a file without one costs no request. A sidecar is part of its file's identity: after a
-change the file is computed again. A damaged or hostile sidecar is ignored. It is a file of the listing too, so an
-unreadable one is a row in the errors table.
+change the file is computed again. A damaged or hostile sidecar is ignored.
 """
 
 import posixpath
@@ -19,17 +18,18 @@ _MOST_BYTES = 4 << 20  # editors write some 10 KB, and up to 1 MB with masks; a 
 
 
 def with_sidecars(media: Sequence[MediaFile]) -> Iterator[MediaFile]:
-    """Yield each file, with the listing's sidecar for it.
+    """Yield each file with the listing's sidecar for it, and the sidecars of no file.
 
     `a.jpg.xmp` wins over `a.xmp`, which may belong to `a.dng`.
     """
     beside = {name: item for item in media if (name := _strip_ending(item.media_id))}
-    for item in media:
-        name = item.media_id
-        found = None
-        if beside and not _strip_ending(name):
-            found = beside.get(name) or beside.get(posixpath.splitext(name)[0])
+    others = [item for item in media if not _strip_ending(item.media_id)]
+    used = set()
+    for item in others:
+        found = beside.get(item.media_id) or beside.get(posixpath.splitext(item.media_id)[0])
+        used.add(found and found.media_id)
         yield item if found is None else replace(item, sidecar=found)
+    yield from (item for item in media if _strip_ending(item.media_id) and item.media_id not in used)
 
 
 def read_sidecar(media: MediaFile) -> Tags:

@@ -189,11 +189,8 @@ def test_titles_of_films(kind, tmp_path):
 def test_titles_of_photos(tmp_path):
     tags = exif()
     tags[0x010E], tags[0x013B] = "Boats", "A. Moss"
-    xmp = (
-        b"<x:xmpmeta><rdf:RDF><rdf:Description><dc:title><rdf:Alt><rdf:li xml:lang='x-default'>Harbour</rdf:li>"
-        b"</rdf:Alt></dc:title><dc:creator><rdf:Seq><rdf:li>Ada Moss</rdf:li><rdf:li>B</rdf:li></rdf:Seq></dc:creator>"
-        b"</rdf:Description></rdf:RDF></x:xmpmeta>"
-    )
+    xmp = b"""<rdf:RDF><dc:title><rdf:Alt><rdf:li xml:lang='x-default'>Harbour</rdf:li></rdf:Alt></dc:title>
+      <dc:creator><rdf:Seq><rdf:li>Ada Moss</rdf:li><rdf:li>B</rdf:li></rdf:Seq></dc:creator></rdf:RDF>"""
     row = read(tmp_path, picture(exif=tags.tobytes(), xmp=xmp))
     assert row == EXPECTED | {"title": "Harbour", "description": "Boats", "creator": "Ada Moss"}
 

@@ -122,6 +122,12 @@ def test_a_hostile_sidecar_does_no_harm(kind, tmp_path):
     assert time.process_time() - began < 30, "a time that grows with the square is hours"
 
 
+def test_a_sidecar_that_is_read_is_no_file_that_was_passed_over(tmp_path):
+    for name, content in {"a.jpg": picture(), "a.xmp": rated(1), "a.jpg.XMP": rated(2), "b.xmp": rated(3)}.items():
+        (tmp_path / name).write_bytes(content)
+    assert [media.media_id for media in list_media(str(tmp_path))] == ["a.jpg", "a.xmp", "b.xmp"]
+
+
 def test_a_folder_or_a_broken_link_as_sidecar_does_no_harm(tmp_path):
     (tmp_path / "a.xmp").symlink_to("nowhere")
     (tmp_path / "b.xmp").mkdir()

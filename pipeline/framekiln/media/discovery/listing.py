@@ -87,7 +87,7 @@ def list_media(
     if message := outputs.message():
         on_message(message)
     named = {item.media_id: item for item in media}
-    return list(with_sidecars(sorted(named.values(), key=attrgetter("media_id"))))
+    return sorted(with_sidecars(list(named.values())), key=attrgetter("media_id"))
 
 
 def shard(media: Sequence[MediaFile], index: int, count: int) -> list[MediaFile]:

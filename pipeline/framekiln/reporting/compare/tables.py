@@ -169,5 +169,6 @@ def _describe_drift(table: TableDrift) -> str:
         most = "" if column.largest is None else f", at most {number(column.largest)} {column.unit}".rstrip()
         details.append(f"{column.name} equal in {100 * column.equal:.3g} % of rows{most}")
     if not differing:
-        details = ["every value is equal"] * bool(table.rows)
+        where = " in the rows of both" if table.only_first or table.only_second else ""
+        details = [f"every value is equal{where}"] * bool(table.rows)
     return "; ".join([*details, *([table.note] if table.note else [])])
