@@ -15,12 +15,9 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from framekiln.device.lazy import torch
-
-if TYPE_CHECKING:
-    from framekiln.device.model import Batches
 
 
 class Mark:
@@ -96,11 +93,27 @@ def thread_stream(device: str) -> DeviceStream:
 _PASSED = 8  # batches of other calls that may go first; from 4 to 32, a simulated GPU's share stayed within 0.01
 
 
+class Model(Protocol):
+    """A model that calls wait for: `framekiln.device.model.Batches`."""
+
+    def direct(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Compute all rows now, in this thread."""
+
+    def most(self, tensors: Sequence[torch.Tensor]) -> int:
+        """Return the most rows of a call with rows of this size."""
+
+    def halve(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Halve the rows of a call, after one did not fit into the memory."""
+
+    def compiles(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Return whether a call of this size is compiled first."""
+
+
 @dataclass(eq=False)
 class Call:
     """One thread's call of a model."""
 
-    model: Batches
+    model: Model
     tensors: tuple[torch.Tensor, ...]
     ready: Mark  # reached when its tensors are computed
     since: float

@@ -20,16 +20,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from framekiln.contract.phases import running_clock
-from framekiln.device.call_queue import Call, Mark, Part, next_batch, thread_stream
+from framekiln.device.call_queue import Call, Mark, Model, Part, next_batch, thread_stream
 from framekiln.device.failures import OwnerEndedError, is_out_of_memory, release_memory
 from framekiln.device.lazy import torch
 from framekiln.device.watchdog import Watchdog
-
-if TYPE_CHECKING:
-    from framekiln.device.model import Batches
 
 T = TypeVar("T")
 
@@ -148,7 +145,7 @@ class CallScheduler:
             self._wait(lambda: future.done() or self._ended is not None)
         return future.result() if future.done() else work()  # without an owner its model calls raise the reason
 
-    def call(self, model: Batches, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    def call(self, model: Model, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return a model's result for all rows. An owner thread may compute them together with other threads' rows.
 
         The stage's clock counts the wait as `queue`, except the device's own seconds.
