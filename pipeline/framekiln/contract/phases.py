@@ -36,6 +36,7 @@ class PhaseClock(threading.local):
         return time.perf_counter()
 
     def between(self, begin: Any, end: Any) -> float:
+        """Return the seconds between two marks."""
         return float(end - begin)
 
     def begin(self) -> None:

@@ -41,6 +41,7 @@ class Source:
 
     @property
     def named_by(self) -> str:
+        """The member that names the category."""
         return self.first(_NAMES)
 
     @property
@@ -139,6 +140,7 @@ def _make_source(name: str, members: pa.StructType, facts: Mapping[str, Any], ki
 
 
 def _read_column(item: pa.Field) -> Source | None:
+    """Return the declaration of a column of `frames/`, or None."""
     facts = annotation_facts(item)
     if not _is_struct_list(item.type) or facts.get("kind") == "":
         return None

@@ -60,6 +60,7 @@ class PictureReader:
                     yield from pool.map(self._read_one, singles[start : start + _AHEAD])
 
     def find_size(self, image: ExportedImage) -> tuple[int, int]:
+        """Return width and height of a frame's picture."""
         side = int(self.way.removeprefix("resize:")) if self.way.startswith("resize:") else 0
         scale = min(1.0, side / min(image.width, image.height)) if side else 1.0
         return max(1, round(image.width * scale)), max(1, round(image.height * scale))

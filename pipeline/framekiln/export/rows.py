@@ -159,6 +159,7 @@ class ExportRows:
             )
 
     def read(self) -> Iterator[list[ExportedImage]]:
+        """Yield images in the size of their frame."""
         columns = list(dict.fromkeys([*NEEDED, *self._reader.columns, *self._vectors, *self._values]))
         for name in self._list_files():
             with self._store.parquet(f"{FRAMES}/{name}") as file:

@@ -219,6 +219,7 @@ def check_written(stream: BinaryIO) -> None:
 
 
 def _find_hole(stream: BinaryIO) -> int | None:
+    """Return where the first large hole begins; None if there is none."""
     if not isinstance(stream, io.BufferedReader) or not hasattr(os, "SEEK_HOLE"):
         return None
     handle, at = stream.fileno(), 0

@@ -75,6 +75,7 @@ class Frame:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the requested pixels."""
         return self.dropped_bytes + sum(image.nbytes for image in self.images.values())
 
 
@@ -117,6 +118,7 @@ class FrameSpec:
         return max(self._choose_base_factor(height, width), reduction(height, width, short_side(name)))
 
     def dropped_bytes(self, height: int, width: int) -> int:
+        """Return the bytes that the dropped columns would have."""
         return self._count_bytes(self.dropped, height, width)
 
     def _count_bytes(self, columns: Sequence[str], height: int, width: int) -> int:

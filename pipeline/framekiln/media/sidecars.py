@@ -49,4 +49,5 @@ def read_sidecar(media: MediaFile) -> Tags:
 
 
 def _strip_ending(name: str) -> str:
+    """Return the beginning of a sidecar's name; empty for another file."""
     return name[: -len(_ENDING)] if name[-len(_ENDING) :].lower() == _ENDING else ""

@@ -25,5 +25,6 @@ class StreamView(io.RawIOBase):
         return self._at
 
     def close(self) -> None:
+        """Close the underlying file too."""
         self._stream.close()
         super().close()

@@ -124,6 +124,7 @@ class Store:
             stream.write(data)
 
     def write_table(self, path: str, table: pa.Table) -> None:
+        """Write a table as Parquet (zstd)."""
         with self.writing(path) as stream:
             for part in to_parquet(table):
                 stream.write(part)

@@ -44,10 +44,12 @@ class Publisher:
         self._mark = f"{base}/{TEMPORARY}{run}"
 
     def begin(self) -> None:
+        """Let the run publish objects, until `fence`."""
         with self._files.open_output_stream(self._mark) as stream:
             stream.write(b"")
 
     def fence(self, run: str) -> None:
+        """Let no process of a run publish or delete objects any more, and delete its incomplete files."""
         with suppress(FileNotFoundError):
             self._files.delete_file(f"{self._base}/{TEMPORARY}{run}")
 
@@ -91,6 +93,7 @@ class Publisher:
         self._files.delete_file(path)
 
     def append_bytes(self, path: str, data: bytes) -> None:
+        """Append bytes to an object in one write, creating it if needed; not in a bucket."""
         raise NotImplementedError
 
     def check(self) -> None:

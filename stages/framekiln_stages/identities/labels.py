@@ -165,6 +165,7 @@ class Labels:
         return np.sort(members[keep_once_per_frame(self._faces, members, person, likeness)])
 
     def _assign(self, singles: Ints, rule: Rule) -> NearestPeople:
+        """Give single faces the most similar identities."""
         beside = compare(self._evidence, self._people, rule)
         clear = singles[(self.of_face[singles] == NONE) & beside.enough[singles]]
         placed = np.flatnonzero(self.of_face != NONE)

@@ -198,6 +198,7 @@ class Steadiness(Stage):
         deviations: float = 6.0
 
     def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
+        """Compute the spreads and jumps of one file; spreads of fewer than two measured frames are null."""
         rows = batch.sort_by("frame_index")
         light, kelvin, angle, strength, black = (float_values(rows[name]).copy() for name in MEASURED)
         angle[~(strength >= self.config.strength)] = np.nan

@@ -96,6 +96,7 @@ class Objects(Stage):
 
     @property
     def inputs(self) -> tuple[str, ...]:
+        """The rows, and for mask prompts the masks."""
         masks = ("masks",) if self.config.prompts == "masks" else ()
         return ("media_id", "frame_index", "media_type", "height", "width", *masks)
 

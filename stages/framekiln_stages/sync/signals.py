@@ -179,6 +179,7 @@ class Lips:
 
     @property
     def seconds(self) -> float:
+        """Return the duration of known values."""
         return float((~np.isnan(self.lips)).sum()) / GRID_HZ
 
     @staticmethod

@@ -85,6 +85,7 @@ class Voice(Stage):
         self._describe(np.zeros((1, WINDOW), np.float32))
 
     def __call__(self, batch: pa.Table) -> pa.Table:
+        """Describe each slice; rows are one clip and its halo."""
         slices = [item.values.to_numpy() if item.is_valid else None for item in batch["sound"]]
         with self.phase("infer"):
             rows = [

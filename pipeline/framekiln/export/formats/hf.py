@@ -61,6 +61,7 @@ def _name_split(split: str) -> str:
 
 
 def _cut(rows: Iterator[Pictured], shard: int) -> Iterator[list[dict[str, object]]]:
+    """Yield rows as values of the schema, in groups."""
     group, size = [], 0
     for number, (image, still) in enumerate(rows):
         picture = {"bytes": still.data, "path": f"{shard:06d}{number:06d}{still.ending}"}

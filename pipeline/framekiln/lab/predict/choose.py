@@ -239,6 +239,7 @@ def _compute_rate(waves: Sequence[WaveSeconds], cores: float, gpus: int = 1) -> 
 
 
 def _find_help(waves: Sequence[WaveSeconds], cores: float) -> dict[str, float]:
+    """Return the rate's factors for a second GPU, twice the cores, and half the rows of costly steps."""
     rate = _compute_rate(waves, cores)
     factors = {MORE_CORES: _compute_rate(waves, 2 * cores) / rate}
     if any(wave.on_gpu for wave in waves):

@@ -130,6 +130,7 @@ def estimate_costs(work: PlannedRun, source: SourceRun, store: Store, calibratio
 def _place(
     work: PlannedRun, known: Mapping[str, SourceStep], busy: Mapping[str, Draws]
 ) -> tuple[dict[str, int], Draws, str]:
+    """Return each step's packets in work at a time, the hours of the whole, and its limit."""
     waves = [_place_wave(wave, i, known, local=work.local) for i, wave in enumerate(work.plan.waves)]
     workers = {step.name: step.workers * step.in_flight for steps in waves for step in steps}
     for step in work.plan.second:  # one process if a call takes the whole run
@@ -210,6 +211,7 @@ def _list_doubts(work: PlannedRun, known: Mapping[str, SourceStep]) -> list[str]
 
 
 def _place_wave(wave: Wave, number: int, known: Mapping[str, SourceStep], *, local: bool) -> list[SourceStep]:
+    """Return the measured steps of a wave, decoding first, with the plan's processes."""
     processes = count_processes(wave, wave.steps) if local else 0
     placed = []
     for place, group in enumerate(wave.groups()):
@@ -225,6 +227,7 @@ def _place_wave(wave: Wave, number: int, known: Mapping[str, SourceStep], *, loc
 
 
 def _scale(step: SourceStep, seconds: float) -> SourceStep:
+    """Return a step with this many seconds a row."""
     whole = max(sum(step.sample.phases.values()), 1e-9)
     phases = {name: value * seconds / whole for name, value in step.sample.phases.items()}
     return replace(step, sample=step.sample.model_copy(update={"phases": phases}))

@@ -147,6 +147,7 @@ def _read_steps(
 
 
 def _list_others(store: Store, last: str | None) -> list[str]:
+    """Return the earlier runs with the most work, in the order of their start."""
     work = read_work(store)
     most = sorted(work.keys() - {last}, key=lambda name: work[name].busy)[-_MOST_RUNS:]
     return sorted(most, key=lambda name: work[name].began)

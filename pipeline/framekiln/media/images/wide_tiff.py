@@ -214,6 +214,7 @@ class WideTiff:
         return image.convert(mode.upper()) if mode.endswith("a") else image
 
     def _fill_levels(self, levels: NDArray[np.uint8], values: NDArray[Any], *, is_alpha: bool) -> None:
+        """Write the 8-bit levels of some channels."""
         bits, kind = self.page.bits, self._dtype.kind
         if not values.size:
             return

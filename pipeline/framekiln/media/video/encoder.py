@@ -43,6 +43,7 @@ class VideoEncoder:
         self._container.mux(self._track.encode(frame))
 
     def __exit__(self, *_: object) -> None:
+        """Write all frames still held by the encoder, and close the file."""
         if self._count:
             self._container.mux(self._track.encode(None))
         self._container.close()

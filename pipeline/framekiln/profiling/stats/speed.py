@@ -193,6 +193,7 @@ def others_use(records: pa.Table, nodes: pa.Table | None) -> float | None:
 
 
 def _select_during(records: pa.Table, nodes: pa.Table, name: str) -> Iterator[Any]:
+    """Yield a column's values in samples taken while a record of the same node ran."""
     for node in pc.unique(records["node"]).to_pylist():
         mine = records.filter(pc.equal(records["node"], node)).sort_by("started")
         starts, reach = floats(mine, "started"), np.maximum.accumulate(ends(mine))

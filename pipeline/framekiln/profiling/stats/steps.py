@@ -145,6 +145,7 @@ def _summarize_step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.T
 
 
 def _summarize_process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
+    """Return a process's statistics in a step, from its packets there and all of its records."""
     begin, end = _find_span(packets)
     started, kinds = speed.floats(records, "started"), np.array(records["kind"].to_pylist())
     inside = (started >= begin) & (started < max(end, np.nextafter(begin, np.inf)))

@@ -117,6 +117,7 @@ def changes(first: Run, second: Run) -> list[Change]:
 
 
 def _count_nodes(machines: Any) -> str:
+    """Return the number of nodes of each kind: `2 × 16 CPUs, 1 GPUs`."""
     kinds = Counter(f"{node.get('cpus', 0):g} CPUs, {node.get('gpus', 0):g} GPUs" for node in machines or ())
     return "; ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items())) or MISSING
 

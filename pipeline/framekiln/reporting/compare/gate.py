@@ -113,6 +113,7 @@ def judge_figure(
 
 
 def _judge_drift(condition: Limit, step: str, pair: Pair) -> Judgement:
+    """Evaluate a condition on drift, or on a figure of a stage's own comparison."""
     drift = pair.drift.get(step)
     names = {DRIFT, *(drift.figures if drift else ())}
     if drift is not None and condition.figure not in names:

@@ -53,6 +53,7 @@ def write_limits(store: Store, plan: Plan) -> str:
 
 
 def _make_sheet(item: pa.Field, rows: pa.Table, limits: Mapping[float, Sequence[str]]) -> dict[str, Any]:
+    """Return a column of numbers with frames at its quantiles and beside its limits, ascending."""
     (about,) = describe(pa.schema([item]))
     kind = item.type if pa.types.is_floating(item.type) else pa.float64()  # float32 as DuckDB compares it
     rows = rows.select([*KEYS, "media_type", "time_s"]).append_column("value", rows[item.name].cast(kind, safe=False))

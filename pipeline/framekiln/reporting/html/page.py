@@ -110,6 +110,7 @@ def _draw_images(
 
 
 def _read_script() -> dict[str, str]:
+    """Return the page's script, and its Content-Security-Policy: only its own images, styles and script."""
     text = (files("framekiln.reporting") / "templates" / "page.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "

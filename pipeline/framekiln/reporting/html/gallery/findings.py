@@ -80,6 +80,7 @@ def choose_frames(store: Store, table: TableFiles, stages: Mapping[str, Stage]) 
 
 
 def _spread(by_media: Mapping[str, list[Pick]]) -> list[Pick]:
+    """Return frames of half photos and half clips, if there are enough."""
     candidates = dict(sorted(by_media.items()))
     photos = [name for name, picks in candidates.items() if picks[0].media_type == "photo"]
     clips = [name for name, picks in candidates.items() if picks[0].media_type != "photo"]

@@ -152,6 +152,7 @@ def contact_sheets(store: Store, table: TableFiles) -> list[Values]:
 
 
 def _find_member(item: pa.Field) -> str:
+    """Return the member with a column's images; empty if there is none."""
     member = (item.metadata or {}).get(KEY, b"").decode()
     has_structs = is_list(item.type) and pa.types.is_struct(item.type.value_type)
     return member if has_structs and item.type.value_type.get_field_index(member) >= 0 else ""

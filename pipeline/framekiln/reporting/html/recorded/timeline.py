@@ -146,6 +146,7 @@ def machine_charts(store: Store, run: str, activity: grid.Activity) -> tuple[lis
 
 
 def _read_sample(sample: Mapping[str, Any], titles: Mapping[str, str]) -> Iterator[tuple[str, str, float | None]]:
+    """Yield the chart, the curve and the value of each quantity."""
     yield CPU, "all cores", sample["cpu_percent"]
     yield MEMORY, "in use, all programs", sample["memory_gb"]
     yield MEMORY, "Ray's object store", sample["store_gb"]
