@@ -20,14 +20,16 @@ _MOST_BYTES = 4 << 20  # editors write some 10 KB, and up to 1 MB with masks; a 
 def with_sidecars(media: Sequence[MediaFile]) -> Iterator[MediaFile]:
     """Yield each file with the listing's sidecar for it, and the sidecars of no file.
 
-    `a.jpg.xmp` wins over `a.xmp`, which may belong to `a.dng`.
+    `a.jpg.xmp` wins over `a.xmp`, which may belong to `a.dng`. A sidecar that cannot be opened has size 0 in the
+    listing. It stays a file of the run, so that it is a row in the errors table.
     """
     beside = {name: item for item in media if (name := _strip_ending(item.media_id))}
     others = [item for item in media if not _strip_ending(item.media_id)]
-    used = set()
+    used = set[str]()
     for item in others:
         found = beside.get(item.media_id) or beside.get(posixpath.splitext(item.media_id)[0])
-        used.add(found and found.media_id)
+        if found is not None and found.size:
+            used.add(found.media_id)
         yield item if found is None else replace(item, sidecar=found)
     yield from (item for item in media if _strip_ending(item.media_id) and item.media_id not in used)
 

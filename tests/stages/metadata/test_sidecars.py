@@ -132,6 +132,7 @@ def test_a_folder_or_a_broken_link_as_sidecar_does_no_harm(tmp_path):
     (tmp_path / "a.xmp").symlink_to("nowhere")
     (tmp_path / "b.xmp").mkdir()
     assert read(tmp_path, a__jpg=picture(), b__jpg=picture()) == {"a.jpg": NULL, "b.jpg": NULL}
+    assert [media.media_id for media in list_media(str(tmp_path))] == ["a.jpg", "a.xmp", "b.jpg"]  # a row in `errors/`
 
 
 def test_a_changed_an_added_and_a_removed_sidecar_are_noticed(tmp_path):
