@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from framekiln.contract.shipped_files import shipped
-from framekiln.lab.calibrate.calibrate import find_implausible, to_shared
+from framekiln.lab.calibrate.sharing import find_implausible, to_shared
 from framekiln.lab.measure.device_facts import load_of_others
 from framekiln.planning.gpu.calibration_file import (
     Learned,

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from framekiln.contract.columns import KEYS
 from framekiln.contract.packet import HALO, Packet
 from framekiln.media.frames import IsNeeded
-from framekiln.media.packets.packet_builder import Spared
+from framekiln.media.packets.spared import Spared
 from framekiln.output.ledger import Part
 from framekiln.planning.condition import Condition, FrameRule
 from framekiln.planning.step import DecodeStep, Step

@@ -20,7 +20,7 @@ from framekiln.contract.placement import Placement
 from framekiln.device import Batches, CallScheduler
 from framekiln.device.watchdog import GPU_STALL_S
 from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_thread
-from framekiln.media.packets.packet_builder import NOTHING_SPARED, Spared
+from framekiln.media.packets.spared import NOTHING_SPARED, Spared
 from framekiln.media.units import Segments, Unit
 from framekiln.output.ledger import Part, Span, tiling
 from framekiln.output.object_store import Store

@@ -122,7 +122,7 @@ class Flow(PixelStage):
         # Effort of DIS. Errors on RubberWhale: ultrafast 0.54 px, fast 0.44, medium 0.23.
         preset: Literal["ultrafast", "fast", "medium"] = "medium"
         # Short side of the computed flow in px; 0: full size. frame_224 has a short side of 224 to 447 px. If the flow
-        # there and back does not agree, it is computed again at this size and without smooth light (`flow.doubts`), and
+        # there and back does not agree, it is computed again at this size and without smooth light (`flow.motion`), and
         # the surest is taken: in 11 made pairs with motion of 120 px the error falls from 8.5 to 3.6 px, while this
         # size alone doubles errors up to 60 px. Medium at 224 costs what fast costs at full size, and is nearer to
         # medium at full size: mean motion within 1-4 % against 1-8 %, on four clips of 480p to 720p.

@@ -54,7 +54,7 @@ def calibrate(
     if share is None:
         _measure(request, rows, most_batch, save, console)
         return
-    from framekiln.lab.calibrate.calibrate import share_calibration
+    from framekiln.lab.calibrate.sharing import share_calibration
 
     _check_share(request, share)
     if not request.inputs:

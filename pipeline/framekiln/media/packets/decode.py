@@ -19,7 +19,8 @@ from framekiln.contract.row_errors import Failure
 from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile
 from framekiln.media.frames import Frame, FrameSource
-from framekiln.media.packets.packet_builder import NOTHING_SPARED, PacketBuilder, Spared, cut_clips
+from framekiln.media.packets.packet_builder import PacketBuilder, cut_clips
+from framekiln.media.packets.spared import NOTHING_SPARED, Spared
 from framekiln.media.read_ahead import ReadAhead
 from framekiln.media.source_reader import NO_GUARD, Guard, SourceReader, as_failure
 from framekiln.media.units import Segments, Unit, VideoSegment

@@ -20,7 +20,8 @@ from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile
 from framekiln.media.video.container import error_text, set_limits
-from framekiln.media.video.film_span import EncodedSpan, FilmSpan, Span
+from framekiln.media.video.encoded_span import EncodedSpan
+from framekiln.media.video.film_span import FilmSpan, Span
 from framekiln.media.video.segments import REORDERED
 
 # Codecs that players and loaders expect in an MP4; videos with others are copied into Matroska, which holds any.

@@ -36,7 +36,8 @@ from framekiln.media.tags import CREDENTIALS_WITHIN, find_credentials, read_film
 from framekiln.media.units import Segments, VideoSegment
 from framekiln.media.video import container
 from framekiln.media.video.audio import SoundTrack, with_sound
-from framekiln.media.video.holes import HEADS, Pieces, find_join, find_unread
+from framekiln.media.video.holes import Pieces
+from framekiln.media.video.joined_films import HEADS, find_join, find_unread
 from framekiln.media.video.packet_decoder import FrameNumbers, PacketDecoder
 from framekiln.media.video.segments import INDEXED, locate
 from framekiln.media.video.shown_frames import DisplayMatrix, FrameClock, to_rgb, to_small_rgb
