@@ -54,11 +54,13 @@ def test_it_has_as_many_parameters_as_published():
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_rubberwhale_is_followed_within_a_third_of_a_pixel(precision):
-    (now, then), truth = rubberwhale()
+# A CPU without AVX-512 needs 25 times as long for bf16: a seventh of the picture.
+@pytest.mark.parametrize(("precision", "part"), [("fp32", (0, 0, 388, 584)), ("bf16", (96, 96, 160, 200))])
+def test_rubberwhale_is_followed_within_a_third_of_a_pixel(precision, part):
+    frames, truth = rubberwhale()
     net = Flows(weights("raft_small_torchvision.pth"), Placement(precision=precision), 1)
-    assert off(net([now, then])[0][0], truth) <= 0.35
+    found = net([window(frame, *part) for frame in frames])[0][0]
+    assert off(found, window(truth, *part)) <= 0.35
 
 
 def pairs() -> list[np.ndarray]:
