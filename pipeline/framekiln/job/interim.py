@@ -14,7 +14,6 @@ from typing import Self
 
 from framekiln.contract.errors import FramekilnError, OutputError
 from framekiln.contract.output_names import FRAMES
-from framekiln.engine.base import Engine
 from framekiln.job.outcome import RunSoFar, TablesSoFar, count_rows
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.lease import Lease
@@ -105,8 +104,8 @@ class Interim:
         files = len(self._work.media)
         return f"Tables of {min(files, self._tables.files_done):,} of {files:,} files are written"
 
-    def write_all(self, engine: Engine, owners: Sequence[SecondPass], deletable: Collection[str] | None) -> None:
-        """Let the engine write the remaining tables, once all new rows can be written and earlier tables are removed.
+    def make_way(self, owners: Sequence[SecondPass], deletable: Collection[str] | None) -> list[UnitRows]:
+        """Write no further tables, remove those of earlier files, and return the units whose rows are to be written.
 
         Raises OutputError: results were removed during the run.
         """
@@ -129,8 +128,7 @@ class Interim:
             self._write_record(count=False)
         finally:
             self._busy.release()
-        engine.write(owners, rows, self._lease.check)
-        sweep(self._store, owners, rows, deletable)  # tables of stages are replaced
+        return rows
 
     def _halt(self) -> None:
         self._assembles = False

@@ -100,7 +100,10 @@ class Job:
                     work = self._look(plan, owners)
                     if work.left:
                         with self._open(work, owners) as (engine, interim):
-                            interim.write_all(engine, owners, self._files.deletable(self.store))
+                            deletable = self._files.deletable(self.store)
+                            rows = interim.make_way(owners, deletable)
+                            engine.write(owners, rows, self._lease.check)
+                            sweep(self.store, owners, rows, deletable)  # tables of stages are replaced
                     return self._make_so_far(work).conclude()
                 except DamagedError:
                     if next(attempts) == _ATTEMPTS or not mending.remove_damaged():
