@@ -2,11 +2,51 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
+from framekiln.contract import field
 from framekiln.planning.processes.resources import Node
 from tests.support.errors import fails
 from tests.support.runs.plan_factory import plan, toy
+from tests.toys.columns import Double, Neighbours
+from tests.toys.tables import Count
+
+
+class AddsFrames(Double):
+    """It adds a column that decoding adds."""
+
+    inputs = ("time_s",)
+    outputs = pa.schema([field("frame_224", pa.int32(), "no pixels")])
+
+
+class ReadsItself(Double):
+    """It reads the column that it adds."""
+
+    inputs = ("twice",)
+
+
+class LooksAhead(Neighbours):
+    """It looks ahead in a column of another step."""
+
+    inputs = ("crc", "clip_index")
+
+
+class CountsPixels(Count):
+    """It reads pixels for a table."""
+
+    inputs = ("media_id", "frame")
+
+
+class ReadsTable(Double):
+    """It reads a table before tables are there."""
+
+    input_tables = ("counts",)
+
+
+def own(name):
+    return {"use": f"{__name__}:{name}"}
+
 
 CRC = {"crc": toy("Checksum")}
 COUNT = {**CRC, "a": toy("Count")}
@@ -32,6 +72,11 @@ MISTAKES = {
         "'everything'",
     ),
     "reads its own table": ({"a": toy("Shares", table="shares")}, "FK-CIRCLE", "'a'"),
+    "reads its own column": ({"a": own("ReadsItself")}, "FK-OWN-COLUMN", "'twice'"),
+    "a name of decoding's": ({"a": own("AddsFrames")}, "FK-COLUMN-RESERVED", "'frame_224'"),
+    "looks ahead of a step": ({**CRC, "a": own("LooksAhead")}, "FK-HALO-COLUMN", "'crc'"),
+    "pixels for a table": ({"a": own("CountsPixels")}, "FK-PIXELS-TOO-LATE", "'frame'"),
+    "a table too early": ({**COUNT, "b": own("ReadsTable")}, "FK-TABLE-TOO-EARLY", "'counts'"),
 }
 
 
