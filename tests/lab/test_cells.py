@@ -199,7 +199,11 @@ def test_a_factory_that_raises_is_a_mistake_in_one_line():
 
 @pytest.mark.parametrize(
     ("axes", "code"),
-    [({"precisions": ("fp23",)}, "FK-BENCH-PRECISION"), ({"compile": ("max",)}, "FK-BENCH-COMPILE")],
+    [
+        ({"precisions": ("fp23",)}, "FK-BENCH-PRECISION"),
+        ({"compile": ("max",)}, "FK-BENCH-COMPILE"),
+        ({"backends": ("onnx",)}, "FK-BENCH-BACKEND"),
+    ],
 )
 def test_unknown_names_are_mistakes(axes, code):
     with pytest.raises(ConfigError) as error:

@@ -161,6 +161,8 @@ def test_waves_of_a_profile_must_fit():
     assert [[s.name for s in on_gpu(wave)] for wave in result.waves][1] == ["segment", "instances", "inpaint"]
     with fails("FK-WAVES-DO-NOT-FIT", "faces | segment, inpaint", "5 GB"):
         shipped(profile, vram_cap=5.0)
+    with fails("FK-GPU-TOO-SMALL", "0.3 GB"):
+        shipped("gpu-24gb", vram_cap=0.3)
 
 
 # With a calibration
