@@ -151,6 +151,17 @@ def test_diverse_goes_to_the_farthest(out):
     assert chosen[:2] in ([0, 26], [0, 27], [0, 25]) and abs(chosen[2] - 13) <= 1
 
 
+def test_diverse_spreads_the_frames_of_each_shot_and_person_unless_an_order_is_given(out):
+    """Hashes of neighbouring frames are alike, so the ends of a shot differ most."""
+    films = "media_id in ('a', 'b')"
+    assert keys(out.select(where=films, per={"shot": 2})) == [(n, i) for n in "ab" for i in (0, 1, 4, 5, 8, 9)]
+    spread = [(n, i) for n in "ab" for i in (0, 3, 4, 7, 8, 11)]
+    assert sorted(keys(out.select(where=films, per={"shot": 2}, diverse=99))) == spread
+    assert sorted(keys(out.select(per={"identity": 2}, diverse=99))) == [("a", 0), ("a", 6), ("b", 5), ("b", 11)]
+    ordered = [out.select(where=films, per={"shot": 2}, order="sharpness", diverse=many) for many in (None, 99)]
+    assert set(keys(ordered[0])) == set(keys(ordered[1]))
+
+
 def test_a_selection_is_saved_read_and_compared(out):
     chosen = out.select(where="sharpness > 105", per={"shot": 1}).save("sharp-1")
     again = out.selection("sharp-1")

@@ -109,7 +109,8 @@ def select(store: Store, request: SelectionRequest) -> Selection:
             notes.append(f"{gone:,} frames without {name} are left out.")
         table = known
     for name, number in request.per.items():
-        table = _take_each(rows, table, name, columns.get(name, name), number)
+        is_spread = request.diverse is not None and request.order is None  # else the first of the order
+        table = _take_each(rows, table, name, columns.get(name, name), number, is_spread=is_spread)
     if request.balance is not None:
         column = columns[request.balance]
         table = take_balanced(rows, table, column, request.limit)
@@ -157,12 +158,17 @@ def _read_candidates(rows: Rows, request: SelectionRequest, columns: Mapping[str
 
 def _take(rows: Rows, table: pa.Table, question: str) -> pa.Table:
     """Return the rows with a `place` that a query on `candidates` returns, in order."""
+    return table.take(_ask(rows, table, f"{question} ORDER BY place")["place"])
+
+
+def _ask(rows: Rows, table: pa.Table, question: str) -> pa.Table:
+    """Return the answer to a query on `candidates`: the rows of a table with their `place`."""
     rows.connection.register("candidates", table.append_column("place", pa.array(range(len(table)), pa.int64())))
-    return table.take(rows.connection.sql(f"{question} ORDER BY place").to_arrow_table()["place"])
+    return rows.connection.sql(question).to_arrow_table()
 
 
-def _take_each(rows: Rows, table: pa.Table, name: str, group: str, number: int) -> pa.Table:
-    """Return the first `number` rows of each group; for `identity`, of each person."""
+def _take_each(rows: Rows, table: pa.Table, name: str, group: str, number: int, *, is_spread: bool) -> pa.Table:
+    """Return `number` rows of each group; for `identity`, of each person: the first, or unlike ones."""
     source = "candidates"
     if name == "identity":
         rows.register("identities", for_name=name)
@@ -170,7 +176,11 @@ def _take_each(rows: Rows, table: pa.Table, name: str, group: str, number: int) 
         source = f"(SELECT DISTINCT place, identity FROM {people})"  # noqa: S608 - our own names, as below
     elif name == "shot":
         group += ", media_id"  # shots are numbered by file
-    return _take(rows, table, f"SELECT DISTINCT place FROM {source} QUALIFY {_RANK.format(group)} <= {number}")  # noqa: S608
+    if not is_spread:
+        return _take(rows, table, f"SELECT DISTINCT place FROM {source} QUALIFY {_RANK.format(group)} <= {number}")  # noqa: S608
+    groups = _ask(rows, table, f"SELECT list(place ORDER BY place) FROM {source} GROUP BY {group}")[0].to_pylist()  # noqa: S608
+    chosen = {places[at] for places in groups for at in spread_out(_read_vectors(table.take(places)), number)}
+    return table.take(sorted(chosen))
 
 
 def take_balanced(rows: Rows, table: pa.Table, group: str, limit: int | None) -> pa.Table:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract import Image
+from framekiln_stages.shared.black_bars import find_bars
 
 Luminance = NDArray[np.uint16]
 
@@ -65,8 +66,10 @@ def largest(image: Image) -> NDArray[np.uint8]:
 def clipping(top: NDArray[np.uint8]) -> dict[str, float]:
     """Return the shares of pixels within one code of either end of the scale: JPEG's rounding error.
 
-    `top`: as `largest` returns it.
+    Black bars of a letterbox or pillarbox do not count. `top`: as `largest` returns it.
     """
+    bars = find_bars(top, any_tone=False)
+    top = bars.cut(top) if bars.is_centred(top.shape) else top
     return {
         "clipped_shadows": np.count_nonzero(top <= 1) / top.size,
         "clipped_highlights": np.count_nonzero(top >= 254) / top.size,

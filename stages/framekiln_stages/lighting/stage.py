@@ -30,8 +30,12 @@ OUTPUTS = pa.schema(
             "null where all is black",
             "stop",
         ),
-        field("clipped_shadows", pa.float32(), "share of pixels with every channel at code 0 or 1"),
-        field("clipped_highlights", pa.float32(), "share of pixels with any channel at code 254 or 255"),
+        field(
+            "clipped_shadows",
+            pa.float32(),
+            "share of pixels with every channel at code 0 or 1, inside of black bars that are alike on both sides",
+        ),
+        field("clipped_highlights", pa.float32(), "share of pixels there with any channel at code 254 or 255"),
         field("contrast", pa.float32(), "RMS contrast: standard deviation of lightness L*/100, 0 to 0.5"),
         field("dynamic_range", pa.float32(), "from the 1st to the 99th percentile of luminance, 0 to 11.7", "stop"),
         field("colour_temperature", pa.float32(), "of the estimated light, 2000 to 12500; neutral is 6504", "K"),
@@ -71,7 +75,7 @@ class Lighting(Stage):
     Colour and direction are null if an image does not determine them: see `colour` and `direction`.
     """
 
-    version = 7  # 5 to 7: direction of a solid, or of the whole frame, or none
+    version = 8  # 8: clipped shares inside of black bars; 5 to 7: direction of a solid, or of the frame, or none
     thread_safe = True
     inputs = ("frame_224",)
     outputs = OUTPUTS

@@ -32,6 +32,11 @@ class Bars(NamedTuple):
         height, width = luma.shape
         return luma[self.top : height - self.bottom, self.left : width - self.right]
 
+    def is_centred(self, shape: tuple[int, ...]) -> bool:
+        """Return whether bars on both sides are alike: a sky that is black for a few frames has no such counterpart."""
+        off = (self.top - self.bottom, self.left - self.right)
+        return all(abs(lines) <= LEAST * side for lines, side in zip(off, shape, strict=True))
+
 
 def find_bars(luma: Luma, *, any_tone: bool) -> Bars:
     """Return the bars round a picture; 0 if an even edge does not end in a straight line.

@@ -53,6 +53,16 @@ def test_exposure_of_cards_is_known():
     assert black["colour_temperature"] is None and white["colour_temperature"] is None
 
 
+def test_bars_of_films_are_no_underexposure_and_a_black_sky_is():
+    image = photo("flower.jpg")
+    high = len(image) // 4
+    wide, night = (np.pad(image, ((high, below), (0, 0), (0, 0))) for below in (high, 0))
+    own, boxed, dark = light(image, wide, night)
+    assert boxed["clipped_shadows"] == pytest.approx(own["clipped_shadows"], abs=0.01)
+    assert boxed["clipped_highlights"] == pytest.approx(own["clipped_highlights"], abs=0.01)
+    assert dark["clipped_shadows"] > 0.19
+
+
 def test_contrast_and_range_of_a_checkerboard_are_known():
     board = np.kron(np.indices((8, 8)).sum(0) % 2, np.ones((32, 32)))[..., None].repeat(3, 2)
     (row,) = light((60 + 140 * board).astype(np.uint8))

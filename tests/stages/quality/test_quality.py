@@ -161,6 +161,18 @@ def test_bars_of_a_film_are_those_of_the_clip():
     assert {size for row in measure(flash, image) for size in row["bars"].values()} == {0}
 
 
+def test_shots_with_and_without_bars_in_one_clip_have_their_own():
+    """A shot whose sky is black has no letterbox, as long as another shot of the clip is light there."""
+    image, night = photo("china.jpg"), photo("china.jpg").copy()
+    night[:100] = 0
+    wide = np.pad(photo("flower.jpg")[50:-50], ((50, 50), (0, 0), (0, 0)))
+    tall = np.pad(image[:, 100:-100], ((0, 0), (100, 100), (0, 0)))
+    rows = measure(wide, wide, image, night, tall, np.zeros_like(wide))
+    found = [tuple(row["bars"].values()) for row in rows]
+    assert found == [(50, 50, 0, 0), (50, 50, 0, 0), *[(0, 0, 0, 0)] * 2, (0, 0, 100, 100), (0, 0, 0, 0)]
+    assert rows[0]["blockiness"] == pytest.approx(measure(wide, wide)[0]["blockiness"])
+
+
 def test_the_next_clips_first_frame_has_no_part_in_the_bars_of_a_clip():
     image = photo("china.jpg")
     boxed = np.pad(image[50:-50], ((50, 50), (0, 0), (0, 0)))
