@@ -148,7 +148,10 @@ def _export_frames(
         images=dict(tally.images),
         annotations=dict(sorted(tally.annotations.items())),
         tracks=tally.tracks,
-        notes=tuple(filter(None, [*splits.lines, *rows.notes, *(pictures.notes if pictures else ()), *writer.notes])),
+        left_out=dict(rows.left_out),
+        sources=tuple(sorted(rows.sources | ({*rows.types.names} if writer.holds_rows else set()))),
+        warnings=tuple(rows.warnings),
+        notes=tuple(filter(None, [*splits.lines, *(pictures.notes if pictures else ()), *writer.notes])),
     )
     return finish(destination, record, summary)
 
