@@ -45,8 +45,10 @@ class Pictures:
 
     def place(self, images: Sequence[ExportedImage]) -> Iterator[ExportedImage]:
         """Yield the images with their pictures' names and sizes; unreadable ones are left out."""
-        if self._images == "none":
-            yield from (replace(image, name=image.path or image.uri) for image in images)
+        if self._images == "none":  # a frame of a film has no file; its name is the one that it would get
+            for image in images:
+                own = image.media_type == PHOTO and (image.path or image.uri)
+                yield replace(image, name=own or self._writer.name_of(image))
             return
         there = [self._find_done(image) for image in images]
         found = self._reader.read([image for image, done in zip(images, there, strict=True) if done is None])
