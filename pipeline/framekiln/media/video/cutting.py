@@ -71,8 +71,8 @@ def _write(film: FilmSpan, path: Path, *, exact: bool) -> Clip:
     path = path.with_name(path.name + SUFFIXES[not (exact or codecs <= _IN_MP4)])
     with av.open(str(path), "w", options={"movflags": "+faststart"} if path.suffix == ".mp4" else {}) as out:
         part = _encode(film, out, sound) if exact else _copy(film, out, sound)
-    facts = {"frames": part.frames, "start_s": film.seconds(part.start), "hidden": part.hidden}
-    return Clip(path=path, has_sound=sound is not None, exact=exact, **facts)
+    start_s, has_sound = film.seconds(part.start), sound is not None
+    return Clip(frames=part.frames, start_s=start_s, hidden=part.hidden, path=path, exact=exact, has_sound=has_sound)
 
 
 def _count_frames(path: Path) -> int:
