@@ -69,11 +69,14 @@ def test_a_summary_is_typed(out):
     assert summary.started.tzinfo is not None and out.record["frames"] == 36
 
 
-def test_an_export_tells_of_random_weights_as_its_run_does(media, tmp_path, local, no_weights):
+def test_an_export_tells_of_random_weights_behind_what_it_holds(media, tmp_path, local, no_weights):
     steps = {"seeded": {"use": "tests.toys:Seeded"}}
     out = framekiln.run(media, tmp_path / "out", pipeline={"steps": steps}, missing_weights="dummy")
     sentence = "Random weights in seeded: results mean nothing."
-    assert sentence in out.summary.lines() and sentence in out.export("coco", tmp_path / "to", images="none").notes
+    assert sentence in out.summary.lines() and sentence in out.export("folder", tmp_path / "all", images="none").notes
+    assert sentence in out.export("coco", tmp_path / "by", images="none", where="byte >= 0").notes
+    assert sentence in out.select(where="byte >= 0").notes and sentence not in out.select(where="width > 0").notes
+    assert sentence not in out.export("coco", tmp_path / "none", images="none").notes
 
 
 def test_left_out_steps_are_told_with_the_command_that_fetches(media, tmp_path, local, no_weights):

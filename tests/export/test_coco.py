@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -64,7 +65,13 @@ def test_people_have_cocos_keypoints(whole):
 def test_frames_that_nobody_looked_at_are_left_out_and_counted(whole):
     summary, coco, _ = whole
     assert (FILM, 3) not in {(item["media_id"], item["frame_index"]) for item in coco.imgs.values()}
-    assert any("'poses'" in note and note.endswith(": 1.") for note in summary.notes)
+    assert summary.left_out == {"poses": 1, "masks": 1} and next(summary.lines()) == summary.warnings[0]
+
+
+def test_the_option_that_is_proposed_keeps_all_frames(whole, out, tmp_path):
+    include = re.search(r"--include (\S+)", whole[0].warnings[0])[1]
+    summary = out.export("coco", tmp_path, images="none", include=include)
+    assert (summary.images, summary.left_out, summary.warnings) == ({"all": 6}, {}, ())
 
 
 def test_an_export_repeats_itself(whole, out, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tarfile
 from collections import Counter
@@ -49,6 +50,18 @@ def contents(folder):
 
 def images_of(folder, split="all"):
     return json.loads((folder / "annotations" / f"instances_{split}.json").read_text())["images"]
+
+
+def test_each_frame_of_a_film_has_a_name_without_pictures_too(out, tmp_path):
+    names = {}
+    for images in ("none", "copy"):
+        out.export("coco", tmp_path / images, images=images)
+        names[images] = [image["file_name"] for image in images_of(tmp_path / images)]
+        out.export("cvat", tmp_path / f"cvat {images}", images=images)
+        (file,) = (tmp_path / f"cvat {images}" / "annotations").iterdir()
+        assert re.findall(r'<image id="\d+" name="([^"]+)"', file.read_text()) == names[images]
+    assert len(set(names["none"])) == 29 == len(names["none"])
+    assert len(set(names["none"]) & set(names["copy"])) == 20
 
 
 def test_links_are_photos_and_the_rest_is_written(out, tmp_path):

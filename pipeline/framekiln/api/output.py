@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from framekiln.api import html
 from framekiln.api.options import Place, shows
 from framekiln.api.output_options import ExportOptions, SelectOptions, make_export_request, make_selection_request
-from framekiln.api.summary import Summary, read_profile, warn_of_random
+from framekiln.api.summary import Summary, find_random, read_profile, warn_of_random
 from framekiln.contract.columns import PLACES, SOURCE, Image
 from framekiln.contract.errors import InputError, UserError, check_known, without_secrets
 from framekiln.contract.output_names import ERRORS, FRAMES
@@ -156,7 +156,7 @@ class Output:
         from framekiln.selection.selection import select
 
         chosen = select(self._store, make_selection_request(options))
-        return replace(chosen, notes=[*_describe_doubts(self._store, chosen.tables), *chosen.notes])
+        return replace(chosen, notes=[*_describe_doubts(self._store, chosen), *chosen.notes])
 
     @property
     def selections(self) -> list[str]:
@@ -193,7 +193,7 @@ class Output:
         to_store, request = Store(os.fspath(destination)), make_export_request(to, options)
         summary = export(self._store, to_store, request, progress)
         record = read_earlier(self._store) or {}
-        return replace(summary, notes=(*summary.notes, *warn_of_random(record.get("dummies", ()))))
+        return replace(summary, notes=(*summary.notes, *warn_of_random(find_random(record, summary.sources))))
 
     def report(self, run: str | None = None, *, again: bool = False) -> str:
         """Return the path or URL of report.html. A missing report is written.
@@ -256,15 +256,15 @@ def open_output(output: Place) -> Output:
     return Output(output)
 
 
-def _describe_doubts(store: Store, tables: Collection[str]) -> Iterator[str]:
+def _describe_doubts(store: Store, chosen: "Selection") -> Iterator[str]:
     """Yield sentences on random weights, and on tables with missing rows after an unfinished or partial run."""
     if (record := read_earlier(store)) is None:
         return
     if (cut := unfinished(store, record)) is not None:
         yield cut.sentence
-    yield from warn_of_random(record.get("dummies", ()))
+    yield from warn_of_random(find_random(record, chosen.sources))
     stages = rebuild(record["steps"])
     written = {FRAMES, ERRORS, *(name for stage in stages.values() for name in stage.tables)}
-    left = sorted(set(tables) - written) if len(stages) == len(record["steps"]) else ()
+    left = sorted(set(chosen.tables) - written) if len(stages) == len(record["steps"]) else ()
     if left:
         yield f"Files may be missing, since the last run lacks the steps that write these tables: {', '.join(left)}."

@@ -1,6 +1,6 @@
 """A run in a few numbers, and its profile, from the records in its output."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -10,7 +10,7 @@ from framekiln.output.object_store import Store
 from framekiln.planning.manifest import Targets
 from framekiln.profiling.run_profile import RunProfile, choose_run, missing_rows, profile_of, stored_rooms, targets_of
 from framekiln.reporting.kit.texts import count, duration
-from framekiln.reporting.plan_facts import fetching
+from framekiln.reporting.plan_facts import fetching, rebuild
 from framekiln.runtime.run.progress import Unfinished
 from framekiln.runtime.run.record import read_run_record
 
@@ -61,6 +61,19 @@ class Summary:
         texts += [f"Left out: {name}: {why}" for name, why in self.left_out.items()]
         texts += [f"{fetching(self.fetch_mb)}: {self.fetch}"] if self.left_out and self.fetch else []
         return texts + warn_of_random(self.random)
+
+
+def find_random(record: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return a run's steps with random weights behind columns and tables of these names; those without code too."""
+    dummies, wanted, found = record.get("dummies") or (), set(names), list[str]()
+    stages = rebuild(record["steps"]) if dummies else {}
+    for name in reversed(record["steps"] if dummies else {}):  # in the order in which they ran
+        stage = stages.get(name)
+        if stage is not None and wanted.isdisjoint((*stage.outputs.names, *stage.tables)):
+            continue
+        wanted |= {*stage.inputs, *stage.optional_inputs, *stage.input_tables} if stage else set()
+        found += [name] if name in dummies else []
+    return found[::-1]
 
 
 def warn_of_random(steps: Sequence[str]) -> list[str]:

@@ -130,7 +130,7 @@ class ExportedImage:
     height: int
     time_s: float | None = None
     split: str = WHOLE
-    name: str = ""  # of its file, below images/SPLIT/; the original's path or address with `--images none`
+    name: str = ""  # of its file, below images/SPLIT/; a photo's path or address with `--images none`
     annotations: Sequence[Annotation] = ()
     values: Mapping[str, Any] = field(default_factory=dict)  # numbers, texts and flags of its row, by column
     embeddings: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by column; only if requested

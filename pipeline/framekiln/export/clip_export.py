@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import ConfigError, FramekilnError, without_secrets
+from framekiln.contract.output_names import FRAMES
 from framekiln.contract.row_errors import Failure, reasons, to_table
 from framekiln.contract.words import counted
 from framekiln.export.clips import MANIFEST, ClipSpan, ClipWriter, PlannedClip, find_spans, write_clips
@@ -20,6 +21,7 @@ from framekiln.export.splits import Splits, by_file, make_splits
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import tabulated_files
 from framekiln.selection.rows import Rows
+from framekiln.selection.selection import list_words
 
 ERRORS = f"{CLIPS}/errors.parquet"
 Key = tuple[str, int]
@@ -35,7 +37,8 @@ def export_clips(store: Store, destination: Store, request: ExportRequest, progr
         OutputError: the destination holds something else, or cannot be written.
         FramekilnError: no clip could be cut.
     """
-    rows, chosen, wanted = Rows(store), read_chosen(store, request), request.clips or ClipRequest()
+    selection, rows, wanted = read_chosen(store, request), Rows(store), request.clips or ClipRequest()
+    chosen = selection.rows
     spans = find_spans(rows, chosen, wanted)
     if not spans:
         message = "No video has a clip with these frames and lengths, so there is nothing to cut; widen the choice."
@@ -51,7 +54,8 @@ def export_clips(store: Store, destination: Store, request: ExportRequest, progr
     failures, writers = _write(store, destination, clips, values.schema, wanted, progress)
     summary = _describe(destination, clips, splits, failures, writers)
     notes = (*summary.notes, *_list_unchosen(frames, chosen), *_list_others(rows, chosen))
-    summary = finish(destination, record, replace(summary, notes=notes))
+    sources = sorted({*selection.sources, *rows.tables, *list_words(wanted.columns)} - {FRAMES})
+    summary = finish(destination, record, replace(summary, sources=tuple(sources), notes=notes))
     if len(failures) == len(clips):
         raise FramekilnError(_tell_failures(failures), code="FK-EXPORT-FAILED")
     return summary
@@ -115,7 +119,7 @@ def _describe(
         begin = "begins at a key frame before its" if len(leads) == 1 else "begin at a key frame before their"
         notes.append(f"{counted(len(leads), 'copied clip')} {begin} first frame: by {sum(leads):,.1f} s in all.")
     if encoded := sum(writer.count_encoded() for writer in writers):
-        notes.append(f"Cut exactly, since a copy does not decode: {counted(encoded, 'clip')}.")
+        notes.append(f"Cut exactly, since a copy would not decode, or show hidden frames: {counted(encoded, 'clip')}.")
     if failures:
         notes.append(_tell_failures(failures))
     images = Counter(dict.fromkeys(splits.names, 0))

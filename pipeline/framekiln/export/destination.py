@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
@@ -23,12 +23,16 @@ class ExportSummary:
     images: Mapping[str, int]  # by split; for the format clips, the clips
     annotations: Mapping[str, int]  # by kind; for tracks, their boxes
     tracks: int = 0  # number of different tracks
+    left_out: Mapping[str, int] = field(default_factory=dict)  # chosen frames by the column that no step computed there
+    sources: tuple[str, ...] = ()  # columns and tables that it was made of, and chosen by
+    warnings: tuple[str, ...] = ()  # sentences on `left_out`, and how to keep these frames
     notes: tuple[str, ...] = ()  # sentences: what was left out, what the format could not hold, and that nothing leaks
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
     def lines(self) -> Iterator[str]:
+        yield from self.warnings
         splits = ", ".join(f"{name} {count:,}" for name, count in self.images.items())
         kinds = ", ".join(self._describe(*item) for item in self.annotations.items()) or "no annotations"
         number = sum(self.images.values())

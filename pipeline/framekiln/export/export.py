@@ -45,8 +45,10 @@ class Pictures:
 
     def place(self, images: Sequence[ExportedImage]) -> Iterator[ExportedImage]:
         """Yield the images with their pictures' names and sizes; unreadable ones are left out."""
-        if self._images == "none":
-            yield from (replace(image, name=image.path or image.uri) for image in images)
+        if self._images == "none":  # a frame of a film has no file; its name is the one that it would get
+            for image in images:
+                own = image.media_type == PHOTO and (image.path or image.uri)
+                yield replace(image, name=own or self._writer.name_of(image))
             return
         there = [self._find_done(image) for image in images]
         found = self._reader.read([image for image, done in zip(images, there, strict=True) if done is None])
@@ -148,7 +150,10 @@ def _export_frames(
         images=dict(tally.images),
         annotations=dict(sorted(tally.annotations.items())),
         tracks=tally.tracks,
-        notes=tuple(filter(None, [*splits.lines, *rows.notes, *(pictures.notes if pictures else ()), *writer.notes])),
+        left_out=dict(rows.left_out),
+        sources=tuple(sorted(rows.sources | ({*rows.types.names} if writer.holds_rows else set()))),
+        warnings=tuple(rows.warnings),
+        notes=tuple(filter(None, [*splits.lines, *(pictures.notes if pictures else ()), *writer.notes])),
     )
     return finish(destination, record, summary)
 

@@ -4,7 +4,7 @@ The order is that of the files of `frames/`, sorted by first row, so a video's f
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,11 +16,11 @@ from framekiln.contract.output_names import FRAMES
 from framekiln.export.annotation import Annotation, ExportedImage
 from framekiln.export.declared import Declared
 from framekiln.export.making import Item, Maker, read_lists, wanted_members
-from framekiln.export.request import ExportRequest
+from framekiln.export.request import KINDS, ExportRequest
 from framekiln.export.splits import by_file
 from framekiln.output.object_store import Store
 from framekiln.selection.request import SelectionRequest
-from framekiln.selection.selection import read_selection, select
+from framekiln.selection.selection import Selection, read_selection, select
 
 BATCH = 256
 """Rows read at once: their masks and embeddings are some 10 MB."""
@@ -30,8 +30,8 @@ Size = tuple[int, int]  # width, height
 _KIND_OF = {"track": "tracks", "identity": "identities"}
 
 
-def read_chosen(store: Store, request: ExportRequest) -> pa.Table:
-    """Return `media_id` and `frame_index` of the chosen frames, in the order of choice.
+def read_chosen(store: Store, request: ExportRequest) -> Selection:
+    """Return the chosen frames, in the order of choice.
 
     Raises ConfigError: there are none, or the choice is wrong.
     """
@@ -40,7 +40,7 @@ def read_chosen(store: Store, request: ExportRequest) -> pa.Table:
     if not len(chosen):
         message = "No frame is chosen, so there is nothing to export; widen the choice."
         raise ConfigError(message, code="FK-EXPORT-EMPTY")
-    return chosen.rows
+    return chosen
 
 
 class Annotations:
@@ -66,6 +66,15 @@ class Annotations:
     @property
     def columns(self) -> list[str]:
         return [*self.needed, *(source.name for source in self._beside.values())]
+
+    @property
+    def tables(self) -> set[str]:
+        return set(self._data)
+
+    def kinds_of(self, columns: Collection[str]) -> set[str]:
+        """Return the kinds of columns, and of those beside them."""
+        sources = (*self._main, *self._beside.values())
+        return {source.kind for source in sources if not {source.name, source.of}.isdisjoint(columns)}
 
     def read(self, rows: pa.Table) -> Iterator[list[Annotation]]:
         """Yield the annotations of each row; its `needed` columns are not null."""
@@ -132,8 +141,12 @@ class ExportRows:
         self._store, self._values = store, declared.values
         self._vectors = declared.vectors if "embeddings" in kinds else ()
         self._reader = Annotations(store, declared, kinds, request.keypoints)
-        self._unknown = Counter[str]()  # rows left out, by the column that is null there: no step has computed them
-        self.chosen = by_file(read_chosen(store, request))
+        self.left_out = Counter[str]()  # frames by the column that is null there: no step has computed it
+        chosen = read_chosen(store, request)
+        own = {name for name in ("category",) if "categories" in kinds} | {*self._reader.columns, *self._vectors}
+        self.sources = chosen.sources | own | self._reader.tables
+        self.chosen = by_file(chosen.rows)
+        self._kinds, self._asked = kinds, len(chosen)
         self._drop_unknown()
 
     @property
@@ -144,19 +157,16 @@ class ExportRows:
 
     def _drop_unknown(self) -> None:
         """Drop frames that no step has computed. Raises ConfigError: no frame is left."""
-        frames = self._store.dataset(FRAMES, pa.schema([]))
+        frames, asked = self._store.dataset(FRAMES, pa.schema([])), self.chosen
         for name in self._reader.needed:
             nulls = by_file(frames.to_table(columns=list(KEYS), filter=ds.field(name).is_null()))
-            kept = {media_id: indices - nulls.get(media_id, frozenset()) for media_id, indices in self.chosen.items()}
-            if dropped := sum(map(len, self.chosen.values())) - sum(map(len, kept.values())):
-                self._unknown[name] = dropped
+            null = {media_id: indices & nulls.get(media_id, frozenset()) for media_id, indices in asked.items()}
+            if dropped := sum(map(len, null.values())):
+                self.left_out[name] = dropped
+                kept = {media_id: indices - null[media_id] for media_id, indices in self.chosen.items()}
                 self.chosen = {media_id: indices for media_id, indices in kept.items() if indices}
         if not self.chosen:
-            raise ConfigError(
-                f"{' and '.join(self._unknown)} is null on all chosen frames, so no step has looked at them; compute "
-                "it there, or choose other frames.",
-                code="FK-EXPORT-EMPTY",
-            )
+            raise ConfigError(f"No chosen frame can be exported: {self._describe_left_out()}", code="FK-EXPORT-EMPTY")
 
     def read(self) -> Iterator[list[ExportedImage]]:
         """Yield images in the size of their frame."""
@@ -170,10 +180,19 @@ class ExportRows:
                         yield list(self._make_images(rows))
 
     @property
-    def notes(self) -> list[str]:
-        return [
-            f"Frames left out, since {column!r} is null there: {count:,}." for column, count in self._unknown.items()
-        ]
+    def warnings(self) -> list[str]:
+        """A sentence on frames left out for lack of results; none without such frames."""
+        kept = sum(map(len, self.chosen.values()))
+        problem = f"Only {kept:,} of {self._asked:,} chosen frames are exported"
+        return [f"{problem}: {self._describe_left_out()}"] if self.left_out else []
+
+    def _describe_left_out(self) -> str:
+        """Return which results are missing, and what to type so that these frames are exported too."""
+        missing = " and ".join(f"{column!r} on {count:,}" for column, count in self.left_out.items())
+        lacking = self._reader.kinds_of(self.left_out)
+        rest = ",".join(kind for kind in KINDS if kind in self._kinds - lacking)
+        without = f"--include {rest} exports them without {', '.join(sorted(lacking))}; or " if rest else ""
+        return f"no step has computed {missing}. {without}run the step on all of them."
 
     def _list_files(self) -> list[str]:
         """Return the files of `frames/` in the order of their first rows, without empty ones."""

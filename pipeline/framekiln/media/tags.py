@@ -1,19 +1,22 @@
-"""Tags of files, as names and texts: EXIF, XMP, IPTC keywords and text of photos, tags of video containers.
+"""Tags of files, as names and texts: EXIF, XMP, IPTC and text of photos, tags of video containers.
 
 Names have the prefix of their standard: `exif:DateTimeOriginal`, `gps:GPSLatitude`, `xmp:Rating`, `iptc:Keywords`,
-`text:Software`, and `film:creation_time` or `track:handler_name`; those of a sidecar are `sidecar:xmp:Rating`. Numbers
-Numbers are decimal, several with spaces between. `c2pa` is present if the file holds content credentials. Tags never
+`text:Software`, and `film:creation_time` or `track:handler_name`; those of a sidecar are `sidecar:xmp:Rating`.
+`iptc:IsNewer` is present if a program changed IPTC's tags after those of XMP. Numbers are decimal, several with spaces
+between. `c2pa` is present if the file holds content credentials. Tags never
 make a file unreadable: unreadable tags are left out.
 """
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from hashlib import md5
 from html import unescape
 from typing import Any
 
-from PIL import ExifTags, ImageFile, IptcImagePlugin
+from PIL import ExifTags, ImageFile
 from PIL import Image as Pil
 
 Tags = Mapping[str, str]
@@ -29,7 +32,8 @@ _ATTRIBUTE = re.compile(rf'\b((?:{_SPACES}):\w+)\s*=\s*(?:"([^"<>]*)"|\'([^\'<>]
 # Nothing is read twice (`++`), so the time is linear in the length for any text.
 _ITEMS = r"<rdf:\w+>\s*+((?:<rdf:li[^<>]*+>[^<>]*+</rdf:li>\s*+)++)"
 _ELEMENT = re.compile(rf"<((?:{_SPACES}):\w+)>\s*+(?:{_ITEMS}|([^<>]++))")
-_ITEM = re.compile(r">([^<>]*+)</rdf:li>")
+_ITEM = re.compile(r"<rdf:li([^<>]*+)>([^<>]*+)</rdf:li>")
+_DEFAULT = re.compile(r"xml:lang\s*=\s*[\"']x-default[\"']")
 _C2PA = (b"c2pa", bytes.fromhex("d8fec3d61b0e483c92975828877ec481"))  # in a JUMBF box; the UUID of a box of MP4
 CREDENTIALS_WITHIN = 1 << 20  # bytes from the start of a file
 
@@ -90,24 +94,59 @@ def _parse_xmp(text: str) -> Iterator[tuple[str, str]]:
     for match in _ATTRIBUTE.finditer(text):
         yield _name_xmp(match[1]), _show(unescape(match[2] or match[3] or ""))
     for match in _ELEMENT.finditer(text):
-        items = [unescape(item) for item in _ITEM.findall(match[2] or "")] or [unescape(match[3] or "")]
-        yield _name_xmp(match[1]), _list_words(items) if match[1] == "dc:subject" else _show(items[0])
+        found = _ITEM.findall(match[2] or "") or [("", match[3] or "")]
+        items = [unescape(item) for _, item in found]
+        place = next((place for place, (language, _) in enumerate(found) if _DEFAULT.search(language)), 0)
+        yield _name_xmp(match[1]), _list_words(items) if match[1] == "dc:subject" else _show(items[place])
 
 
 def _name_xmp(name: str) -> str:
     return name if name.startswith("xmp:") else f"xmp:{name}"
 
 
+_PHOTOSHOP_IPTC, _PHOTOSHOP_DIGEST, _TIFF_IPTC = 0x0404, 0x0425, 33723
+_IPTC = {5: "iptc:ObjectName", 80: "iptc:By-line", 120: "iptc:Caption"}
+_KEYWORD, _DATE, _TIME = 25, 55, 60
+
+
 def _read_iptc(image: ImageFile.ImageFile) -> Iterator[tuple[str, str]]:
-    """Yield the keywords of IPTC's IIM (dataset 2:25), in UTF-8 as most programs write them, or in Latin-1."""
-    words = (IptcImagePlugin.getiptcinfo(image) or {}).get((2, 25), [])
-    texts = []
-    for word in [words] if isinstance(words, bytes) else words:
-        try:
-            texts.append(word.decode("utf-8"))
-        except UnicodeDecodeError:
-            texts.append(word.decode("latin-1"))
-    yield "iptc:Keywords", _list_words(texts)
+    """Yield tags of IPTC's IIM, of JPEG and TIFF."""
+    photoshop = image.info.get("photoshop") or {}
+    tiff = getattr(getattr(image, "tag_v2", None), "_tagdata", {})  # the tag's type is mostly wrong
+    block = photoshop.get(_PHOTOSHOP_IPTC) or tiff.get(_TIFF_IPTC, b"")
+    found = defaultdict[int, list[str]](list)
+    for number, value in _read_datasets(block):
+        found[number].append(_decode(value))
+    for number, name in _IPTC.items():
+        yield name, _show(next(iter(found[number]), ""))
+    yield "iptc:Keywords", _list_words(found[_KEYWORD])
+    for date, time in zip(found[_DATE], found[_TIME], strict=False):  # 20230701 and 102030+0200
+        yield "iptc:DateCreated", _show(f"{date[:4]}-{date[4:6]}-{date[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}")
+    digest = photoshop.get(_PHOTOSHOP_DIGEST)
+    if digest and digest != md5(block, usedforsecurity=False).digest():
+        yield "iptc:IsNewer", "true"
+
+
+def _read_datasets(block: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield number and value of each dataset in record 2, up to damage."""
+    at = 0
+    while at + 5 <= len(block) and block[at] == 0x1C:
+        record, number = block[at + 1 : at + 3]
+        size, start = int.from_bytes(block[at + 3 : at + 5]), at + 5
+        if size & 0x8000:  # the size of the size
+            start += size & 0x7FFF
+            size = int.from_bytes(block[at + 5 : start])
+        at = start + size
+        if record == 2 and at <= len(block):
+            yield number, block[start:at]
+
+
+def _decode(text: bytes) -> str:
+    """Return text in UTF-8 as most programs write it, or in Windows' code for Western Europe."""
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError:
+        return text.decode("cp1252", "replace")
 
 
 def _list_words(words: Sequence[str]) -> str:

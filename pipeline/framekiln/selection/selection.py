@@ -4,8 +4,9 @@ Rows that meet the conditions are chosen: some of each group, balanced, or as di
 order, best first; d numbers of a vector.
 """
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,12 @@ class Selection:
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
+    @property
+    def sources(self) -> set[str]:
+        """Names of the columns and tables that decided it; with them other words of the request."""
+        words = list_words([self.request])
+        return (words | {*self.tables} | ({_ALIKE[0]} if "diverse" in words else set())) - {FRAMES}
+
     def to_arrow(self, columns: Sequence[str] = ("*",)) -> pa.Table:
         """Return the chosen rows of `frames/`, in their order. `columns`: names, or SQL expressions.
 
@@ -75,6 +82,11 @@ class Selection:
         """Return the number of rows that this selection has beyond `other`, and that it lacks."""
         own, others = (set(zip(*table.rows.to_pydict().values(), strict=True)) for table in (self, other))
         return len(own - others), len(others - own)
+
+
+def list_words(texts: Iterable[str]) -> set[str]:
+    """Return all words of expressions: names of columns among them."""
+    return {word for text in texts for word in re.findall(r"\w+", text)}
 
 
 def read_selection(store: Store, name: str) -> Selection:

@@ -79,9 +79,10 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
     ),
     "lens": ("exif:LensModel", "xmp:exifEX:LensModel", "xmp:aux:Lens", "track:com.apple.quicktime.camera.lens_model"),
     "label": ("xmp:Label",),
-    "title": ("xmp:dc:title", "film:com.apple.quicktime.title", "film:title", "text:Title"),
+    "title": ("xmp:dc:title", "iptc:ObjectName", "film:com.apple.quicktime.title", "film:title", "text:Title"),
     "description": (
         "xmp:dc:description",
+        "iptc:Caption",
         "exif:ImageDescription",
         "film:com.apple.quicktime.description",
         "film:description",
@@ -92,6 +93,7 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
     ),
     "creator": (
         "xmp:dc:creator",
+        "iptc:By-line",
         "exif:Artist",
         "film:com.apple.quicktime.author",
         "film:artist",
@@ -109,6 +111,14 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+# By the Metadata Working Group (2.0) XMP wins over IPTC, unless a program changed only the latter, and EXIF over both.
+# Here EXIF is last: cameras write their own name there.
+_IN_IPTC = {
+    "xmp:dc:title": "iptc:ObjectName",
+    "xmp:dc:description": "iptc:Caption",
+    "xmp:dc:creator": "iptc:By-line",
+    "xmp:dc:subject": "iptc:Keywords",
+}
 _SIDECAR = "sidecar:"
 _TOGETHER = (("taken_at", "utc_offset"), ("latitude", "longitude", "altitude"))
 _SAID_TOGETHER = (*_TOGETHER, *((name,) for name in (*_NUMBERS, *_TEXTS, "keywords")))
@@ -118,7 +128,7 @@ _SAID_TOGETHER = (*_TOGETHER, *((name,) for name in (*_NUMBERS, *_TEXTS, "keywor
 class Metadata(Stage):
     """Time, place, camera, exposure, rating and software of each file, from its tags."""
 
-    version = 6  # 6: title, description and creator
+    version = 7  # 7: title, description and creator of IPTC; the default language of XMP
     thread_safe = True
     inputs = ("tags",)
     outputs = OUTPUTS
@@ -170,6 +180,9 @@ def describe(tags: Tags) -> dict[str, Any]:
 
 
 def _describe(tags: Tags) -> dict[str, Any]:
+    if "iptc:IsNewer" in tags:
+        older = {xmp for xmp, iptc in _IN_IPTC.items() if tags.get(iptc)}
+        tags = {name: text for name, text in tags.items() if name not in older}
     taken_at, utc_offset = values.read_time(tags)
     latitude, longitude, altitude = values.read_place(tags)
     numbers = {name: values.read_number(tags, *rule) for name, rule in _NUMBERS.items()}

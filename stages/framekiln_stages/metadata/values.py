@@ -19,6 +19,7 @@ _ISO_NAMES = (
     "film:com.apple.quicktime.creationdate",
     "xmp:exif:DateTimeOriginal",
     "xmp:photoshop:DateCreated",
+    "iptc:DateCreated",
     "xmp:CreateDate",
     "text:Creation Time",
     "film:creation_time",

@@ -15,6 +15,7 @@ from framekiln.media.video.cutting import Clip, cut, from_key, up_to
 from framekiln.media.video.film_span import Span
 from tests.support.media.media_factory import click, decoded, film
 from tests.support.media.photos import take
+from tests.support.media.remux import remuxed
 from tests.support.media.segmented_films import sample_film, times
 
 FPS, FRAMES, BITS, SIDE = 25, 80, 7, 16
@@ -96,12 +97,35 @@ def test_a_copied_clip_begins_at_a_key_frame_and_lacks_no_frame(source, tmp_path
 
 def test_a_clip_whose_copy_lacks_its_first_frames_is_encoded(tmp_path):
     """Streams without whole key frames decode after some frames only, where their start is missing."""
-    options = {"x264-params": "intra-refresh=1:keyint=12:scenecut=0:bframes=0"}
     frames = [paint(number) for number in range(FRAMES)]
-    source = film(tmp_path / "waves.mp4", frames, codec="libx264", pix_fmt="yuv420p", options=options)
-    for first in (FIRST, 24):  # 24 begins to be refreshed
-        clip = cut_frames(source, tmp_path, first, LAST, exact=False)
-        assert clip.exact and read_numbers(clip.path) == list(range(first, LAST + 1))
+    for every in (12, 24):  # the first packets after the second wave's beginning are errors of the decoder
+        options = {"x264-params": f"intra-refresh=1:keyint={every}:scenecut=0:bframes=0"}
+        source = film(tmp_path / "waves.mp4", frames, codec="libx264", pix_fmt="yuv420p", options=options)
+        for first in (FIRST, 24, LAST - 1):  # 24 begins to be refreshed
+            clip = cut_frames(source, tmp_path, first, LAST, exact=False)
+            assert clip.exact and read_numbers(clip.path) == list(range(first, LAST + 1))
+
+
+def test_frames_that_a_film_hides_are_in_no_clip(tmp_path):
+    """Phones trim films by an edit list: what lies before the start stays in the file."""
+    codec, _, options = KINDS["open.mp4"]
+    frames = [paint(number) for number in range(FRAMES)]
+    whole = film(tmp_path / "whole.mkv", frames, codec=codec, pix_fmt="yuv420p", options=options)
+    source, hidden = tmp_path / "trimmed.mov", 8
+
+    def trim(packet, _):
+        ticks = round(hidden / FPS / packet.time_base)
+        packet.pts, packet.dts = packet.pts - ticks, None if packet.dts is None else packet.dts - ticks
+        return packet
+
+    remuxed(whole, source, trim, avoid_negative_ts="disabled", use_editlist="1")
+    shown = read_numbers(source)
+    assert hidden <= shown[0] < hidden + 12 and shown[-1] == FRAMES - 1
+    for first in (0, 2, LAST - shown[0]):
+        clip = cut_frames(source, tmp_path, first, first + 1, exact=False)
+        numbers = read_numbers(clip.path)
+        assert clip.exact == (numbers[0] == shown[first]) and numbers[0] >= shown[0]
+        assert {shown[first], shown[first + 1]} <= set(numbers)
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -150,6 +174,19 @@ def test_odd_sides_and_rgb_are_kept(tmp_path):
     rows, _ = decoded(cut_frames(film(tmp_path / "odd.mkv", frames), tmp_path, 1, 3, exact=True).path)
     assert len(rows) == 3 and rows[0]["frame"].shape == (33, 47, 3)
     assert np.abs(rows[0]["frame"].astype(int) - frames[0]).max() <= 3
+
+
+def test_a_stream_that_begins_between_key_frames_is_cut(tmp_path):
+    """A recording of a broadcast begins anywhere; HEVC's decoder refuses packets before the first parameters."""
+    codec, _, options = KINDS["open.mkv"]
+    frames = [paint(number) for number in range(FRAMES)]
+    whole = film(tmp_path / "whole.ts", frames, codec=codec, pix_fmt="yuv420p", options=options)
+    source, data = tmp_path / "late.ts", whole.read_bytes()
+    source.write_bytes(data[len(data) // 188 // 10 * 188 :])
+    shown = read_numbers(source)
+    assert 0 < shown[0] < 20
+    numbers = read_numbers(cut_frames(source, tmp_path, 20, 30, exact=False).path)
+    assert set(shown[20:31]) <= set(numbers) and numbers == list(range(numbers[0], numbers[-1] + 1))
 
 
 def test_what_cannot_be_cut_is_an_error_of_media(tmp_path):

@@ -55,21 +55,6 @@ def exif() -> Image.Exif:
     return tags
 
 
-def with_iptc(*words: bytes) -> bytes:
-    """A JPEG with keywords by IPTC-IIM, in Photoshop's segment, as agencies write them."""
-    sets = b"".join(b"\x1c\x02\x19" + len(word).to_bytes(2, "big") + word for word in words)
-    block = b"8BIM\x04\x04\0\0" + len(sets).to_bytes(4, "big") + sets + b"\0" * (len(sets) % 2)
-    content = b"Photoshop 3.0\0" + block
-    return b"\xff\xd8\xff\xed" + (len(content) + 2).to_bytes(2, "big") + content + picture()[2:]
-
-
-def test_keywords_of_agencies_are_read(tmp_path):
-    words = ["bird", "Zürich, Oper"]
-    assert read(tmp_path, with_iptc(*(word.encode() for word in words)))["keywords"] == words
-    assert read(tmp_path, with_iptc("Zürich".encode("latin-1")))["keywords"] == ["Zürich"]
-    assert read(tmp_path, with_iptc())["keywords"] is None
-
-
 EXPECTED = {
     "taken_at": datetime(2024, 2, 29, 23, 59, 58, 250_000),
     "utc_offset": "+05:30",

@@ -34,7 +34,7 @@ def export(output: Out, destination: Destination, to: To, options: ExportOptions
         console.print_json(data=asdict(summary))
         return
     for line in summary.lines():
-        print_line(console, line)
+        print_line(console, line, "bold yellow" if line in summary.warnings else None)
 
 
 @contextmanager

@@ -28,6 +28,8 @@ class Format(ABC):
     """Whether an export needs at least one of these."""
     holds_pictures: ClassVar[bool] = False
     """Whether its files contain the pictures; see `framekiln.export.formats.record`."""
+    holds_rows: ClassVar[bool] = False
+    """Whether its files contain all numbers, texts and flags of a frame's row."""
 
     def __init__(self, destination: Store, request: ExportRequest) -> None:
         """Bind to a destination. Nothing is written yet; `request.include` holds the exported kinds.

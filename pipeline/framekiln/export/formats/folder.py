@@ -35,6 +35,7 @@ class Writer(Format):
 
     kinds = frozenset({"categories", "faces", "identities"})
     default = frozenset({"categories"})
+    holds_rows = True
 
     def __init__(self, *given: Any) -> None:
         """See `Format`. Raises ConfigError: faces are requested without being cropped."""

@@ -29,7 +29,7 @@ class Sharded(Format):
 
     kinds = frozenset(KINDS)
     default = frozenset(KINDS) - BIOMETRIC
-    holds_pictures = True
+    holds_pictures = holds_rows = True
     ending: ClassVar[str]
 
     def __init__(self, *given: Any) -> None:

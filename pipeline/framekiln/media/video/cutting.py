@@ -2,8 +2,9 @@
 
 A copied clip has the video's packets as stored. It begins at a key frame, and ends where no earlier frame is missing.
 Frames stored after the key frame and shown before it (open GOPs) refer to missing frames, and are left out. An exact
-clip is encoded again. So is one whose copy does not decode: some streams need what was stored before. Training on video
-needs many files of a few seconds, which loaders read from the first frame.
+clip is encoded again. So is one whose copy does not decode, since some streams need what was stored before, and one
+whose copy would show frames that the film hides by an edit list. Training on video needs many files of a few seconds,
+which loaders read from the first frame.
 """
 
 import heapq
@@ -38,6 +39,7 @@ class Clip:
     start_s: float  # time of its first frame, from the video's first one
     has_sound: bool
     exact: bool  # true if encoded again
+    hidden: bool = False  # an edit list of the film hides some of its frames
 
 
 def cut(media: MediaFile, span: Span, path: Path, *, exact: bool) -> Clip:
@@ -49,7 +51,7 @@ def cut(media: MediaFile, span: Span, path: Path, *, exact: bool) -> Clip:
         path: of the file, without its ending.
         exact: encode the frames again, from the first to the last one. Otherwise packets are copied: from the last key
             frame at or before the first frame, and up to fewer than 16 frames after the last. If the copy does not
-            decode, its frames are encoded.
+            decode, or has hidden frames, its frames are encoded.
 
     Raises:
         MediaError: the film cannot be read there, or its packets cannot be copied.
@@ -58,7 +60,7 @@ def cut(media: MediaFile, span: Span, path: Path, *, exact: bool) -> Clip:
     with FilmSpan(media, span) as film:
         if not exact:
             copied = _write(film, path, exact=False)
-            if frames := _count_frames(copied.path):
+            if not copied.hidden and (frames := _count_frames(copied.path)):
                 return replace(copied, frames=frames)
         return _write(film, path, exact=True)
 
@@ -69,8 +71,8 @@ def _write(film: FilmSpan, path: Path, *, exact: bool) -> Clip:
     path = path.with_name(path.name + SUFFIXES[not (exact or codecs <= _IN_MP4)])
     with av.open(str(path), "w", options={"movflags": "+faststart"} if path.suffix == ".mp4" else {}) as out:
         part = _encode(film, out, sound) if exact else _copy(film, out, sound)
-    start_s = film.seconds(part.start)
-    return Clip(path=path, frames=part.frames, start_s=start_s, has_sound=sound is not None, exact=exact)
+    start_s, has_sound = film.seconds(part.start), sound is not None
+    return Clip(frames=part.frames, start_s=start_s, hidden=part.hidden, path=path, exact=exact, has_sound=has_sound)
 
 
 def _count_frames(path: Path) -> int:
@@ -137,12 +139,14 @@ class CopiedSpan:
             raise MediaError(Reason.CORRUPT, "it has no key frame at the first frame of the clip or before")
         self.start: int = self._first.pts  # ticks of the key frame
         self.frames = 0  # packets so far
+        self.hidden = False  # whether an edit list hides one of them
 
     def video(self) -> Iterator[Any]:
         """Yield the packets of the video, from time 0 on."""
         packet = self._first
         while packet is not None:
             self.frames += 1
+            self.hidden |= packet.is_discard
             packet.pts -= self.start
             packet.dts = None if packet.dts is None else packet.dts - self.start
             yield packet

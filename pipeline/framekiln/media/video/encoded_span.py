@@ -37,14 +37,15 @@ class EncodedSpan:
             MediaError: the film has no frame at the span's first time, or it cannot be decoded.
         """
         self._film, self._sound = film, sound
+        self._error = MediaError(Reason.CORRUPT, "it has no frame at the time of the clip's first frame")
         for back_s in BACK_S:  # streams without whole key frames need some frames before they decode
             self._frames = self._decode(back_s)
             self._first = next(self._frames, None)
             if self._first is not None and self._first.pts == film.first:
                 break
         else:
-            raise MediaError(Reason.CORRUPT, "it has no frame at the time of the clip's first frame")
-        self.start, self.frames = film.first, 0
+            raise self._error
+        self.start, self.frames, self.hidden = film.first, 0, False
         self._track = self._add_video(out, self._first)
         self._sound_track = None if sound is None else out.add_stream("aac", rate=sound.rate, layout=sound.layout.name)
         if self._sound_track is not None:
@@ -52,13 +53,17 @@ class EncodedSpan:
 
     def _decode(self, back_s: float) -> Iterator[Any]:
         """Yield the span's frames in the order in which they are shown."""
-        film = self._film
+        film, begun = self._film, False
         decoder = PacketDecoder(film.track, film.kind)
         for item in decoder.frames(chain(film.packets(back_s), [av.Packet()]), FrameNumbers(timed=True)):
             if not isinstance(item, tuple):
-                raise item.error
+                self._error = item.error
+                if begun:
+                    raise self._error
+                continue
             frame = item[1]
             if frame.pts is not None and film.first <= frame.pts <= film.last:
+                begun = True
                 yield frame
             if frame.pts is not None and frame.pts >= film.last:
                 return

@@ -5,11 +5,13 @@ and the hour before it is not decoded.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from typing import Any, Self
+
+import av
 
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.access import access_errors
@@ -80,7 +82,7 @@ class FilmSpan:
             raise MediaError(Reason.UNSUPPORTED, "an AVI with B-frames has no times; copy it into an MKV first")
         set_limits(self.track.codec_context, self._max_pixels)
         self.base: Fraction = self.track.time_base
-        origin = next((frame.pts for frame in self._container.decode(self.track) if frame.pts is not None), None)
+        origin = next((frame.pts for frame in self._decode_start() if frame.pts is not None), None)
         if origin is None:
             raise MediaError(Reason.EMPTY, "it has no frame with a time")
         self._origin = origin
@@ -88,6 +90,12 @@ class FilmSpan:
         self.rate = self.track.average_rate or self.track.guessed_rate or Fraction(_FPS)
         # of the sound: the last frame is shown as long as most frames
         self.stop_s = float(self.last * self.base + 1 / self.rate)
+
+    def _decode_start(self) -> Iterator[Any]:
+        """Yield frames from the file's start; packets that need what the file lacks are passed over."""
+        for packet in self._container.demux(self.track):
+            with suppress(av.error.InvalidDataError):
+                yield from packet.decode()
 
     def seconds(self, ticks: int) -> float:
         """Return ticks as seconds from the film's first frame."""
