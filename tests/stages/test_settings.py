@@ -21,6 +21,7 @@ WRONG = {
     "flow:Flow": [{"preset": "slow"}, {"backend": "horn"}, {"model": "raft-large"}],
     "identities:Identities": [
         *({"min_cluster_size": 1}, {"min_samples": 0}, {"one_person": 1.0}, {"assign": -0.1}, {"strangers": 0.6}),
+        {"named": f"{'x' * 300}.csv"},  # the system refuses such a name
     ],
     "inpaint:Inpaint": [
         *({"categories": [], "region": "category"}, {"column": "", "region": "column"}),

@@ -87,6 +87,25 @@ def test_stripes_of_light_are_not_a_cut(name, period, angle):
     assert scores([lit(view, striped(period, angle, 0.3 * period * i), i) for i, view in enumerate(views)])[0] < 0.5
 
 
+def banded(frame, wide, phase):
+    """A frame under a lamp that is dark for half of the time, as a rolling shutter shows it."""
+    rows = np.arange(len(frame))[:, None] / wide + phase
+    level = cv2.blur(np.where(rows % 1 < 0.5, 1.0, 0.3), (1, 7))
+    return (255 * ((frame / 255.0) ** 2.2 * level[:, :, None]) ** (1 / 2.2)).astype(np.uint8)
+
+
+@pytest.mark.parametrize(("wide", "phase"), [(130, 0.25), (130, 0.7), (280, 0.5)])
+def test_wide_bands_of_a_rolling_shutter_are_not_a_cut(wide, phase):
+    """Between frames a second apart they are anywhere, and the camera moves; it may lie on its side."""
+    image = cv2.resize(photo("flower.jpg")[:420, :510], (410, 244), interpolation=cv2.INTER_AREA)
+    other = cv2.resize(photo("china.jpg")[:420, :510], (410, 244), interpolation=cv2.INTER_AREA)
+    views = [(image[10:234, 10:400], 0), (image[5:229, 16:406], phase), (other[10:234, 10:400], phase)]
+    for axes in ((0, 1, 2), (1, 0, 2)):
+        now, then, cut = (banded(view, wide, at).transpose(axes) for view, at in views)
+        found = [scores([now, frame])[0] for frame in (then, cut)]
+        assert [value > 0.5 for value in found] == [False, True]
+
+
 @pytest.mark.parametrize("stops", [-3.5, 2.5, 3.5])
 @pytest.mark.parametrize("step", [0.7, 10.0])
 def test_a_step_of_the_exposure_is_no_cut_even_if_the_camera_moves(stops, step):

@@ -149,10 +149,12 @@ def read_overrides(arguments: Sequence[str], steps: Collection[str]) -> Override
 def validated(kind: Any, settings: Mapping[str, Any], where: str) -> Any:
     """Return settings as an instance of a dataclass or model.
 
-    Raises ConfigError: a key is unknown, or a value is invalid.
+    Raises ConfigError: a key is unknown, a value is invalid, or a file that a setting names cannot be read.
     """
     try:
         return adapter_of(kind).validate_python(dict(settings))
+    except OSError as error:
+        raise ConfigError(f"{where}: its settings are wrong: {error}.", code="FK-INVALID-SETTING") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"])

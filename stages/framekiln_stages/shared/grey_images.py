@@ -57,9 +57,12 @@ GAIN = 100.0  # codes of an e-fold
 TEXTURED, LEAST_TEXTURE = 0.65, 6.0
 
 
-def without_stripes(now: Gray, then: Gray) -> tuple[Gray, Gray] | None:
-    """Return two frames without the stripes of light that change between them; None without stripes."""
-    angle = find_stripes(now, then)
+def without_stripes(now: Gray, then: Gray, angle: float | None = None) -> tuple[Gray, Gray] | None:
+    """Return two frames without the stripes of light that change between them; None without stripes.
+
+    `angle`: of the stripes' normal in rad, if known.
+    """
+    angle = find_stripes(now, then) if angle is None else angle
     if angle is None:
         return None
     kernel = _draw_line(round(angle, 3), min(now.shape) // 2 | 1)

@@ -8,6 +8,7 @@ frame to the next.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import cv2
@@ -40,6 +41,10 @@ PLAIN = 4.0
 # and jumps in eleven real videos none has a residual of the rest below 0.15; all 57 captions mistaken for cuts do.
 BAND = 0.38
 DETAILED = 0.5  # least detail of the rest relative to the frame: an empty sky is alike in any two shots
+# Angles of a lamp's bands on a rolling shutter, with the camera upright or on its side; `without_stripes` finds none as
+# wide as a sixth of the frame. The residual without the means of rows or columns is below this limit in 51 of 55 pairs
+# of 16 photos that would be cuts, and in 41 of 42 of 16 others. Of 500 cuts none is below 0.19.
+SHUTTERS, BANDED = (math.pi / 2, 0.0), 0.1
 TONES, THUMBNAIL, BAR = 24, (32, 18), 24  # most code of a bar: black of TV range is 16
 
 
@@ -61,7 +66,9 @@ def cut_scores(images: Sequence[Gray], half: float) -> Iterator[float | None]:
             left = residual(now, then, fine(now, then))
         if left >= half and (plain := without_stripes(now, then)) is not None:
             left = min(left, residual(*plain, fine(*plain)))
-        is_none = left >= half and (is_lit(now, then, rough) or is_captioned(now, then, fine))
+        is_none = left >= half and (
+            is_lit(now, then, rough) or is_captioned(now, then, fine) or is_banded(now, then, fine)
+        )
         yield 0.0 if is_none else score(left, half)
 
 
@@ -122,6 +129,12 @@ def is_captioned(now: Gray, then: Gray, flows: Flows) -> bool:
         ):
             return True
     return False
+
+
+def is_banded(now: Gray, then: Gray, flows: Flows) -> bool:
+    """Return whether the next frame is this one, moved, under other bands of light along its rows or columns."""
+    plains = (without_stripes(now, then, angle) for angle in SHUTTERS)
+    return any(plain is not None and residual(*plain, flows(*plain)) < BANDED for plain in plains)
 
 
 def _measure_detail(image: Gray) -> float:

@@ -38,7 +38,7 @@ FEATURES = pa.schema(
 class Features(Stage):
     """Features of each frame for finding transitions; only the score of a cut is null, for the last frame."""
 
-    version = 4  # 4: captions; 3: the score of a cut, by small pixels and apart from light and bars
+    version = 5  # 5: bands of a rolling shutter; 4: captions; 3: small pixels, apart from light and black bars
     scope = Scope.CLIP
     halo = 1
     thread_safe = True

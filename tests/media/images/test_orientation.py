@@ -65,6 +65,20 @@ def test_orientation_from_xmp(tmp_path: Path) -> None:
     assert np.array_equal(frame[opaque], shown[opaque])
 
 
+def test_orientation_of_jpeg_2000(tmp_path: Path) -> None:
+    """Its EXIF and XMP are in boxes of their own."""
+    shown = scene(64, 96)
+    data = encoded(Pil.fromarray(shown).transpose(Pil.Transpose.ROTATE_180), "JPEG2000")
+    exif_box = b"JpgTiffExif->JP2" + exif(3)[6:]
+    xmp_box = bytes.fromhex("be7acfcb97a942e89c71999491e3afac") + XMP.encode()
+    for box in (exif_box, xmp_box):
+        turned = data + struct.pack(">I", 8 + len(box)) + b"uuid" + box
+        assert np.array_equal(single_row(save(tmp_path, turned))["frame"], shown)
+    for box in (exif_box[:20], b"another UUID....", b""):
+        other = data + struct.pack(">I", 8 + len(box)) + b"uuid" + box
+        assert np.array_equal(single_row(save(tmp_path, other))["frame"], shown[::-1, ::-1])
+
+
 @pytest.mark.parametrize(
     ("kind", "count", "value"),
     [(2, 3, b"up\0\0"), (3, 1, b"\x09\0\0\0"), (5, 1, b"\xff\xff\0\0"), (99, 1, bytes(4)), (3, 1 << 31, bytes(4))],

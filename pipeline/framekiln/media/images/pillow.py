@@ -27,7 +27,7 @@ from PIL import Image as Pil
 from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.config import DecodeConfig
-from framekiln.media.damaged import is_truncated
+from framekiln.media.damaged import boxes, is_truncated
 from framekiln.media.file_types import HEAD_BYTES, Kind, detect_kind
 from framekiln.media.files import MediaFile, read_bytes
 from framekiln.media.images.colours import Conversion
@@ -36,6 +36,7 @@ from framekiln.media.images.tiff import COMPRESSION, OLD_JPEG, find_photo
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # decode tasks run side by side
 pillow_heif.register_heif_opener(decode_threads=1, thumbnails=False, depth_images=False, aux_images=False)
 _ORIENTATION = 0x0112
+_TAG_BOXES = {b"JpgTiffExif->JP2": "exif", bytes.fromhex("be7acfcb97a942e89c71999491e3afac"): "xmp"}  # UUIDs in JP2
 _NO_VARIANT = re.compile("Unsupported BMP ")  # start of Pillow's messages about unsupported variants
 _PIXELS_ARE_MISSING = ("truncated", "not enough image data")  # in Pillow's messages
 _DEPTHS = {"L;2": 85, "L;4": 17}  # from a PNG's transparent level to 8 bits, by Pillow's mode of the file
@@ -100,7 +101,11 @@ def incomplete_images() -> Iterator[None]:
 
 def open_image(data: bytes, kind: Kind) -> ImageFile.ImageFile:
     """Return the file with its header read; only inside `decode_errors`."""
-    return Pil.open(io.BytesIO(data), formats=[kind.name])
+    image = Pil.open(io.BytesIO(data), formats=[kind.name])
+    for box, start, stop in boxes(io.BytesIO(data), len(data)) if kind.name == "JPEG2000" else ():
+        if box == b"uuid" and (name := _TAG_BOXES.get(data[start + 8 : start + 24])):  # Pillow does not read them
+            image.info.setdefault(name, data[start + 24 : stop])
+    return image
 
 
 def orientation(image: Pil.Image) -> int:

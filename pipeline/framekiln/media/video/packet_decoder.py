@@ -118,7 +118,7 @@ class PacketDecoder:
 
         The packets are in storage order; a `MediaError` among them marks the end of reading.
         """
-        leading, skipping, truncated = _LeadingFrames(), False, False
+        leading, skipping, truncated, cut = _LeadingFrames(), False, False, True
         for packet in numbers.look_ahead(packets):
             if isinstance(packet, MediaError):
                 numbers.lose(packet)
@@ -127,7 +127,8 @@ class PacketDecoder:
             if (skipping and not packet.is_keyframe) or (is_leading and numbers.error):
                 numbers.skip(packet)
                 continue
-            av_frames, error = self._decode(packet, tolerant=is_leading)
+            cut = cut and not packet.is_keyframe and not numbers.count  # before the first key frame nothing is damaged
+            av_frames, error = self._decode(packet, tolerant=is_leading or cut)
             if error:
                 numbers.lose(error)
                 truncated = truncated or error.reason is Reason.TRUNCATED
