@@ -131,7 +131,7 @@ def hann_and_tones() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the Hann window in the middle of a window (WINDOW), and the frequency of each of its tones in Hz.
 
     These parts of librosa load in a second. `librosa.stft`, `rms` and `autocorrelate` lie in modules that numba
-    compiles on import, for 15 s; the two transforms here equal theirs.
+    compiles on import, for 15 s.
     """
     try:
         from librosa.filters import get_window

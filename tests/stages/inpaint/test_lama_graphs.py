@@ -23,7 +23,7 @@ def test_crops_of_any_size_use_the_graphs_of_the_set_up(monkeypatch):
     torch._dynamo.reset()
     counters.clear()
     sides, framing = shapes(256), Framing(margin=0.25, min_margin=8, longest=256, few=True)
-    painter = EagerLama(None, Placement(compile=True), 2, Sizes(width=8, blocks=3), shapes=sides)
+    painter = EagerLama(None, Placement(compile=True), 2, Sizes(width=8, blocks=2), shapes=sides)
     graphs = counters["stats"]["unique_graphs"]
     assert (graphs, len(sides)) == (24, 8), "of each shape: the part before the blocks, one block, and the part after"
     seen = set()
