@@ -28,8 +28,8 @@ PLAIN, MARGIN = 6, 0.6  # codes from the margin's tone; share of cells in a line
 # A brightened copy has more of its picture at the top level. Chosen on 250 photos and 14 kinds of changed copies.
 BRIGHTEST, CLIPPED = 0.97, 0.005  # share of the brightest cell's level in a thumbnail; least share of cells
 SHARPER, CLEANER = 0.05, 0.1  # differences that count: of the logarithm, of blockiness
-# A crop can read as sharper, as it lacks what was soft. Of 617 crops to 0.9 and 0.95 none of the same scale exceeds its
-# whole by more than 0.24.
+# A crop can read as sharper, as it lacks what was soft: by at most 0.24 in 617 made crops of 19 photos, on which this
+# was chosen, and by more in one of 568 crops of 19 others. A whole that was enlarged by a half has 0.3 less.
 CROP_SHARPER, CROP_CLEANER = 0.25, 1.0  # of the logarithm; of blockiness
 # A repeated frame changes less than this share of the upper quartile: codecs alter it, strong ones by several codes. Of
 # three films of 30 fps 0.01 of the frames do; converted to 50 or 60 fps, at CRF 20 and 28, 0.4 or 0.5.
