@@ -68,7 +68,7 @@ class Duplicates(Stage):
         ("duplicates", "photo with copies", "photos with copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 11  # 11: no crop before its whole; 10: repeated frames of compressed films, cropped films
+    version = 11  # 11: no crop before its whole, cropped films to their end; 10: repeated frames
     optional_inputs = (*TAGS, EDITED, CHANGE, EMBEDDING)
     scope = Scope.DATASET
     inputs = (

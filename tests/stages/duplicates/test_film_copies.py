@@ -108,6 +108,15 @@ def test_a_crop_of_a_film_of_any_rate_is_found(times):
     assert (row["other_start_s"], row["other_end_s"]) == pytest.approx((0.5, 4.46), abs=0.4)
 
 
+def test_a_cropped_film_is_found_where_only_its_second_half_has_no_bars():
+    """In a shot with bars another window of the film is its crop."""
+    whole = roll("china.jpg", np.arange(0, 3, 0.04)) + roll("flower.jpg", np.arange(0, 3, 0.04))
+    boxed = [np.pad(frame[24:-24], ((24, 24), (0, 0), (0, 0))) for frame in whole[:75]] + whole[75:]
+    found = find({"whole": (boxed, 25), "part": (cropped(boxed, 24, 32), 25)}, least_s=2.0)
+    assert {row["media_id"] for row in found} == {"part"}
+    assert min(row["start_s"] for row in found) < 0.5 and max(row["end_s"] for row in found) > 5.5
+
+
 def take(seed: int) -> list[np.ndarray]:
     """Four seconds before a fixed camera: somebody moves a little."""
     rng, frames = np.random.default_rng(seed), []
