@@ -123,7 +123,7 @@ class _Ours:
         small = [_resize(photo, *[min(1.0, 224 / min(photo.shape[:2]))] * 2)[..., ::-1] for photo in photos]
         given = {
             "frame_224": pack([np.ascontiguousarray(image) for image in small]),
-            "frame_index": pa.array([0] * len(small), pa.int32()),
+            **{name: pa.nulls(len(small), pa.float64()) for name in ("time_s", "fps")},
             "media_type": pa.array(["photo"] * len(small)),
             "digest": pa.nulls(len(small), DIGEST),
         }

@@ -162,6 +162,7 @@ def _describe(name: str, film: Film) -> pa.Table:
     count = len(film.frames)
     keys = {"media_id": pa.array([name] * count), "frame_index": pa.array(range(count), pa.int32())}
     kinds = {"media_type": pa.array(["video"] * count), "digest": pa.nulls(count, DIGEST)}
-    prints = Fingerprint()(pa.table({"frame_224": pack(film.frames), **keys, **kinds}))
+    times = {"time_s": pa.array(film.time), "fps": pa.array([film.fps] * count, pa.float32())}
+    prints = Fingerprint()(pa.table({"frame_224": pack(film.frames), **times, **kinds}))
     columns = dict(zip(prints.column_names, prints.columns, strict=True))
-    return pa.table(keys | {"time_s": pa.array(film.time)} | columns)
+    return pa.table(keys | {"time_s": times["time_s"]} | columns)

@@ -4,7 +4,7 @@ Shapes: n copies in one table; a group is some of their positions.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,9 @@ PLAIN, MARGIN = 6, 0.6  # codes from the margin's tone; share of cells in a line
 # A brightened copy has more of its picture at the top level. Chosen on 250 photos and 14 kinds of changed copies.
 BRIGHTEST, CLIPPED = 0.97, 0.005  # share of the brightest cell's level in a thumbnail; least share of cells
 SHARPER, CLEANER = 0.05, 0.1  # differences that count: of the logarithm, of blockiness
+# A crop can read as sharper, as it lacks what was soft: by at most 0.24 in 617 made crops of 19 photos, on which this
+# was chosen, and by more in one of 568 crops of 19 others. A whole that was enlarged by a half has 0.3 less.
+CROP_SHARPER, CROP_CLEANER = 0.25, 1.0  # of the logarithm; of blockiness
 # A repeated frame changes less than this share of the upper quartile: codecs alter it, strong ones by several codes. Of
 # three films of 30 fps 0.01 of the frames do; converted to 50 or 60 fps, at CRF 20 and 28, 0.4 or 0.5.
 STILL = 0.2
@@ -102,10 +105,29 @@ class Copies:
             left.remove(best)
         return found
 
-    def choose(self, group: Sequence[int]) -> tuple[int, str]:
-        """Return the best of a group (the first of equal ones), and the name of the deciding figure."""
-        left = np.array([at for at in group if not any(self._is_enlarged(at, other) for other in group)])
-        if len(left) == 1 < len(group):
+    def find_lesser(self, looks: Sequence[int], crops: Iterable[tuple[int, int]]) -> set[int]:
+        """Return the copies that are crops of another one that shows more at the same scale.
+
+        `looks`: n, equal for equal hashes. `crops`: pairs of a look and that of its crop. A look's largest copy counts.
+        """
+        largest = {looks[at]: int(at) for at in np.argsort(self.pixels, kind="stable")}
+        wholes: dict[int, list[int]] = {}
+        for whole, crop in crops:
+            wholes.setdefault(crop, []).append(largest[whole])
+        return {
+            at for at, look in enumerate(looks) if any(self._shows_more(whole, at) for whole in wholes.get(look, ()))
+        }
+
+    def choose(self, group: Sequence[int], lesser: Collection[int] = ()) -> tuple[int, str]:
+        """Return the best of a group (the first of equal ones), and the name of the deciding figure.
+
+        `lesser`: as `find_lesser` returns them.
+        """
+        wholes = [at for at in group if at not in lesser] or group
+        if len(wholes) == 1 < len(group):
+            return wholes[0], "whole"
+        left = np.array([at for at in wholes if not any(self._is_enlarged(at, other) for other in wholes)])
+        if len(left) == 1 < len(wholes):
             return int(left[0]), "original"
         is_one_size = np.ptp(self.pixels[left]) == 0
         for reason, values, margin in (
@@ -121,6 +143,15 @@ class Copies:
             if len(left) == 1:
                 return int(left[0]), reason
         return int(left[0]), "first"
+
+    def _shows_more(self, whole: int, crop: int) -> bool:
+        """Return whether a picture has the pixels of its crop and more, unless it lost their detail."""
+        return bool(
+            self.pixels[whole] >= self.pixels[crop] * (1 - SHARPER)
+            and self.bare[whole] >= self.bare[crop]
+            and self.detail[crop] - self.detail[whole] <= CROP_SHARPER
+            and self.blocks[whole] - self.blocks[crop] <= CROP_CLEANER
+        )
 
     def _is_enlarged(self, at: int, other: int) -> bool:
         """Return whether a copy has the detail of a smaller one in more pixels."""

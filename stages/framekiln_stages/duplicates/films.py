@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from framekiln.contract import MEDIA_ID, field
 from framekiln_stages.duplicates.best import Copies
-from framekiln_stages.duplicates.film import MOST_S, MOVED, NEAR, Film, Numbers, Place
+from framekiln_stages.duplicates.film import LOOK_S, MOST_S, MOVED, NEAR, Film, Numbers, Place
 from framekiln_stages.duplicates.hashes import WINDOWS
 from framekiln_stages.duplicates.search import Ints, find_near, label_linked
 
@@ -93,12 +93,14 @@ def _find(films: Sequence[Film], others: Sequence[Film], least_s: float) -> Iter
     for (a, b, view), own, other in _match(looks, films is others):
         least = min(least_s, 0.8 * others[a].seconds, 0.8 * others[b].seconds)
         for begin, end, shift, spread in _trace(own, time[other] - time[own]):
-            if time[end] - time[begin] < FOLLOWED * least:
-                continue
-            for place in films[a].follow(others[b].turn(view), (time[begin], time[end]), shift, spread, least):
-                if films is not others:
-                    place["bits"] += MOVED  # the nearest of 16 windows; ends of whole frames are exact
-                yield (min(a, b), max(a, b), view), place if a < b else _exchange(place)
+            rest = (time[begin], time[end])
+            while rest[1] - rest[0] >= FOLLOWED * least:  # where a film goes on in another window, as beside bars
+                places = list(films[a].follow(others[b].turn(view), rest, shift, spread, least))
+                rest = (places[-1]["end_s"] + LOOK_S, rest[1]) if places else (rest[1], rest[1])
+                for place in places:
+                    if films is not others:
+                        place["bits"] += MOVED  # the nearest of 16 windows; ends of whole frames are exact
+                    yield (min(a, b), max(a, b), view), place if a < b else _exchange(place)
 
 
 def _match(looks: Sequence[Film], is_symmetric: bool) -> Iterator[tuple[Key, Ints, Ints]]:

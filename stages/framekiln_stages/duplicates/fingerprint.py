@@ -12,14 +12,14 @@ from framekiln_stages.duplicates.hashes import SIDE, WINDOWS, hash_windows, is_f
 from framekiln_stages.shared.black_bars import find_bars
 
 HASH = pa.binary(16)
-EACH = 8  # frames of a video from one with windows to the next: they take longer than the rest of a frame
+EACH_S = 0.32  # s of a video from a frame with windows to the next: they take longer than the rest of a frame
 OUTPUTS = pa.schema(
     [
         field("picture_hash", HASH, "signs of 128 low frequencies of the picture without bars; null if it is flat"),
         field(
             "crop_hashes",
             pa.binary(16 * (len(WINDOWS) - 1)),
-            "the same for 15 windows of 0.9 of its sides; of photos, and of every eighth frame of a video",
+            "the same for 15 windows of 0.9 of its sides; of photos, and of a frame of a video each 0.32 s",
         ),
         field("content_digest", DIGEST, "BLAKE2b of the file's bytes; photos and animations only"),
         field("thumbnail", pa.binary(SIDE * SIDE), "luma of the picture without bars, at 32 by 32 px; photos only"),
@@ -31,8 +31,8 @@ class Fingerprint(Stage):
     """Perceptual hashes of each frame, for photos and some frames also of windows; for photos a thumbnail."""
 
     thread_safe = True
-    version = 5  # 5: windows in frames of videos; 4: bars that end in a faint step
-    inputs = ("frame_224", "frame_index", "media_type", "digest")
+    version = 6  # 6: windows by time; 5: windows in frames of videos; 4: bars that end in a faint step
+    inputs = ("frame_224", "time_s", "fps", "media_type", "digest")
     outputs = OUTPUTS
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
@@ -42,11 +42,11 @@ class Fingerprint(Stage):
     def __call__(self, batch: pa.Table) -> pa.Table:
         rows = []
         with self.phase("infer"):
-            known = zip(*(batch[name].to_pylist() for name in ("media_type", "frame_index", "digest")), strict=True)
-            for image, (kind, index, digest) in zip(views(batch["frame_224"]), known, strict=True):
+            known = zip(*(batch[name].to_pylist() for name in self.inputs[1:]), strict=True)
+            for image, (time, fps, kind, digest) in zip(views(batch["frame_224"]), known, strict=True):
                 luma, is_photo = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), kind == "photo"
                 luma = np.ascontiguousarray(find_bars(luma, any_tone=is_photo).cut(luma))
-                count = len(WINDOWS) if is_photo or index % EACH == 0 else 1
+                count = len(WINDOWS) if is_photo or _is_next(time, fps) else 1
                 hashes = [] if is_flat(luma) else [row.tobytes() for row in hash_windows(luma, count)]
                 rows.append(
                     {
@@ -57,3 +57,11 @@ class Fingerprint(Stage):
                     }
                 )
         return pa.Table.from_pylist(rows, schema=OUTPUTS)
+
+
+def _is_next(time: float, fps: float | None) -> bool:
+    """Return whether a frame is the nearest to a multiple of `EACH_S`, by the file's average rate.
+
+    A row knows no other times. So a frame that lasts longer than the average can be left out.
+    """
+    return not fps or (time + 0.5 / fps) % EACH_S < 1 / fps

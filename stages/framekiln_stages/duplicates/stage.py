@@ -41,9 +41,10 @@ COPIES = pa.schema(
         field(
             "reason",
             pa.string(),
-            "why the kept one is kept: original (others are enlarged), sharper (more detail), bare (no bars, margin), "
-            "cleaner (fewer blocks, less noise), tags (it has the camera's, and no program changed it later), larger, "
-            "unclipped (less of it is at its brightest), or first (the shortest name, as a copy is called `a (1).jpg`)",
+            "why the kept one is kept: whole (others are cropped), original (others are enlarged), sharper (more "
+            "detail), bare (no bars, margin), cleaner (fewer blocks, less noise), tags (it has the camera's, and no "
+            "program changed it later), larger, unclipped (less of it is at its brightest), or first (the shortest "
+            "name, as a copy is called `a (1).jpg`)",
             nullable=False,
         ),
         field("copy_of", pa.string(), "media_id of the copy to keep; null in its own row"),
@@ -67,7 +68,7 @@ class Duplicates(Stage):
         ("duplicates", "photo with copies", "photos with copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 10  # 10: repeated frames of compressed films, cropped films; 9: parts of films to their last frame
+    version = 11  # 11: no crop before its whole, cropped films to their end; 10: repeated frames
     optional_inputs = (*TAGS, EDITED, CHANGE, EMBEDDING)
     scope = Scope.DATASET
     inputs = (
@@ -186,9 +187,13 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
         groups.setdefault(label, []).append(at)
     names, index = photos["media_id"].to_pylist(), photos["frame_index"].to_pylist()
     copies = Copies.measure(photos)
+    looks = np.asarray(pc.dictionary_encode(photos["picture_hash"]).combine_chunks().indices.fill_null(-1))
+    cut = np.flatnonzero(pairs.window > 0)
+    crops = (looks[np.searchsorted(order, ends[cut])].tolist() for ends in (pairs.first, pairs.second))
+    lesser = copies.find_lesser(looks.tolist(), zip(*crops, strict=True))
     found = []
     for number, members in enumerate(groups.values()):
-        best, reason = copies.choose(sorted(members, key=lambda at: len(names[at].rpartition("/")[2])))
+        best, reason = copies.choose(sorted(members, key=lambda at: len(names[at].rpartition("/")[2])), lesser)
         for at in members:
             is_same_file = at != best and files[order[at]] == files[order[best]]
             link = (-1, "bytes") if is_same_file else direct.get((order[at], order[best]), nearest[order[at]])

@@ -181,8 +181,8 @@ def find_clip_bars(lumas: Sequence[Luma], *, any_tone: bool) -> list[dict[str, i
         bars = find_bars(whole, any_tone=any_tone)
         for shot, light in zip(shots, brightest, strict=True):
             own = bars if len(shots) == 1 or measures.is_black(light) else find_bars(light, any_tone=False)
-            around = Bars(*map(max, bars, own)) if own.is_centred(shape) else bars
-            found |= dict.fromkeys(shot, around._asdict())
+            is_larger = own.is_centred(shape) and all(map(int.__ge__, own, bars))
+            found |= dict.fromkeys(shot, (own if is_larger else bars)._asdict())
     return [found.get(at) for at in range(len(lumas))]
 
 

@@ -73,7 +73,8 @@ def make_rows(images: dict[str, np.ndarray], **figures) -> pa.Table:
     kinds = pa.array(["photo"] * count)
     digests = pa.array(figures.pop("digest", [None] * count), DIGEST)
     index = pa.array([0] * count, pa.int32())
-    given = {"frame_224": pack(list(images.values())), "frame_index": index, "media_type": kinds, "digest": digests}
+    given = {"frame_224": pack(list(images.values())), "media_type": kinds, "digest": digests}
+    given |= {name: pa.nulls(count, pa.float64()) for name in ("time_s", "fps")}
     prints = Fingerprint()(pa.table(given))
     own = {
         "media_id": pa.array(list(images), pa.string()),

@@ -24,27 +24,32 @@ def pan(name: str, seconds: float, fps: float, start: float = 0.0) -> list[np.nd
 
 
 def find(
-    films: dict[str, tuple[list[np.ndarray], float]], least_s: float = 3.0, **columns: dict[str, float | list[float]]
+    films: dict[str, tuple[list[np.ndarray], float | np.ndarray]],
+    least_s: float = 3.0,
+    **columns: dict[str, float | list[float]],
 ) -> list[dict]:
     rows = []
     for name, (frames, fps) in films.items():
         count = len(frames)
         kinds = pa.array(["video"] * count)
         index, digests = pa.array(range(count), pa.int32()), pa.nulls(count, DIGEST)
-        given = {"frame_224": pack(frames), "frame_index": index, "media_type": kinds, "digest": digests}
+        times = pa.array(np.arange(count) / fps if isinstance(fps, float | int) else fps)
+        rate = count / (times[-1].as_py() + 0.04)
+        given = {"frame_224": pack(frames), "time_s": times, "media_type": kinds, "digest": digests}
+        given["fps"] = pa.array([rate] * count, pa.float32())
         prints = Fingerprint()(pa.table(given))
         own = {
             "media_id": pa.array([name] * count),
             "frame_index": index,
             "media_type": kinds,
-            "time_s": pa.array(np.arange(count) / fps),
+            "time_s": times,
             "height": pa.array([240] * count, pa.int32()),
             "width": pa.array([320] * count, pa.int32()),
             "sharpness": pa.nulls(count, pa.float32()),
             "blockiness": pa.nulls(count, pa.float32()),
             "noise": pa.nulls(count, pa.float32()),
             "bars": pa.nulls(count, BARS),
-            "change": pa.array([2.5 if number % 2 and fps > 25 else 20.0 for number in range(count)], pa.float32()),
+            "change": pa.array([2.5 if number % 2 and rate > 26 else 20.0 for number in range(count)], pa.float32()),
         }
         given = {column: np.full(count, of[name], np.float32) for column, of in columns.items() if name in of}
         own |= {column: pa.array(values).cast(own[column].type) for column, values in given.items()}
@@ -68,24 +73,48 @@ def test_a_part_is_found_in_another_film(fps, is_mirrored):
     assert (row["other_start_s"], row["other_end_s"]) == pytest.approx((4.5, 9.5 - 0.04), abs=1 / min(fps, 25))
 
 
-def roll(name: str, seconds: float, start: float = 0.0) -> list[np.ndarray]:
-    """A camera that turns by 12 degrees a second, 25 frames a second; a crop of a pan is the pan a moment later."""
+def roll(name: str, times: np.ndarray, start: float = 0.0) -> list[np.ndarray]:
+    """A camera that turns by 12 degrees a second; a crop of a pan is the pan a moment later."""
     image, frames = photo(name), []
-    for number in range(round(seconds * 25)):
-        move = cv2.getRotationMatrix2D((240, 200), 12 * (start + number / 25), 1) - np.float32([[0, 0, 80], [0, 0, 80]])
+    for time in times:
+        move = cv2.getRotationMatrix2D((240, 200), 12 * (start + time), 1) - np.float32([[0, 0, 80], [0, 0, 80]])
         frames.append(cv2.warpAffine(image, move, (320, 240), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REFLECT))
     return frames
 
 
+def cropped(frames: list[np.ndarray], top: int, left: int) -> list[np.ndarray]:
+    return [np.ascontiguousarray(frame[top : top + 216, left : left + 288]) for frame in frames]
+
+
 @pytest.mark.parametrize(("top", "left"), [(12, 16), (6, 25)])
 def test_a_part_that_was_cropped_by_a_tenth_is_found(top, left):
-    whole = roll("china.jpg", 4) + roll("flower.jpg", 6)
-    part = [np.ascontiguousarray(frame[top : top + 216, left : left + 288]) for frame in roll("flower.jpg", 5, 0.5)]
+    whole = roll("china.jpg", np.arange(0, 4, 0.04)) + roll("flower.jpg", np.arange(0, 6, 0.04))
+    part = cropped(roll("flower.jpg", np.arange(0, 5, 0.04), 0.5), top, left)
     (row,) = find({"whole": (whole, 25), "part": (part, 25)})
     assert (row["media_id"], row["other_media_id"]) == ("part", "whole")
     assert row["end_s"] - row["start_s"] > 3
     shifts = [row[f"other_{end}"] - row[end] for end in ("start_s", "end_s")]
-    assert shifts == pytest.approx([4.5, 4.5], abs=8 / 25)
+    assert shifts == pytest.approx([4.5, 4.5], abs=0.32)
+
+
+UNEVEN = np.sort(np.random.default_rng(0).choice(np.arange(0, 5, 0.02), 90, replace=False))
+
+
+@pytest.mark.parametrize("times", [*(np.arange(0, 5, 1 / fps) for fps in (5, 12, 60)), UNEVEN])
+def test_a_crop_of_a_film_of_any_rate_is_found(times):
+    part = cropped(roll("flower.jpg", np.arange(0, 4, 0.04), 0.5), 12, 16)
+    (row,) = find({"part": (part, 25), "whole": (roll("flower.jpg", times), times)})
+    assert (row["media_id"], row["start_s"], row["end_s"]) == ("part", 0, 3.96)
+    assert (row["other_start_s"], row["other_end_s"]) == pytest.approx((0.5, 4.46), abs=0.4)
+
+
+def test_a_cropped_film_is_found_where_only_its_second_half_has_no_bars():
+    """In a shot with bars another window of the film is its crop."""
+    whole = roll("china.jpg", np.arange(0, 3, 0.04)) + roll("flower.jpg", np.arange(0, 3, 0.04))
+    boxed = [np.pad(frame[24:-24], ((24, 24), (0, 0), (0, 0))) for frame in whole[:75]] + whole[75:]
+    found = find({"whole": (boxed, 25), "part": (cropped(boxed, 24, 32), 25)}, least_s=2.0)
+    assert {row["media_id"] for row in found} == {"part"}
+    assert min(row["start_s"] for row in found) < 0.5 and max(row["end_s"] for row in found) > 5.5
 
 
 def take(seed: int) -> list[np.ndarray]:
