@@ -74,6 +74,14 @@ def test_the_option_that_is_proposed_keeps_all_frames(whole, out, tmp_path):
     assert (summary.images, summary.left_out, summary.warnings) == ({"all": 6}, {}, ())
 
 
+def test_frames_may_be_exported_alone_where_a_format_allows_it(out, tmp_path):
+    assert out.export("coco", tmp_path / "all", images="none", include="none").images == {"all": 6}
+    summary = out.export("coco", tmp_path / "poses", images="none", include="poses")
+    assert summary.left_out == {"poses": 1} and "--include none " in summary.warnings[0]
+    with fails("FK-EXPORT-KIND"):
+        out.export("yolo", tmp_path / "yolo", images="none", include="none")
+
+
 def test_an_export_repeats_itself(whole, out, tmp_path):
     _, _, folder = whole
     out.export("coco", tmp_path / "again", images="none")

@@ -106,6 +106,25 @@ def test_what_is_left_is_what_the_preview_did_not_compute(media, previewed):
     assert "Estimate" in str(plan) and "whole" in plan._repr_html_()
 
 
+def test_steps_that_read_a_conditioned_one_cost_what_it_chooses(media, previewed, tmp_path):
+    """Both where parts show the rows, and where the share of an earlier run is all there is."""
+    steps = {
+        "crc": {"use": "tests.toys:Checksum"},
+        "twice": {"use": "tests.toys:Double"},
+        "count": {"use": "tests.toys:Count"},
+    }
+    framekiln.run(media, tmp_path / "out", pipeline={"steps": {"small": {"use": "tests.toys:Small"}}}, engine="local")
+    narrow = steps | {"crc": {**steps["crc"], "on": {"every": 4}}}
+    plan = framekiln.plan(media, tmp_path / "out", pipeline={"steps": narrow}, engine="local")
+    rows = {step.step: step.rows.central for step in plan.costs.steps}
+    out = framekiln.run(media, tmp_path / "out", pipeline={"steps": narrow}, engine="local")
+    part, whole = out.record["chosen"]["crc"]
+    assert 0 < part < whole / 1.5 and {rows[name] for name in steps} == {part}
+    again = framekiln.plan(media, tmp_path / "new", pipeline={"steps": narrow}, engine="local", like=tmp_path / "out")
+    by_name = {step.step: step.rows.central / again.costs.rows.central for step in again.costs.steps}
+    assert [by_name[name] for name in steps] == pytest.approx([part / whole] * 3, rel=0.1)
+
+
 def test_the_command_says_money_and_the_same_as_json(media, previewed):
     (previewed.parent / "p.json").write_text(json.dumps(STEPS))
     words = ["plan", media, previewed, "--pipeline", previewed.parent / "p.json", "--engine", "local"]

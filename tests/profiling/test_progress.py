@@ -43,6 +43,15 @@ def passing(step, numbers, *, every, begin=0.0, rows=1, failures=0):
     ]
 
 
+def test_a_file_that_cannot_be_read_is_one_error_however_often_it_is_read():
+    totals = RunTotals(units(2), waves=2)
+    for _ in range(2):
+        totals.add(passing(DECODE, range(2), every=0.1, failures=1))
+    totals.begin(units(2), 1)
+    totals.add(passing(DECODE, range(2), every=0.1, failures=1))
+    assert (totals.steps[DECODE].failures, totals.steps[DECODE].rows) == (2, 6)
+
+
 def test_the_time_left_is_that_of_the_slowest_step_and_not_of_the_first():
     totals = RunTotals(units(100))
     totals.add(passing(DECODE, range(50), every=0.1))

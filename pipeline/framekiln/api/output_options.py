@@ -64,7 +64,7 @@ class ExportOptions(TypedDict, total=False):
     include: Annotated[
         str | Sequence[str] | AbstractSet[str] | None,
         option(
-            "boxes, masks, poses, faces, tracks, categories; identities and embeddings only if named. "
+            "boxes, masks, poses, faces, tracks, categories, or none; identities and embeddings only if named. "
             "[dim]Default: what the format takes.[/dim]",
             metavar="KIND,KIND",
         ),
@@ -127,13 +127,13 @@ def make_export_request(to: str, options: ExportOptions) -> "ExportRequest":
 
 
 def read_include(words: str | Sequence[str] | AbstractSet[str]) -> frozenset[str]:
-    """Return the kinds in `boxes,masks` or in a list.
+    """Return the kinds in `boxes,masks` or in a list; none for `none`.
 
-    >>> sorted(read_include("masks, boxes"))
-    ['boxes', 'masks']
+    >>> sorted(read_include("masks, boxes")), sorted(read_include("none"))
+    (['boxes', 'masks'], [])
     """
     names = words.split(",") if isinstance(words, str) else words
-    return frozenset(name.strip() for name in names if name.strip())
+    return frozenset(name.strip() for name in names if name.strip()) - {"none"}
 
 
 def all_of(conditions: str | Sequence[str] | None) -> str | None:

@@ -13,6 +13,7 @@ from framekiln.api import html
 from framekiln.api.options import Input, Manifest, Options, Place, Settings, Steps, shows
 from framekiln.api.request import make_request
 from framekiln.contract.errors import UserError, WeightsError
+from framekiln.contract.row_errors import DECODE
 from framekiln.job import Job
 from framekiln.media.files import MediaFile
 from framekiln.output.object_store import Store
@@ -204,8 +205,7 @@ def _read_costs(
     on_gpu = any(step.placement.device != "cpu" for step in planned.steps)
     calibration = find_calibration(request.options.calibration) if on_gpu else None
     left = {one.step: one.left for one in outlook}
-    first = {step.name for step in planned.first}
-    rows = {one.step: one.rows for one in outlook if one.rows is not None and one.step in first}
+    rows = {one.step: one.rows for one in outlook if one.rows is not None and one.step != DECODE}
     work = PlannedRun(plan=planned, files=files, left=left, rows=rows, local=local)
     return estimate_costs(work, source, store, calibration)
 

@@ -203,10 +203,11 @@ def choose_kinds(kind: type[Format], declared: Declared, request: ExportRequest)
         missing = kind.default if kind.needs_annotations and not found else frozenset[str]()
     else:
         found, missing = request.include, request.include - there
-        if foreign := sorted(found - kind.kinds):
+        foreign = sorted(found - kind.kinds)
+        problem = f"cannot hold {' and '.join(foreign)}" if foreign else ""
+        if problem := problem or ("needs annotations" if kind.needs_annotations and not found else ""):
             held = ", ".join(sorted(kind.kinds, key=KINDS.index))
-            message = f"{request.to} cannot hold {' and '.join(foreign)}; it holds {held}."
-            raise ConfigError(message, code="FK-EXPORT-KIND")
+            raise ConfigError(f"{request.to} {problem}; it holds {held}.", code="FK-EXPORT-KIND")
     if missing:
         has = f", it has {', '.join(sorted(there, key=KINDS.index))}" if there else " and nothing else to be exported"
         raise ConfigError(

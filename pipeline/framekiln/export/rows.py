@@ -15,6 +15,7 @@ from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import FRAMES
 from framekiln.export.annotation import Annotation, ExportedImage
 from framekiln.export.declared import Declared
+from framekiln.export.formats import find_format
 from framekiln.export.making import Item, Maker, read_lists, wanted_members
 from framekiln.export.request import KINDS, ExportRequest
 from framekiln.export.splits import by_file
@@ -147,6 +148,7 @@ class ExportRows:
         self.sources = chosen.sources | own | self._reader.tables
         self.chosen = by_file(chosen.rows)
         self._kinds, self._asked = kinds, len(chosen)
+        self._annotated = find_format(request.to).needs_annotations
         self._drop_unknown()
 
     @property
@@ -190,9 +192,9 @@ class ExportRows:
         """Return which results are missing, and what to type so that these frames are exported too."""
         missing = " and ".join(f"{column!r} on {count:,}" for column, count in self.left_out.items())
         lacking = self._reader.kinds_of(self.left_out)
-        rest = ",".join(kind for kind in KINDS if kind in self._kinds - lacking)
-        without = f"--include {rest} exports them without {', '.join(sorted(lacking))}; or " if rest else ""
-        return f"no step has computed {missing}. {without}run the step on all of them."
+        rest = [kind for kind in KINDS if kind in self._kinds - lacking] or ([] if self._annotated else ["none"])
+        fix = f"--include {','.join(rest)} exports them without {', '.join(sorted(lacking))}; or run" if rest else "Run"
+        return f"no step has computed {missing}. {fix} the step there."
 
     def _list_files(self) -> list[str]:
         """Return the files of `frames/` in the order of their first rows, without empty ones."""

@@ -97,6 +97,7 @@ class FrameSource:
     tags: Mapping[str, str] | None = None  # tags of the file, if requested
     digest: bytes | None = None  # digest of the file's content, if requested
     segment: VideoSegment | None = None  # the part of a video with which `frames` begins; None: the whole file
+    share_read: Callable[[], float] = lambda: 0.0  # of a whole video's bytes, 0 to 1, as its frames are read
 
 
 @dataclass(frozen=True, kw_only=True)

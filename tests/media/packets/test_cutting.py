@@ -31,6 +31,19 @@ def collection(frames: int, gop: int) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("others", [0, 3])
+def test_packets_tell_how_much_of_a_film_and_of_a_unit_is_decoded(others, tmp_path):
+    film(tmp_path / "a.mkv", [numbered(i) for i in range(200)], gop=5)
+    for number in range(others):
+        Pil.fromarray(numbered(200)).save(tmp_path / f"b{number}.png")
+    packets = packets_of(tmp_path, packet_rows=10, clip_frames=5)
+    told, rows = (
+        np.cumsum([each(packet) for packet in packets]) for each in (lambda p: p.share, lambda p: p.rows.num_rows)
+    )
+    assert told[-1] == pytest.approx(1) and min(packet.share for packet in packets) >= 0
+    assert np.abs(told - rows / rows[-1])[:-1].max() < 0.15  # packets are read some frames ahead
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     frames=st.sampled_from([1, 2, 23]),

@@ -154,7 +154,8 @@ def test_films_without_a_complete_index_have_no_segments(tmp_path: Path, name: s
     whole = [row for packet in packets_of(path, ("frame", "sound"), segment_frames=WHOLE) for row in rows_of(packet)]
     assert len(whole) == FRAMES - skip
     check_rows([row for packet in first for row in rows_of(packet)], whole)
-    assert first[-1].start == first[-1].stop and first[-1].share == 1
+    assert first[-1].start == first[-1].stop and sum(packet.share for packet in first) == pytest.approx(1)
+    assert sum(packet.share > 0 for packet in first) >= 2
 
 
 @pytest.mark.parametrize("options", [{"intra-refresh": "1", "bf": "0"}, {"x264-params": "open-gop=1", "bf": "3"}])

@@ -99,8 +99,10 @@ def estimate_costs(work: PlannedRun, source: SourceRun, store: Store, calibratio
     unknown = [step.name for step in steps if step.name not in known and total[step.name][0]]
     if len(unknown) == len(steps):
         return Costs(unknown=unknown, why_not="no calibration and no earlier run has measured these steps")
-    narrowed = {step.name for step in work.plan.steps if step.is_narrowed}
-    chosen: dict[str, Any] = {name: source.chosen for name, source in known.items() if name in narrowed}  # as measured
+    narrowed, chosen = {step.name for step in work.plan.steps if step.is_narrowed}, dict[str, Any]()
+    for step in (one for one in work.plan.steps if one.is_narrowed):  # as measured; a later step as those it reads
+        own = known[step.name].chosen if step.name in known and step.first_pass else 1.0
+        chosen[step.name] = min([own, *(chosen.get(name, 1.0) for name in step.needs)])
     chosen |= {name: rows / np.maximum(total[name], 1) for name, rows in work.rows.items() if name in total}
     busy = {name: one * chosen.get(name, 1.0) for name, one in seconds.items()}
     workers, whole, limit = _place(work, known, busy)
@@ -202,7 +204,7 @@ def _list_doubts(work: PlannedRun, known: Mapping[str, SourceStep]) -> list[str]
     if shares := [
         f"{step.name} {source.chosen:.0%}"
         for step in work.plan.steps
-        if step.is_narrowed and step.name not in work.rows and (source := known.get(step.name))
+        if step.is_narrowed and step.first_pass and step.name not in work.rows and (source := known.get(step.name))
     ]:
         notes.append(f"Conditions are assumed to choose as many rows as in the measured run: {', '.join(shares)}")
     if whole:

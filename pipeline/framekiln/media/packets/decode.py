@@ -117,15 +117,17 @@ class _UnitDecoder:
 
     def files(self) -> Iterator[Packet]:
         """Yield packets of all files, and the empty one at the end."""
-        builder = self.builder()
+        builder, done = self.builder(), 0
+        total = max(1, sum(media.size for media in self.unit.media))
         for media in self.unit.media:
+            before, done = done, done + media.size
             if media.media_id in self.spared.files:
                 source, clips = self.spared.read(media.media_id, tuple(self.reader.columns), self.reader.config)
                 for clip in clips:
                     yield from builder.add(media.media_id, source, clip)
                 continue
             for source in self.sources(media, builder.failures):
-                yield from self.packets(media, source, builder)
+                yield from self.packets(media, source, builder, before / total, media.size / total)
         yield from builder.finish(1.0)
 
     def segments(self, wanted: Segments, is_done: Callable[[int, int], bool]) -> Iterator[Packet]:
@@ -152,7 +154,7 @@ class _UnitDecoder:
                 following += [segment.following] if segment.following is not None else []
                 yield from self._decode_segment(source, segment, is_done)
             elif wanted.index == 0:
-                yield from self.packets(media, source, builder)
+                yield from self.packets(media, source, builder, 0.0, 1.0)
                 yield from builder.finish(1.0)
 
     def _decode_segment(
@@ -180,8 +182,10 @@ class _UnitDecoder:
         except Exception as exc:
             failures.append(as_failure(media, exc))
 
-    def packets(self, media: MediaFile, source: FrameSource, builder: PacketBuilder) -> Iterator[Packet]:
-        """Yield the packets completed by one of the source's clips."""
+    def packets(
+        self, media: MediaFile, source: FrameSource, builder: PacketBuilder, before: float = 0.0, own: float = 0.0
+    ) -> Iterator[Packet]:
+        """Yield the packets completed by one of the source's clips. `before`, `own`: shares of the unit's bytes."""
         segment, config = source.segment, self.reader.config
         clips = cut_clips(
             self.reader.frames(media, source, builder.failures),
@@ -192,6 +196,7 @@ class _UnitDecoder:
             halo=self.reader.halo,
         )
         for clip in clips:
+            builder.reached = before + own * source.share_read()
             yield from builder.add(media.media_id, source, clip)
 
 

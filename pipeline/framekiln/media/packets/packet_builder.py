@@ -80,6 +80,7 @@ class PacketBuilder:
         self, unit: str, columns: Sequence[str], config: DecodeConfig, start: int = 0, stop: int | None = None
     ) -> None:
         self.failures: list[Failure] = []
+        self.reached = self._told = 0.0  # decoded share of the unit: set by the decoder, and told by packets so far
         self._unit, self._schema, self._config = unit, packet_schema(columns), config
         self._start, self._stop = start, stop
         self._clear()
@@ -107,14 +108,16 @@ class PacketBuilder:
             yield self._close()
 
     def finish(self, share: float = 0.0) -> Iterator[Packet]:
-        """Yield the remaining packet, and at the unit's end the empty one; the last has the decoded `share`."""
+        """Yield the remaining packet, and at the unit's end the empty one; with the last one `share` is told."""
         if self._stop is not None:
             if self._start < self._stop:
-                yield replace(self._close(self._stop), share=share)
+                self.reached = share
+                yield self._close(self._stop)
             return
         if self._rows:
             yield replace(self._close(), ends=True)
-        yield replace(self._close(), share=share)
+        self.reached = share
+        yield self._close()
 
     def _close(self, stop: int | None = None) -> Packet:
         columns = [self._make_column(name) for name in self._schema.names]
@@ -124,8 +127,9 @@ class PacketBuilder:
             stop=self._start + self._rows if stop is None else stop,
             rows=pa.Table.from_arrays(columns, schema=self._schema),
             failures=tuple(self.failures),
+            share=self.reached - self._told,
         )
-        self._start = packet.stop
+        self._start, self._told = packet.stop, self.reached
         self.failures.clear()
         self._clear()
         return packet

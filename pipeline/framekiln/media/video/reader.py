@@ -65,7 +65,14 @@ def open_video(media: MediaFile, kind: Kind, spec: FrameSpec, wanted: Segments) 
     if spec.sound:
         begins, ends = video.segment_times()
         frames = with_sound(frames, lambda: SoundTrack(media, kind, video.clock.origin, begins), ends)
-    return FrameSource(media_type="video", frames=frames, fps=video.fps, tags=video.tags, segment=segment)
+    return FrameSource(
+        media_type="video",
+        frames=frames,
+        fps=video.fps,
+        tags=video.tags,
+        segment=segment,
+        share_read=video.share_read,
+    )
 
 
 class _VideoReader:
@@ -90,6 +97,9 @@ class _VideoReader:
         self.fps = float(rate) if rate else None
         self.clock = FrameClock(self.fps, self._track.time_base, self.segment.origin if self.segment else None)
         self._stored: array[int] | None = array("q") if kind.name in _NO_TIMES else None  # storage times so far
+
+    def share_read(self) -> float:
+        return min(1.0, self._last / max(self._size, 1))
 
     def _open(self, kind: Kind, wanted: Segments) -> None:
         cut = kind.name == "mpegts" and ends_in_a_frame(self._stream)

@@ -137,6 +137,7 @@ class RunTotals:
         self.engine = ""  # owner of the processes; empty if nothing was computed
         self.dead: set[str] = set()  # worker processes that died; others repeated their work
         self.notes: dict[str, str] = {}  # by step, why its model ran uncompiled in some process
+        self._unread: set[int] = set()  # hashes of packets with failures of decoding: each reading reports them
 
     def begin(self, units: Iterable[Unit], waves: int) -> None:
         """Reset the progress for a further pass; totals of earlier passes stay."""
@@ -156,9 +157,18 @@ class RunTotals:
                 step = self.steps[event.step]
                 step.set_up = max(step.set_up, event.seconds)
                 continue
-            new = self.progress.add(event)
+            new = self.progress.add(self._count_once(event))
             self.steps[event.step].add(new)
             self.live.add(new)
+
+    def _count_once(self, event: StepEvent) -> StepEvent:
+        """Return an event without failures of decoding that an earlier reading of the packet reported."""
+        if event.step != DECODE or not event.failures:
+            return event
+        key = hash((event.unit, event.start))
+        known = key in self._unread
+        self._unread.add(key)
+        return replace(event, failures=0) if known else event
 
     def to_dict(self) -> Mapping[str, Any]:
         """Return the totals of each step as run.json stores them."""

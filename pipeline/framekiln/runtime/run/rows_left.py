@@ -25,7 +25,7 @@ from framekiln.runtime.run.request import RunUnits
 from framekiln.runtime.second_pass.second_pass import unit_rows
 from framekiln.runtime.second_pass.table_steps import Tables
 from framekiln.runtime.spared_frames import find_left_out, open_part
-from framekiln.runtime.step_results import Outcome, advance, nulls
+from framekiln.runtime.step_results import Outcome, advance, failed_rows, nulls
 
 MOST_PARTS = 400  # parts, of some 10 ms each on a disk, 0.1 s in a bucket; a longer plan counts whole files
 Rows = dict[str, Counter[str]]
@@ -69,7 +69,7 @@ class _Looker:
         """Return a unit's rows to compute; `known`: decoding's parts of it."""
         parts, chooser = Parts(self.store), RowChooser(self.store)
         looks = [self._look_at(parts, chooser, part) for part in known]
-        found = {step.name: Counter[str]() for step in self.plan.first if all(step.name in each for each in looks)}
+        found = {step.name: Counter[str]() for step in self.plan.steps if all(step.name in each for each in looks)}
         for name, rows in (item for each in looks for item in each.items() if item[0] in found):
             found[name].update(rows)
         if not known:
@@ -82,15 +82,17 @@ class _Looker:
 
     def _look_at(self, parts: Parts, chooser: RowChooser, part: Part) -> Rows:
         """Return a packet's rows to compute, by the stored columns."""
-        packet, found, unknown = open_part(parts, self.plan.decode, part), Rows(), set[str]()
+        packet, found = open_part(parts, self.plan.decode, part), Rows()
+        unknown, later = set[str](), set[str]()  # steps; columns with values that the run will compute
         for step in (replace(each, drops=()) for each in self.plan.first):
             test = step.condition.test
             is_whole = self.ledger.has((self.plan.decode.folder, step.folder), part.unit)  # however it was cut
             is_there = is_whole or (part.start, part.stop) in self.ledger.spans(step.folder).get(part.unit, ())
             if is_there and (stored := parts.read(replace(step, recalled=is_whole), part)) is not None:
                 left, outcome = np.zeros(packet.rows.num_rows, bool), stored
-            elif step.needs & unknown or (test is not None and test.names & unknown):
-                unknown.update((step.name, *step.stage.outputs.names))
+            elif step.needs & unknown or (test is not None and test.names & later):
+                unknown.add(step.name)
+                later.update(step.stage.outputs.names)
                 continue
             else:
                 passed = find_left_out(chooser, step, packet.rows)
@@ -99,7 +101,12 @@ class _Looker:
                 left = ~passed if known is None else ~passed & ~known.taken
                 outcome = Outcome(columns, [], passed if step.is_narrowed else None)
             if left.any():
-                unknown.update(step.stage.outputs.names)
+                later.update(step.stage.outputs.names)
             packet = replace(packet, rows=advance(packet.rows, step, outcome))
             found[step.name] = Counter(packet.rows[KEYS[0]].filter(pa.array(left)).to_pylist())
+        unseen = {step.name for step in self.plan.first} - found.keys()
+        for step in self.plan.second:
+            if step.is_narrowed and not step.others and not step.condition.is_given and step.needs.isdisjoint(unseen):
+                left = ~failed_rows(packet.rows, step.needs)
+                found[step.name] = Counter(packet.rows[KEYS[0]].filter(pa.array(left)).to_pylist())
         return found
