@@ -27,14 +27,14 @@ TABLES = {
         schema=pa.schema(
             [
                 MEDIA_ID,
-                field("other_media_id", pa.string(), "the whole picture; the first may be a crop of it"),
+                field("other_media_id", pa.string(), "the other picture; a crop of the first if `window` is above 0"),
                 field("window", pa.int32(), "number of the first one's window that shows the second; 0: the whole"),
                 field("view", pa.int32(), "0 unchanged, 1 mirrored, 2 turned by 90 degrees, 3 by 180"),
                 field("distance", pa.int32(), "differing bits of their 128-bit hashes"),
             ]
         ),
         keys=("media_id", "other_media_id"),
-        description="pairs of copies with different hashes",
+        description="pairs of copies with different hashes; the next run continues from them",
     ),
 }
 _ENDS = ("media_id", "other_media_id")
