@@ -59,7 +59,7 @@ class Faces(PixelStage):
     """
 
     finds = (("faces", "face", "faces"),)
-    version = 5  # 2: a second look decides, not the score alone; 3: `orientation`; 4: `sharpness`; 5: `thumbnail`
+    version = 6  # 6: `contrast` knows patterns; 5: `thumbnail`; 4: `sharpness`; 3: `orientation`; 2: a second look
     placement = Placement(channels_last=True)
     devices = ("cpu", "cuda")
     chunk_kinds = ("pictures", "faces")
@@ -132,7 +132,7 @@ class Faces(PixelStage):
         about = (
             f"faces, highest score first: {BOXES}; score; landmarks in this order: {', '.join(LANDMARKS)}, of the "
             f"person's own sides, x, y in {FRACTIONS}; quality, 0 to 1; sharpness of the aligned face, variance of its "
-            "Laplacian; contrast of eyes and mouth, 0 where covered; "
+            "Laplacian; contrast of eyes and mouth, below 0.3 where covered, also by a pattern or a mirror; "
             "strength, the embedding's length before it was scaled; yaw and pitch in degrees, 0 into the "
             "camera, yaw above 0 to the right of the image, pitch above 0 up, both of the upright face; orientation, "
             "by which the face is turned clockwise in the image: 0, 90, 180 or 270 degrees; thumbnail, luma of the "

@@ -167,19 +167,6 @@ def test_a_film_that_begins_inside_a_group_is_not_damaged(tmp_path: Path, codec:
     assert [row["time_s"] for row in rows] == pytest.approx([i / 25 for i in range(len(rows))], abs=2e-3)
 
 
-@pytest.mark.parametrize("codec", ["libx264", "mpeg2video"])
-def test_a_part_of_a_transport_stream_begins_at_its_first_key_frame(tmp_path: Path, codec: str) -> None:
-    """Wherever the stream was cut: H.264's decoder may refuse a frame without its parameter sets."""
-    whole = write(tmp_path / "whole.ts", range(60), base=Fraction(1, 25), codec=codec, options={"g": "12"})
-    data = whole.read_bytes()
-    for at in range(1, len(data) // 2, len(data) // 24):
-        (tmp_path / "part.ts").write_bytes(data[at:])
-        rows, failures = decoded(tmp_path / "part.ts")
-        numbers = seen(rows)
-        assert failures == [] and numbers == list(range(numbers[0], 60)), at
-        assert [row["frame_index"] for row in rows] == list(range(len(rows))), at
-
-
 @pytest.mark.parametrize("name", ["film.avi", "film.mov"])
 def test_raw_pixels_in_an_unknown_format_are_unsupported(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, [0, 40], codec="rawvideo")

@@ -1,4 +1,4 @@
-"""Rarer containers, streams without one, and packets that show nothing."""
+"""Rarer containers, streams without one or without their beginning, and packets that show nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.file_types import Kind
 from framekiln.media.video.container import decode_errors, has_content
-from tests.media.video.test_odd import coded, seen
+from tests.media.video.test_odd import coded, seen, write
 from tests.support.media.media_factory import decoded, film, numbered
 
 STREAMS = {"ivf": "libvpx", "yuv4mpegpipe": "wrapped_avframe", "mxf": "mpeg2video", "rm": "rv20", "mjpeg": "mjpeg"}
@@ -105,3 +105,16 @@ def test_what_libav_cannot_read_is_not_called_damaged(name: str) -> None:
     with pytest.raises(MediaError) as caught, decode_errors(io.BytesIO(b"RIFF"), kind):
         raise error(1, "not yet implemented")
     assert caught.value.reason is Reason.UNSUPPORTED
+
+
+@pytest.mark.parametrize("codec", ["libx264", "mpeg2video"])
+def test_a_part_of_a_transport_stream_begins_at_its_first_key_frame(tmp_path: Path, codec: str) -> None:
+    """Wherever the stream was cut: H.264's decoder may refuse a frame without its parameter sets."""
+    whole = write(tmp_path / "whole.ts", range(60), base=Fraction(1, 25), codec=codec, options={"g": "12"})
+    data = whole.read_bytes()
+    for at in range(1, len(data) // 2, len(data) // 24):
+        (tmp_path / "part.ts").write_bytes(data[at:])
+        rows, failures = decoded(tmp_path / "part.ts")
+        numbers = seen(rows)
+        assert failures == [] and numbers == list(range(numbers[0], 60)), at
+        assert [row["frame_index"] for row in rows] == list(range(len(rows))), at
