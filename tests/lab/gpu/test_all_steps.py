@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from tests.rehearsal.build import main as make_card
+from tests.support.machine.command_line import ROOT
 
 pytestmark = [pytest.mark.heavy, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[3]
 HAS_CARD = (torch.version.cuda or "").startswith("13.") and None not in map(shutil.which, ("g++", "nm"))
 CARD = {"REHEARSAL_NAME": "NVIDIA GeForce RTX 5080", "REHEARSAL_CAPABILITY": "12.0"}
 TFLOPS, COPIES_GB_S, CONTEXT_GB, TOTAL_GB = 50, 20, 0.45, 17.18  # of the simulated GPU
@@ -60,8 +60,10 @@ def results(steps, name):
     return steps[name]["results"]
 
 
-def test_the_cpu_equals_itself(tmp_path):
-    steps = Proof(tmp_path, on_card=False).call("--only", "equality", "--cases", "faces,segment,inpaint")
+def test_the_cpu_has_its_rates_equals_itself_and_has_no_memory_to_limit(tmp_path):
+    steps = Proof(tmp_path, on_card=False).call("--only", "machine,equality,memory", "--cases", "faces,segment,inpaint")
+    assert steps["memory"]["outcome"] == "skipped"
+    assert [line["tflops"] > 0 for line in results(steps, "machine") if "tflops" in line] == [True]
     found = results(steps, "equality")
     cosines = {line["stage"]: line["cosine"] for line in found if "cosine" in line}
     assert set(cosines) == {"faces", "segment", "inpaint"} and min(cosines.values()) > 0.99999
