@@ -111,12 +111,9 @@ def test_a_step_without_a_network_in_torch_has_a_note_in_place_of_layers(tmp_pat
 
 
 @pytest.mark.heavy
-def test_a_step_is_timed_beside_its_models_calls_alone(tmp_path, monkeypatch):
-    from framekiln_stages.nets.clip.architectures import MODELS
-    from tests.support.media.clip_factory import TINY
+def test_a_step_is_timed_beside_its_models_calls_alone(tmp_path):
     from tests.support.media.photos import photo_file
 
-    monkeypatch.setitem(MODELS, "clip-vit-l14", TINY["clip-vit-b32"])
     source = stage_source("categorize", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=1)
     options = MeasureOptions(iterations=1, warmup=0, warmup_s=0)
     result = measure_cell(source, CellResult(cell=Cell(), model="categorize", outcome="ok"), options)

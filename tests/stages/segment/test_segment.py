@@ -130,13 +130,12 @@ print(peak_mb() - before, table["mask_count"][0], stage.clock.seconds)
 
 @pytest.mark.heavy
 def test_a_4k_photo_with_many_prompts_stays_small(sam_file):
-    """96 of the 768 masks of 256 prompts; more masks would be written in parts of the same size.
+    """1,024 prompts and 96 of their 3,072 masks; more masks would be written in parts of the same size.
 
-    The model's masks have a grid of 32: those of all prompts take 3 MB. On one of 256, those of 1,024 prompts take
-    0.8 GB, twice that while they are joined, and 64 prompts in float32 2.4 GB: 8 GB less these 4 are left for what is
-    tested here.
+    The model's masks have a grid of 32. On one of 256, those of all prompts take 0.8 GB, twice that while they are
+    joined, and 64 prompts in float32 2.4 GB: 8 GB less these 4 are left for what is tested here.
     """
-    given = json.dumps(ANY | {"points_per_side": 16, "box_nms_thresh": 1, "mask_threshold": -1000})
+    given = json.dumps(ANY | {"box_nms_thresh": 1, "mask_threshold": -1000})
     done = script(MEMORY, sam_file, given)
     assert done.returncode == 0, done.stderr
     grown, count = done.stdout.split()[:2]
