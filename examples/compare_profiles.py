@@ -8,10 +8,11 @@ from framekiln.media.samples import make
 
 folder = Path(tempfile.mkdtemp())
 make(folder)
+clip = folder / "clips" / "pan.mp4"
 one_worker = {"decode": {"workers": 1}, "steps": {"flow": {"workers": 1}}}
 
-usual = framekiln.run(folder, "out/usual", stages=["flow"], profile="cpu-only")
-single = framekiln.run(folder, "out/single", stages=["flow"], profile=one_worker)
+usual = framekiln.run(clip, "out/usual", stages=["flow"], profile="cpu-only")
+single = framekiln.run(clip, "out/single", stages=["flow"], profile=one_worker)
 comparison = framekiln.compare(usual, single, fail_if="drift>0.001")
 print(comparison.verdicts[0])
 for figure in comparison.pairs[0].figures["flow"]:

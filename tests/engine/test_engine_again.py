@@ -20,7 +20,7 @@ __all__ = ["small"]
 pytestmark = pytest.mark.slow
 
 
-def test_a_second_run_has_nothing_to_do_and_changes_nothing(small, tmp_path, machines, engine):
+def test_a_second_run_has_nothing_to_do_and_changes_nothing(small, tmp_path, machines, local):
     Job(order(small, tmp_path / "out", ALL)).run()
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*.parquet")}
     result = Job(order(small, tmp_path / "out", ALL)).run()

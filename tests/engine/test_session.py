@@ -22,6 +22,7 @@ from ray._private import services
 from framekiln.contract.errors import StartError, UserError
 from framekiln.engine.ray.death_watch import PARKED, ended
 from framekiln.engine.ray.session import session
+from framekiln.planning.processes.resources import Node
 
 _RUN = """
 import ray, sys
@@ -33,25 +34,29 @@ with session(None):
 _COMES_IN = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False); print('came in')"
 
 
-@pytest.mark.heavy
-@pytest.mark.slow
-def test_nobody_else_gets_into_a_local_ray(tmp_path: Path) -> None:
-    """Its ports are open to all users of the machine, and whoever may connect may run any code."""
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """The local Ray of another process: its address, its dashboard's, and the environment of its user."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    ours |= {"HOME": str(tmp_path / "ours"), "PYTHONPATH": str(Path(__file__).parents[2])}
-    (tmp_path / "ours").mkdir()
+    ours |= {"HOME": str(tmp_path_factory.mktemp("ours")), "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.Popen(
         [sys.executable, "-c", _RUN], env=ours, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     address, _, dashboard = run.stdout.readline().strip().partition(" ")
-    try:
-        command = [sys.executable, "-c", _COMES_IN, address]
-        ours |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # who knows no other address than loopback finds it there
-        theirs, known = ours | {"HOME": str(tmp_path)}, ours | {"RAY_AUTH_MODE": "token"}
-        stranger = subprocess.run(command, env=theirs, capture_output=True, text=True, timeout=120, check=False)
-        friend = subprocess.run(command, env=known, capture_output=True, text=True, timeout=120, check=False)
-    finally:
-        run.communicate(timeout=60)
+    yield address, dashboard, ours
+    run.communicate(timeout=60)
+
+
+@pytest.mark.heavy
+@pytest.mark.slow
+def test_nobody_else_gets_into_a_local_ray(other: tuple[str, str, dict[str, str]], tmp_path: Path) -> None:
+    """Its ports are open to all users of the machine, and whoever may connect may run any code."""
+    address, dashboard, ours = other
+    command = [sys.executable, "-c", _COMES_IN, address]
+    ours = ours | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # who knows no other address than loopback finds it there
+    theirs, known = ours | {"HOME": str(tmp_path)}, ours | {"RAY_AUTH_MODE": "token"}
+    stranger = subprocess.run(command, env=theirs, capture_output=True, text=True, timeout=120, check=False)
+    friend = subprocess.run(command, env=known, capture_output=True, text=True, timeout=120, check=False)
     assert (stranger.returncode, stranger.stdout, friend.stdout.strip()) == (1, "", "came in"), friend.stderr
     assert dashboard in ("''", "None")
 
@@ -156,81 +161,72 @@ def test_a_raylet_that_dies_while_it_starts_is_started_again_and_leaves_nothing(
     assert not Path(folder).exists()
 
 
+_WORKS = """
+import ray
+from framekiln.engine.ray.session import session
+said = []
+with session(None, said.append):
+    print(ray.get(ray.remote(lambda: 1).remote()), sum("Trying again" in sentence for sentence in said))
+"""
+
+
 @pytest.mark.heavy
 @pytest.mark.slow
-def test_agents_that_start_slowly_are_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_agents_that_start_slowly_are_not_waited_for(tmp_path: Path) -> None:
     """On a machine with much to do, these Python programs took more than the 15 s that a raylet gives them."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys, time\n"
         "if any(name in ' '.join(sys.orig_argv) for name in ('dashboard/agent.py', 'runtime_env/agent/main.py')):\n"
         "    time.sleep(100)\n"
     )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    said: list[str] = []
-    with session(None, said.append):
-        assert ray.get(ray.remote(lambda: 1).remote()) == 1
-    assert not any("Trying again" in sentence for sentence in said)
+    ours = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-c", _WORKS]  # this process may be in a Ray already
+    done = subprocess.run(command, env=ours, capture_output=True, text=True, timeout=240, check=False)
+    assert done.stdout.split() == ["1", "0"], done.stderr
 
 
 @pytest.mark.heavy
 @pytest.mark.slow
-def test_a_cluster_that_refuses_the_token_is_one_sentence(tmp_path: Path) -> None:
+def test_a_cluster_that_refuses_the_token_is_one_sentence(other: tuple[str, str, dict[str, str]], tmp_path) -> None:
     """`ray.init` asks it for ever."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    ours |= {"HOME": str(tmp_path / "ours"), "PYTHONPATH": os.pathsep.join(sys.path)}
-    (tmp_path / "ours").mkdir()
-    run = subprocess.Popen(
-        [sys.executable, "-c", _RUN], env=ours, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    address = run.stdout.readline().split()[0]
-    try:
-        command = [sys.executable, "-m", "framekiln", "plan", "--address", address]
-        wrong = {"HOME": str(tmp_path), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "ab" * 32}
-        for theirs in (wrong, {"HOME": str(tmp_path)}):
-            done = subprocess.run(command, env=ours | theirs, capture_output=True, text=True, timeout=120, check=False)
-            assert done.returncode == 2 and "[FK-RAY-TOKEN]" in done.stderr, done.stderr
-    finally:
-        run.communicate(timeout=60)
+    address, _, ours = other
+    command = [sys.executable, "-m", "framekiln", "plan", "--address", address]
+    wrong = {"HOME": str(tmp_path), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "ab" * 32}
+    for theirs in (wrong, {"HOME": str(tmp_path)}):
+        done = subprocess.run(command, env=ours | theirs, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 2 and "[FK-RAY-TOKEN]" in done.stderr, done.stderr
 
 
 @pytest.mark.heavy
-@pytest.mark.slow
-def test_a_local_ray_listens_on_loopback_only() -> None:
-    with session(None) as (node,):
-        ray.get(ray.remote(lambda: 1).remote())
-        last, ports = ray.nodes()[0]["MetricsExportPort"], []
-        until = time.monotonic() + 120
-        while (
-            last not in {port.laddr.port for port in ports} and time.monotonic() < until
-        ):  # its agent starts by itself
-            ports = []
-            for child in psutil.Process().children(recursive=True):
-                with suppress(psutil.NoSuchProcess):  # Ray replaces idle workers
-                    ports += [port for port in child.net_connections("tcp") if port.status == "LISTEN"]
-        assert node.name == "127.0.0.1" and len(ports) > 5
-        assert {port.laddr.ip.removeprefix("::ffff:") for port in ports} <= {"127.0.0.1", "::1"}
+def test_a_local_ray_listens_on_loopback_only(shared_ray: list[Node]) -> None:
+    ray.get(ray.remote(lambda: 1).remote())
+    last, ports = ray.nodes()[0]["MetricsExportPort"], []
+    until = time.monotonic() + 120
+    while last not in {port.laddr.port for port in ports} and time.monotonic() < until:  # its agent starts by itself
+        ports = []
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # Ray replaces idle workers
+                ports += [port for port in child.net_connections("tcp") if port.status == "LISTEN"]
+    assert shared_ray[0].name == "127.0.0.1" and len(ports) > 5
+    assert {port.laddr.ip.removeprefix("::ffff:") for port in ports} <= {"127.0.0.1", "::1"}
 
 
 @pytest.mark.heavy
-@pytest.mark.slow
-def test_a_local_ray_lies_in_a_folder_that_no_other_user_can_enter() -> None:
-    with session(None):
-        sockets = Path(ray._private.worker._global_node.get_sockets_dir_path())
-        private = next(path for path in sockets.parents if path.stat().st_mode & 0o077 == 0)
-        assert private.name.startswith("framekiln-run-") and list(sockets.iterdir())
+def test_a_local_ray_lies_in_a_folder_that_no_other_user_can_enter(shared_ray: list[Node]) -> None:
+    sockets = Path(ray._private.worker._global_node.get_sockets_dir_path())
+    private = next(path for path in sockets.parents if path.stat().st_mode & 0o077 == 0)
+    assert private.name.startswith("framekiln-run-") and list(sockets.iterdir())
 
 
 @pytest.mark.heavy
-@pytest.mark.slow
-def test_no_thread_of_a_dataset_is_waited_for_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_of_a_dataset_is_waited_for_in_vain(shared_ray: list[Node], monkeypatch: pytest.MonkeyPatch) -> None:
     """On a cluster, where Ray's own statistics are on by default, each run once lost half a minute to that."""
-    with session(None):
-        import ray.data
+    import ray.data
 
-        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")  # Ray turns it off for a cluster of our own
-        before = set(threading.enumerate())
-        batches = iter(ray.data.range(4).iter_batches())
-        with ended(batches):
-            assert sum(len(batch["id"]) for batch in batches) == 4
-        left = {thread.name for thread in set(threading.enumerate()) - before if thread.name not in PARKED}
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")  # Ray turns it off for a cluster of our own
+    before = set(threading.enumerate())
+    batches = iter(ray.data.range(4).iter_batches())
+    with ended(batches):
+        assert sum(len(batch["id"]) for batch in batches) == 4
+    left = {thread.name for thread in set(threading.enumerate()) - before if thread.name not in PARKED}
     assert not left

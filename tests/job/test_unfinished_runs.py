@@ -99,7 +99,14 @@ def test_an_output_is_whole_as_far_as_it_goes_during_a_run_and_after_its_death(e
         same(copy, tmp_path / words[0])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize(
+    ("engine", "number"),
+    [
+        ("local", signal.SIGINT),
+        *(pytest.param(*each, marks=pytest.mark.heavy) for each in (("local", signal.SIGTERM), ("ray", signal.SIGINT))),
+    ],
+    indirect=["engine"],
+)
 def test_an_interrupted_run_writes_what_is_finished(engine, gated, tmp_path, number):
     run = gated.start(eager=False)
     gated.wait_for_parts(run, FILES)

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from tests.rehearsal.build import HERE, build, types
-from tests.rehearsal.build import main as make_card
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,23 +79,6 @@ def test_a_driver_that_never_answers_is_left_waiting(driver, tmp_path):
         [sys.executable, "-c", asked], cwd=ROOT, env=driver | {"LD_LIBRARY_PATH": str(tmp_path)}, timeout=60
     )
     assert done.returncode == 0
-
-
-@pytest.mark.heavy
-@pytest.mark.timeout(900)
-def test_torch_for_cuda_and_the_proof_run_on_it(tmp_path):
-    """Nothing is computed, so that results are wrong: `equality` fails, and no other step."""
-    if not (torch.version.cuda or "").startswith("13.") or shutil.which("g++") is None or shutil.which("nm") is None:
-        pytest.skip("needs torch for CUDA 13, g++ and nm")
-    make_card([str(tmp_path / "card"), "--python", sys.executable])
-    environment = os.environ | {"REHEARSAL_BOOKS": str(tmp_path / "books"), "OMP_NUM_THREADS": "1"}
-    environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "PY": sys.executable}
-    steps = f"machine,equality,memory,engine --cases categorize,upload --limit 1500 --out {tmp_path}"
-    command = f'source {tmp_path}/card/environment.sh; exec "$PY" -m benchmarks.gpu --small --only {steps}'
-    done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 1, done.stderr
-    found = {name: step["outcome"] for name, step in json.loads((tmp_path / "gpu.json").read_text())["steps"].items()}
-    assert found == {"machine": "ok", "equality": "failed", "memory": "ok", "engine": "ok"}, done.stderr
 
 
 def test_cudnn_is_turned_off_where_torch_is_loaded(tmp_path):

@@ -40,6 +40,7 @@ _DISTINCT = 64  # photos that are made; the others are links to them
 CAPS = {"memory-constrained": 8.0, "high-throughput": 16.0}  # GB
 # Packets of ten photos, three for each of the 4 or 8 in work at a time: the middle 60 % must last longer than a packet.
 _PHOTOS = {"memory-constrained": 120, "high-throughput": 240, "cpu-only": 48}
+_SMALL_CAPPED = 2  # LaMa takes a core ten seconds a photo
 TARGETS = ("rtx-5080", "rtx-4060")
 _WITHIN = 0.15  # relative error of the predicted rate of the run on this GPU, beyond its interval
 
@@ -49,10 +50,10 @@ class CommandError(Exception):
 
 
 def photos(options: GpuOptions) -> Path:
-    """Return a folder of JPEG photos of 1 MP, made at the first use."""
+    """Return a folder of JPEG photos, made at the first use."""
     folder = options.folder / "photos"
     if not folder.exists():
-        write_photos(folder, SMALL_PHOTOS if options.small else PHOTOS, distinct=_DISTINCT)
+        write_photos(folder, SMALL_PHOTOS if options.small else PHOTOS, options.photo, distinct=_DISTINCT)
     return folder
 
 
@@ -143,15 +144,15 @@ def measure_capped(options: GpuOptions, record: Record) -> None:
     """
     chosen = [word for setting in WORK["faces"] for word in ("--set", setting)]
     chosen += run_settings(replace(options, compile=False), STAGES)
-    caps = CAPS if options.device != "cpu" else {"cpu-only": None}
+    caps = options.wanted(CAPS) if options.device != "cpu" else {"cpu-only": None}
     policy = ["--missing-weights", "dummy", "--accept-license", "--stages", ",".join(STAGES)]
     places = [["--profile", name, *(["--vram-cap", f"{cap:g}"] if cap else [])] for name, cap in caps.items()]
     with ThreadPoolExecutor() as pool:
         plans = list(pool.map(lambda place: framekiln("plan", *place, *policy, *chosen), places))
     for (profile, cap), place, plan in zip(caps.items(), places, plans, strict=True):
         planned = max(map(float, re.findall(r"need some ([\d.]+) of", plan)), default=None)
-        limit = [] if options.small else ["--limit", str(_PHOTOS[profile])]
-        result = run(options, options.folder / profile, STAGES, *place, *limit, *chosen)
+        limit = str(_SMALL_CAPPED if options.small else _PHOTOS[profile])
+        result = run(options, options.folder / profile, STAGES, *place, "--limit", limit, *chosen)
         peak, held = result["vram_peak_gb"], result["allocated_peak_gb"] or 0.0  # without what torch's allocator keeps
         needs = held + CONTEXT_GB
         against = {"planned_gb": planned, "needs_of_planned": needs / planned if planned else None}

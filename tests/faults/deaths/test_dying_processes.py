@@ -72,10 +72,11 @@ def check(out, column, how, culprits):
     ("engine", "ways"),
     [
         ("local", ("kill",)),
-        *(pytest.param(name, ("kill", "gpu"), marks=pytest.mark.heavy) for name in ("local", "ray")),
+        pytest.param("local", ("gpu",), marks=pytest.mark.heavy),
+        pytest.param("ray", ("kill", "gpu"), marks=pytest.mark.heavy),
     ],
     indirect=["engine"],
-    ids=["local-kill", "local-kill+gpu", "ray-kill+gpu"],
+    ids=["local-kill", "local-gpu", "ray-kill+gpu"],
 )
 def test_what_kills_is_set_aside_and_nothing_else(engine, media, tmp_path, machines, ways):
     cases = {how: (device, culprits[:1]) for how, device, culprits in CASES if how in ways}
