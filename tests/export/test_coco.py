@@ -131,7 +131,8 @@ def test_embeddings_stand_alone_where_the_frame_has_one(out, tmp_path):
     faces = framekiln.open(tmp_path / "out")
     with fails("FK-EXPORT-KIND", "faces,embeddings"):
         faces.export("coco", tmp_path / "none", images="none", include="embeddings")
-    assert faces.export("coco", tmp_path / "faces", images="none", include="faces,embeddings").annotations == {"faces": 2}
+    summary = faces.export("coco", tmp_path / "faces", images="none", include="faces,embeddings")
+    assert summary.annotations == {"faces": 2}
 
 
 def test_tracks_give_numbers_and_the_people_who_were_missed(out, tmp_path):

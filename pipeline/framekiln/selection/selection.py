@@ -27,6 +27,11 @@ Ints = NDArray[np.int64]
 _REQUEST = b"framekiln.request"  # metadata key of a saved table
 _ALIKE = ("clip_embedding", "picture_hash")
 """Columns that show how similar two frames are, the best first."""
+_PEOPLE = (
+    "(SELECT DISTINCT place, identity FROM candidates JOIN identities USING (media_id, frame_index) "
+    "WHERE identity IS NOT NULL)"
+)
+_KNOWN = f"SELECT DISTINCT place FROM {_PEOPLE}"  # noqa: S608 - our own names, as below
 _RANK = "row_number() OVER (PARTITION BY {} ORDER BY place)"
 EXACT = 4096  # parts of a cosine, so that equal ones are equal on any machine; hashes' cosines are 64ths
 
@@ -115,14 +120,17 @@ def select(store: Store, request: SelectionRequest) -> Selection:
     groups = [*(name for name in request.per if name != "identity"), *([request.balance] if request.balance else [])]
     columns = {name: f"group{number}" for number, name in enumerate(dict.fromkeys(groups))}  # by the user's names
     table = _read_candidates(rows, request, columns)
+    if "identity" in request.per:
+        rows.register("identities", for_name="identity")
+        columns["identity"] = ""  # of another table
     for name, column in columns.items():  # a row without a value belongs to no group
-        known = table.filter(table[column].is_valid())
+        known = table.filter(table[column].is_valid()) if column else _take(rows, table, _KNOWN)
         if gone := len(table) - len(known):
             notes.append(f"{gone:,} frames without {name} are left out.")
         table = known
     for name, number in request.per.items():
         is_spread = request.diverse is not None and request.order is None  # else the first of the order
-        table = _take_each(rows, table, name, columns.get(name, name), number, is_spread=is_spread)
+        table = _take_each(rows, table, name, columns[name], number, is_spread=is_spread)
     if request.balance is not None:
         column = columns[request.balance]
         table = take_balanced(rows, table, column, request.limit)
@@ -132,7 +140,7 @@ def select(store: Store, request: SelectionRequest) -> Selection:
             notes.append("Compared by hashes, since there are no embeddings (`categorize` with keep_embedding).")
         table = table.take(spread_out(_read_vectors(table), request.diverse))
     chosen = table.select(KEYS).slice(0, request.limit)
-    return Selection(rows=chosen, request=request.to_json(), store=store, tables=rows.tables, notes=notes)
+    return Selection(rows=chosen, request=request.to_json(), store=store, tables=[*rows.tables], notes=notes)
 
 
 def _list_unequal(name: str, values: pa.ChunkedArray) -> list[str]:
@@ -181,13 +189,8 @@ def _ask(rows: Rows, table: pa.Table, question: str) -> pa.Table:
 
 def _take_each(rows: Rows, table: pa.Table, name: str, group: str, number: int, *, is_spread: bool) -> pa.Table:
     """Return `number` rows of each group; for `identity`, of each person: the first, or unlike ones."""
-    source = "candidates"
-    if name == "identity":
-        rows.register("identities", for_name=name)
-        people = "candidates JOIN identities USING (media_id, frame_index) WHERE identity IS NOT NULL"
-        source = f"(SELECT DISTINCT place, identity FROM {people})"  # noqa: S608 - our own names, as below
-    elif name == "shot":
-        group += ", media_id"  # shots are numbered by file
+    source = _PEOPLE if name == "identity" else "candidates"
+    group = {"shot": f"{group}, media_id", "identity": name}.get(name, group)  # shots are numbered by file
     if not is_spread:
         return _take(rows, table, f"SELECT DISTINCT place FROM {source} QUALIFY {_RANK.format(group)} <= {number}")  # noqa: S608
     groups = _ask(rows, table, f"SELECT list(place ORDER BY place) FROM {source} GROUP BY {group}")[0].to_pylist()  # noqa: S608
