@@ -32,6 +32,15 @@ def test_a_mistake_is_shown_where_the_user_made_it(where, end):
         Expression.read(where, "where")
 
 
+@pytest.mark.parametrize("where", ["fraems > 3", "a in (select shot from shots where fraems > 3)"])
+def test_a_near_name_is_searched_in_the_tables_that_are_queried(where):
+    shots = pa.schema([("shot", pa.int32()), ("frames", pa.int32())])
+    right = "Did you mean 'frames'" if "shots" in where else "Known: a, shot."
+    with fails("FK-SELECTION-COLUMN", right):
+        schema = pa.schema([("a", pa.int32()), ("shot", pa.int32())])
+        Expression.read(f"shot = 1 and {where}", "where").check(schema, [("shots", shots)], "where")
+
+
 def test_a_comment_ends_with_its_line():
     schema = pa.schema([("a", pa.int32())])
     Expression.read("a > 1 -- one", "where").check(schema, [], "where")

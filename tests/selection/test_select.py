@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -163,10 +164,15 @@ def test_diverse_spreads_the_frames_of_each_shot_and_person_unless_an_order_is_g
 
 def test_a_selection_is_saved_read_and_compared(out):
     chosen = out.select(where="sharpness > 105", per={"shot": 1}).save("sharp-1")
+    assert chosen.notes == []
+    (replaced,) = out.select(limit=3).save("sharp-1").notes
+    assert f"{datetime.now():%Y-%m-%d}" in replaced and f"{len(chosen)} rows" in replaced
+    assert "3 rows" in chosen.save("sharp-1").notes[0]
     again = out.selection("sharp-1")
     assert out.selections == ["sharp-1"] and keys(again) == keys(chosen)
     assert json.loads(again.request) == {"where": "sharpness > 105", "per": {"shot": 1}}
     assert again.compare(chosen) == (0, 0) and f"{len(again)} frames" in repr(again)
+    assert keys(again.without(out.select(where="media_id = 'a'"))) == [key for key in keys(again) if key[0] != "a"]
     assert out.select().compare(again) == (28 - len(again), 0)
     assert again.to_arrow(["media_id", "sharpness * 2 AS twice"]).column_names == ["media_id", "twice"]
     names = ("media_id", "frame_index", "sharpness", "category", "time_s", "repeats", "people", "picture_hash", "faces")
@@ -202,6 +208,8 @@ def test_a_value_of_another_type_is_one_sentence(out, wrong):
 def test_a_column_that_is_missing_is_told_with_the_step_that_adds_it(out):
     with fails("FK-SELECTION-COLUMN", "'lighting'"):
         out.select(where="exposure > 1")
+    with fails("FK-SELECTION-COLUMN", "'first_frame'"):
+        out.select(where="media_id in (select media_id from shots where frist_frame > 3)")
     with fails("FK-SELECTION-COLUMN", "list_contains(identities, 0)"):
         out.select(where="identity = 0")
 
@@ -210,6 +218,10 @@ def test_rows_without_a_value_are_of_no_group(out):
     chosen = out.select(per={"nullif(category, 'cat')": 1})
     assert keys(chosen) == [("a", 0), ("p0.jpg", 0)] and "18 frames" in chosen.notes[0]
     assert len(out.select(balance="nullif(category, 'cat')")) == 4 + 4
+    people = out.select(per={"identity": 3}, order="sharpness")
+    assert len(people) == 6 and [note.split()[0] for note in people.notes] == ["6"]  # two of the films, four photos
+    assert len(out.select(where="frame_index = 3", per={"identity": 1, "shot": 1})) == 0
+    assert out.select(where="frame_index = 2", per={"identity": 1}).notes == []
 
 
 def test_doubtful_tables_and_gone_files_are_told(out, tmp_path):
@@ -268,7 +280,13 @@ def test_the_command_does_the_same(out, framekiln, tmp_path):
     both = ("--where", "media_id = 'a'", "--where", "frame_index = 5 or media_id = 'b'")
     assert "1 of 28 frames." in framekiln("select", out.path, *both)
     words = ("--per", "media_id=1", "--where", "media_id in ('a', 'b', 'p1.jpg', 'p2.jpg')", "--against", "top")
-    assert "3 frames more, 1 fewer" in framekiln("select", out.path, *words)
+    shown = framekiln("select", out.path, *words)
+    assert "3 frames more, 1 fewer" in shown and "- p3.jpg  frame 0" in shown and "+ p1.jpg  frame 0" in shown
+    framekiln("select", out.path, *words[:4], "--save", "each")
+    compared = json.loads(framekiln("select", out.path, "--selection", "each", "--against", "top", "--json"))
+    names = {part: [row["media_id"] for row in rows] for part, rows in compared.items()}
+    assert names == {"rows": ["a", "b", "p1.jpg", "p2.jpg"], "more": ["a", "b", "p1.jpg"], "fewer": ["p3.jpg"]}
+    framekiln("select", out.path, "--selection", "each", "--limit", "1", code=2)
     framekiln("select", out.path, "--per", "shot", code=2)
     framekiln("select", out.path, "--where", "sharpness", code=2)
 

@@ -7,7 +7,9 @@ order, best first; d numbers of a vector.
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import KEYS
-from framekiln.contract.errors import ConfigError, check_known
+from framekiln.contract.errors import ConfigError, OutputError, check_known
 from framekiln.contract.output_names import FRAMES
 from framekiln.output.object_store import Store
 from framekiln.planning.expression import Expression
@@ -24,7 +26,7 @@ from framekiln.selection.request import SelectionRequest, list_selections, selec
 from framekiln.selection.rows import Rows
 
 Ints = NDArray[np.int64]
-_REQUEST = b"framekiln.request"  # metadata key of a saved table
+_REQUEST, _SAVED = b"framekiln.request", b"framekiln.saved"  # metadata keys of a saved table
 _ALIKE = ("clip_embedding", "picture_hash")
 """Columns that show how similar two frames are, the best first."""
 _PEOPLE = (
@@ -78,15 +80,29 @@ class Selection:
     def save(self, name: str) -> "Selection":
         """Write the selection into the output as selections/NAME.parquet, and return it.
 
+        A note of the returned one names the selection that it replaces.
+
         Raises ConfigError: the name is not one of letters, digits, - and _.
         """
-        self.store.write_table(selection_path(name), self.rows.replace_schema_metadata({_REQUEST: self.request}))
-        return self
+        path, replaced = selection_path(name), list[str]()
+        if self.store.exists(path):
+            with suppress(OutputError):  # damaged
+                before = self.store.read_table(path, KEYS)
+                date = (before.schema.metadata or {}).get(_SAVED, b"an unknown date").decode()
+                replaced = [f"It replaces the selection {name} of {date} ({len(before):,} rows)."]
+        facts = {_REQUEST: self.request, _SAVED: datetime.now().astimezone().isoformat(" ", "minutes")}
+        self.store.write_table(path, self.rows.replace_schema_metadata(facts))
+        return replace(self, notes=[*self.notes, *replaced])
+
+    def without(self, other: "Selection") -> "Selection":
+        """Return the rows that `other` lacks."""
+        own, others = (list(zip(*table.rows.to_pydict().values(), strict=True)) for table in (self, other))
+        lacking = pa.array(map({*others}.isdisjoint, zip(own, strict=True)), pa.bool_())
+        return replace(self, rows=self.rows.filter(lacking))
 
     def compare(self, other: "Selection") -> tuple[int, int]:
         """Return the number of rows that this selection has beyond `other`, and that it lacks."""
-        own, others = (set(zip(*table.rows.to_pydict().values(), strict=True)) for table in (self, other))
-        return len(own - others), len(others - own)
+        return len(self.without(other)), len(other.without(self))
 
 
 def list_words(texts: Iterable[str]) -> set[str]:
