@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import shutil
-import subprocess
-import sys
 from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import framekiln
-from framekiln.media.samples import make
-from framekiln.output.object_store import Store
 from framekiln.runtime.run.record import sealed
-from framekiln.selection.rows import Rows
-from framekiln.selection.selection import take_balanced
 from tests.support.errors import fails
-from tests.support.machine.command_line import ROOT
 
 
 def write_output(folder, frames, tables):
@@ -289,30 +278,3 @@ def test_the_command_does_the_same(out, framekiln, tmp_path):
     framekiln("select", out.path, "--selection", "each", "--limit", "1", code=2)
     framekiln("select", out.path, "--per", "shot", code=2)
     framekiln("select", out.path, "--where", "sharpness", code=2)
-
-
-@given(st.lists(st.integers(0, 4), max_size=30), st.none() | st.integers(1, 40))
-@settings(max_examples=60)
-def test_a_balance_is_fair(values, limit):
-    table = pa.table({"media_id": pa.array(range(len(values))), "group": pa.array(values, pa.int64())})
-    chosen = take_balanced(Rows(Store("x"), {"frames": table}), table, '"group"', limit)["group"].to_pylist()
-    sizes = {value: chosen.count(value) for value in set(values)}
-    assert len(chosen) == (
-        min(limit, len(values)) if limit else min([values.count(v) for v in sizes] or [0]) * len(sizes)
-    )
-    for value, size in sizes.items():
-        assert size >= min(max(sizes.values()) - 1, values.count(value))
-
-
-@pytest.mark.heavy
-def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    """Each command of docs/training-data.md and its Python, on the samples."""
-    monkeypatch.setenv("FRAMEKILN_ENGINE", "local")
-    make(tmp_path / "photos")
-    page = (ROOT / "docs" / "training-data.md").read_text("utf-8")
-    lines = [line for block in re.findall(r"```bash\n(.*?)```", page, re.S) for line in block.splitlines()]
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
-    for words in [*(["-m", *shlex.split(line)] for line in lines), ["-c", code + "print(len(rows))"]]:
-        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, (words, done.stderr)
-    assert int(done.stdout.split()[-1]) >= 4  # a photo is a shot of its own
