@@ -6,12 +6,14 @@ import contextlib
 import io
 import json
 import re
+import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from pycocotools.coco import COCO
 
+import framekiln
 from framekiln_stages.shared.skeleton import COCO_17
 from tests.support.errors import fails
 from tests.support.runs.export_factory import FILM, HEIGHT, PHOTOS, WIDTH, ring
@@ -42,6 +44,7 @@ def test_boxes_masks_keypoints_come_back_equal(whole):
     assert [item["bbox"] for item in van] == [[1, 2, 8, 10]] and van[0]["area"] == 80
     assert len(dog) == 1 and dog[0]["score"] == 0.875 and dog[0]["bbox"] == [16, 8, 112, 56]
     assert np.array_equal(coco.annToMask(dog[0]), ring(64, 128)) and dog[0]["area"] == ring(64, 128).sum()
+    assert "area" not in dog[0].get("attributes", {})  # of the mask at the size at which it was computed
     half = of_frame(coco, PHOTOS[0], 0, "mask")[0]  # of 32 by 64 px, on a picture of twice its sides
     assert np.array_equal(coco.annToMask(half), ring(32, 64).repeat(2, 0).repeat(2, 1))
     faces = of_frame(coco, PHOTOS[0], 0, "face")
@@ -107,6 +110,29 @@ def test_embeddings_lie_beside_when_they_are_named(out, tmp_path):
     assert [int(np.argmax(found[number]["embedding"])) for number in sorted(found)] == [8, 30]
     whole = [row for row in rows if row["column"] == "clip_embedding"]
     assert {row["image_id"] for row in whole} == coco.imgs.keys() and whole[0]["embedding"] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("include", "right"),
+    [("identities", "faces,identities"), ("identities,embeddings,boxes", "boxes,faces,identities,embeddings")],
+)
+def test_identities_need_the_faces_that_they_belong_to(out, tmp_path, include, right):
+    with fails("FK-EXPORT-KIND", f"--include {right}."):
+        out.export("coco", tmp_path, images="none", include=include)
+    assert not list(tmp_path.iterdir())
+
+
+def test_embeddings_stand_alone_where_the_frame_has_one(out, tmp_path):
+    out.export("coco", tmp_path / "frame", images="none", include="embeddings")
+    assert pq.read_table(tmp_path / "frame" / "embeddings").num_rows == 6
+    shutil.copytree(out.path, tmp_path / "out")
+    for part in (tmp_path / "out" / "frames").iterdir():
+        pq.write_table(pq.read_table(part).drop_columns(["clip_embedding"]), part)
+    faces = framekiln.open(tmp_path / "out")
+    with fails("FK-EXPORT-KIND", "faces,embeddings"):
+        faces.export("coco", tmp_path / "none", images="none", include="embeddings")
+    summary = faces.export("coco", tmp_path / "faces", images="none", include="faces,embeddings")
+    assert summary.annotations == {"faces": 2}
 
 
 def test_tracks_give_numbers_and_the_people_who_were_missed(out, tmp_path):

@@ -32,6 +32,21 @@ def test_a_mistake_is_shown_where_the_user_made_it(where, end):
         Expression.read(where, "where")
 
 
+@pytest.mark.parametrize(
+    ("where", "right"),
+    [
+        ("fraems > 3", "Known: a, shot."),
+        ("a in (select shot from shots where fraems > 3)", "Did you mean 'frames'"),
+        ("a in (select shot from shots where xyz > 3)", "Known: a, frames, shot."),
+    ],
+)
+def test_a_near_name_is_searched_in_the_tables_that_are_queried(where, right):
+    schema = pa.schema([("a", pa.int32()), ("shot", pa.int32())])
+    shots = pa.schema([("shot", pa.int32()), ("frames", pa.int32())])
+    with fails("FK-SELECTION-COLUMN", right):
+        Expression.read(f"shot = 1 and {where}", "where").check(schema, [("shots", shots)], "where")
+
+
 def test_a_comment_ends_with_its_line():
     schema = pa.schema([("a", pa.int32())])
     Expression.read("a > 1 -- one", "where").check(schema, [], "where")

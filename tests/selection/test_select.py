@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import shutil
-import subprocess
-import sys
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import framekiln
-from framekiln.media.samples import make
-from framekiln.output.object_store import Store
 from framekiln.runtime.run.record import sealed
-from framekiln.selection.rows import Rows
-from framekiln.selection.selection import take_balanced
 from tests.support.errors import fails
-from tests.support.machine.command_line import ROOT
 
 
 def write_output(folder, frames, tables):
@@ -163,10 +153,15 @@ def test_diverse_spreads_the_frames_of_each_shot_and_person_unless_an_order_is_g
 
 def test_a_selection_is_saved_read_and_compared(out):
     chosen = out.select(where="sharpness > 105", per={"shot": 1}).save("sharp-1")
+    assert chosen.notes == []
+    (replaced,) = out.select(limit=3).save("sharp-1").notes
+    assert f"{datetime.now():%Y-%m-%d}" in replaced and f"{len(chosen)} rows" in replaced
+    assert "3 rows" in chosen.save("sharp-1").notes[0]
     again = out.selection("sharp-1")
     assert out.selections == ["sharp-1"] and keys(again) == keys(chosen)
     assert json.loads(again.request) == {"where": "sharpness > 105", "per": {"shot": 1}}
     assert again.compare(chosen) == (0, 0) and f"{len(again)} frames" in repr(again)
+    assert keys(again.without(out.select(where="media_id = 'a'"))) == [key for key in keys(again) if key[0] != "a"]
     assert out.select().compare(again) == (28 - len(again), 0)
     assert again.to_arrow(["media_id", "sharpness * 2 AS twice"]).column_names == ["media_id", "twice"]
     names = ("media_id", "frame_index", "sharpness", "category", "time_s", "repeats", "people", "picture_hash", "faces")
@@ -202,6 +197,8 @@ def test_a_value_of_another_type_is_one_sentence(out, wrong):
 def test_a_column_that_is_missing_is_told_with_the_step_that_adds_it(out):
     with fails("FK-SELECTION-COLUMN", "'lighting'"):
         out.select(where="exposure > 1")
+    with fails("FK-SELECTION-COLUMN", "'first_frame'"):
+        out.select(where="media_id in (select media_id from shots where frist_frame > 3)")
     with fails("FK-SELECTION-COLUMN", "list_contains(identities, 0)"):
         out.select(where="identity = 0")
 
@@ -210,6 +207,10 @@ def test_rows_without_a_value_are_of_no_group(out):
     chosen = out.select(per={"nullif(category, 'cat')": 1})
     assert keys(chosen) == [("a", 0), ("p0.jpg", 0)] and "18 frames" in chosen.notes[0]
     assert len(out.select(balance="nullif(category, 'cat')")) == 4 + 4
+    people = out.select(per={"identity": 3}, order="sharpness")
+    assert len(people) == 6 and [note.split()[0] for note in people.notes] == ["6"]  # two of the films, four photos
+    assert len(out.select(where="frame_index = 3", per={"identity": 1, "shot": 1})) == 0
+    assert out.select(where="frame_index = 2", per={"identity": 1}).notes == []
 
 
 def test_doubtful_tables_and_gone_files_are_told(out, tmp_path):
@@ -268,33 +269,12 @@ def test_the_command_does_the_same(out, framekiln, tmp_path):
     both = ("--where", "media_id = 'a'", "--where", "frame_index = 5 or media_id = 'b'")
     assert "1 of 28 frames." in framekiln("select", out.path, *both)
     words = ("--per", "media_id=1", "--where", "media_id in ('a', 'b', 'p1.jpg', 'p2.jpg')", "--against", "top")
-    assert "3 frames more, 1 fewer" in framekiln("select", out.path, *words)
+    shown = framekiln("select", out.path, *words)
+    assert "3 frames more, 1 fewer" in shown and "- p3.jpg  frame 0" in shown and "+ p1.jpg  frame 0" in shown
+    framekiln("select", out.path, *words[:4], "--save", "each")
+    compared = json.loads(framekiln("select", out.path, "--selection", "each", "--against", "top", "--json"))
+    names = {part: [row["media_id"] for row in rows] for part, rows in compared.items()}
+    assert names == {"rows": ["a", "b", "p1.jpg", "p2.jpg"], "more": ["a", "b", "p1.jpg"], "fewer": ["p3.jpg"]}
+    framekiln("select", out.path, "--selection", "each", "--limit", "1", code=2)
     framekiln("select", out.path, "--per", "shot", code=2)
     framekiln("select", out.path, "--where", "sharpness", code=2)
-
-
-@given(st.lists(st.integers(0, 4), max_size=30), st.none() | st.integers(1, 40))
-@settings(max_examples=60)
-def test_a_balance_is_fair(values, limit):
-    table = pa.table({"media_id": pa.array(range(len(values))), "group": pa.array(values, pa.int64())})
-    chosen = take_balanced(Rows(Store("x"), {"frames": table}), table, '"group"', limit)["group"].to_pylist()
-    sizes = {value: chosen.count(value) for value in set(values)}
-    assert len(chosen) == (
-        min(limit, len(values)) if limit else min([values.count(v) for v in sizes] or [0]) * len(sizes)
-    )
-    for value, size in sizes.items():
-        assert size >= min(max(sizes.values()) - 1, values.count(value))
-
-
-@pytest.mark.heavy
-def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    """Each command of docs/training-data.md and its Python, on the samples."""
-    monkeypatch.setenv("FRAMEKILN_ENGINE", "local")
-    make(tmp_path / "photos")
-    page = (ROOT / "docs" / "training-data.md").read_text("utf-8")
-    lines = [line for block in re.findall(r"```bash\n(.*?)```", page, re.S) for line in block.splitlines()]
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
-    for words in [*(["-m", *shlex.split(line)] for line in lines), ["-c", code + "print(len(rows))"]]:
-        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, (words, done.stderr)
-    assert int(done.stdout.split()[-1]) >= 4  # a photo is a shot of its own

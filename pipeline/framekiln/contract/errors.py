@@ -161,7 +161,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     Returns:
         " Did you mean 'lighting'?" or " Known: flow, lighting, pose."
     """
-    names = sorted(known)
+    names = sorted(set(known))
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if close:
         return f" Did you mean '{close[0]}'?"

@@ -77,6 +77,14 @@ class Declared:
         found |= {"embeddings"} if self.vectors or any(_list_vectors(item.members) for item in self.columns) else set()
         return frozenset(found | ({"categories"} if "category" in self.values else set()))
 
+    def holders(self, kind: str) -> frozenset[str]:
+        """Return the kinds one of which `kind` needs: those of the annotations that hold it. None if it needs none."""
+        linked = {link.of for link in self.links if link.role == "identity" and kind == "identities"}
+        inside = kind == "embeddings" and not self.vectors
+        return frozenset(
+            item.kind for item in self.columns if item.name in linked or (inside and _list_vectors(item.members))
+        )
+
 
 def read_declared(store: Store) -> Declared:
     """Return the declarations of an output's tables; only their schemas are read."""

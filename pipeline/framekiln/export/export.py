@@ -195,7 +195,7 @@ def choose_images(kind: type[Format], destination: Store, request: ExportRequest
 def choose_kinds(kind: type[Format], declared: Declared, request: ExportRequest) -> frozenset[str]:
     """Return the exported kinds.
 
-    Raises ConfigError: the format cannot hold one, or the output lacks it.
+    Raises ConfigError: the format cannot hold one, the output lacks it, or it needs another one.
     """
     there = declared.kinds()
     if request.include is None:
@@ -214,6 +214,10 @@ def choose_kinds(kind: type[Format], declared: Declared, request: ExportRequest)
             f"The output has no {' and no '.join(sorted(missing))}{has}; run the step that finds them.",
             code="FK-EXPORT-MISSING",
         )
+    for name in sorted(found & BIOMETRIC):
+        if (holders := declared.holders(name)) and holders.isdisjoint(found):
+            fix = ",".join(sorted({*found, min(holders)}, key=KINDS.index))
+            raise ConfigError(f"{name} need {' or '.join(sorted(holders))}; --include {fix}.", code="FK-EXPORT-KIND")
     return found
 
 

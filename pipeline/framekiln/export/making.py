@@ -85,6 +85,7 @@ class Maker:
         self._source = source
         self._points = choose_keypoints(source, keypoints)
         known = {source.named_by, source.scored_by, source.track, *KEYS}
+        known |= {"area"} if "segmentation" in source.members.names else set()  # its mask may be of another size
         self._plain = [item.name for item in source.members if is_plain(item.type) and item.name not in known]
         self._vector = next((item.name for item in source.members if is_vector(item)), "")
 

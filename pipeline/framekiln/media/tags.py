@@ -23,11 +23,11 @@ Tags = Mapping[str, str]
 
 _SIDECAR = "sidecar:"
 _KEYWORDS_END = ";"  # after each keyword: Lightroom and Windows end keywords with it, so none contains it
-_SHOWN = ("xmp:", "iptc:")  # prefixes of tags that are text already
+_SHOWN = ("xmp:", "iptc:", "exif:XP")  # prefixes of tags that are text already
 _MOST_TAGS, _LONGEST = 200, 500  # characters; a camera's values are shorter, its own notes are longer
 _LONGEST_LIST = 2000  # characters of keywords: agencies allow 50 words
 _IFDS = ((None, "exif:", ExifTags.TAGS), (0x8769, "exif:", ExifTags.TAGS), (0x8825, "gps:", ExifTags.GPSTAGS))
-_SPACES = "xmp|exif|tiff|photoshop|dc|aux|exifEX|Iptc4xmpCore"  # prefixes of XMP's own and the cameras' properties
+_SPACES = "xmp|exif|tiff|photoshop|dc|aux|exifEX|Iptc4xmpCore|MicrosoftPhoto"  # prefixes of properties in XMP
 _ATTRIBUTE = re.compile(rf'\b((?:{_SPACES}):\w+)\s*=\s*(?:"([^"<>]*)"|\'([^\'<>]*)\')')
 # Nothing is read twice (`++`), so the time is linear in the length for any text.
 _ITEMS = r"<rdf:\w+>\s*+((?:<rdf:li[^<>]*+>[^<>]*+</rdf:li>\s*+)++)"
@@ -79,8 +79,21 @@ def _read_exif(image: Pil.Image) -> Iterator[tuple[str, Any]]:
     for number, prefix, names in _IFDS:
         with suppress(Exception):
             for tag, value in (exif if number is None else exif.get_ifd(number)).items():
-                if tag in names and tag not in (0x8769, 0x8825, 0x927C, 0x9286):  # offsets, maker's note, comment
+                if tag in _WINDOWS and isinstance(value, bytes):
+                    yield prefix + names[tag], _read_windows(tag, value)
+                elif tag in names and tag not in (0x8769, 0x8825, 0x927C, 0x9286):  # offsets, maker's note, comment
                     yield prefix + names[tag], value
+
+
+_XP_AUTHOR, _XP_KEYWORDS = 0x9C9D, 0x9C9E
+_WINDOWS = range(0x9C9B, 0x9CA0)  # XPTitle to XPSubject: UTF-16, several authors or keywords with ; between them
+
+
+def _read_windows(tag: int, value: bytes) -> str:
+    text = value.decode("utf-16-le", "replace")
+    if tag == _XP_KEYWORDS:
+        return _list_words(text.split(_KEYWORDS_END))
+    return _show(text.split(_KEYWORDS_END)[0] if tag == _XP_AUTHOR else text)
 
 
 def _read_xmp(image: Pil.Image) -> Iterator[tuple[str, str]]:

@@ -64,7 +64,7 @@ def explain(
         error: the complaint.
         option: where the user wrote the expression.
         place: the table or output without the missing column.
-        columns: its columns.
+        columns: its columns, and those of tables that the expression's subqueries read.
         find_fix: returns a sentence on a missing column; if empty, the nearest name is proposed.
     """
     text = str(error).partition("\n")[0].strip()
@@ -80,7 +80,12 @@ class Expression:
 
     text: str
     names: frozenset[str]  # names of columns and variables
-    tables: frozenset[str]  # tables needed before a row is judged; `frames` if rows are compared with others
+    queried: frozenset[str]  # tables that its subqueries read; `frames` if rows are compared with others
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The tables needed before a row is judged."""
+        return self.queried | {table for name, table in BESIDE.items() if name in self.names}
 
     @classmethod
     def read(cls, text: str, option: str) -> "Expression":
@@ -99,8 +104,7 @@ class Expression:
         names = {name for node in nodes if node.get("class") == "COLUMN_REF" for name in node["column_names"]}
         tables = [node["table_name"] for node in nodes if node.get("type") == "BASE_TABLE"]
         tables.remove(FRAMES)  # the table of the condition itself
-        beside = (table for name, table in BESIDE.items() if name in names)
-        return cls(text=text, names=frozenset(names), tables=frozenset([*tables, *beside]))
+        return cls(text=text, names=frozenset(names), queried=frozenset(tables))
 
     def check(
         self,
@@ -115,8 +119,9 @@ class Expression:
         """
         import duckdb
 
-        connection = connect()
+        connection, known = connect(), list(schema.names)
         for name, columns in ((FRAMES, schema), *tables):
+            known += columns.names if name in self.queried else []
             kinds = without_halves(columns)
             connection.register(name, pa.table([pa.nulls(1, item.type) for item in kinds], names=kinds.names))
         try:
@@ -124,7 +129,7 @@ class Expression:
             kind = relation.types[0]
             relation.fetchall()  # shows invalid values, as in sharpness > 'high'
         except duckdb.Error as error:
-            raise explain(error, option, "the rest of the pipeline", schema.names, find_fix) from error
+            raise explain(error, option, "the rest of the pipeline", known, find_fix) from error
         self.check_kind(kind, option)
 
     def check_kind(self, kind: object, option: str) -> None:

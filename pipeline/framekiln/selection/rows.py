@@ -53,8 +53,9 @@ class Rows:
         """Open the tables of a store, or `tables` in their place."""
         self._store, self._tables = store, tables
         self.connection = connect()
-        self.tables: list[str] = []  # tables read so far
+        self.tables: dict[str, list[str]] = {}  # columns of the tables read so far
         self.columns = self.register(FRAMES)
+        self._queried: frozenset[str] = frozenset()  # tables that subqueries read
 
     def register(self, table: str, *, for_name: str = "") -> list[str]:
         """Let expressions read a table, and return its columns. `for_name`: the name that the user gave.
@@ -73,12 +74,13 @@ class Rows:
             message = f"There is no table {table!r} in {self._store.root!r} yet; finish the run there."
             raise ConfigError(message, code="FK-SELECTION-TABLE")
         self.connection.register(table, data)
-        self.tables.append(table)
-        return list(data.schema.names)
+        self.tables[table] = list(data.schema.names)
+        return self.tables[table]
 
     def register_all(self, expression: Expression) -> None:
         """Let an expression's subqueries read their tables. Raises ConfigError: the output lacks one."""
-        for table in sorted(expression.tables - set(self.tables)):
+        self._queried |= expression.queried
+        for table in sorted(expression.tables - self.tables.keys()):
             if self._tables is not None or table in self._store.folders() or find_fix(f"{table}/"):
                 self.register(table, for_name=table)  # else DuckDB says that there is none
 
@@ -117,5 +119,6 @@ class Rows:
         try:
             return ask()
         except duckdb.Error as error:
-            known = [*self.columns, *BESIDE]
+            queried = [name for table in self._queried for name in self.tables.get(table, ())]
+            known = [*self.columns, *BESIDE, *queried]
             raise explain(error, option, repr(self._store.root), known, find_fix) from error

@@ -7,7 +7,9 @@ order, best first; d numbers of a vector.
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import KEYS
-from framekiln.contract.errors import ConfigError, check_known
+from framekiln.contract.errors import ConfigError, OutputError, check_known
 from framekiln.contract.output_names import FRAMES
 from framekiln.output.object_store import Store
 from framekiln.planning.expression import Expression
@@ -24,9 +26,14 @@ from framekiln.selection.request import SelectionRequest, list_selections, selec
 from framekiln.selection.rows import Rows
 
 Ints = NDArray[np.int64]
-_REQUEST = b"framekiln.request"  # metadata key of a saved table
+_REQUEST, _SAVED = b"framekiln.request", b"framekiln.saved"  # metadata keys of a saved table
 _ALIKE = ("clip_embedding", "picture_hash")
 """Columns that show how similar two frames are, the best first."""
+_PEOPLE = (
+    "(SELECT DISTINCT place, identity FROM candidates JOIN identities USING (media_id, frame_index) "
+    "WHERE identity IS NOT NULL)"
+)
+_KNOWN = f"SELECT DISTINCT place FROM {_PEOPLE}"  # noqa: S608 - our own names, as below
 _RANK = "row_number() OVER (PARTITION BY {} ORDER BY place)"
 EXACT = 4096  # parts of a cosine, so that equal ones are equal on any machine; hashes' cosines are 64ths
 
@@ -73,15 +80,29 @@ class Selection:
     def save(self, name: str) -> "Selection":
         """Write the selection into the output as selections/NAME.parquet, and return it.
 
+        A note of the returned one names the selection that it replaces.
+
         Raises ConfigError: the name is not one of letters, digits, - and _.
         """
-        self.store.write_table(selection_path(name), self.rows.replace_schema_metadata({_REQUEST: self.request}))
-        return self
+        path, replaced = selection_path(name), list[str]()
+        if self.store.exists(path):
+            with suppress(OutputError):  # damaged
+                before = self.store.read_table(path, KEYS)
+                date = (before.schema.metadata or {}).get(_SAVED, b"an unknown date").decode()
+                replaced = [f"It replaces the selection {name} of {date} ({len(before):,} rows)."]
+        facts = {_REQUEST: self.request, _SAVED: datetime.now().astimezone().isoformat(" ", "minutes")}
+        self.store.write_table(path, self.rows.replace_schema_metadata(facts))
+        return replace(self, notes=[*self.notes, *replaced])
+
+    def without(self, other: "Selection") -> "Selection":
+        """Return the rows that `other` lacks."""
+        own, others = (list(zip(*table.rows.to_pydict().values(), strict=True)) for table in (self, other))
+        lacking = pa.array(map({*others}.isdisjoint, zip(own, strict=True)), pa.bool_())
+        return replace(self, rows=self.rows.filter(lacking))
 
     def compare(self, other: "Selection") -> tuple[int, int]:
         """Return the number of rows that this selection has beyond `other`, and that it lacks."""
-        own, others = (set(zip(*table.rows.to_pydict().values(), strict=True)) for table in (self, other))
-        return len(own - others), len(others - own)
+        return len(self.without(other)), len(other.without(self))
 
 
 def list_words(texts: Iterable[str]) -> set[str]:
@@ -115,14 +136,17 @@ def select(store: Store, request: SelectionRequest) -> Selection:
     groups = [*(name for name in request.per if name != "identity"), *([request.balance] if request.balance else [])]
     columns = {name: f"group{number}" for number, name in enumerate(dict.fromkeys(groups))}  # by the user's names
     table = _read_candidates(rows, request, columns)
+    if "identity" in request.per:
+        rows.register("identities", for_name="identity")
+        columns["identity"] = ""  # of another table
     for name, column in columns.items():  # a row without a value belongs to no group
-        known = table.filter(table[column].is_valid())
+        known = table.filter(table[column].is_valid()) if column else _take(rows, table, _KNOWN)
         if gone := len(table) - len(known):
             notes.append(f"{gone:,} frames without {name} are left out.")
         table = known
     for name, number in request.per.items():
         is_spread = request.diverse is not None and request.order is None  # else the first of the order
-        table = _take_each(rows, table, name, columns.get(name, name), number, is_spread=is_spread)
+        table = _take_each(rows, table, name, columns[name], number, is_spread=is_spread)
     if request.balance is not None:
         column = columns[request.balance]
         table = take_balanced(rows, table, column, request.limit)
@@ -132,7 +156,7 @@ def select(store: Store, request: SelectionRequest) -> Selection:
             notes.append("Compared by hashes, since there are no embeddings (`categorize` with keep_embedding).")
         table = table.take(spread_out(_read_vectors(table), request.diverse))
     chosen = table.select(KEYS).slice(0, request.limit)
-    return Selection(rows=chosen, request=request.to_json(), store=store, tables=rows.tables, notes=notes)
+    return Selection(rows=chosen, request=request.to_json(), store=store, tables=[*rows.tables], notes=notes)
 
 
 def _list_unequal(name: str, values: pa.ChunkedArray) -> list[str]:
@@ -181,13 +205,8 @@ def _ask(rows: Rows, table: pa.Table, question: str) -> pa.Table:
 
 def _take_each(rows: Rows, table: pa.Table, name: str, group: str, number: int, *, is_spread: bool) -> pa.Table:
     """Return `number` rows of each group; for `identity`, of each person: the first, or unlike ones."""
-    source = "candidates"
-    if name == "identity":
-        rows.register("identities", for_name=name)
-        people = "candidates JOIN identities USING (media_id, frame_index) WHERE identity IS NOT NULL"
-        source = f"(SELECT DISTINCT place, identity FROM {people})"  # noqa: S608 - our own names, as below
-    elif name == "shot":
-        group += ", media_id"  # shots are numbered by file
+    source = _PEOPLE if name == "identity" else "candidates"
+    group = {"shot": f"{group}, media_id", "identity": name}.get(name, group)  # shots are numbered by file
     if not is_spread:
         return _take(rows, table, f"SELECT DISTINCT place FROM {source} QUALIFY {_RANK.format(group)} <= {number}")  # noqa: S608
     groups = _ask(rows, table, f"SELECT list(place ORDER BY place) FROM {source} GROUP BY {group}")[0].to_pylist()  # noqa: S608

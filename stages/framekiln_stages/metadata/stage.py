@@ -61,6 +61,12 @@ _NUMBERS: Mapping[str, tuple[tuple[str, ...], float, float]] = {
     "rating": (("xmp:Rating", "exif:Rating", "xmp:xmp:Rating"), -1, 5),
 }
 """Names of a number, most trusted first, with its least and greatest value."""
+_FULL = 0xFFFF  # EXIF 2.3: a greater sensitivity than the tag holds, which other tags have
+_LARGE_ISO = (
+    *("exif:RecommendedExposureIndex", "exif:ISOSpeed", "exif:StandardOutputSensitivity"),
+    *("xmp:exifEX:RecommendedExposureIndex", "xmp:exifEX:ISOSpeed"),
+)
+_PERCENT = ("xmp:MicrosoftPhoto:Rating",)
 # Matroska's names are in capitals, except for `title`.
 _TEXTS: Mapping[str, tuple[str, ...]] = {
     "camera_make": (
@@ -79,7 +85,10 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
     ),
     "lens": ("exif:LensModel", "xmp:exifEX:LensModel", "xmp:aux:Lens", "track:com.apple.quicktime.camera.lens_model"),
     "label": ("xmp:Label",),
-    "title": ("xmp:dc:title", "iptc:ObjectName", "film:com.apple.quicktime.title", "film:title", "text:Title"),
+    "title": (
+        *("xmp:dc:title", "iptc:ObjectName", "film:com.apple.quicktime.title", "film:title", "text:Title"),
+        "exif:XPTitle",
+    ),
     "description": (
         "xmp:dc:description",
         "iptc:Caption",
@@ -90,6 +99,7 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
         "film:comment",
         "film:COMMENT",
         "text:Description",
+        "exif:XPComment",
     ),
     "creator": (
         "xmp:dc:creator",
@@ -99,6 +109,7 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
         "film:artist",
         "film:ARTIST",
         "text:Author",
+        "exif:XPAuthor",
     ),
     "software": (
         "exif:Software",
@@ -128,7 +139,7 @@ _SAID_TOGETHER = (*_TOGETHER, *((name,) for name in (*_NUMBERS, *_TEXTS, "keywor
 class Metadata(Stage):
     """Time, place, camera, exposure, rating and software of each file, from its tags."""
 
-    version = 7  # 7: title, description and creator of IPTC; the default language of XMP
+    version = 8  # 8: Windows' own tags; sensitivities above 65535
     thread_safe = True
     inputs = ("tags",)
     outputs = OUTPUTS
@@ -179,16 +190,25 @@ def describe(tags: Tags) -> dict[str, Any]:
     return found
 
 
+def _read_numbers(tags: Tags) -> dict[str, float | None]:
+    numbers = {name: values.read_number(tags, *rule) for name, rule in _NUMBERS.items()}
+    if numbers["iso"] == _FULL:
+        numbers["iso"] = max(values.read_number(tags, (name,), _FULL, 1e8) or _FULL for name in _LARGE_ISO)
+    if numbers["rating"] is None and (percent := values.read_number(tags, _PERCENT, 0, 100)) is not None:
+        numbers["rating"] = (percent + 12) // 25 + 1 if percent else 0  # Windows: 1, 25, 50, 75, 99 for 1 to 5 stars
+    return numbers
+
+
 def _describe(tags: Tags) -> dict[str, Any]:
     if "iptc:IsNewer" in tags:
         older = {xmp for xmp, iptc in _IN_IPTC.items() if tags.get(iptc)}
         tags = {name: text for name, text in tags.items() if name not in older}
     taken_at, utc_offset = values.read_time(tags)
     latitude, longitude, altitude = values.read_place(tags)
-    numbers = {name: values.read_number(tags, *rule) for name, rule in _NUMBERS.items()}
+    numbers = _read_numbers(tags)
     whole: Callable[[float | None], int | None] = lambda value: None if value is None else round(value)  # noqa: E731
     fired = values.read_number(tags, ("exif:Flash",), 0, 0xFFFF)
-    keywords = tags.get("xmp:dc:subject") or tags.get("iptc:Keywords", "")
+    keywords = tags.get("xmp:dc:subject") or tags.get("iptc:Keywords") or tags.get("exif:XPKeywords", "")
     return {
         **numbers,
         **{name: next((tags[key] for key in keys if tags.get(key)), None) for name, keys in _TEXTS.items()},
