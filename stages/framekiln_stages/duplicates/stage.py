@@ -43,8 +43,8 @@ COPIES = pa.schema(
             pa.string(),
             "why the kept one is kept: whole (others are cropped), original (others are enlarged), sharper (more "
             "detail), bare (no bars, margin), cleaner (fewer blocks, less noise), tags (it has the camera's, and no "
-            "program changed it later), larger, unclipped (less of it is at its brightest), or first (the shortest "
-            "name, as a copy is called `a (1).jpg`)",
+            "program changed it later; others are as sharp, or changed), larger, unclipped (less of it is at its "
+            "brightest), or first (the shortest name, as a copy is called `a (1).jpg`)",
             nullable=False,
         ),
         field("copy_of", pa.string(), "media_id of the copy to keep; null in its own row"),
@@ -68,7 +68,7 @@ class Duplicates(Stage):
         ("duplicates", "photo with copies", "photos with copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 11  # 11: no crop before its whole, cropped films to their end; 10: repeated frames
+    version = 11  # 11: crops and edited copies give way, cropped films to their end; 10: repeated frames
     optional_inputs = (*TAGS, EDITED, CHANGE, EMBEDDING)
     scope = Scope.DATASET
     inputs = (
@@ -193,7 +193,8 @@ def _group(photos: pa.Table, pairs: Pairs) -> pa.Table:
     lesser = copies.find_lesser(looks.tolist(), zip(*crops, strict=True))
     found = []
     for number, members in enumerate(groups.values()):
-        best, reason = copies.choose(sorted(members, key=lambda at: len(names[at].rpartition("/")[2])), lesser)
+        named = sorted(members, key=lambda at: len(names[at].rpartition("/")[2]))
+        best, reason = copies.choose(named, lesser, photos["thumbnail"])
         for at in members:
             is_same_file = at != best and files[order[at]] == files[order[best]]
             link = (-1, "bytes") if is_same_file else direct.get((order[at], order[best]), nearest[order[at]])
