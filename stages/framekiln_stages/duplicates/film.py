@@ -58,6 +58,10 @@ class Film:
         """Return the time (n) up to which each frame is shown."""
         return np.append(self.time[1:], self.time[-1] + self.gap)
 
+    def show(self, time: float) -> float:
+        """Return the time of the frame that is shown at a time, which may be off by half a frame."""
+        return float(self.time[max(0, int(np.searchsorted(self.time, time + self.gap / 2, side="right")) - 1)])
+
     def look(self) -> "Film":
         """Return the frames that are searched: where the picture has changed, and ever fewer while it stands."""
         words = np.ascontiguousarray(self.hashes[:, 0]).view(np.uint64)
@@ -110,6 +114,7 @@ class Film:
             if lasts_s >= least - ROUNDED_S and own._is_sharp(other, slice(first, last + 1), shift):
                 yield {
                     "bits": float(bits[part].mean()),
+                    "shift": shift,
                     "start_s": float(self.time[first]),
                     "end_s": float(self.time[last]),
                     "other_start_s": float(other.time[other_first]),

@@ -3,7 +3,8 @@
 Similar frames of two films vote for the shift between their times. A part is shared if votes for one shift continue for
 some seconds. So single similar frames (black, a title) do not count. Only a few frames a second vote. Then a part is
 followed frame by frame, up to the first frame that differs, so no frame of a copy is left at its ends. A cropped part
-ends at the last frame with hashes of its windows.
+ends at the last frame with hashes of its windows, or else at a film's end or the next part that comes before the next
+such frame.
 
 Shapes: n frames of all films or of one, p pairs of frames.
 """
@@ -19,7 +20,8 @@ import pyarrow.compute as pc
 
 from framekiln.contract import MEDIA_ID, field
 from framekiln_stages.duplicates.best import Copies
-from framekiln_stages.duplicates.film import LOOK_S, MOST_S, MOVED, NEAR, Film, Numbers, Place
+from framekiln_stages.duplicates.film import LOOK_S, MOST_S, MOVED, NEAR, ROUNDED_S, Film, Numbers, Place
+from framekiln_stages.duplicates.fingerprint import EACH_S
 from framekiln_stages.duplicates.hashes import WINDOWS
 from framekiln_stages.duplicates.search import Ints, find_near, label_linked
 
@@ -93,14 +95,44 @@ def _find(films: Sequence[Film], others: Sequence[Film], least_s: float) -> Iter
     for (a, b, view), own, other in _match(looks, films is others):
         least = min(least_s, 0.8 * others[a].seconds, 0.8 * others[b].seconds)
         for begin, end, shift, spread in _trace(own, time[other] - time[own]):
-            rest = (time[begin], time[end])
+            rest, found = (time[begin], time[end]), list[Place]()
             while rest[1] - rest[0] >= FOLLOWED * least:  # where a film goes on in another window, as beside bars
                 places = list(films[a].follow(others[b].turn(view), rest, shift, spread, least))
                 rest = (places[-1]["end_s"] + LOOK_S, rest[1]) if places else (rest[1], rest[1])
-                for place in places:
-                    if films is not others:
-                        place["bits"] += MOVED  # the nearest of 16 windows; ends of whole frames are exact
-                    yield (min(a, b), max(a, b), view), place if a < b else _exchange(place)
+                found += places
+            if films is not others:  # ends of whole frames are exact
+                _close(found, others[a], others[b])
+            for place in found:
+                del place["shift"]
+                yield (min(a, b), max(a, b), view), place if a < b else _exchange(place)
+
+
+def _close(places: Sequence[Place], film: Film, other: Film) -> None:
+    """Let cropped parts end where a film ends or the next part begins, if less than `EACH_S` is left: it has no window.
+
+    `places`: of two films, in order of time.
+    """
+    for place in places:
+        place["bits"] += MOVED  # the nearest of 16 windows
+        if min(place["start_s"] - film.time[0], place["other_start_s"] - other.time[0]) < EACH_S:
+            place["start_s"], place["other_start_s"] = _find_end(film, other, place["shift"], 0)
+        if min(film.time[-1] - place["end_s"], other.time[-1] - place["other_end_s"]) < EACH_S:
+            place["end_s"], place["other_end_s"] = _find_end(film, other, place["shift"], -1)
+    for place, after in itertools.pairwise(places):
+        gaps = [after[f"{of}start_s"] - place[f"{of}end_s"] for of in ("", "other_")]
+        if max(gaps) < EACH_S + film.gap and abs(after["shift"] - place["shift"]) < film.gap:
+            place["end_s"] = film.show(after["start_s"] - film.gap)
+            place["other_end_s"] = other.show(after["other_start_s"] - other.gap)
+
+
+def _find_end(film: Film, other: Film, shift: float, at: int) -> tuple[float, float]:
+    """Return where the first of two films ends, in both. `at`: 0 for where the last one begins, else -1."""
+    ahead = other.time[at] - shift - film.time[at]
+    if abs(ahead) <= max(film.gap, other.gap) + ROUNDED_S:  # a shift may be off by a frame
+        return float(film.time[at]), float(other.time[at])
+    if (ahead > 0) == (at < 0):
+        return float(film.time[at]), other.show(film.time[at] + shift)
+    return film.show(other.time[at] - shift), float(other.time[at])
 
 
 def _match(looks: Sequence[Film], is_symmetric: bool) -> Iterator[tuple[Key, Ints, Ints]]:

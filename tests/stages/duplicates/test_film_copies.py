@@ -108,13 +108,15 @@ def test_a_crop_of_a_film_of_any_rate_is_found(times):
     assert (row["other_start_s"], row["other_end_s"]) == pytest.approx((0.5, 4.46), abs=0.4)
 
 
-def test_a_cropped_film_is_found_where_only_its_second_half_has_no_bars():
+@pytest.mark.parametrize("first", [70, 75, 79])
+def test_a_cropped_film_is_found_with_all_its_frames_where_bars_end_in_it(first):
     """In a shot with bars another window of the film is its crop."""
     whole = roll("china.jpg", np.arange(0, 3, 0.04)) + roll("flower.jpg", np.arange(0, 3, 0.04))
-    boxed = [np.pad(frame[24:-24], ((24, 24), (0, 0), (0, 0))) for frame in whole[:75]] + whole[75:]
+    boxed = [np.pad(frame[24:-24], ((24, 24), (0, 0), (0, 0))) for frame in whole[:first]] + whole[first:]
     found = find({"whole": (boxed, 25), "part": (cropped(boxed, 24, 32), 25)}, least_s=2.0)
     assert {row["media_id"] for row in found} == {"part"}
-    assert min(row["start_s"] for row in found) < 0.5 and max(row["end_s"] for row in found) > 5.5
+    starts, ends = (sorted(row[name] for row in found) for name in ("start_s", "end_s"))
+    assert starts == pytest.approx([0, ends[0] + 0.04]) and ends[1] == 5.96
 
 
 def take(seed: int) -> list[np.ndarray]:
@@ -202,3 +204,29 @@ def test_a_part_lasts_to_the_end_of_its_last_frame(least_s, count):
     films = {"a": (part + pan("china.jpg", 1, 10), 10), "b": (part + pan("grace_hopper.jpg", 1, 10), 10)}
     found = find(films, least_s)
     assert [(row["start_s"], row["end_s"]) for row in found] == [(0, 2.9)] * count
+
+
+def swing(name: str, seconds: float) -> list[np.ndarray]:
+    """A camera that turns, and trembles: frames 0.1 s apart differ."""
+    times = np.arange(0, seconds, 0.04)
+    return roll(name, times + 0.5 * np.sin(4 * np.pi * times))
+
+
+@pytest.mark.parametrize("begin", [0.0, 0.12, 0.56])
+@pytest.mark.parametrize("seconds", [4.0, 3.88, 3.72])
+def test_a_film_that_is_wholly_a_crop_is_a_copy_to_its_first_and_last_frame(begin, seconds):
+    whole = swing("flower.jpg", 5) + roll("china.jpg", np.arange(0, 4, 0.04))
+    part = cropped(whole[round(25 * begin) : round(25 * (begin + seconds))], 12, 16)
+    (row,) = find({"whole": (whole, 25), "part": (part, 25)})
+    assert (row["media_id"], row["start_s"], row["end_s"]) == ("part", 0, (len(part) - 1) / 25)
+    assert (row["other_start_s"], row["other_end_s"]) == pytest.approx((begin, begin + seconds - 0.04), abs=0.041)
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_what_a_crop_alone_has_at_its_end_for_longer_is_in_no_part(is_first):
+    whole = swing("flower.jpg", 4)
+    own = roll("china.jpg", np.arange(0, 0.68, 0.04))
+    part = own + cropped(whole, 12, 16) if is_first else cropped(whole, 12, 16) + own
+    (row,) = find({"whole": (whole + roll("grace_hopper.jpg", np.arange(0, 4, 0.04)), 25), "part": (part, 25)})
+    assert row["media_id"] == "part"
+    assert (row["start_s"] >= 0.64) if is_first else (row["end_s"] <= 4)
