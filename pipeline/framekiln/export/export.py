@@ -204,8 +204,8 @@ def choose_kinds(kind: type[Format], declared: Declared, request: ExportRequest)
     else:
         found, missing = request.include, request.include - there
         foreign = sorted(found - kind.kinds)
-        problem = f"cannot hold {' and '.join(foreign)}" if foreign else ""
-        if problem := problem or ("needs annotations" if kind.needs_annotations and not found else ""):
+        if foreign or (kind.needs_annotations and not found):
+            problem = f"cannot hold {' and '.join(foreign)}" if foreign else "needs annotations"
             held = ", ".join(sorted(kind.kinds, key=KINDS.index))
             raise ConfigError(f"{request.to} {problem}; it holds {held}.", code="FK-EXPORT-KIND")
     if missing:

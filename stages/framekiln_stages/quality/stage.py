@@ -190,7 +190,7 @@ def _split_shots(places: Sequence[int], lumas: Sequence[Luma]) -> list[list[int]
     """Return the places of each run of frames without a cut."""
     shots = [[places[0]]]
     for before, at in itertools.pairwise(places):
-        if cv2.mean(cv2.absdiff(lumas[before], lumas[at]))[0] >= CUT:
+        if cv2.norm(lumas[before], lumas[at], cv2.NORM_L1) >= CUT * lumas[at].size:
             shots.append([])
         shots[-1].append(at)
     return shots
