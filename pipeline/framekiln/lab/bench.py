@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from framekiln.contract.errors import ConfigError, check_known
-from framekiln.lab.backends import BACKENDS
 from framekiln.lab.findings import findings, load, waits
+from framekiln.lab.measure.backends import BACKENDS
 from framekiln.lab.measure.device_facts import bench_environment
 from framekiln.lab.measure.precision import PRECISIONS
 from framekiln.lab.measure.timed import MeasureOptions

@@ -22,7 +22,7 @@ from framekiln.lab.predict.reached import MeasuredStep, guess
 from framekiln.lab.predict.source_run import SourceRun, SourceStep
 from framekiln.lab.predict.work import GpuWork, WorkCounter
 from framekiln.planning.gpu.calibration_file import settings_of
-from framekiln.planning.gpu.machine import USABLE, fitting_profile
+from framekiln.planning.machine import USABLE, fitting_profile
 from framekiln.planning.manifest import PipelineFile, ProfileFile, read_profile
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions
