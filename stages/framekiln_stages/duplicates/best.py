@@ -84,15 +84,6 @@ class Copies:
             clipped=np.array([_measure_brightest(small.as_py()) for small in rows["thumbnail"]], np.float64),
         )
 
-    @classmethod
-    def concat(cls, parts: Sequence["Copies"]) -> "Copies":
-        return cls(
-            **{
-                name: np.concatenate([np.empty(0), *(vars(part)[name] for part in parts)])
-                for name in cls.__annotations__
-            }
-        )
-
     def median(self) -> "Copies":
         """Return a film as one copy: medians of its frames, detail of the sharpest, share of repeated ones."""
         found = {name: np.median(values, keepdims=True) for name, values in vars(self).items()}

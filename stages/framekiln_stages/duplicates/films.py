@@ -23,7 +23,7 @@ from framekiln_stages.duplicates.best import Copies
 from framekiln_stages.duplicates.film import LOOK_S, MOST_S, MOVED, NEAR, ROUNDED_S, Film, Numbers, Place
 from framekiln_stages.duplicates.fingerprint import EACH_S
 from framekiln_stages.duplicates.hashes import WINDOWS
-from framekiln_stages.duplicates.search import Ints, find_near, label_linked
+from framekiln_stages.duplicates.search import Ints, concat, find_near, label_linked
 
 Part = Mapping[str, Any]
 Key = tuple[int, int, int]  # numbers of two films, and the view
@@ -180,7 +180,7 @@ def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
     place = {name: at for at, name in enumerate(names)}
     first, second = (np.array([place[part[name]] for part in parts]) for name in ("media_id", "other_media_id"))
     labels = label_linked(first, second, len(names))
-    films = Copies.concat([Copies.measure(_cut(rows, name, spans[name])).median() for name in names])
+    films = concat(Copies, [Copies.measure(_cut(rows, name, spans[name])).median() for name in names])
     order: dict[int, str] = {}
     for number in range(labels.max() + 1):
         order |= films.order(np.flatnonzero(labels == number).tolist())
