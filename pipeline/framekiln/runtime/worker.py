@@ -168,7 +168,7 @@ class Worker:
     def _report_decoded(
         self, step: DecodeStep, packet: Packet, rows: int, started: float, around: Mapping[str, float]
     ) -> None:
-        work = StepWork(_record(step, packet, started), self.recorder, packet.rows)
+        work = StepWork(_begin_record(step, packet, started), self.recorder, packet.rows)
         work.calls += [now() - started] * bool(rows)
         self._report(work.finish(rows=rows, failures=packet.failures, around=around, share=packet.share))
 
@@ -202,7 +202,7 @@ class Worker:
         known = self._parts.find_known(step, packet, ~left_out[own]) if step.others and retried is None else None
         done = np.zeros(len(own), bool)
         done[own] = False if known is None else known.taken
-        record = _record(step, packet, started)
+        record = _begin_record(step, packet, started)
         record.device = step.placement.device
         work = StepWork(record, self.recorder, packet.rows)
         outcome = caller.run(packet.rows, left_out | done if retried is None else left_out | ~retried, attempt, work)
@@ -233,7 +233,7 @@ def _make_call_scheduler(steps: Sequence[Step], stall_s: float) -> CallScheduler
     return CallScheduler(place.device, place.linger_ms / 1000, stall_s if on_gpu else 0.0)
 
 
-def _record(step: Step | DecodeStep, packet: Packet, started: float) -> Record:
+def _begin_record(step: Step | DecodeStep, packet: Packet, started: float) -> Record:
     record = Record(kind=PACKET, step=step.name, started=started)
     record.unit, record.start, record.stop = packet.unit, packet.start, packet.stop
     return record

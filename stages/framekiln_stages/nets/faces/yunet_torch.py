@@ -117,13 +117,13 @@ class EmptyYuNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         pool = nn.MaxPool2d(2)
-        stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), _unit(16, 16), pool)
-        first = nn.Sequential(stem, _unit(16, 16), _unit(16, 64), _unit(64, 64), _unit(64, 64))
+        stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), _build(16, 16), pool)
+        first = nn.Sequential(stem, _build(16, 16), _build(16, 64), _build(64, 64), _build(64, 64))
         before = (first, nn.Identity(), nn.Identity())
-        self.stages = nn.ModuleList(nn.Sequential(part, pool, _unit(64, 64), _unit(64, 64)) for part in before)
-        self.joins = nn.ModuleList(_unit(64, 64) for _ in STRIDES)
-        self.shared = nn.ModuleList(_unit(64, 64) for _ in STRIDES)
-        self.heads = nn.ModuleList(nn.ModuleList(_unit(64, count)[:2] for _ in STRIDES) for count in _OUTPUTS)
+        self.stages = nn.ModuleList(nn.Sequential(part, pool, _build(64, 64), _build(64, 64)) for part in before)
+        self.joins = nn.ModuleList(_build(64, 64) for _ in STRIDES)
+        self.shared = nn.ModuleList(_build(64, 64) for _ in STRIDES)
+        self.heads = nn.ModuleList(nn.ModuleList(_build(64, count)[:2] for _ in STRIDES) for count in _OUTPUTS)
         for weight in self.parameters():
             nn.init.zeros_(weight)
 
@@ -140,7 +140,7 @@ class EmptyYuNet(nn.Module):
         return [value.permute(0, 2, 3, 1).flatten(1, 2) for value in values]
 
 
-def _unit(inside: int, width: int) -> nn.Sequential:
+def _build(inside: int, width: int) -> nn.Sequential:
     across = nn.Conv2d(inside, width, 1)
     return nn.Sequential(across, nn.Conv2d(width, width, 3, padding=1, groups=width), nn.ReLU())
 
