@@ -17,6 +17,7 @@ from framekiln.planning.processes.waves import Wave, combined_placement
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.recovery.attempt_log import SET_UP, Reporter
+from framekiln.runtime.recovery.child_tasks import SET_UP_S
 from framekiln.runtime.recovery.memory_pressure import more_memory
 from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows
 from framekiln.runtime.worker import Worker
@@ -26,7 +27,6 @@ DecodeWork = tuple[Unit, Segments, frozenset[RowSpan], tuple[Part, ...], frozens
 """A unit, its wanted segments, row spans already finished, its parts if known, and `whole` (see `adopt`)."""
 
 _SET_UPS = 3  # deaths in a set-up until the run stops: up to two may have been killed from outside
-_SET_UP_SECONDS = 1800.0  # s for imports, weights, and compiled models, on a busy machine
 
 _TASK_UNITS = 8  # ten seconds of small photos: the most work that a dying task loses
 _SHARE = 1.2  # a task takes 1 / (this * slots) of what is left: in simulations the fewest tasks with a tail under 1 %
@@ -86,7 +86,7 @@ def _record_set_up(steps: str, occasion: str, report: Reporter) -> Iterator[None
                 f"{past.deaths} processes in a row died in the set-up of {steps}. {cause}",
                 code="FK-SETUP-KEEPS-DYING",
             )
-        with within(_SET_UP_SECONDS):
+        with within(SET_UP_S):
             yield
         past.end()
 
