@@ -41,7 +41,7 @@ def take_failures() -> list[str]:
 class Compiled:
     """A function of tensors with a common first axis, compiled for few shapes."""
 
-    def __init__(self, function: Callable[..., torch.Tensor], regions: Sequence[torch.nn.Module] = ()) -> None:
+    def __init__(self, function: Callable[..., torch.Tensor], regions: Sequence[torch.nn.Module]) -> None:
         """Wrap a function of tensors n ... to a tensor n ...; nothing is compiled yet.
 
         `function`: rows must not depend on each other. `regions`: the modules to compile, which are changed, unless

@@ -82,7 +82,7 @@ BenchEvent = Sequence[BenchFinding] | ModelInfo | CellResult | SearchResult | De
 class Bench:
     """The models of one bench, and the measurements so far."""
 
-    def __init__(self, plan: BenchPlan, watch: Callable[[BenchEvent], None] = lambda _: None) -> None:
+    def __init__(self, plan: BenchPlan, watch: Callable[[BenchEvent], None]) -> None:
         self.cells: list[CellResult] = []
         self._plan, self._watch = plan, watch
         settings = {"cold_cache": plan.measure.cold_cache, "memory_cap_gb": plan.measure.memory_cap_gb}

@@ -80,7 +80,7 @@ class PromptedFrame:
 class MaskGenerator:
     """One model with its rules, in the phases and chunks of a stage."""
 
-    def __init__(self, stage: Stage, net: Sam2, rules: Rules, placement: Placement, *, made: bool = False) -> None:
+    def __init__(self, stage: Stage, net: Sam2, rules: Rules, placement: Placement, *, made: bool) -> None:
         self._stage, self._net, self._rules, self._placement = stage, net, rules, placement
         self._made = made  # artificial masks take the place of a grid's if it keeps none
         layers = range(rules.crop_n_layers + 1)

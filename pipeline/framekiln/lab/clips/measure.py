@@ -42,7 +42,7 @@ class FrameCall:
 
     prepared: Prepared
     eyes: int = 1
-    pooled: bool = True  # whether arrays are kept from batch to batch
+    pooled: bool  # whether arrays are kept from batch to batch
     clock: PhaseClock = field(default_factory=PhaseClock)
 
     def __post_init__(self) -> None:

@@ -92,7 +92,7 @@ class SpectralTransform(nn.Module):
 class FFC(nn.Module):
     """A fast Fourier convolution: four paths between local and global channels; one without channels is omitted."""
 
-    def __init__(self, inward: Widths, outward: Widths, kernel: int, stride: int = 1, padding: int = 0) -> None:
+    def __init__(self, inward: Widths, outward: Widths, kernel: int, stride: int, padding: int) -> None:
         super().__init__()
 
         def conv(a: int, b: int) -> nn.Module | None:
