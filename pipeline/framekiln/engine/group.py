@@ -134,9 +134,9 @@ def divide_into_tasks(units: Sequence[Sequence[tuple[T, int]]], slots: int) -> l
     `units` holds the work on each unit, with its size. A unit with several entries is a video. `slots` tasks run at
     once.
 
-    Ray takes 0.02 to 0.2 s from the end of a task to the start of the next, so the first tasks are long. An idle slot
-    waits for the last tasks, so each task takes a fixed share of the remaining work, down to one unit (guided
-    self-scheduling: Polychronopoulos and Kuck, IEEE Transactions on Computers C-36, 1987).
+    Ray takes 0.02 to 0.2 s from the end of a task to the start of the next, so the first tasks are long. Each task
+    takes a fixed share of the remaining work, down to one unit, so that idle slots wait little for the last tasks. This
+    is guided self-scheduling (Polychronopoulos and Kuck, IEEE Transactions on Computers C-36, 1987).
     """
     films = [(work,) for works in units if len(works) > 1 for work, _ in works]
     small = [works[0] for works in units if len(works) == 1]

@@ -222,8 +222,9 @@ class Worker:
 def _make_call_scheduler(steps: Sequence[Step], stall_s: float) -> CallScheduler:
     """Return the scheduler of this process's calls, with an owner thread if packets share a GPU.
 
-    On the CPU each packet's thread calls the models itself, on a core of its own, unless one is compiled: settings of
-    torch's compiler belong to a thread or to the process. A GPU without a sign of life for `stall_s` is given up.
+    On the CPU each packet's thread calls the models itself, on a core of its own. A compiled model has one thread for
+    all calls: settings of torch's compiler belong to a thread or to the process. A GPU without a sign of life for
+    `stall_s` is given up.
     """
     with_models = [step for step in steps if step.keeps_model]
     place = combined_placement(with_models) if with_models else Placement()

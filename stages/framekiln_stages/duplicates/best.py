@@ -161,9 +161,9 @@ class Copies:
         return bool((gain < SAME_DETAIL and noise < SAME_NOISE) or (gain < GAIN * growth and noise < LESS_NOISE))
 
     def _is_edited(self, thumbnails: pa.ChunkedArray | None, at: int, other: int) -> bool:
-        """Return whether a copy was changed by a program, or looks so, beside the camera's own photo as large.
+        """Return whether a copy was edited, or looks so, while the other is the camera's own photo of the same size.
 
-        One that lacks tags and looks the same may be what the camera wrote, of which the other is a compressed copy.
+        A copy without tags that looks the same counts as unedited: the other may be compressed from it.
         """
         if thumbnails is None or not self.tags[other] == len(TAGS) > self.tags[at]:
             return False

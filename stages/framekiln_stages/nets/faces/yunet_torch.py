@@ -34,9 +34,9 @@ class TorchYuNet:
     """The network on a device, in batches of one size.
 
     Always in fp32, whatever the placement's precision: it has only 76,000 weights, and scores are compared with a
-    threshold. Never compiled, since each size of images would need its own compilation. On a GPU never channels_last:
-    cuDNN then takes two seconds to plan each new shape of input, and 0.04 s otherwise; a call is as fast (H200, torch
-    2.11).
+    threshold. Never compiled, since each size of images would need its own compilation. On a GPU it is never
+    channels_last. cuDNN would take two seconds to plan each new shape of input, instead of 0.04 s. A call is as fast
+    (H200, torch 2.11).
 
     Args:
         path: an ONNX file with variable height and width; None for `EmptyYuNet`.

@@ -150,7 +150,7 @@ class _Join(nn.Module):
 class Generator(nn.Module):
     """The network.
 
-    Its input is an image with masked pixels of 0, and the mask (n 4 h w, 0 to 1); its output is n 3 h w, 0 to 1.
+    Its input is an image with masked pixels of 0, and the mask (n 4 h w, 0 to 1). Its output is n 3 h w, 0 to 1.
     """
 
     def __init__(self, sizes: Sizes | None = None) -> None:
