@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.made_rows import PHOTO, Size
 from framekiln.device.nvml import library, visible_handles
-from framekiln.planning.gpu.machine import fitting_profile
+from framekiln.planning.machine import fitting_profile
 
 T = TypeVar("T")
 Record = Callable[..., None]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from framekiln.lab import backends
-from framekiln.lab.measure.figures import measure_cell
-from framekiln.lab.measure.precision import UnsupportedError
+from framekiln.lab.measure import backends
 from framekiln.lab.measure.prepared import prepare
 from framekiln.lab.measure.timed import MeasureOptions
-from framekiln.lab.models.factory import Built, Factory, axes_of, tensors_in
+from framekiln.lab.models.factory import Factory, axes_of
 from framekiln.lab.models.registry import TorchModel
+from framekiln.lab.modules import Built, UnsupportedError, tensors_in
 from framekiln.lab.output.cells import Cell, CellResult
+from framekiln.lab.sweep.figures import measure_cell
 
 NEEDED = {"onnxruntime": "onnxscript"}
 

@@ -11,7 +11,7 @@ from benchmarks.gpu.steps.ceilings import FULL, Ceiling
 from framekiln.contract.placement import Placement
 from framekiln.device import count_call, counted_calls, made_weights, torch
 from framekiln.lab.measure.prepared import example_inputs, run
-from framekiln.lab.models.factory import map_tensors
+from framekiln.lab.modules import map_tensors
 from framekiln.lab.output.cells import Cell
 from framekiln.lab.predict.reached import guess, read_ceilings, usual_share
 from framekiln.lab.predict.work import GpuWork, NetworkWork

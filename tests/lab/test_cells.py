@@ -12,7 +12,6 @@ import torch
 from framekiln.contract.errors import ConfigError
 from framekiln.lab.bench import Axes
 from framekiln.lab.findings import waits
-from framekiln.lab.measure.figures import ABOVE, CACHED, drift
 from framekiln.lab.measure.layers import WHOLE
 from framekiln.lab.measure.memory import LEAK, find_leak, measure_memory
 from framekiln.lab.measure.timed import MeasureOptions
@@ -20,6 +19,7 @@ from framekiln.lab.measure.tracing import DetailOptions, synchronisations
 from framekiln.lab.models.factory import Factory
 from framekiln.lab.models.registry import TorchModel
 from framekiln.lab.output.cells import Cell
+from framekiln.lab.sweep.figures import ABOVE, CACHED, drift
 from framekiln.lab.sweep.runner import ModelBench, ModelProcess
 
 QUICK = {"iterations": 3, "warmup": 1, "warmup_s": 0.0}
@@ -172,7 +172,7 @@ def test_a_model_fits_where_the_measurement_of_peaks_does_not(monkeypatch):
     def full(*_):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("framekiln.lab.measure.figures.peak_gb_s", full)
+    monkeypatch.setattr("framekiln.lab.sweep.figures.peak_gb_s", full)
     result = measure("plain")
     assert result.outcome == "ok" and result.gb_s > 0 and result.peak_share is result.bandwidth_share is None
     assert any("too little memory" in note for note in result.notes)
@@ -180,9 +180,9 @@ def test_a_model_fits_where_the_measurement_of_peaks_does_not(monkeypatch):
 
 @pytest.mark.parametrize(("peak", "note"), [("peak_tflops", ABOVE), ("peak_gb_s", CACHED)])
 def test_more_than_the_peak_is_noted(monkeypatch, peak, note):
-    monkeypatch.setattr(f"framekiln.lab.measure.figures.{peak}", lambda *_: 1e-12)
+    monkeypatch.setattr(f"framekiln.lab.sweep.figures.{peak}", lambda *_: 1e-12)
     assert note in measure("plain").notes
-    monkeypatch.setattr(f"framekiln.lab.measure.figures.{peak}", lambda *_: 1e12)
+    monkeypatch.setattr(f"framekiln.lab.sweep.figures.{peak}", lambda *_: 1e12)
     assert note not in measure("plain").notes
 
 

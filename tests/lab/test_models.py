@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from framekiln.contract.errors import ConfigError
-from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import example_inputs
-from framekiln.lab.models.factory import Factory, tensors_in
+from framekiln.lab.models.factory import Factory
 from framekiln.lab.models.registry import find_model, known_models
+from framekiln.lab.modules import UnsupportedError, tensors_in
 from framekiln.lab.output.cells import Cell
 from framekiln.planning.manifest import read_pipeline
 from framekiln.weights.resolver import default_lock

@@ -10,13 +10,13 @@ from PIL import Image
 
 from framekiln.contract.errors import ConfigError
 from framekiln.device import flops_of
-from framekiln.lab.measure.figures import measure_cell
 from framekiln.lab.measure.prepared import run
 from framekiln.lab.measure.timed import MeasureOptions
 from framekiln.lab.models.factory import Factory
 from framekiln.lab.models.registry import find_model, known_models
 from framekiln.lab.models.stage_model import stage_source
 from framekiln.lab.output.cells import Cell, CellResult
+from framekiln.lab.sweep.figures import measure_cell
 from framekiln.planning.manifest import PipelineFile
 from framekiln.runtime.stage_setup import set_up
 from tests.support.media.material import weights

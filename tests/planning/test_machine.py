@@ -8,7 +8,7 @@ import pytest
 
 from framekiln.device.machine_facts import Gpu, MachineFacts, TorchBuild
 from framekiln.device.nvml import HANGS
-from framekiln.planning.gpu.machine import Needs, fitting_profile, judge, judge_unused, needs_of
+from framekiln.planning.machine import Needs, fitting_profile, judge, judge_unused, needs_of
 from framekiln.planning.manifest import read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions

@@ -17,7 +17,7 @@ from benchmarks.gpu.stage_steps import STAGES, Case, measured, step_of
 from benchmarks.made_rows import rows_for
 from framekiln.contract.placement import Placement
 from framekiln.device import recorded_calls, release_memory, upload
-from framekiln.lab.measure.figures import drift
+from framekiln.lab.sweep.figures import drift
 from framekiln.planning.step import Step
 from framekiln.runtime.recovery.child_tasks import not_set_up
 from framekiln.runtime.stage_setup import set_up

@@ -219,7 +219,7 @@ def concluded(
     return BenchResult(report=report, changes=found, verdicts=judged, base_differs=differs, files=paths)
 
 
-def earlier_figures(model: Any, pipeline: Manifest | None = None) -> Path | None:
+def earlier_figures(model: Any, pipeline: Manifest | None) -> Path | None:
     """Return the path of earlier figures if the model is one; a model's name wins over a folder's."""
     if not isinstance(model, str | os.PathLike):
         return None

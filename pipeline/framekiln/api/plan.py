@@ -18,7 +18,7 @@ from framekiln.job import Job
 from framekiln.media.files import MediaFile
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import find_calibration
-from framekiln.planning.gpu.machine import examine
+from framekiln.planning.machine import examine
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.processes.resources import Node, gpu_names, this_machine
 from framekiln.reporting.plan_facts import plan_facts

@@ -34,7 +34,7 @@ class Watch:
 class WatchedRun:
     """A run that reports its progress to a `Watch`."""
 
-    def __init__(self, request: RunRequest, watch: Watch, tensorboard: str | None = None) -> None:
+    def __init__(self, request: RunRequest, watch: Watch, tensorboard: str | None) -> None:
         """Prepare the run; `tensorboard` is a folder for scalars.
 
         Raises ConfigError: the request has no input or no output.

@@ -47,9 +47,10 @@ def annotates(item: pa.Field, **facts: Any) -> pa.Field:
 
     A list of structs with a `box` or a `segmentation` is exported without this.
 
-    A list of structs has `kind` (boxes, masks, poses, faces or tracks), `category`, `keypoints` (names in order),
-    `skeleton` (pairs of keypoint numbers) and `of` (another column, with an item for each of these). An integer column
-    of a table has `of` (the column with the item of that number), and `track` or `identity` (the column with that id).
+    A list of structs has `kind` (boxes, masks, poses, faces or tracks) and `category`. It has `keypoints` (names in
+    order) and `skeleton` (pairs of keypoint numbers). `of` names another column with one item for each of these. An
+    integer column of a table has `of` (the column with the item of that number), and `track` or `identity` (the column
+    with that id).
     """
     return item.with_metadata({**(item.metadata or {}), ANNOTATION: json.dumps(facts)})
 

@@ -4,11 +4,11 @@ torch compiles a function again for each new shape, which takes seconds to minut
 number of shapes. So a compiled function is called here with the shapes of its warm-up only; a batch is padded to the
 smallest of them that holds it. What fits none of them, and what torch cannot compile, runs uncompiled (eagerly).
 
-If a network repeats a block, only its regions are compiled: the block, and costly parts around it. torch then compiles
-one block for all of them, not the whole network (docs/log.md, Compiled blocks).
+If a network repeats a block, only regions are compiled: the block, and costly parts around it. Then torch compiles the
+block once, not the whole network (docs/log.md, Compiled blocks).
 
-The mode is torch's default one. CUDA graphs (`reduce-overhead`) would keep a pool of memory for each shape, which no
-other model of the process could use, and their results are overwritten by the next call.
+The mode is torch's default one. CUDA graphs (`reduce-overhead`) are not used. They keep a pool of memory for each
+shape, closed to other models of the process. The next call overwrites their results.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def take_failures() -> list[str]:
 class Compiled:
     """A function of tensors with a common first axis, compiled for few shapes."""
 
-    def __init__(self, function: Callable[..., torch.Tensor], regions: Sequence[torch.nn.Module] = ()) -> None:
+    def __init__(self, function: Callable[..., torch.Tensor], regions: Sequence[torch.nn.Module]) -> None:
         """Wrap a function of tensors n ... to a tensor n ...; nothing is compiled yet.
 
         `function`: rows must not depend on each other. `regions`: the modules to compile, which are changed, unless

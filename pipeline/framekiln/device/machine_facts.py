@@ -1,4 +1,4 @@
-"""Facts about this machine that decide whether torch can use its GPUs; `planning.gpu.machine` judges them.
+"""Facts about this machine that decide whether torch can use its GPUs; `planning.machine` judges them.
 
 NVML reports the GPUs and their driver without a CUDA context. torch reports its build in a process of its own, since
 the driver plans without it.

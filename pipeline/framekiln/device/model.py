@@ -224,10 +224,10 @@ def limit_memory(gigabytes: float) -> None:
 def configure_gpu() -> None:
     """Compute fp32 in fp32, and let segments of GPU memory grow. Call it before this process uses its GPU.
 
-    GPUs have the driver's numbers, as in nvidia-smi; CUDA's own begin with the fastest GPU.
-    By default cuDNN's convolutions round to TF32, which has a mantissa of ten bits. torch's allocator takes memory in
-    pieces of fixed size; a batch of another shape cannot use their gaps. A user's own allocator settings stay. Some
-    drivers of WSL (pytorch#192330) and Tegra reject growing segments at the first allocation.
+    GPUs have the driver's numbers, as in nvidia-smi; CUDA's own begin with the fastest GPU. By default cuDNN's
+    convolutions round to TF32, which has a mantissa of ten bits. torch's allocator takes memory in pieces of fixed
+    size. A batch of another shape cannot use their gaps. A user's own allocator settings stay. Some drivers of WSL
+    (pytorch#192330) and Tegra reject growing segments at the first allocation.
     """
     torch.backends.cudnn.allow_tf32 = False
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

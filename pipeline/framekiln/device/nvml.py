@@ -63,7 +63,7 @@ def find_visible(visible: str, uuids: Sequence[str], gpus: int) -> Iterator[int]
 
 
 def handles(nvml: Any, visible: str | None = None) -> list[Any]:
-    """Return the handle of each GPU, or of those that `visible` leaves; none where `nvml` is None."""
+    """Return the handles of all GPUs, or of the GPUs in `visible`. Empty if `nvml` is None."""
     if nvml is None:
         return []
     found = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]

@@ -39,8 +39,8 @@ class Preparation:
 def fit(pixels: torch.Tensor, how: Preparation) -> torch.Tensor:
     """Return pixels (n h w 3 uint8) resized and cropped: n 3 s s float32, whole levels from 0 to 255.
 
-    Sides and offsets are those of torchvision's Resize and CenterCrop, which OpenAI's CLIP uses (clip/clip.py,
-    `_transform`): the long side is rounded down, the offset to the nearest even number.
+    Sides and offsets are those of torchvision's Resize and CenterCrop, as in OpenAI's CLIP (clip/clip.py,
+    `_transform`). The long side is rounded down, the offset to the nearest even number.
     """
     height, width = resized(pixels.shape[1], pixels.shape[2], how)
     top, left = (round((side - how.side) / 2) for side in (height, width))

@@ -10,23 +10,23 @@ from framekiln.contract.errors import SetupError
 from framekiln.contract.packet import Packet
 from framekiln.contract.placement import Placement
 from framekiln.device.watchdog import within
-from framekiln.media.units import Segments, Unit, split_unit, task_bytes
-from framekiln.output.ledger import Ledger, Part, Span
+from framekiln.media.units import RowSpan, Segments, Unit, split_unit, task_bytes
+from framekiln.output.ledger import Ledger, Part
 from framekiln.output.object_store import Store
 from framekiln.planning.processes.waves import Wave, combined_placement
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.recovery.attempt_log import SET_UP, Reporter
+from framekiln.runtime.recovery.child_tasks import SET_UP_S
 from framekiln.runtime.recovery.memory_pressure import more_memory
 from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows
 from framekiln.runtime.worker import Worker
 
 T = TypeVar("T")
-DecodeWork = tuple[Unit, Segments, frozenset[Span], tuple[Part, ...], frozenset[str]]
+DecodeWork = tuple[Unit, Segments, frozenset[RowSpan], tuple[Part, ...], frozenset[str]]
 """A unit, its wanted segments, row spans already finished, its parts if known, and `whole` (see `adopt`)."""
 
 _SET_UPS = 3  # deaths in a set-up until the run stops: up to two may have been killed from outside
-_SET_UP_SECONDS = 1800.0  # s for imports, weights, and compiled models, on a busy machine
 
 _TASK_UNITS = 8  # ten seconds of small photos: the most work that a dying task loses
 _SHARE = 1.2  # a task takes 1 / (this * slots) of what is left: in simulations the fewest tasks with a tail under 1 %
@@ -86,7 +86,7 @@ def _record_set_up(steps: str, occasion: str, report: Reporter) -> Iterator[None
                 f"{past.deaths} processes in a row died in the set-up of {steps}. {cause}",
                 code="FK-SETUP-KEEPS-DYING",
             )
-        with within(_SET_UP_SECONDS):
+        with within(SET_UP_S):
             yield
         past.end()
 
@@ -134,9 +134,9 @@ def divide_into_tasks(units: Sequence[Sequence[tuple[T, int]]], slots: int) -> l
     `units` holds the work on each unit, with its size. A unit with several entries is a video. `slots` tasks run at
     once.
 
-    Ray takes 0.02 to 0.2 s from the end of a task to the start of the next, so the first tasks are long. An idle slot
-    waits for the last tasks, so each task takes a fixed share of the remaining work, down to one unit (guided
-    self-scheduling: Polychronopoulos and Kuck, IEEE Transactions on Computers C-36, 1987).
+    Ray takes 0.02 to 0.2 s from the end of a task to the start of the next, so the first tasks are long. Each task
+    takes a fixed share of the remaining work, down to one unit, so that idle slots wait little for the last tasks. This
+    is guided self-scheduling (Polychronopoulos and Kuck, IEEE Transactions on Computers C-36, 1987).
     """
     films = [(work,) for works in units if len(works) > 1 for work, _ in works]
     small = [works[0] for works in units if len(works) == 1]

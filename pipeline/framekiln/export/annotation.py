@@ -1,6 +1,6 @@
 """An exported image, its annotations, and their categories, in one form for all formats.
 
-Coordinates are px of the picture as shown, x to the right and y downwards from its top left corner; the left edge of
+Coordinates are px of the picture as shown, x to the right and y downwards from its top left corner. The left edge of
 the first pixel is 0.
 """
 

@@ -78,7 +78,7 @@ class Declared:
         return frozenset(found | ({"categories"} if "category" in self.values else set()))
 
     def holders(self, kind: str) -> frozenset[str]:
-        """Return the kinds one of which `kind` needs: those of the annotations that hold it. None if it needs none."""
+        """Return the kinds of annotations that hold `kind`: it needs one of them. Empty if it needs none."""
         linked = {link.of for link in self.links if link.role == "identity" and kind == "identities"}
         inside = kind == "embeddings" and not self.vectors
         return frozenset(

@@ -1,6 +1,6 @@
 """Splits for training, validation and test that never divide related rows.
 
-A model that saw a frame's neighbour, a copy of a photo or another photo of the same person in training looks better in
+In training a model may see a frame's neighbour, a copy of a photo or another photo of a person. Then it looks better in
 the test than it is. So rows are linked by files, shots, people and copies. Linked rows form a group, which lies in one
 split.
 

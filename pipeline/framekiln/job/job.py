@@ -23,7 +23,7 @@ from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_may_become_output
 from framekiln.output.unit_table import write_units
 from framekiln.planning.condition import RowSets
-from framekiln.planning.gpu.machine import examine
+from framekiln.planning.machine import examine
 from framekiln.planning.plan import NO_SETS, Plan, make_plan
 from framekiln.planning.processes.resources import ROOMY, Node, this_machine
 from framekiln.planning.processes.waves import leave_finished

@@ -38,7 +38,7 @@ class RowSettling:
     store: Store
     make_plan: MakePlan
     find_units: Callable[[Plan], RunUnits]
-    writes: bool = True  # whether sets of rows are written into the output; a preview writes none
+    writes: bool  # whether sets of rows are written into the output; a preview writes none
 
     def settle(self, plan: Plan, selection: str | None, provide: Callable[[Sequence[Step], Plan], bool]) -> Plan:
         """Return the plan with the rows of each condition.

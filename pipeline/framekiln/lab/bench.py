@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from framekiln.contract.errors import ConfigError, check_known
-from framekiln.lab.backends import BACKENDS
 from framekiln.lab.findings import findings, load, waits
+from framekiln.lab.measure.backends import BACKENDS
 from framekiln.lab.measure.device_facts import bench_environment
 from framekiln.lab.measure.precision import PRECISIONS
 from framekiln.lab.measure.timed import MeasureOptions
@@ -82,7 +82,7 @@ BenchEvent = Sequence[BenchFinding] | ModelInfo | CellResult | SearchResult | De
 class Bench:
     """The models of one bench, and the measurements so far."""
 
-    def __init__(self, plan: BenchPlan, watch: Callable[[BenchEvent], None] = lambda _: None) -> None:
+    def __init__(self, plan: BenchPlan, watch: Callable[[BenchEvent], None]) -> None:
         self.cells: list[CellResult] = []
         self._plan, self._watch = plan, watch
         settings = {"cold_cache": plan.measure.cold_cache, "memory_cap_gb": plan.measure.memory_cap_gb}

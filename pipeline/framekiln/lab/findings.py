@@ -9,10 +9,10 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from framekiln.lab.measure.figures import MODEL_SHARE
 from framekiln.lab.measure.layers import WHOLE, slowest
 from framekiln.lab.output.cells import CellResult, Layer
 from framekiln.lab.output.results import BenchFinding
+from framekiln.lab.sweep.figures import MODEL_SHARE
 from framekiln.profiling.advice import OTHERS
 
 DOMINANT = 0.5  # share of the model's time in one layer of the first level

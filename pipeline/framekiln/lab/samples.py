@@ -8,10 +8,9 @@ from itertools import groupby
 from typing import Any
 
 from framekiln.contract.errors import ConfigError
-from framekiln.lab.clips.measure import ClipRow
 from framekiln.lab.output.cells import Cell, CellResult
+from framekiln.lab.output.film_rows import ClipRow, VideoRow
 from framekiln.lab.output.results import BenchReport
-from framekiln.lab.sav.measure import VideoRow
 from framekiln.planning.sample import PERCENTILES, Sample, Statistics, calls_for
 from framekiln.profiling.targets import MET, NOT_MEASURED, NOT_MET, Judgement, Limit, parse_limits
 

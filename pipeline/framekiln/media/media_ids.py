@@ -1,9 +1,9 @@
 """Identities of files, printable and reversible, for Arrow, reports and file systems.
 
 A `media_id` is the file's path relative to the input root, with "/" between folders. Some characters are written as
-"%XX" for each byte, as in URLs: "%" itself, the Unicode categories Cc, Cf, Zl and Zp (control characters, marks of
-writing direction, invisible tags, line breaks), bytes that are not UTF-8, empty parts, and the parts "." and "..". So
-`urllib.parse.unquote_to_bytes(media_id)` returns the file's own name, byte for byte.
+"%XX" for each byte, as in URLs. These are "%", bytes that are not UTF-8, empty parts, and the parts "." and "..". The
+same holds for the Unicode categories Cc, Cf, Zl and Zp: control characters, marks of writing direction, invisible tags,
+line breaks. So `urllib.parse.unquote_to_bytes(media_id)` returns the file's own name, byte for byte.
 """
 
 import hashlib

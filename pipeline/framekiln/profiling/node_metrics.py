@@ -138,7 +138,7 @@ class RunProcesses:
 class GpuMetrics:
     """Samples of all GPUs in NVML, or of the `visible` ones; see `handles`."""
 
-    def __init__(self, nvml: Any, visible: str | None = None) -> None:
+    def __init__(self, nvml: Any, visible: str | None) -> None:
         self._nvml, self._handles = nvml, list[Any]()
         with suppress(Exception):  # no permission to list them
             self._handles = handles(nvml, visible)

@@ -64,7 +64,7 @@ def steps_table(choice: GpuChoice) -> TextTable:
         Column("GB", "gb", show=figure),
         Column("GFLOP/row", lambda step: step.flops / 1e9, show=figure),
         Column("bound", "bound", show=figure),
-        words("rows/s alone", _alone, empty=MISSING),
+        words("rows/s alone", _write_rate, empty=MISSING),
     ]
     guessed = "" if all(step.measured or step.seconds is None for step in choice.steps) else GUESSED
     return TextTable(title=f"{choice.gpu}, profile {choice.profile}", columns=columns, items=choice.steps, note=guessed)
@@ -137,7 +137,7 @@ def _explain_gaps(found: Prediction) -> list[str]:
     ]
 
 
-def _alone(step: StepChoice) -> str | None:
+def _write_rate(step: StepChoice) -> str | None:
     seconds, mark = step.seconds, "" if step.measured else " *"
     return f"{figure(1 / seconds.high)} to {figure(1 / seconds.low)}{mark}" if seconds else None
 

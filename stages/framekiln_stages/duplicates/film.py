@@ -94,7 +94,7 @@ class Film:
 
         The part is divided where frames differ for two seconds: one film has something there that the other lacks.
 
-        `span`: of the part in this film, in s, to within a look; `shift`: of `other`, to within `spread`; `least`: s
+        `span`: of the part in this film, in s, to within a look. `shift`: of `other`, to within `spread`. `least`: s
         from its first frame to the end of its last one.
         """
         begin, end = np.searchsorted(self.time, span)

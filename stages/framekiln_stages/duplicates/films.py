@@ -3,8 +3,8 @@
 Similar frames of two films vote for the shift between their times. A part is shared if votes for one shift continue for
 some seconds. So single similar frames (black, a title) do not count. Only a few frames a second vote. Then a part is
 followed frame by frame, up to the first frame that differs, so no frame of a copy is left at its ends. A cropped part
-ends at the last frame with hashes of its windows, or else at a film's end or the next part that comes before the next
-such frame.
+ends at the last frame with hashes of its windows. If a film's end or the next part comes before the next such frame, it
+ends there.
 
 Shapes: n frames of all films or of one, p pairs of frames.
 """
@@ -23,7 +23,7 @@ from framekiln_stages.duplicates.best import Copies
 from framekiln_stages.duplicates.film import LOOK_S, MOST_S, MOVED, NEAR, ROUNDED_S, Film, Numbers, Place
 from framekiln_stages.duplicates.fingerprint import EACH_S
 from framekiln_stages.duplicates.hashes import WINDOWS
-from framekiln_stages.duplicates.search import Ints, find_near, label_linked
+from framekiln_stages.duplicates.search import Ints, concat, find_near, label_linked
 
 Part = Mapping[str, Any]
 Key = tuple[int, int, int]  # numbers of two films, and the view
@@ -138,7 +138,7 @@ def _find_end(film: Film, other: Film, shift: float, at: int) -> tuple[float, fl
 def _match(looks: Sequence[Film], is_symmetric: bool) -> Iterator[tuple[Key, Ints, Ints]]:
     """Yield pairs of films, and the indices of their similar looks among all looks.
 
-    `is_symmetric`: each pair in one order; else only looks of which a window is nearest.
+    `is_symmetric`: yield each pair in one order. Else yield only matches of a window, not of a whole look.
     """
     film = np.repeat(np.arange(len(looks)), [len(own.time) for own in looks])
     if not len(film):
@@ -180,7 +180,7 @@ def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
     place = {name: at for at, name in enumerate(names)}
     first, second = (np.array([place[part[name]] for part in parts]) for name in ("media_id", "other_media_id"))
     labels = label_linked(first, second, len(names))
-    films = Copies.concat([Copies.measure(_cut(rows, name, spans[name])).median() for name in names])
+    films = concat(Copies, [Copies.measure(_cut(rows, name, spans[name])).median() for name in names])
     order: dict[int, str] = {}
     for number in range(labels.max() + 1):
         order |= films.order(np.flatnonzero(labels == number).tolist())

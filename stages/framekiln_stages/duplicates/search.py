@@ -8,6 +8,7 @@ Shapes: n pictures, w windows, p pairs; a hash is 16 bytes, a thumbnail 32 by 32
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from framekiln_stages.duplicates.detail import SAME, is_crop, measure_detail
 from framekiln_stages.duplicates.hashes import BITS, SIDE, VIEWS, WINDOWS, Bytes, turn_hashes, turn_pictures
 
 Ints = NDArray[np.int64]
+Arrays = TypeVar("Arrays")
 
 # Chosen on 500 photos and copies of each, and tried on 500 others (docs/measuring/accuracy.md). Of 125,000 pairs of
 # strangers, windows and mirrors counted, the nearest differ in 32 bits, and each 3 bits less leave a tenth. So 12 bits
@@ -45,16 +47,17 @@ class Pairs:
     def choose(self, which: NDArray[np.bool_] | Ints) -> "Pairs":
         return Pairs(**{name: values[which] for name, values in vars(self).items()})
 
-    @classmethod
-    def concat(cls, parts: Sequence["Pairs"]) -> "Pairs":
-        none = np.empty(0, np.int64)
-        return cls(
-            **{name: np.concatenate([none, *(vars(part)[name] for part in parts)]) for name in cls.__annotations__}
-        )
-
     def at(self, places: Ints) -> "Pairs":
         """Return the pairs with the indices of their pictures in a larger set."""
         return replace(self, first=places[self.first], second=places[self.second])
+
+
+def concat(kind: type[Arrays], parts: Sequence[Arrays]) -> Arrays:
+    """Return several records of arrays as one."""
+    none = np.empty(0, np.int64)
+    return kind(
+        **{name: np.concatenate([none, *(vars(part)[name] for part in parts)]) for name in kind.__annotations__}
+    )
 
 
 def find_lone(hashes: Bytes) -> tuple[Ints, Ints]:
@@ -73,7 +76,7 @@ def find_copies(hashes: Bytes, thumbnails: Bytes, fresh: NDArray[np.bool_] | Non
     doubtful = pairs.choose(np.flatnonzero(~sure))
     alike = correlate(doubtful, thumbnails)
     doubtful = doubtful.choose(alike >= ALIKE - SLOPE * (FAR - doubtful.distance))
-    return Pairs.concat([pairs.choose(sure), doubtful.choose(_show_same(doubtful, thumbnails))])
+    return concat(Pairs, [pairs.choose(sure), doubtful.choose(_show_same(doubtful, thumbnails))])
 
 
 def _show_same(pairs: Pairs, thumbnails: Bytes) -> NDArray[np.bool_]:
@@ -103,7 +106,7 @@ def add_equal(pairs: Pairs, lone: Ints, place: Ints) -> Pairs:
     same = np.flatnonzero(lone[place] != np.arange(len(place)))  # among thousands, each is compared with one
     none = np.zeros(len(same), np.int64)
     equal = Pairs(first=lone[place[same]], second=same, window=none, view=none, distance=none)
-    return Pairs.concat([pairs.at(lone), equal])
+    return concat(Pairs, [pairs.at(lone), equal])
 
 
 def find_near(hashes: Bytes, most: int, looks: Sequence[int] = (0, 1), fresh: NDArray[np.bool_] | None = None) -> Pairs:
@@ -115,7 +118,7 @@ def find_near(hashes: Bytes, most: int, looks: Sequence[int] = (0, 1), fresh: ND
     new, old = (places, places[:0]) if fresh is None else (np.flatnonzero(fresh), np.flatnonzero(~fresh))
     searches = [(new, places), (old, new)] if len(old) else [(places, places)]
     searches = searches if len(new) else []
-    every = Pairs.concat([part for asked, among in searches for part in _search(hashes, most, looks, asked, among)])
+    every = concat(Pairs, [part for asked, among in searches for part in _search(hashes, most, looks, asked, among)])
     low, high = np.minimum(every.first, every.second), np.maximum(every.first, every.second)
     order = np.lexsort((every.view, every.window, every.distance, high, low))
     first = np.ones(len(order), np.bool_)

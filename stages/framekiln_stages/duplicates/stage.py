@@ -30,7 +30,7 @@ from framekiln_stages.duplicates.earlier import (
 from framekiln_stages.duplicates.films import FILMS, choose_kept, find_parts
 from framekiln_stages.duplicates.hashes import SIDE, VIEWS, WINDOWS, Bytes
 from framekiln_stages.duplicates.scenes import SCENES, find_neighbours
-from framekiln_stages.duplicates.search import Ints, Pairs, add_equal, find_copies, find_lone, label_linked
+from framekiln_stages.duplicates.search import Ints, Pairs, add_equal, concat, find_copies, find_lone, label_linked
 
 COPIES = pa.schema(
     [
@@ -115,7 +115,7 @@ class Duplicates(Stage):
                 kept or {name: TABLES[name].schema.empty_table() for name in self.keeps}, names, looks
             )
         with self.phase("infer"):
-            pairs = Pairs.concat([before, find_copies(hashes, small, fresh)])
+            pairs = concat(Pairs, [before, find_copies(hashes, small, fresh)])
             films = rows.filter(rows["time_s"].is_valid())
             parts = find_parts(films, self.config.least_s)
             beside = [hashed[ends] for ends in find_neighbours(known, every)]

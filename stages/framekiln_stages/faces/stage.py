@@ -53,9 +53,8 @@ class Faces(PixelStage):
     """Faces with box, landmarks, quality, head angles, and an embedding for comparing people by cosine.
 
     On a GPU torch runs the recognition network and YuNet, and onnxruntime SCRFD if it can use the GPU. On the CPU YuNet
-    takes 65 ms an image of 2 MP. Without the detector's weights (`dummy_weights`) each image has the same four faces;
-    such a benchmark times alignment and embedding, and on a GPU the detector's two
-    looks at each image.
+    takes 65 ms an image of 2 MP. Without the detector's weights (`dummy_weights`) each image has the same four faces.
+    Such a benchmark times alignment and embedding, and on a GPU the detector's two looks at each image.
     """
 
     finds = (("faces", "face", "faces"),)

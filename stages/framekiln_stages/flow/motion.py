@@ -130,7 +130,7 @@ def settle(first: Motion, now: Gray, then: Gray, size: int, confirm: Confirm) ->
     """Return the surest of several looks at a pair; its motion is known if the looks agree, or it is sure."""
     looks = [first, *_look_again(now, then, size, confirm)]
     best = max(looks, key=lambda look: look.agreement)
-    others = [(_distance(best.flow, look.flow), look.agreement) for look in looks if look is not best]
+    others = [(_measure_distance(best.flow, look.flow), look.agreement) for look in looks if look is not best]
     confirmed = any(distance <= NEAR for distance, _ in others)
     rivalled = any(distance > NEAR and sure >= best.agreement - RIVAL for distance, sure in others)
     return best._replace(known=best.agreement >= SURE or (confirmed and not rivalled))
@@ -166,7 +166,7 @@ def _look_again(now: Gray, then: Gray, size: int, confirm: Confirm) -> Iterator[
     yield confirm(even(now), even(then))
 
 
-def _distance(one: Field, other: Field) -> float:
+def _measure_distance(one: Field, other: Field) -> float:
     """Return the mean distance of two flows, relative to the first one's mean length or one px."""
     lengths = (float(np.linalg.norm(flow, axis=-1).mean()) for flow in (one - other, one))
     return next(lengths) / max(next(lengths), 1.0)

@@ -6,8 +6,9 @@ of hair over an eye, hoods with and without folds, scarf, balaclava). They are t
 a photo differ most with a covering. More than six cost recognition of bare faces (docs/log.md).
 
 Lost detail: an embedding's length in these directions predicts the cosine that strangers share. They come from the mean
-differences of 34 kinds of motion blur, defocus, noise, JPEG, low light, shrinking and mixtures, on 176 photos of 110
-people of the same set. Three to eight directions do as well, also for kinds that were left out, except motion.
+differences that 34 kinds of damage make on 176 photos of 110 people of the same set. The kinds are motion blur,
+defocus, noise, JPEG, low light, shrinking and mixtures. Three to eight directions do as well, also for kinds that were
+left out, except motion.
 """
 
 import base64

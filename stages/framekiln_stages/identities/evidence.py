@@ -1,9 +1,9 @@
 """Probabilities that two faces are one person, from their cosine and from how much the network could see of them.
 
-Faces without detail resemble each other, whoever they are: two strangers' faces of 56 px, blurred by 5 px, have a mean
-cosine of 0.67, two sharp ones 0.01. The expected cosine of strangers is at most the product of one number of each face.
-That number is its embedding's length in directions that all faces without detail share. The excess over it is evidence,
-and weighs more if the embedding is strong.
+Faces without detail resemble each other, whoever they are. Two strangers' faces of 56 px, blurred by 5 px, have a mean
+cosine of 0.67. Sharp ones have 0.01. The expected cosine of strangers is at most the product of one number of each
+face. That number is its embedding's length in directions that all faces without detail share. The excess over it is
+evidence, and weighs more if the embedding is strong.
 
     excess = cosine - shared(a) shared(b)      log-odds = a + b excess + c excess^2 + d strength + ...
     probability = odds / g / (1 + sum of odds / g)      with g people: as likely one of them as nobody

@@ -85,7 +85,7 @@ def colour(image: Image, top: NDArray[np.uint8]) -> dict[str, float | None]:
 
     - outside the range of McCamy's formula, 2000 to 12500 K;
     - beyond a Duv of 0.05, where CIE 15 defines no colour temperature;
-    - where under 1 % of the pixels are clipped neither at white nor at black: a title on black has no light;
+    - where under 1 % of the pixels are clipped neither at white nor at black, as in a title on black;
     - where the estimate is darker than code 16, since its steps of 6 % would decide the colour.
     """
     unclipped = (top < 254).view(np.uint8)

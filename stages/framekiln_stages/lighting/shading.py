@@ -3,8 +3,8 @@
 Shapes: lightness float32 h w, CIE L*, 0 to 100; slopes float32 in L* a px, to the right and down. Angles are in degrees
 as seen: 0 right, 90 up, from 0 to below 360.
 
-Thresholds were chosen on 600 rendered pictures (spheres and heads of 0.08 to 0.35 of the short side, lit from any side,
-before ten walls in frames of four shapes) and tried on 600 others before other photos.
+Thresholds were chosen on 600 rendered pictures, and tried on 600 others before other photos. They show spheres and
+heads of 0.08 to 0.35 of the short side, lit from any side. Behind these are ten walls, and frames have four shapes.
 """
 
 import math
@@ -44,9 +44,9 @@ def direction(lightness: Singles) -> dict[str, float | None]:
     """Return the direction of the light in degrees, and the share of variance that one side explains, 0 to 1.
 
     A solid is a round part with an edge all round; its slopes show the light wherever it stands and before any wall. A
-    frame without one is lit from the side to which it gets lighter (see `_fit_plane`), if that is most of its variation
-    and its smooth parts get lighter to that side too. Otherwise the direction is None: for a head, whose hair, brow and
-    chin are no known solid, for photos of things, and for a frame that rises by less than `VISIBLE`.
+    frame without one is lit from the side to which it gets lighter (see `_fit_plane`). This must be most of its
+    variation, and its smooth parts must get lighter to that side too. Otherwise the direction is None. Examples: a
+    head, since hair, brow and chin are no known solid; photos of things; a frame that rises by less than `VISIBLE`.
     """
     small = reduced(lightness, SIDE)
     across, down, strength = _fit_plane(small)

@@ -104,7 +104,7 @@ def follow(net: Net, images: Sequence[Image], keys: Collection[int], tile: float
 def _find_new(
     net: Net, frame: _Frame, whole: tuple[Body, World], tile: float, lost: Body, *, everywhere: bool
 ) -> list[_Person]:
-    """Add new people to a frame, and return them. Tiles are all looked at, or those that touch somebody lost."""
+    """Add new people to a frame, and return them. Search all tiles (`everywhere`), or those with a lost person."""
     height, width = frame.image.shape[:2]
     known = stacked(one.found.body for one in frame.people)
     there, lost_there = pixel_boxes(known, height, width), pixel_boxes(lost, height, width)

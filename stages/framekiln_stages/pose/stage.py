@@ -90,9 +90,9 @@ class Pose(LandmarkStage):
     class Config(LandmarkStage.Config):
         """The model, the most people, and where to look again.
 
-        OKS on a COCO photo in 9 images of 1 to 39 MP: 0.881 to 0.944 at full size, 0.902 to 0.928 at a `size` of 512,
-        0.877 to 0.927 at 256. On 43 photos, a detection confidence of 0.3 finds one person twice and nobody new; 0.7
-        misses a portrait. With presence confidences from 0.3 to 0.7 the results of those photos are equal.
+        OKS on a COCO photo in 9 images of 1 to 39 MP is 0.881 to 0.944 at full size. It is 0.902 to 0.928 at a `size`
+        of 512, and 0.877 to 0.927 at 256. On 43 photos, a detection confidence of 0.3 finds one person twice and nobody
+        new; 0.7 misses a portrait. With presence confidences from 0.3 to 0.7 the results of those photos are equal.
         """
 
         limit = "max_people"

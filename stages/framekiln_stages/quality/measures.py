@@ -40,7 +40,7 @@ BLACK_CODE, BLACK_SHARE = 32, 0.98  # ffmpeg's blackdetect: 0.1 of the way from 
 EVEN = 3.0  # codes, deviation of the whole: a plain wall or sky has more
 
 
-def edge_blur(luma: Luma, noise: float = 0.0, blocks: float = 0.0) -> float | None:
+def edge_blur(luma: Luma, noise: float, blocks: float = 0.0) -> float | None:
     """Return the deviation in px of the Gaussian blur of the sharpest places with detail; None without detail.
 
     A step of contrast c, blurred by a deviation s, has the slope c / (s sqrt(2 pi)) in its middle.

@@ -1,8 +1,8 @@
 """Mask generation: encode a frame and its crops, decode prompts, and keep the good masks.
 
-Without prompts a grid of points is decoded, and masks with good scores are kept, as in Segment Anything's automatic
-mask generator (`mask_proposals`); "amg" is sam2/automatic_mask_generator.py of Meta's sam2. With prompts, each gets the
-mask of its highest predicted IoU.
+Without prompts a grid of points is decoded, and masks with good scores are kept (`mask_proposals`). Segment Anything's
+automatic mask generator does the same; "amg" is sam2/automatic_mask_generator.py of Meta's sam2. With prompts, each
+gets the mask of its highest predicted IoU.
 
 Shapes: n masks of a frame, r views in a call of the model, p prompts of a view in it, m masks a prompt; logits
 r p m s s on the device, s the side of the model's grid.
@@ -80,7 +80,7 @@ class PromptedFrame:
 class MaskGenerator:
     """One model with its rules, in the phases and chunks of a stage."""
 
-    def __init__(self, stage: Stage, net: Sam2, rules: Rules, placement: Placement, *, made: bool = False) -> None:
+    def __init__(self, stage: Stage, net: Sam2, rules: Rules, placement: Placement, *, made: bool) -> None:
         self._stage, self._net, self._rules, self._placement = stage, net, rules, placement
         self._made = made  # artificial masks take the place of a grid's if it keeps none
         layers = range(rules.crop_n_layers + 1)
@@ -153,8 +153,8 @@ class MaskGenerator:
     ) -> Iterator[tuple[Decoding, torch.Tensor, torch.Tensor]]:
         """Yield parts of the views' prompts with their logits (p m s s) and predicted IoUs (p m).
 
-        Prompts of one part have equally many points. On a GPU parts of several views share a call, and all calls have
-        few shapes: prompts are padded to a power of two, and the padding is dropped from the result.
+        Prompts of one part have equally many points. On a GPU parts of several views share a call. All calls have few
+        shapes: prompts are padded to a power of two, and the padding is dropped from the result.
         """
         parts: list[Decoding] = []
         for row, (frame, number) in enumerate(views):

@@ -6,8 +6,8 @@
 A mask stores its own height and width, which may differ from its image's; scale it if they do.
 
 Masks on a device are encoded there: only the starts of runs are downloaded. pycocotools writes the text
-(common/maskApi.c, `rleToString`): groups of five bits, the lowest first, each as a printable character; from the third
-run on, the difference from the length before the last.
+(common/maskApi.c, `rleToString`). It has groups of five bits, the lowest first, each as a printable character. From the
+third run on it has the difference from the length before the last.
 
 Shapes: n masks, h height and w width of a mask.
 """

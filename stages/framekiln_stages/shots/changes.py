@@ -80,9 +80,9 @@ def _make_flows(preset: int) -> Flows:
 def residual(now: Gray, then: Gray, flow: Field) -> float:
     """Return the part of a frame that the next one, warped back, lacks: 0 equal, 1 unrelated, 2 negative.
 
-    It is 1 minus the local correlation of the two (windows of 1/18 of the short side), weighted by local contrast.
-    A change of exposure does not change the correlation. A distance of colour histograms was tried and left out: two
-    stops more light raise it to 0.87; it is 0.13 at a real cut between two dark faces, but 0.38 inside a fade.
+    It is 1 minus the local correlation of the two (windows of 1/18 of the short side), weighted by local contrast. A
+    change of exposure does not change the correlation. A distance of colour histograms was tried and left out. Two
+    stops more light raise it to 0.87. It is 0.13 at a real cut between two dark faces, but 0.38 inside a fade.
     """
     window = (max(7, min(now.shape) // 18 | 1),) * 2
     a, b = now.astype(np.float32), warped(then, flow).astype(np.float32)

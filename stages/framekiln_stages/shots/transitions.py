@@ -189,7 +189,7 @@ def _fit_ramp(away: Values, times: Values, plain: int, longest: float) -> tuple[
 def boundaries(found: Sequence[Transition], plain: NDArray[np.bool_]) -> list[int]:
     """Return the first frames of all shots but the first, in order.
 
-    A fade counts once, in the middle of its plain stretch, if the stretch lies between two images: with few frames a
+    A plain stretch between two images counts once, in its middle, if one of its fades was found. With few frames a
     second the other fade may be missed. `plain`: n, true for frames of one colour.
     """
     at = [item.middle for item in found if item.kind in ("cut", "dissolve", "wipe")]

@@ -77,8 +77,9 @@ def follow(bodies: Sequence[Body], times: Values, limits: TrackLimits) -> list[P
     """Return paths through the frames of one shot, in the order of their first frames.
 
     People are assigned to paths with the largest sum of likenesses (Kuhn 1955); likenesses below `least` do not count.
-    A path ends `bridge` seconds after its person was last seen, at the earliest after the next frame; or after `hidden`
-    seconds if the person was missed beside somebody still visible. The order of people in a frame changes nothing.
+    A path ends `bridge` seconds after its person was last seen, at the earliest after the next frame. If the person was
+    missed beside somebody still visible, it ends after `hidden` seconds. The order of people in a frame changes
+    nothing.
     """
     from scipy.optimize import linear_sum_assignment
 

@@ -11,10 +11,11 @@ import torch
 
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.placement import Placement
+from framekiln.lab.output.film_rows import VideoRow
 from framekiln.lab.output.results import write_tables
 from framekiln.lab.sav.layout import NAME, annotated_videos, write_made_video
 from framekiln.lab.sav.masks import check_model, draw
-from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow, measure_videos, summarize
+from framekiln.lab.sav.measure import SavSettings, VideoModel, measure_videos, summarize
 from framekiln_stages.nets.sam2.video import Tracker
 from tests.support.stages.sam import video_reference as reference
 

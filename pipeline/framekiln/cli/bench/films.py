@@ -14,15 +14,16 @@ from framekiln.cli.bench.measure import measuring
 from framekiln.cli.bench.options import ClipOptions, SavOptions
 from framekiln.contract.errors import MediaError, check_known
 from framekiln.contract.placement import WEIGHT_TYPES, Placement
-from framekiln.lab.clips.formats import FORMATS, SCENARIOS, Load, clip_of_file, made_clip
-from framekiln.lab.clips.measure import ClipRow, ClipSettings, measure_clips
+from framekiln.lab.clips.formats import FORMATS, Load, clip_of_file, made_clip
+from framekiln.lab.clips.measure import ClipSettings, measure_clips
 from framekiln.lab.models.factory import RANDOM
 from framekiln.lab.models.registry import find_model
+from framekiln.lab.output.film_rows import SCENARIOS, ClipRow, VideoRow
 from framekiln.lab.output.results import OtherFigures
 from framekiln.lab.samples import calls_needed
 from framekiln.lab.sav.layout import annotated_videos, write_made_video
 from framekiln.lab.sav.masks import check_model, load_tracker
-from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow, measure_videos
+from framekiln.lab.sav.measure import SavSettings, VideoModel, measure_videos
 from framekiln.planning.manifest import read_pipeline
 from framekiln.profiling.targets import Limit
 from framekiln.reporting.bench.tables import clips_table, videos_table

@@ -16,13 +16,13 @@ from framekiln.cli.console import ERRORS, interruptible, print_note
 from framekiln.lab.bench import BenchEvent
 from framekiln.lab.findings import LOAD, load
 from framekiln.lab.measure.device_facts import bench_environment
-from framekiln.lab.measure.figures import MODEL_SHARE
 from framekiln.lab.measure.timed import USUAL_CALLS
 from framekiln.lab.measure.tracing import Details
 from framekiln.lab.output.cells import CellResult
 from framekiln.lab.output.results import BenchFinding, BenchReport, ModelInfo, new_report, require_any
 from framekiln.lab.samples import samples
 from framekiln.lab.sweep.batch_search import SearchResult, fastest
+from framekiln.lab.sweep.figures import MODEL_SHARE
 from framekiln.reporting.bench.history import SHOWN, SIDES
 from framekiln.reporting.bench.tables import drift, peak_memory, speed_up
 from framekiln.reporting.compare.tables import figures_table

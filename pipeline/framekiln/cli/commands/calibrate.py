@@ -14,7 +14,7 @@ from framekiln.contract.user_files import check_file, check_folder
 from framekiln.media.discovery.listing import list_inputs
 from framekiln.planning.gpu import calibration_file
 from framekiln.planning.gpu.calibration_file import StepFigures
-from framekiln.planning.gpu.machine import examine
+from framekiln.planning.machine import examine
 from framekiln.planning.plan import make_plan
 from framekiln.planning.processes.resources import ROOMY, gpu_names, this_machine
 from framekiln.planning.sample import Sample

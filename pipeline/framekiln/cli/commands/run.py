@@ -91,7 +91,7 @@ def plan(
 
 
 def _show_plan(
-    console: Console, request: RunRequest, *, like: str | None = None, price: float | None = None, as_json: bool = False
+    console: Console, request: RunRequest, *, like: str | None = None, price: float | None, as_json: bool
 ) -> None:
     """Print the plan, then raise the errors that would stop its run. Raises UserError if a run would be refused."""
     plan = make(request, on_wait=print_note, like=like)

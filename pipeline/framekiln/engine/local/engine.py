@@ -86,7 +86,7 @@ class WorkerProcess(Child):
 class ProcessPool:
     """The worker processes of a run."""
 
-    def __init__(self, state: RunState, tick: Callable[[], None], started: Sequence[WorkerProcess] = ()) -> None:
+    def __init__(self, state: RunState, tick: Callable[[], None], started: Sequence[WorkerProcess]) -> None:
         """Take over idle processes that were started before; `tick` is called twice a second during work."""
         self._state, self._tick = state, tick
         self._processes = [*started]
@@ -183,7 +183,7 @@ _MEMORY_SHARE = 0.7  # share of the available memory that processes with models 
 class LocalEngine(Engine):
     """A plan on this machine, without Ray."""
 
-    def __init__(self, context: RunContext, started: Sequence[WorkerProcess] = ()) -> None:
+    def __init__(self, context: RunContext, started: Sequence[WorkerProcess]) -> None:
         """Start to sample this machine; `started`: idle processes, which this engine takes over."""
         super().__init__(context)
         self._state = RunState(Budgets(self._plan.budgets))

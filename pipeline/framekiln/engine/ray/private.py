@@ -108,8 +108,8 @@ def our_start(hold_interrupts: Callable[[], AbstractContextManager[None]]) -> It
     - In process groups of their own: schedulers, `timeout` and terminals send signals to a whole group. Once Ray's own
       processes have ended, its core ends this process without a message.
     - With our handler of SIGTERM: Ray's own exits without a message.
-    - With ports for its agents: otherwise its raylet waits for them (two Python programs), and dies after 15 s.
-    - With a wait of `RAY_raylet_start_wait_time_s`, which ends when the raylet does; Ray itself waits 30 s.
+    - With ports for its agents, two Python programs. Otherwise its raylet waits for them, and dies after 15 s.
+    - With a wait of `RAY_raylet_start_wait_time_s`, which ends when the raylet does. Ray itself waits 30 s.
     """
     own: list[Process] = []
     settings = {**dict(zip(_PORTS, _find_ports(len(_PORTS)), strict=True)), "no_monitor": True}

@@ -2,8 +2,8 @@
 
 A shard is whole or absent, so an export can continue.
 
-Boxes are COCO's (left, top, width, height in px of the exported picture), masks COCO's compressed run lengths at their
-own size, keypoints x, y, visibility in sequence; `categories.json` beside the data names them.
+Boxes are COCO's: left, top, width, height in px of the exported picture. Masks are COCO's compressed run lengths at
+their own size. Keypoints are x, y, visibility in sequence; `categories.json` beside the data names them.
 """
 
 import json

@@ -22,9 +22,8 @@ from framekiln.planning.sample import Sample
 from framekiln.planning.step import Step
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import ChildDied
-from framekiln.runtime.recovery.child_tasks import not_set_up
+from framekiln.runtime.recovery.child_tasks import SET_UP_S, not_set_up
 
-_SET_UP_S = 1800.0  # s for imports, weights and compilation on a busy machine
 _IDLE = (
     "its model had nothing to do, since these rows hold no masks, faces or whatever it works on (random weights find "
     "none): nothing is kept of it; take real weights, or an input that has them"
@@ -205,7 +204,7 @@ class _Bench(CellChild):
             step = replace(step, placement=replace(step.placement, batch=count))
         threads = str(max(1, int(step.placement.cpus)))  # as Ray sets it for a worker
         self.start(Probe(step, self._sizes, self._limits, self._meter), {"OMP_NUM_THREADS": threads})
-        answer = self.call("set_up", timeout_s=_SET_UP_S)
+        answer = self.call("set_up", timeout_s=SET_UP_S)
         if isinstance(answer, ChildDied | CapturedError):
             self.end()
             raise GaveUpError(f"it could not be set up: {reason_of(answer)}")

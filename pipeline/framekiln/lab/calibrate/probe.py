@@ -31,7 +31,7 @@ _PATIENCE = 5.0  # multiple of `timed_s` in which small batches may reach every 
 class Probe:
     """The measurement of one step in its process."""
 
-    def __init__(self, step: Step, sizes: Sequence[Path], limits: Limits, meter: Meter | None = None) -> None:
+    def __init__(self, step: Step, sizes: Sequence[Path], limits: Limits, meter: Meter | None) -> None:
         """Keep the arguments, and load nothing; each file of `sizes` holds rows with images of one size."""
         self._step, self._paths, self._limits = step, sizes, limits
         self._meter = meter or Meter(step.placement.device)

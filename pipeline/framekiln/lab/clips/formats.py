@@ -8,19 +8,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from framekiln.contract.columns import Image
 from framekiln.contract.errors import InputError, MediaError, Reason
+from framekiln.lab.output.film_rows import Scenario
 from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile
 from framekiln.media.packets.decode import decode_frames
 from framekiln.media.video.encoder import VideoEncoder
-
-Scenario = Literal["single", "multi", "server", "offline"]
-SCENARIOS: tuple[Scenario, ...] = ("single", "multi", "server", "offline")
 
 Handle = Callable[[int], None]
 """Processes a number of frames from decoding to encoding, and returns when all are done."""

@@ -7,7 +7,7 @@ overlaps. With buffer pools each array (staging, pixels, levels, outputs) is mad
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,14 +21,14 @@ import numpy as np
 from framekiln.contract.columns import Image
 from framekiln.contract.phases import PhaseClock
 from framekiln.device import torch
-from framekiln.lab.clips.formats import BenchClip, Load, Scenario
-from framekiln.lab.measure.precision import UnsupportedError
+from framekiln.lab.clips.formats import BenchClip, Load
 from framekiln.lab.measure.prepared import Prepared
-from framekiln.lab.models.factory import attempt, tensors_in
 from framekiln.lab.models.registry import BenchModel
+from framekiln.lab.modules import UnsupportedError, attempt, tensors_in
 from framekiln.lab.output.cells import Cell
+from framekiln.lab.output.film_rows import ClipRow, Scenario
 from framekiln.media.video.encoder import VideoEncoder
-from framekiln.planning.sample import Outcome, Statistics
+from framekiln.planning.sample import Statistics
 
 PHASES = ("decode", "upload", "preprocess", "infer", "download", "postprocess", "encode")
 MEAN, STD = 0.45, 0.225  # mean and deviation of all channels, in fractions of 255: ImageNet's averages
@@ -42,7 +42,7 @@ class FrameCall:
 
     prepared: Prepared
     eyes: int = 1
-    pooled: bool = True  # whether arrays are kept from batch to batch
+    pooled: bool  # whether arrays are kept from batch to batch
     clock: PhaseClock = field(default_factory=PhaseClock)
 
     def __post_init__(self) -> None:
@@ -145,30 +145,6 @@ class ClipSettings:
     load: Load = field(default_factory=Load)
     cell: Cell = field(default_factory=Cell)  # size, precision and compilation of the model; the batch is set later
     device: str = "cpu"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClipRow:
-    """One clip in one scenario."""
-
-    model: str
-    weights: str
-    device: str
-    clip: str
-    height: int  # px
-    width: int
-    eyes: int
-    scenario: Scenario
-    pools: bool
-    cell: Cell  # how the model was called
-    outcome: Outcome
-    why: str = ""
-    frames: int = 0
-    batch: float | None = None  # mean frames of a batch
-    latency_ms: Statistics | None = None  # time of a frame, from its arrival until it is encoded
-    fps: float | None = None  # over the whole measurement
-    phases_ms: Mapping[str, float] = field(default_factory=dict)  # means of a frame
-    shares: Mapping[str, float] = field(default_factory=dict)  # shares of the phases' sum
 
 
 def measure_clips(model: BenchModel, clips: Sequence[BenchClip], settings: ClipSettings) -> Iterator[ClipRow]:

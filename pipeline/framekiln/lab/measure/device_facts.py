@@ -1,8 +1,8 @@
 """Facts of the machine for a bench's figures: software and load, GPU state, energy and measured limits.
 
-Clocks are read and never set. A model's rate is a share of what this device reaches in its present state, not of a data
-sheet: the rates of a large matrix product and of a large copy. The fastest of some calls counts: other work on the
-machine only makes calls slower.
+Clocks are read and never set. A model's rate is a share of what this device reaches now, not of a data sheet. The
+references are the rates of a large matrix product and of a large copy. The fastest of some calls counts: other work on
+the machine only makes calls slower.
 """
 
 import os

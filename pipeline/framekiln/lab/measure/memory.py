@@ -13,7 +13,7 @@ import numpy as np
 
 from framekiln.device import torch, weights_bytes
 from framekiln.lab.measure.prepared import Prepared
-from framekiln.lab.models.factory import tensors_in
+from framekiln.lab.modules import tensors_in
 from framekiln.lab.output.cells import Leak, Memory, MemoryPoint
 from framekiln.profiling.tools.torch_profiler import profiler_of
 

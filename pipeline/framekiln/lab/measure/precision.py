@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from framekiln.device import summed, torch, type_of
+from framekiln.lab.modules import UnsupportedError
 
 FP32 = "fp32"
 PRECISIONS = (
@@ -33,10 +34,6 @@ are torchao's; int8-torch is `quantize_dynamic`, deprecated, and for CPUs only."
 _PLAIN = (FP32, "tf32", "fp16", "bf16")
 CASTS = {"onnxruntime": (FP32, "fp16"), "torchscript": _PLAIN, "tensorrt": _PLAIN}
 """Precisions of another runtime's graph; numpy, which binds ONNX Runtime's tensors, has no bf16."""
-
-
-class UnsupportedError(Exception):
-    """The reason why a cell cannot be measured here; not a user's mistake."""
 
 
 def check(precision: str, device: str) -> None:

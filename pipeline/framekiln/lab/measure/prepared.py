@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 from framekiln.device import seeded, torch, type_of, wait
-from framekiln.lab.backends import backend_call
+from framekiln.lab.measure.backends import backend_call
 from framekiln.lab.measure.device_facts import EnergyCounter
-from framekiln.lab.measure.precision import UnsupportedError, arithmetic, check, converted
+from framekiln.lab.measure.precision import arithmetic, check, converted
 from framekiln.lab.measure.timed import Samples, TimeLimits, timed
-from framekiln.lab.models.factory import Built, map_tensors
+from framekiln.lab.modules import Built, UnsupportedError, map_tensors
 from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.planning.sample import Statistics
 

@@ -18,8 +18,8 @@ from typing import Any
 from framekiln.contract.errors import ConfigError
 from framekiln.device import torch
 from framekiln.lab.measure.layers import around_modules
-from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
+from framekiln.lab.modules import UnsupportedError
 from framekiln.profiling.tools.torch_profiler import operator_tables, profiler_of
 
 _CALLS = 3  # recorded calls, after one unrecorded: enough to show a pattern, few enough to read

@@ -16,8 +16,9 @@ from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.shipped_files import shipped
 from framekiln.device import flops_by_module, torch
 from framekiln.lab.measure.prepared import Prepared, example_inputs, moved, prepare, run
-from framekiln.lab.models.factory import RANDOM, REAL, Built, Factory
+from framekiln.lab.models.factory import RANDOM, REAL, Factory
 from framekiln.lab.models.stage_model import StageModel
+from framekiln.lab.modules import Built
 from framekiln.lab.output.cells import Cell
 from framekiln.planning.manifest import PipelineFile
 from framekiln.planning.settings import Strict

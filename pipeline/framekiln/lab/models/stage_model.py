@@ -14,10 +14,10 @@ import pyarrow as pa
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.placement import WEIGHT_TYPES
 from framekiln.device import flops_by_module, modules_of, recorded_calls, torch, wait
-from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.lab.models.factory import RANDOM, REAL
 from framekiln.lab.models.sample_rows import batch_of, open_rows, sample_rows, write_rows
+from framekiln.lab.modules import UnsupportedError
 from framekiln.lab.output.cells import Cell
 from framekiln.media.discovery.listing import list_inputs
 from framekiln.planning.manifest import PipelineFile, read_pipeline, read_profile

@@ -13,9 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.user_files import writing
-from framekiln.lab.clips.measure import ClipRow
 from framekiln.lab.output.cells import CellResult
-from framekiln.lab.sav.measure import VideoRow
+from framekiln.lab.output.film_rows import ClipRow, VideoRow
 from framekiln.planning.sample import PERCENTILES
 
 FORMAT = 1

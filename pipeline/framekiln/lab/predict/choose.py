@@ -1,9 +1,9 @@
 """A run on GPUs that one need not own: what fits, the bound, an estimate, its cost, and the best improvement.
 
-The host's part is measured in a run on any machine: seconds a row of decoding, of steps without a model, and of the
-host's work in the others. The GPU's part is counted (`work`), and corrected by measurements (`reached`). Workers and
-packets in work are settings of a profile, and change no GPU's speed. So the host's part fills the cores, equally on
-each GPU.
+The host's part is measured in a run on any machine. It has the seconds a row of decoding, of steps without a model, and
+of the host's work in other steps. The GPU's part is counted (`work`), and corrected by measurements (`reached`).
+Workers and packets in work are settings of a profile, and change no GPU's speed. So the host's part fills the cores,
+equally on each GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from framekiln.lab.predict.reached import MeasuredStep, guess
 from framekiln.lab.predict.source_run import SourceRun, SourceStep
 from framekiln.lab.predict.work import GpuWork, WorkCounter
 from framekiln.planning.gpu.calibration_file import settings_of
-from framekiln.planning.gpu.machine import USABLE, fitting_profile
+from framekiln.planning.machine import USABLE, fitting_profile
 from framekiln.planning.manifest import PipelineFile, ProfileFile, read_profile
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions

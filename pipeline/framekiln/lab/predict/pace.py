@@ -18,7 +18,7 @@ from framekiln.contract.shipped_files import shipped
 from framekiln.contract.words import counted
 from framekiln.lab.predict.gpu_specs import GpuSpecs, find_gpu, read_gpus
 from framekiln.lab.predict.source_run import SourceStep
-from framekiln.planning.gpu.machine import USABLE
+from framekiln.planning.machine import USABLE
 from framekiln.planning.plan import Plan
 from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import Wave

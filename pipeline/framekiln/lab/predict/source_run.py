@@ -86,8 +86,8 @@ class SourceRun:
 def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> SourceRun:
     """Read the last run of an output; `finished` False allows an unfinished one.
 
-    With `earlier`, or if the last run computed no first-pass step, each step comes from the run with most of its work:
-    the last run may have added three files to a million, or none.
+    With `earlier`, or if the last run computed no first-pass step, each step comes from the run with most of its work.
+    The last run may have added only three files to a million, or none.
 
     Raises ConfigError: no run is finished. Raises OutputError: the run kept no records, or computed no first-pass step.
     """

@@ -182,8 +182,8 @@ def check_model(name: str) -> None:
 def load_tracker(name: str, weights: Path | None, placement: Placement) -> Any:
     """Build one of `VIDEO_MODELS` from a file of safetensors; None for seeded random weights.
 
-    It tracks one video at a time: `reset` starts a new one, `add` takes a prompt of `prompt_of` for the next frame on,
-    and `track` returns logits of every object's mask in the next image (o h w), and of its visibility (o).
+    It tracks one video at a time, and `reset` starts a new one. `add` takes a prompt of `prompt_of` for the next frame
+    on. `track` returns logits of all objects' masks in the next image (o h w), and of their visibility (o).
     """
     networks: Any = importlib.import_module(_NETWORKS)
     return networks.Tracker(networks.load_video_model(VIDEO_MODELS[name], weights), placement)

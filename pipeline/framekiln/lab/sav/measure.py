@@ -14,30 +14,15 @@ import psutil
 from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError
 from framekiln.device import Meter, wait
-from framekiln.lab.models.factory import attempt
+from framekiln.lab.modules import attempt
+from framekiln.lab.output.film_rows import ObjectFigures, VideoRow
 from framekiln.lab.sav import masks
 from framekiln.lab.sav.layout import AnnotatedVideo
-from framekiln.planning.sample import Outcome, Statistics
+from framekiln.planning.sample import Statistics
 
 OnMask = Callable[[str, Image, masks.Mask, masks.Mask], None]
 """Gets the stem of a scored frame, its image, its mask and the true mask."""
 WARM_UP = 3  # frames: one with a prompt, one with its memory, one more; they load kernels and choose algorithms
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObjectFigures:
-    """The figures of one run on an object."""
-
-    first_frame: str = ""  # stem of the prompted frame
-    frames: int = 0  # tracked frames
-    fps: float | None = None  # over all tracked frames, without reading and scoring
-    first_ms: float | None = None  # latency of the prompted frame
-    latency_ms: Statistics | None = None  # time of the later frames
-    peak_gb: float | None = None  # 1e9 bytes of the GPU's allocator; None on a CPU
-    ram_gb: float | None = None  # memory of the process, at the end
-    j: float | None = None  # 0 to 1; None if no scored frame shows the object
-    f: float | None = None
-    scored_frames: int = 0
 
 
 @dataclass(kw_only=True)
@@ -124,21 +109,6 @@ class VideoModel:
     name: str
     weights: str  # real from its file, or random; J and F of random ones mean nothing
     build: Callable[[], Any]  # makes the tracker
-
-
-@dataclass(frozen=True, kw_only=True)
-class VideoRow(ObjectFigures):
-    """One run of a model on one object."""
-
-    model: str
-    weights: str
-    device: str
-    prompt: str
-    video: str
-    object: str
-    run: int  # from 1
-    outcome: Outcome
-    why: str = ""
 
 
 def measure_videos(model: VideoModel, videos: Sequence[AnnotatedVideo], settings: SavSettings) -> Iterator[VideoRow]:

@@ -8,16 +8,15 @@ from typing import Any, Self
 
 from framekiln.contract.errors import ConfigError
 from framekiln.device import limit_memory
-from framekiln.lab.measure.figures import measure_cell
-from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.timed import MeasureOptions
 from framekiln.lab.measure.tracing import DetailOptions, Details, record
-from framekiln.lab.models.factory import attempt
 from framekiln.lab.models.registry import BenchModel
+from framekiln.lab.modules import UnsupportedError, attempt
 from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.lab.output.results import ModelInfo
 from framekiln.lab.samples import sample_of
 from framekiln.lab.sweep.batch_search import Limits, SearchResult, search
+from framekiln.lab.sweep.figures import measure_cell
 from framekiln.planning.sample import Sample
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess

@@ -3,8 +3,8 @@
 Each real folder is visited once, so links in a circle end. A folder is listed under its own path. Only folders outside
 the input are listed under a link: the first in alphabetical order.
 
-Every entry that cannot be read stays in the listing with size 0: a broken link, a link to itself, a folder without
-permission or deeper than the system's paths, a pipe, a socket, a device. Decoding reports why.
+Every entry that cannot be read stays in the listing with size 0: a broken link, a link to itself, a pipe, a socket, a
+device. So does a folder without permission, or deeper than the system's paths. Decoding reports why.
 """
 
 # Names stay strings as the system gave them, and pathlib would make listing several times slower.

@@ -42,8 +42,8 @@ def read_path_list(stream: Any, source: str) -> PathList | None:
     """Return the entries of a list; None if the file is no list.
 
     Relative entries are resolved against the folder of `source`, the list's path or URL. Raises InputError: the file is
-    empty, has no entries or no column of paths, has over ten million entries, or one longer than any path; or a web
-    server's list names files elsewhere.
+    empty, has no column of paths, no entry, or over ten million. Other reasons are an entry longer than any path, and a
+    web server's list that names files elsewhere.
     """
     head = stream.read(_HEAD_BYTES)
     if not head:

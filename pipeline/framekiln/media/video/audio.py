@@ -31,7 +31,7 @@ _NONE: Sound = np.zeros(0, np.int16)
 
 
 def with_sound(
-    frames: Iterator[Frame | LostFrames], open_track: "Callable[[], SoundTrack]", ends: tuple[int, float] | None = None
+    frames: Iterator[Frame | LostFrames], open_track: "Callable[[], SoundTrack]", ends: tuple[int, float] | None
 ) -> Iterator[Frame | LostFrames]:
     """Yield the same frames with their sound; the first includes all sound before it, the last all after it.
 

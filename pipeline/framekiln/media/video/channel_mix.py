@@ -27,7 +27,7 @@ MIN_GAP_S = 0.015  # from this gap on, time stamps override the sample count: a 
 Channels = NDArray[np.float32]  # c n
 
 
-def mix(channels: Channels, weights: Sequence[float] = ()) -> NDArray[np.float32]:
+def mix(channels: Channels, weights: Sequence[float]) -> NDArray[np.float32]:
     """Return one channel (n) of c, each -1 to 1; `weights` are of the channels (c), all the same by default.
 
     >>> left = np.float32([0.5, -0.5])

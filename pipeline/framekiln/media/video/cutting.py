@@ -1,10 +1,10 @@
 """Clips cut out of videos into files of their own, with their sound.
 
-A copied clip has the video's packets as stored. It begins at a key frame, and ends where no earlier frame is missing.
-Frames stored after the key frame and shown before it (open GOPs) refer to missing frames, and are left out. An exact
-clip is encoded again. So is one whose copy does not decode, since some streams need what was stored before, and one
-whose copy would show frames that the film hides by an edit list. Training on video needs many files of a few seconds,
-which loaders read from the first frame.
+Training on video needs many files of a few seconds, which loaders read from the first frame. A copied clip has the
+video's packets as stored. It begins at a key frame, and ends where no earlier frame is missing. Open GOPs store frames
+after the key frame that are shown before it. They refer to missing frames, so they are left out. An exact clip is
+encoded again. A copy is encoded again too if it does not decode, since some streams need earlier packets. The same
+holds if it would show frames that the film hides by an edit list.
 """
 
 import heapq

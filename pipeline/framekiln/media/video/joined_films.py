@@ -1,9 +1,9 @@
 """Videos that libav silently reads in part: they were cut, or joined, as by `cat`.
 
-Transport streams have a module of their own, since all their parts are read. libav reads joined AVI, Ogg and MPEG
-program streams of one codec to their end, two parts of Matroska, and one of MP4, FLV, ASF, RealMedia, IVF and YUV4MPEG.
-It reads no part in another container. From the second of two fragmented MP4, or of two Matroska with other tracks, it
-reads some packets as if they belonged to the first. `damaged` handles formats that state their length.
+All parts of transport streams are read, in a module of their own. libav reads joined AVI, Ogg and MPEG program streams
+of one codec to their end. Of Matroska it reads two parts; of MP4, FLV, ASF, RealMedia, IVF and YUV4MPEG one. It reads
+no part in another container. From the second of two fragmented MP4, or of two Matroska with other tracks, it reads some
+packets as if they belonged to the first. `damaged` handles formats that state their length.
 """
 
 import os
@@ -71,7 +71,7 @@ def find_unread(stream: BinaryIO, kind: Kind, last: int) -> list[MediaError]:
 
 
 def find_join(stream: BinaryIO, kind: Kind) -> int | None:
-    """Return where another video begins whose packets libav takes for this one's; None without one."""
+    """Return the place of a second video, whose packets libav takes for this one's; None without one."""
     end = _find_end(stream, kind, 0) if kind.name in ("mov", "matroska") else 0
     return end if end and find_film(_read_head(stream, end)) else None
 

@@ -1,8 +1,8 @@
 """Decoded video frames as they are shown: colours, orientation and time.
 
 Pixels are as stored, without correction for non-square pixels. HDR is mapped to sRGB. Colours follow the stream's
-matrix. A stream without one is read as BT.709 if it is at least 1280 wide or more than 576 high, and as BT.601
-otherwise, as in the player mpv.
+matrix. A stream without one is read as the player mpv does. It is BT.709 if at least 1280 wide or more than 576 high,
+else BT.601.
 """
 
 from contextlib import suppress

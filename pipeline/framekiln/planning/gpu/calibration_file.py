@@ -223,7 +223,7 @@ def update(path: Path, change: Callable[[Calibration | None], Calibration]) -> N
             partial.write_text(f"{text}\n", encoding="utf-8")
 
 
-def write_calibration(calibration: Calibration, folder: Path | None = None) -> Path:
+def write_calibration(calibration: Calibration, folder: Path | None) -> Path:
     """Write a calibration into a folder, named after its device, and return the file's path.
 
     Steps of an earlier file of this device stay if they are not measured again. Shared figures stay if they are worse:

@@ -49,9 +49,7 @@ def merge_placement(
     return replace(placement, gpus=0.0) if chosen.get("device") == "cpu" else placement
 
 
-def check_numbers(
-    profile: ProfileFile, overrides: Overrides, stages: Mapping[str, Stage], device: str | None = None
-) -> None:
+def check_numbers(profile: ProfileFile, overrides: Overrides, stages: Mapping[str, Stage], device: str | None) -> None:
     """Check that each number of a profile or --set for a step has an effect: none is dropped silently.
 
     `defaults` of a profile are not checked: they apply to the steps that use them. `device` is the command line's, for

@@ -8,8 +8,8 @@ import numpy as np
 
 from framekiln.lab.measure.layers import slowest
 from framekiln.lab.output.cells import CellResult, MemoryPoint
+from framekiln.lab.output.film_rows import VideoRow
 from framekiln.lab.output.results import BenchReport
-from framekiln.lab.sav.measure import VideoRow
 from framekiln.lab.sweep.batch_search import curves, knee
 from framekiln.profiling.targets import Judgement
 from framekiln.reporting.bench import tables

@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from framekiln.lab.clips.measure import ClipRow
 from framekiln.lab.nsight.reports import KernelFigures, SystemsFigures
 from framekiln.lab.output.cells import CellResult, Layer
+from framekiln.lab.output.film_rows import ClipRow, VideoRow
 from framekiln.lab.output.results import TOO_FEW, BenchReport
-from framekiln.lab.sav.measure import VideoRow, summarize
+from framekiln.lab.sav.measure import summarize
 from framekiln.planning.sample import PERCENTILE_RULE
 from framekiln.reporting.kit.texts import Column, TextTable, figure, numbers, plain_table, share, words
 

@@ -118,7 +118,7 @@ def _read_script() -> dict[str, str]:
     return {"script": Markup(text), "policy": policy}  # noqa: S704 - our own file
 
 
-def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None) -> dict[str, Any]:
+def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None) -> dict[str, Any]:
     """Return the run to show: the requested one, else the one with the most seconds of work.
 
     `figures` and `profile` have run.json's form. `others`: the other runs with records, most work first. The run in

@@ -11,7 +11,7 @@ from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
 from framekiln.runtime.stage_setup import set_up, share_gpu
 
-_SET_UP_S = 1800.0  # s for imports, weights, and a compiled model, on a busy machine
+SET_UP_S = 1800.0  # s for imports, weights, and a compiled model, on a busy machine
 
 
 class ChildCalls(Protocol):
@@ -42,7 +42,7 @@ def call_in_children(calls: ChildCalls, count: int) -> list[Any]:
     results: list[Any] = []
     while len(results) < count:
         with ChildProcess(calls) as child:
-            ready = child.call("set_up", timeout_s=_SET_UP_S)
+            ready = child.call("set_up", timeout_s=SET_UP_S)
             if isinstance(ready, ChildDied | CapturedError):
                 output = ready.traceback if isinstance(ready, CapturedError) else ready.last_lines
                 return [*results, *(NotTried(output) for _ in range(count - len(results)))]

@@ -207,7 +207,7 @@ def _shorten(value: object) -> str:
 
 
 def with_others(plan: Plan, store: Store) -> Plan:
-    """Return a plan in which each step has the folders with the same values of other rows."""
+    """Return the plan with `others` of each step: folders with the same values, computed for other rows."""
     there = set(store.folders(COLUMNS))
     known = [path.removesuffix(".json") for path in store.names(FACTS)]
     others = {

@@ -34,9 +34,9 @@ class TorchYuNet:
     """The network on a device, in batches of one size.
 
     Always in fp32, whatever the placement's precision: it has only 76,000 weights, and scores are compared with a
-    threshold. Never compiled, since each size of images would need its own compilation. On a GPU never channels_last:
-    cuDNN then takes two seconds to plan each new shape of input, and 0.04 s otherwise; a call is as fast (H200, torch
-    2.11).
+    threshold. Never compiled, since each size of images would need its own compilation. On a GPU it is never
+    channels_last. cuDNN would take two seconds to plan each new shape of input, instead of 0.04 s. A call is as fast
+    (H200, torch 2.11).
 
     Args:
         path: an ONNX file with variable height and width; None for `EmptyYuNet`.
@@ -117,13 +117,13 @@ class EmptyYuNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         pool = nn.MaxPool2d(2)
-        stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), _unit(16, 16), pool)
-        first = nn.Sequential(stem, _unit(16, 16), _unit(16, 64), _unit(64, 64), _unit(64, 64))
+        stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), _build(16, 16), pool)
+        first = nn.Sequential(stem, _build(16, 16), _build(16, 64), _build(64, 64), _build(64, 64))
         before = (first, nn.Identity(), nn.Identity())
-        self.stages = nn.ModuleList(nn.Sequential(part, pool, _unit(64, 64), _unit(64, 64)) for part in before)
-        self.joins = nn.ModuleList(_unit(64, 64) for _ in STRIDES)
-        self.shared = nn.ModuleList(_unit(64, 64) for _ in STRIDES)
-        self.heads = nn.ModuleList(nn.ModuleList(_unit(64, count)[:2] for _ in STRIDES) for count in _OUTPUTS)
+        self.stages = nn.ModuleList(nn.Sequential(part, pool, _build(64, 64), _build(64, 64)) for part in before)
+        self.joins = nn.ModuleList(_build(64, 64) for _ in STRIDES)
+        self.shared = nn.ModuleList(_build(64, 64) for _ in STRIDES)
+        self.heads = nn.ModuleList(nn.ModuleList(_build(64, count)[:2] for _ in STRIDES) for count in _OUTPUTS)
         for weight in self.parameters():
             nn.init.zeros_(weight)
 
@@ -140,7 +140,7 @@ class EmptyYuNet(nn.Module):
         return [value.permute(0, 2, 3, 1).flatten(1, 2) for value in values]
 
 
-def _unit(inside: int, width: int) -> nn.Sequential:
+def _build(inside: int, width: int) -> nn.Sequential:
     across = nn.Conv2d(inside, width, 1)
     return nn.Sequential(across, nn.Conv2d(width, width, 3, padding=1, groups=width), nn.ReLU())
 

@@ -92,7 +92,7 @@ class SpectralTransform(nn.Module):
 class FFC(nn.Module):
     """A fast Fourier convolution: four paths between local and global channels; one without channels is omitted."""
 
-    def __init__(self, inward: Widths, outward: Widths, kernel: int, stride: int = 1, padding: int = 0) -> None:
+    def __init__(self, inward: Widths, outward: Widths, kernel: int, stride: int, padding: int) -> None:
         super().__init__()
 
         def conv(a: int, b: int) -> nn.Module | None:
@@ -150,7 +150,7 @@ class _Join(nn.Module):
 class Generator(nn.Module):
     """The network.
 
-    Its input is an image with masked pixels of 0, and the mask (n 4 h w, 0 to 1); its output is n 3 h w, 0 to 1.
+    Its input is an image with masked pixels of 0, and the mask (n 4 h w, 0 to 1). Its output is n 3 h w, 0 to 1.
     """
 
     def __init__(self, sizes: Sizes | None = None) -> None:

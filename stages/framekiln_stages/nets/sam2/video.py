@@ -3,8 +3,8 @@
 The network and its session are transformers' own. A session keeps everything. Here everything that no later frame reads
 is dropped, so that memory does not grow with the video. The memory attention reads the prompted frames, the memories of
 the last `num_maskmem - 1` frames, and the pointers of the last `max_object_pointers_in_encoder - 1`. Memories stay on
-the device, since they are small: for SAM 2.1, 0.53 MB per object and frame at any precision, 4 MB per object in all;
-for EdgeTAM in fp32, 0.26 MB and 2 MB. One frame's features, 50 to 100 MB, outweigh the memories of eight objects.
+the device, since they are small. SAM 2.1 has 0.53 MB per object and frame at any precision, 4 MB per object in all.
+EdgeTAM in fp32 has 0.26 MB and 2 MB. One frame's features, 50 to 100 MB, outweigh the memories of eight objects.
 
 Shapes: o objects in the order of their numbers, s side of the network's input (1024); logits o s/4 s/4. Of an
 encoded frame: f values in all, a areas and c channels of a level.

@@ -12,11 +12,11 @@ from framekiln.device import Meter, is_out_of_memory, release_memory, torch, tra
 from framekiln.lab.measure.device_facts import gpu_states, peak_gb_s, peak_tflops
 from framekiln.lab.measure.layers import WHOLE, measure_layers
 from framekiln.lab.measure.memory import measure_leak, measure_memory
-from framekiln.lab.measure.precision import FP32, UnsupportedError
+from framekiln.lab.measure.precision import FP32
 from framekiln.lab.measure.prepared import Prepared, measure_speed
 from framekiln.lab.measure.timed import MeasureOptions, TimeLimits, timed
-from framekiln.lab.models.factory import tensors_in
 from framekiln.lab.models.registry import BenchModel
+from framekiln.lab.modules import UnsupportedError, tensors_in
 from framekiln.lab.output.cells import CellResult, Drift, SpeedUp
 
 if TYPE_CHECKING:

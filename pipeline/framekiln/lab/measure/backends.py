@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from framekiln.device import torch
-from framekiln.lab.measure.precision import CASTS, UnsupportedError
-from framekiln.lab.models.factory import map_tensors, tensors_in
+from framekiln.lab.measure.precision import CASTS
+from framekiln.lab.modules import UnsupportedError, map_tensors, tensors_in
 from framekiln.lab.output.cells import Cell
 
 BACKENDS = ("torch", "onnxruntime", "torchscript", "tensorrt")
