@@ -117,7 +117,7 @@ def figures(out: Path, stage: str, began: float, ended: float) -> Mapping[str, A
         "rows_per_s_steady": step.steady_rows_per_s,
         "first_result_s": ends(whole).min() - began,
         "tail_s": ended - step.end,
-        "gpu_use_percent": gpu["gpu_use_percent"],
+        "gpu_use_percent": gpu["gpu_use"],
         "vram_peak_gb": max(used, default=None),
         "allocated_peak_gb": pc.max(calls["vram_peak_gb"]).as_py(),
     }

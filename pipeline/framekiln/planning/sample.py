@@ -18,6 +18,7 @@ Outcome = Literal["ok", "oom", "unsupported", "error"]
 BEYOND = 5
 """Calls that must lie beyond a percentile: 100 for p95, 500 for p99. The p99 of 50 calls is always their largest."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+INTERVAL_CALLS = 40  # least calls of a side whose change gets an interval
 
 COPIES, MODEL = ("upload", "download"), "infer"
 """Phases on the bus, and the model's own phase; all others belong to the host."""
