@@ -204,6 +204,6 @@ class RunSoFar:
         before = read_earlier(self.store) or {}
         is_of_all = before.get("state") == FINISHED and LATER not in before and before.get("shard") is None
         changed = self.work.changed or self.request.shard is not None
-        if changed or not is_of_all or not {"frames", "errors"} <= before.keys():
+        if changed or not is_of_all:
             return None
-        return before["frames"], Counter({**before["errors"], PASSED_OVER: before.get("passed_over", 0)})
+        return before["frames"], Counter({**before["errors"], PASSED_OVER: before["passed_over"]})

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from framekiln.device import torch
-from framekiln.lab.measure.precision import CASTS, UnsupportedError
+from framekiln.lab.measure.precision import UnsupportedError, check_cast
 from framekiln.lab.models.factory import map_tensors, tensors_in
 from framekiln.lab.output.cells import Cell
 
@@ -63,8 +63,7 @@ def _check(cell: Cell, device: str) -> None:
     for package, source in _PACKAGES.get(name, {}).items():
         if importlib.util.find_spec(package) is None:
             raise UnsupportedError(f"{package} is not installed: pip install {source}")
-    if cell.precision not in CASTS[name]:
-        raise UnsupportedError(f"{name} is measured in {', '.join(CASTS[name])}, not in {cell.precision}")
+    check_cast(cell.precision, name)
     if cell.compile != "off":
         raise UnsupportedError(f"torch.compile does not apply to {name}")
     if name == "tensorrt" and device == "cpu":

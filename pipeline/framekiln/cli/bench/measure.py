@@ -128,7 +128,8 @@ def _print_cell(console: Console, result: CellResult) -> None:
     if (alone := result.extra.get(MODEL_SHARE)) is not None:
         more.append(f"{alone['factor']:.2f} of its model alone ({alone['low']:.2f} to {alone['high']:.2f})")
     if leak := result.leak:
-        more.append(f"{'leaks' if leak.leaks else 'no leak'} ({leak.slope:,.0f} bytes a call over {leak.calls} calls)")
+        told = "tensors leak" if leak.leaks else "no leak of tensors"
+        more.append(f"{told} ({leak.slope:,.0f} bytes a call over {leak.calls} calls)")
     print_line(console, f"    {', '.join([*more, *result.notes])}")
 
 
