@@ -7,11 +7,11 @@ from itertools import accumulate
 from typing import TypeVar
 
 from framekiln.contract.errors import SetupError
-from framekiln.contract.packet import Packet
+from framekiln.contract.packet import Packet, RowSpan
 from framekiln.contract.placement import Placement
 from framekiln.device.watchdog import within
 from framekiln.media.units import Segments, Unit, split_unit, task_bytes
-from framekiln.output.ledger import Ledger, Part, Span
+from framekiln.output.ledger import Ledger, Part
 from framekiln.output.object_store import Store
 from framekiln.planning.processes.waves import Wave, combined_placement
 from framekiln.planning.step import DecodeStep, Step
@@ -22,7 +22,7 @@ from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows
 from framekiln.runtime.worker import Worker
 
 T = TypeVar("T")
-DecodeWork = tuple[Unit, Segments, frozenset[Span], tuple[Part, ...], frozenset[str]]
+DecodeWork = tuple[Unit, Segments, frozenset[RowSpan], tuple[Part, ...], frozenset[str]]
 """A unit, its wanted segments, row spans already finished, its parts if known, and `whole` (see `adopt`)."""
 
 _SET_UPS = 3  # deaths in a set-up until the run stops: up to two may have been killed from outside

@@ -27,10 +27,10 @@ _PACKAGES = {
     "tensorrt": {"torch_tensorrt": "torch-tensorrt"},
 }
 
-Call = Callable[[], Any]
+ModelCall = Callable[[], Any]
 
 
-def backend_call(cell: Cell, module: Any, inputs: Any, run: Callable[[Any, Any], Any], device: str) -> Call:
+def backend_call(cell: Cell, module: Any, inputs: Any, run: Callable[[Any, Any], Any], device: str) -> ModelCall:
     """Return a call of a model in another runtime, on its device, in the cell's precision, with its own tensors.
 
     `inputs` are read again in each call. `run` calls a module on inputs of its own form. Raises UnsupportedError: a
@@ -70,7 +70,7 @@ def _check(cell: Cell, device: str) -> None:
         raise UnsupportedError("TensorRT needs a GPU of NVIDIA")
 
 
-def _onnxruntime(graph: torch.nn.Module, tensors: list[torch.Tensor], device: str) -> Call:
+def _onnxruntime(graph: torch.nn.Module, tensors: list[torch.Tensor], device: str) -> ModelCall:
     """Export a graph and bind its inputs and outputs to torch's tensors, so that nothing is copied."""
     import onnxruntime
 

@@ -14,14 +14,12 @@ import pyarrow as pa
 
 from framekiln.contract.columns import KEYS, SOURCE
 from framekiln.contract.output_names import COLUMNS
+from framekiln.contract.packet import RowSpan
 from framekiln.output.object_store import Store
 
 ERRORS_SUFFIX, RETRY_SUFFIX = ".errors.parquet", ".again.parquet"
 MARKS = pa.schema([SOURCE.field(name) for name in KEYS])  # rows to retry
 _PART = re.compile(r"(?P<unit>[0-9a-f]+)\.(?P<start>\d+)-(?P<stop>\d+)\.parquet")
-
-Span = tuple[int, int]
-"""First row, and the row after the last."""
 
 
 @dataclass(frozen=True, order=True)
@@ -46,7 +44,7 @@ class Part:
         return f"{self.name.removesuffix('.parquet')}{RETRY_SUFFIX}"
 
 
-def tiling(spans: Iterable[Span], total: int) -> list[Span] | None:
+def tiling(spans: Iterable[RowSpan], total: int) -> list[RowSpan] | None:
     """Return spans that cover 0 to `total` end to end, or None.
 
     Earlier runs with other packet sizes may have left overlapping spans.
@@ -55,14 +53,14 @@ def tiling(spans: Iterable[Span], total: int) -> list[Span] | None:
     for start, stop in spans:
         if start < stop:
             by_start[start].append(stop)
-    reached: dict[int, Span | None] = {0: None}
+    reached: dict[int, RowSpan | None] = {0: None}
     for start in sorted(by_start):
         if start in reached:
             for stop in by_start[start]:
                 reached.setdefault(stop, (start, stop))
     if total not in reached:
         return None
-    path: list[Span] = []
+    path: list[RowSpan] = []
     while (span := reached[total]) is not None:
         path.append(span)
         total = span[0]
@@ -74,12 +72,12 @@ class Ledger:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._spans: dict[str, dict[str, list[Span]]] = {}
+        self._spans: dict[str, dict[str, list[RowSpan]]] = {}
 
-    def spans(self, folder: str) -> dict[str, list[Span]]:
+    def spans(self, folder: str) -> dict[str, list[RowSpan]]:
         """Return the spans of a step's parts, by unit."""
         if folder not in self._spans:
-            spans: dict[str, list[Span]] = defaultdict(list)
+            spans: dict[str, list[RowSpan]] = defaultdict(list)
             names = self._store.names(f"{COLUMNS}/{folder}")
             marked = {name.removesuffix(RETRY_SUFFIX) for name in names if name.endswith(RETRY_SUFFIX)}
             for name in names:
@@ -108,6 +106,6 @@ class Ledger:
         """Return whether all steps are done with a unit; the decoder's folder comes first."""
         return all(self.parts(folder, folders[0], unit) is not None for folder in folders)
 
-    def common(self, folders: Iterable[str], unit: str) -> frozenset[Span]:
+    def common(self, folders: Iterable[str], unit: str) -> frozenset[RowSpan]:
         """Return the spans for which every step has a part."""
-        return frozenset[Span].intersection(*(frozenset(self.spans(folder).get(unit, ())) for folder in folders))
+        return frozenset[RowSpan].intersection(*(frozenset(self.spans(folder).get(unit, ())) for folder in folders))

@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 
 from framekiln.contract.columns import SOURCE
 from framekiln.contract.errors import DamagedError, OutputError
-from framekiln.contract.packet import HALO, Packet
+from framekiln.contract.packet import HALO, Packet, RowSpan
 from framekiln.contract.placement import Placement
 from framekiln.device import Batches, CallScheduler
 from framekiln.device.watchdog import GPU_STALL_S
 from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_thread
 from framekiln.media.packets.spared import NOTHING_SPARED, Spared
 from framekiln.media.units import Segments, Unit
-from framekiln.output.ledger import Part, Span, tiling
+from framekiln.output.ledger import Part, tiling
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import fits_folder, settings_of
 from framekiln.planning.processes.waves import combined_placement
@@ -108,7 +108,7 @@ class Worker:
         step: DecodeStep,
         unit: Unit,
         wanted: Segments,
-        finished: Collection[Span],
+        finished: Collection[RowSpan],
         known: Sequence[Part] = (),
         whole: Collection[str] = (),
     ) -> Iterator[Packet]:
@@ -124,7 +124,7 @@ class Worker:
             yield from self._decode(step, unit, wanted, finished, known)
 
     def _decode(
-        self, step: DecodeStep, unit: Unit, wanted: Segments, finished: Collection[Span], known: Sequence[Part]
+        self, step: DecodeStep, unit: Unit, wanted: Segments, finished: Collection[RowSpan], known: Sequence[Part]
     ) -> Iterator[Packet]:
         use_one_thread()
         keep_freed_memory()

@@ -28,7 +28,7 @@ from framekiln.lab.models.factory import attempt, tensors_in
 from framekiln.lab.models.registry import BenchModel
 from framekiln.lab.output.cells import Cell
 from framekiln.media.video.encoder import VideoEncoder
-from framekiln.planning.sample import Outcome, Statistics
+from framekiln.planning.sample import SampleOutcome, Statistics
 
 PHASES = ("decode", "upload", "preprocess", "infer", "download", "postprocess", "encode")
 MEAN, STD = 0.45, 0.225  # mean and deviation of all channels, in fractions of 255: ImageNet's averages
@@ -161,7 +161,7 @@ class ClipRow:
     scenario: Scenario
     pools: bool
     cell: Cell  # how the model was called
-    outcome: Outcome
+    outcome: SampleOutcome
     why: str = ""
     frames: int = 0
     batch: float | None = None  # mean frames of a batch

@@ -17,7 +17,7 @@ from framekiln.device import Meter, wait
 from framekiln.lab.models.factory import attempt
 from framekiln.lab.sav import masks
 from framekiln.lab.sav.layout import AnnotatedVideo
-from framekiln.planning.sample import Outcome, Statistics
+from framekiln.planning.sample import SampleOutcome, Statistics
 
 OnMask = Callable[[str, Image, masks.Mask, masks.Mask], None]
 """Gets the stem of a scored frame, its image, its mask and the true mask."""
@@ -137,7 +137,7 @@ class VideoRow(ObjectFigures):
     video: str
     object: str
     run: int  # from 1
-    outcome: Outcome
+    outcome: SampleOutcome
     why: str = ""
 
 

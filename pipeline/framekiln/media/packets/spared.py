@@ -8,12 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.columns import is_pixel_column, wrap
-from framekiln.contract.packet import HALO, Packet, packet_schema
+from framekiln.contract.packet import HALO, Packet, RowSpan, packet_schema
 from framekiln.media.config import DecodeConfig
 from framekiln.media.frames import NO_PIXELS, Frame, FrameSource, FrameSpec, IsNeeded
 from framekiln.media.packets.packet_builder import OpenClip
 
-Span = tuple[int, int]
 ReadRows = Callable[[], pa.Table | None]
 """Reads the rows of a packet, with the columns of `SOURCE`; None if it must be decoded."""
 
@@ -23,7 +22,7 @@ class Spared:
     """The frames of a unit that need no decoding, or no conversion."""
 
     files: Mapping[str, pa.Table] = field(default_factory=dict)  # unopened files' rows, as `SOURCE`
-    spans: Mapping[Span, ReadRows] = field(default_factory=dict)  # rows of packets, by their span in the unit
+    spans: Mapping[RowSpan, ReadRows] = field(default_factory=dict)  # rows of packets, by their span in the unit
     needed: Mapping[str, Mapping[str, IsNeeded]] = field(default_factory=dict)  # for others, by file and pixel column
 
     def read(self, media_id: str, columns: tuple[str, ...], config: DecodeConfig) -> tuple[FrameSource, list[OpenClip]]:
@@ -43,7 +42,7 @@ class Spared:
 
         `share`: of the unit's bytes at the segment's end.
         """
-        found, at = list[tuple[Span, pa.Table]](), start
+        found, at = list[tuple[RowSpan, pa.Table]](), start
         following = {span[0]: span for span in self.spans if span[1] <= stop}
         while at < stop:
             span = following.get(at)
@@ -58,7 +57,7 @@ class Spared:
 NOTHING_SPARED = Spared()
 
 
-def _make_packet(unit: str, span: Span, rows: pa.Table, columns: tuple[str, ...], share: float) -> Packet:
+def _make_packet(unit: str, span: RowSpan, rows: pa.Table, columns: tuple[str, ...], share: float) -> Packet:
     for name in columns:
         rows = rows.append_column(name, wrap([NO_PIXELS] * len(rows)))
     rows = rows.append_column(HALO, pa.array([False] * len(rows)))
