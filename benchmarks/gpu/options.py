@@ -17,7 +17,7 @@ from framekiln.device.nvml import library, visible_handles
 from framekiln.planning.machine import fitting_profile
 
 T = TypeVar("T")
-Record = Callable[..., None]
+Recorder = Callable[..., None]
 """The type of `Results.record`: figures by name; `ok=False` is a failed check."""
 SMALL_PHOTO: Size = (256, 320)
 _ROOMY_GB = 70.0  # memory that holds several processes with large models side by side

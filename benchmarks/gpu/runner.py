@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from benchmarks.gpu.options import GpuOptions, Record, Results, SkippedError, read_results, results_path, rounded
+from benchmarks.gpu.options import GpuOptions, Recorder, Results, SkippedError, read_results, results_path, rounded
 from framekiln.lab.sweep.runner import reason_of
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import HUNG, ChildDied, ChildProcess
@@ -21,7 +21,7 @@ LEAST_S = 10.0  # imports of torch and transformers take about half of it
 _QUIET_S = 30.0  # without a result, until a line tells that the step goes on
 _SLOW = 3  # multiple of limits where processes are set up one after the other; small steps are tried on busy machines
 
-Outcome = Literal["ok", "failed", "timeout", "skipped"]
+CaseOutcome = Literal["ok", "failed", "timeout", "skipped"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +34,10 @@ class GpuStep:
     limit_s: float  # the process is ended after it
     needs: tuple[str, ...] = ()  # packages without which it is skipped
 
-    def load(self) -> Callable[[GpuOptions, Record], None]:
+    def load(self) -> Callable[[GpuOptions, Recorder], None]:
         """Return the function."""
         module, _, name = self.use.partition(":")
-        function: Callable[[GpuOptions, Record], None] = getattr(importlib.import_module(module), name)
+        function: Callable[[GpuOptions, Recorder], None] = getattr(importlib.import_module(module), name)
         return function
 
     def run(self, options: GpuOptions) -> None:
@@ -81,7 +81,7 @@ class StepResult:
     """What became of a step."""
 
     step: str
-    outcome: Outcome
+    outcome: CaseOutcome
     seconds: float = 0.0
     why: str = ""  # of any other outcome than ok
     results: Sequence[dict[str, Any]] = ()
@@ -153,7 +153,7 @@ def document(options: GpuOptions, results: Sequence[StepResult]) -> dict[str, An
     return figures
 
 
-def _outcome(results: Sequence[dict[str, Any]], answer: object, limit_s: float) -> tuple[Outcome, str]:
+def _outcome(results: Sequence[dict[str, Any]], answer: object, limit_s: float) -> tuple[CaseOutcome, str]:
     if isinstance(answer, ChildDied):
         is_late = answer.how == HUNG
         return ("timeout", f"it took longer than {limit_s:.0f} s") if is_late else ("failed", reason_of(answer))

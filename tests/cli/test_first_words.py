@@ -107,6 +107,8 @@ def test_paths_in_two_ways_are_one_sentence(small, tmp_path):
     ("words", "code", "told"),
     [
         (["run", "--lmit", "3"], "FK-UNKNOWN-OPTION", "'--limit'"),
+        (["run", "--only", "lighting"], "FK-UNKNOWN-OPTION", "'--stages'"),
+        (["profile", "--only", "faces"], "FK-UNKNOWN-OPTION", "'--only'"),
         (["run", "--limit", "x"], "FK-WRONG-OPTION", "'--limit'"),
         (["run", "--limit", "0"], "FK-WRONG-OPTION", "'--limit'"),
         (["run", "photos", "out", "--engine", "loc"], "FK-WRONG-OPTION", "'local'"),

@@ -93,7 +93,7 @@ def output(
     on_gpu = {"device": "cuda", "batch": batch, "vram_gb": 2.0, "gpus": gpus, "workers": 1}
     profile = {"vram_gb": 7.0, "precision": "auto", "steps": dict.fromkeys(steps, on_gpu if device == "cuda" else {})}
     place = {"device": device, "batch": batch, "precision": "auto", "compile": False, "group": "", "gpus": gpus}
-    record = {"run": RUN, "gpu_names": [DEVICE] if device == "cuda" else []}
+    record = {"run": RUN, "state": "finished", "gpu_names": [DEVICE] if device == "cuda" else []}
     record |= {"folder": "/", "input": "in", "profile": profile, "profile_name": "", "choices": asdict(PlanOptions())}
     record |= {
         "limit": None,

@@ -21,7 +21,8 @@ from framekiln.lab.clips.measure import PHASES, ClipSettings, FrameCall, measure
 from framekiln.lab.models.factory import Factory
 from framekiln.lab.models.registry import TorchModel
 from framekiln.lab.output.cells import Cell
-from framekiln.lab.samples import parse_targets, samples, verdicts
+from framekiln.lab.samples import FIGURES, samples, verdicts
+from framekiln.planning.limits import parse_targets
 from framekiln.planning.sample import Statistics
 from tests.lab.report.results import report, result, section_ids
 
@@ -99,18 +100,21 @@ def test_arrivals_are_random_with_the_rate_as_their_mean():
 
 def test_targets():
     values = Statistics.of([0.016] * 60 + [0.021] * 40)
-    found = [row for row, _ in verdicts(samples(report(result(latency_ms=values))), parse_targets("1080p60"))]
+    found = [row for row, _ in verdicts(samples(report(result(latency_ms=values))), parse_targets("1080p60", FIGURES))]
     assert [(row["target"], row["verdict"]) for row in found] == [
         ("p50<16.67", "met"),
         ("p95<20", "not met"),
         ("p99<25", "not measured"),
     ]
-    assert [(t.figure, t.number) for t in parse_targets("p50<16.67, p90 < 20")] == [("p50", 16.67), ("p90", 20)]
-    assert [t.number for t in parse_targets("4k30")] == [33.33, 40, 50]
-    for text in ("p42<3", "p50>3", "8k60"):
+    assert [(t.figure, t.number) for t in parse_targets("p50<16.67, p90 < 20", FIGURES)] == [
+        ("p50", 16.67),
+        ("p90", 20),
+    ]
+    assert [t.number for t in parse_targets("4k30", FIGURES)] == [33.33, 40, 50]
+    for text in ("p42<3", "faces.p50<3", "p50>+3%", "8k60"):
         with pytest.raises(ConfigError) as error:
-            parse_targets(text)
-        assert error.value.code == "FK-BENCH-TARGET"
+            parse_targets(text, FIGURES)
+        assert error.value.code == "FK-TARGET"
 
 
 class Model:

@@ -25,6 +25,16 @@ def test_the_command_compares_two_files(tmp_path):
     assert (tmp_path / "out" / "index.html").exists() and not (tmp_path / "out" / "profile_stats.json").exists()
 
 
+def test_a_cell_of_the_base_that_fails_now_is_never_a_pass(tmp_path):
+    """The exit code is that of `framekiln compare` for a figure that was not measured."""
+    base = write_report(report(result(), result(batch=8)), tmp_path / "base.json")
+    full = result(batch=8, outcome="oom", why="fp32", latency_ms=None)
+    new = write_report(report(result(), full), tmp_path / "new.json")
+    words = ["bench", str(new), "--against", str(base), "--out", str(tmp_path / "out"), "--fail-if"]
+    assert CliRunner().invoke(app, [*words, "peak_gb>+5%"]).exit_code == 2
+    assert CliRunner().invoke(app, [*words, "peak_gb>0.1"]).exit_code == 2
+
+
 def test_conditions_without_a_base_are_a_mistake(tmp_path):
     done = CliRunner().invoke(app, ["bench", str(tmp_path), "--fail-if", "p50>+5%"])
     assert done.exception.code == "FK-BENCH-NO-BASE"
@@ -68,12 +78,14 @@ def test_figures_measured_before_take_no_options_of_a_measurement(tmp_path, word
         ("--save FOLDER", "FK-IS-A-FOLDER"),
         ("--history FILE", "FK-BENCH-HISTORY"),
         ("--against FILE", "FK-BENCH-REPORT"),
-        ("--target p42<3", "FK-BENCH-TARGET"),
-        ("--target p50<-1", "FK-BENCH-TARGET"),
+        ("--target p42<3", "FK-TARGET"),
+        ("--target p50<-1", "FK-TARGET"),
         ("--target 4k30 -n 120", "FK-BENCH-TARGET"),
         ("--against BASE --fail-if p51>1", "FK-GATE-FIGURE"),
         ("--against BASE --fail-if faces.p50>1", "FK-GATE-FORM"),
         ("--against BASE --fail-if p95>+5% -n 20", "FK-BENCH-TARGET"),
+        ("--against BASE --fail-if p50>+1% -n 39", "FK-BENCH-TARGET"),  # 40 for an interval
+        ("--against BASE --fail-if rate<-1% -n 39", "FK-BENCH-TARGET"),
         ("--against BASE --fail-if p99>+5%", "FK-GATE-NOT-MEASURED"),
         ("--lines tests.lab.models:nothing", "FK-BENCH-LINES"),
         ("--device cuda", "FK-BENCH-NO-GPU"),

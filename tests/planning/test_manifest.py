@@ -47,7 +47,7 @@ def test_mistakes_in_a_pipeline_file(tmp_path, text):
         ("stages: [pose]", "FK-UNKNOWN-KEY", "'stages'. Did you mean 'steps'"),
         ("defaults: {with: {a: 1}}", "FK-UNKNOWN-KEY", "'with' in defaults"),
         ("decode: {batch: 1}", "FK-UNKNOWN-KEY", "'batch' in decode"),
-        ("targets: {steps: {pose: {rows: 1}}}", "FK-UNKNOWN-KEY", "'rows' in targets.steps.pose"),
+        ("targets: [pose.speed>1]", "FK-INVALID-VALUE", "targets.0: 'pose.speed>1' is no target"),
         ("defaults: {batch: 0}", "FK-INVALID-VALUE", "defaults.batch: "),
         ("steps: {pose: {device: gpu}}", "FK-INVALID-VALUE", "steps.pose.device: "),
         ("steps: {pose: {chunks: {faces: 0}}}", "FK-INVALID-VALUE", "steps.pose.chunks.faces: "),

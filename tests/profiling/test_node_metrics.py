@@ -48,7 +48,7 @@ def test_a_gpu_that_waits_for_a_set_up_is_not_idle():
     readings = [{"run": "0", "node": "h", "time": at, "gpus": [{"use_percent": use}]} for at, use in samples]
     table = node_metrics.to_table(readings)
     assert step_statistics(calls, table)[0].gpu_use == pytest.approx(0.9)
-    assert gpu_figures(calls, table)["gpu_use_percent"] == pytest.approx(90)
+    assert gpu_figures(calls, table)["gpu_use"] == pytest.approx(90)
 
 
 def test_a_machine_is_read():

@@ -18,6 +18,7 @@ from framekiln.profiling.records import DEATH, PACKET, StepEvent
 from framekiln.profiling.run_profile import profile_of
 from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.stats.speed import steady_rows_per_s
+from framekiln.reporting.bench.history import read, steps
 from framekiln.reporting.html import write_report
 from framekiln.runtime.run.record import sealed
 from tests.support.machine.command_line import command
@@ -189,29 +190,55 @@ def test_what_differed_from_the_profile_follows_the_times_of_that_run_only(store
     [
         ((), 1),  # those of the profile
         (("--json",), 1),
-        (("--target", "faces.rows_per_minute>5, faces.call_p95_ms<4001"), 0),
-        (("--target", "faces.call_p95_ms<3999"), 1),
-        (("--target", "gpu_use_percent>80"), 1),  # not measured
+        (("--target", "faces.rate>0.5, faces.p95<401"), 0),
+        (("--target", "rate>0.5, p95<399"), 1),  # of every step
+        (("--target", "faces.p99<5000"), 1),  # not measured
+        (("--target", "gpu_use>80"), 1),
     ],
 )
 def test_a_target_that_a_run_does_not_meet_is_an_exit_code(store, words, code):
     kept(store, Made().step("faces", 4.0, packets=100))
-    aims = {"gpu_use_percent": 80, "steps": {"faces": {"rows_per_minute": 1e6}}}
+    aims = ["gpu_use>80", "faces.rate>20000"]
     values = {"steps": {}, "notes": {}, "run": "abc123", "profile": {"targets": aims}}
     store.write("run.json", json.dumps(sealed(values)).encode())
     assert command("profile", store.root, *words).returncode == code
 
 
 @pytest.mark.parametrize(
-    "target", ["rows_per_minute>5", "faces.vram_peak_percent<5", "faces.call_p95_ms>5", "faces.speed>5", "fast"]
+    "target", ["vram_percent>+5%", "faces.vram_percent<5", "faces.p95<0", "faces.speed>5", "errors<5", "fast"]
 )
 def test_a_target_of_another_form_is_a_mistake(store, target):
-    assert "[FK-PROFILE-TARGET]" in refused(store.root, "--target", target)
+    assert "[FK-TARGET]" in refused(store.root, "--target", target)
 
 
 def test_a_target_of_a_step_that_the_run_does_not_have_is_a_mistake(store):
     kept(store, Made().step("faces", 4.0))
-    assert "Did you mean 'faces'? [FK-UNKNOWN-STEP]" in refused(store.root, "--target", "face.call_p95_ms<5")
+    assert "Did you mean 'faces'? [FK-UNKNOWN-STEP]" in refused(store.root, "--target", "face.p95<5")
+
+
+def test_a_history_has_a_line_for_each_run_with_what_changed(store, tmp_path):
+    """A step is found again by what it computes: its placement may differ."""
+    path, rates = tmp_path / "runs.jsonl", []
+    for number, seconds in enumerate((4.0, 2.0)):
+        run = Store(str(tmp_path / f"out{number}")).of_run("abc123").begin()
+        run.prepare()
+        kept(run, Made().step("faces", seconds, packets=20))
+        step = {"fingerprint": "f1", "placement": {"precision": ("fp32", "bf16")[number], "batch": 8}}
+        run.write("run.json", json.dumps(sealed({"steps": {"faces": step}, "notes": {}, "run": "abc123"})).encode())
+        done = command("profile", run.root, "--history", str(path), "--note", f"change {number}")
+        assert done.returncode == 0
+        rates.append(json.loads(command("profile", run.root, "--json").stdout)["steps"]["faces"]["rows_per_s"])
+    first, last = read(path)
+    assert (first.note, list(first.cells), list(last.cells)) == (
+        "change 0",
+        ["faces, cpu, precision fp32, batch 8"],
+        ["faces, cpu, precision bf16, batch 8"],
+    )
+    (change,) = steps([first, last])
+    assert change["figures"]["rate"] == pytest.approx(rates, abs=1e-4) and change["figures"]["p50"] == (400.0, 200.0)
+    assert "change 1" in done.stdout and "[FK-IDLE-OPTION]" in refused(run.root, "--note", "x")
+    path.write_text("{}\n")
+    assert "[FK-BENCH-HISTORY]" in refused(run.root, "--history", str(path))
 
 
 def test_a_step_without_records_of_calls_has_no_percentiles(store):

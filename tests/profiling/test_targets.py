@@ -7,7 +7,8 @@ import json
 import pytest
 
 from framekiln.contract.errors import ConfigError
-from framekiln.planning.manifest import ProfileFile, Targets, read_pipeline, read_profile
+from framekiln.planning.limits import read_limit, run_targets
+from framekiln.planning.manifest import ProfileFile, read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
@@ -19,50 +20,53 @@ from framekiln.profiling.targets import compare_targets, gpu_figures
 from tests.support.runs.run_records import GPU, Made
 
 AIMS = {
-    "a number is the least": ({"rows_per_minute": 59}, "met"),
-    "which is not reached": ({"rows_per_minute": 61}, "not met"),
-    "more than a range is no harm": ({"rows_per_minute": [10, 20]}, "met"),
-    "less than a range is": ({"rows_per_minute": [70, 80]}, "not met"),
-    "a rate may have a limit alone": ({"rows_per_minute": [None, 20]}, "not met"),
-    "of times a number is the most": ({"call_p95_ms": 4001}, "met"),
-    "which is exceeded": ({"call_p95_ms": 3999}, "not met"),
-    "nobody looked": ({"gpu_use_percent": [80, 95]}, "not measured"),
+    "rate>0.9": "met",
+    "rate>1.1": "not met",
+    "rate>=1": "met",
+    "ms_row<401": "met",
+    "p95<399": "not met",
+    "p99<5000": "not measured",  # 100 calls are too few
+    "gpu_use<95": "not measured",
+    "workers<=1": "met",
 }
 
 
-@pytest.mark.parametrize("name", AIMS)
-def test_targets_of_a_step(name):
-    aim, verdict_ = AIMS[name]
-    steps = step_statistics(to_table(Made().step("faces", 4.0, packets=100, **GPU).lines))  # 60 rows a minute
-    (result,) = compare_targets(Targets.model_validate({"steps": {"faces": aim}}), {}, steps)
-    assert (result.figure, result.verdict) == (f"faces.{next(iter(aim))}", verdict_)
+@pytest.mark.parametrize("aim", AIMS)
+def test_targets_of_a_step(aim):
+    steps = step_statistics(to_table(Made().step("faces", 4.0, packets=100, **GPU).lines))  # a call of 4 s for 10 rows
+    (result,) = compare_targets(run_targets([f"faces.{aim}"]), {}, steps)
+    assert (result.figure, result.verdict) == (f"faces.{read_limit(aim).figure}", AIMS[aim])
+
+
+def test_a_target_without_a_step_holds_for_every_step():
+    steps = step_statistics(to_table(Made().step("faces", 4.0, **GPU).step("pose", 8.0, **GPU).lines))
+    found = compare_targets(run_targets(["ms_row<500"]), {}, steps)
+    assert [(one.figure, one.verdict) for one in found] == [("faces.ms_row", "met"), ("pose.ms_row", "not met")]
 
 
 def test_few_calls_have_no_p95_to_compare():
     steps = step_statistics(to_table(Made().step("faces", 4.0, packets=99, **GPU).lines))
-    (result,) = compare_targets(Targets.model_validate({"steps": {"faces": {"call_p95_ms": 4001}}}), {}, steps)
+    (result,) = compare_targets(run_targets(["faces.p95<4001"]), {}, steps)
     assert (result.value, result.verdict) == (None, "not measured")
 
 
 @pytest.mark.parametrize(
-    ("use", "memory", "met"), [(85.0, 60.0, "met met"), (97.0, 60.0, "not met met"), (85.0, 79.0, "met not met")]
+    ("use", "memory", "met"),
+    [(85.0, 60.0, "met met met"), (97.0, 60.0, "met not met met"), (85.0, 79.0, "met met not met")],
 )
 def test_targets_of_the_gpus(use, memory, met):
     gpu = {"use_percent": use, "memory_gb": memory, "total_gb": 80.0}
     calls = to_table(Made().step("faces", 4.0, **GPU).lines)
     gpus = gpu_figures(calls, node_metrics.to_table([{"run": "0", "node": "h", "time": 1.0, "gpus": [gpu]}]))
-    aims = Targets.model_validate({"gpu_use_percent": [80, 95], "vram_peak_percent": 90, "steps": {"absent": {}}})
+    aims = run_targets(["gpu_use>80", "gpu_use<95", "vram_percent<90"])
     assert " ".join(result_.verdict for result_ in compare_targets(aims, gpus, step_statistics(calls))) == met
 
 
 WRONG = {
-    "targets: {gpu_use_pecent: 80}": ("FK-UNKNOWN-KEY", "'gpu_use_pecent'", "'gpu_use_percent'"),
-    "targets: {steps: {faces: {rows_per_minut: 1}}}": ("FK-UNKNOWN-KEY", "'rows_per_minut'", "'rows_per_minute'"),
-    "targets: {gpu_use_percent: [95, 80]}": ("FK-INVALID-VALUE", "[95, 80]", "[80, 95]"),
-    "targets: {gpu_use_percent: lots}": ("FK-INVALID-VALUE", "'lots'"),
-    "targets: {gpu_use_percent: [null, null]}": ("FK-INVALID-VALUE", "[None, None]"),
-    "targets: {gpu_use_percent: -1}": ("FK-INVALID-VALUE", "-1"),
-    "targets: {gpu_use_percent: true}": ("FK-INVALID-VALUE", "True"),
+    "targets: [gpu_us>80]": ("FK-INVALID-VALUE", "'gpu_us>80'", "gpu_use"),
+    "targets: [faces.rows_per_minute>1]": ("FK-INVALID-VALUE", "'faces.rows_per_minute>1'", "rate"),
+    "targets: [rate>+5%]": ("FK-INVALID-VALUE", "'rate>+5%'"),
+    "targets: {gpu_use: 80}": ("FK-INVALID-VALUE", "{'gpu_use': 80}"),
 }
 
 
@@ -76,10 +80,10 @@ def test_mistakes_in_targets(tmp_path, text):
 
 
 def test_targets_of_an_unknown_step_are_refused(tmp_path):
-    aims = ProfileFile.model_validate({"targets": {"steps": {"facs": {"rows_per_minute": 1}}}})
+    aims = ProfileFile.model_validate({"targets": ["facs.rate>1"]})
     with pytest.raises(ConfigError) as error:
         make_plan(read_pipeline(None), aims, PlanOptions(), [ROOMY], check_weights=False)
     assert error.value.code == "FK-UNKNOWN-STEP" and all(name in str(error.value) for name in ("'facs'", "'faces'"))
     shipped = read_profile("high-throughput").targets
-    kept = json.loads(json.dumps({"profile": {"targets": shipped.model_dump(exclude_none=True)}}))
-    assert targets_of(kept) == shipped and shipped.steps["segment"].rows_per_minute == (90, 160)
+    kept = json.loads(json.dumps({"profile": {"targets": shipped}}))
+    assert targets_of(kept) == run_targets(shipped) and "segment.rate>1.5" in shipped

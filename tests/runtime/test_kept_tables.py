@@ -50,6 +50,8 @@ FOREIGN = [
     {"media_id": ["a.jpg"], "number": ["first"]},
     {"number": [1]},
     {"media_id": ["a.jpg"], "frame_index": [1]},  # the table of another step
+    {"media_id": ["a.jpg"]},
+    {"media_id": ["a.jpg"], "number": [1], "later": ["x"]},
 ]
 
 
@@ -57,10 +59,3 @@ FOREIGN = [
 def test_a_foreign_file_counts_as_missing(store, columns):
     store.write_table(f"guests/{FIRST}", pa.table(columns))
     assert kept(store).equals(SCHEMA.empty_table())
-
-
-@pytest.mark.parametrize(("columns", "number"), [({}, None), ({"number": [1], "later": ["x"]}, 1)])
-def test_tables_of_other_versions_are_kept(store, columns, number):
-    store.write_table(f"guests/{FIRST}", pa.table({"media_id": ["a.jpg"]} | columns))
-    table = kept(store)
-    assert table.schema.names == SCHEMA.names and table.to_pylist() == [{"media_id": "a.jpg", "number": number}]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.gpu.options import GpuOptions, Record, read_results
+from benchmarks.gpu.options import GpuOptions, Recorder, read_results
 from benchmarks.gpu.stage_steps import measured
 from framekiln.device import memory_gb
 from framekiln.lab.measure.prepared import Prepared
@@ -172,7 +172,7 @@ class Alone:
         return {"per_s": rate, "calls": samples.calls, "peak_gb": memory[2] if memory else None}
 
 
-def measure(options: GpuOptions, record: Record) -> None:
+def measure(options: GpuOptions, record: Recorder) -> None:
     """Record each model's rate in images, faces or images of 1,024 prompts a second, eager and compiled."""
     ways = [("off", True), *([("default", True), ("default", False)] if options.compile else [])]
     held = {}

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from benchmarks.gpu.options import GpuOptions, Record
+from benchmarks.gpu.options import GpuOptions, Recorder
 from benchmarks.gpu.stage_steps import SMALL, STAGES, WORK
 from benchmarks.gpu.steps.ceilings import ceilings
 from benchmarks.made_rows import write_photos
@@ -117,13 +117,13 @@ def figures(out: Path, stage: str, began: float, ended: float) -> Mapping[str, A
         "rows_per_s_steady": step.steady_rows_per_s,
         "first_result_s": ends(whole).min() - began,
         "tail_s": ended - step.end,
-        "gpu_use_percent": gpu["gpu_use_percent"],
+        "gpu_use_percent": gpu["gpu_use"],
         "vram_peak_gb": max(used, default=None),
         "allocated_peak_gb": pc.max(calls["vram_peak_gb"]).as_py(),
     }
 
 
-def measure(options: GpuOptions, record: Record) -> None:
+def measure(options: GpuOptions, record: Recorder) -> None:
     """Record a run of `categorize` over all photos, as shipped; then again, with warm caches."""
     settings = run_settings(options, ["categorize"])
     for name in ("cold", "warm"):
@@ -137,7 +137,7 @@ def measure(options: GpuOptions, record: Record) -> None:
             return
 
 
-def measure_capped(options: GpuOptions, record: Record) -> None:
+def measure_capped(options: GpuOptions, record: Recorder) -> None:
     """Record each run's peak of memory beside the limit and the plan, and its rate beside the prediction from it.
 
     Models are not compiled: ten shapes of LaMa take longer than the runs, and memory is planned for uncompiled ones.
@@ -162,7 +162,7 @@ def measure_capped(options: GpuOptions, record: Record) -> None:
         list(pool.map(lambda run: _predict(run, None, record), runs))
 
 
-def measure_calibration(options: GpuOptions, record: Record) -> None:
+def measure_calibration(options: GpuOptions, record: Recorder) -> None:
     """Record the calibration, then the errors of its predictions where a GPU was measured."""
     path = _calibrated(options)
     calibration = read_calibration(path)
@@ -193,7 +193,7 @@ def _calibrated(options: GpuOptions) -> Path:
     return path
 
 
-def _predict(run: Path, calibration: Path | None, record: Record) -> None:
+def _predict(run: Path, calibration: Path | None, record: Recorder) -> None:
     """Record a run's measured rate on this GPU and what is predicted from its records, here and for `TARGETS`."""
     gpus, given = ",".join([gpu_names()[0], *TARGETS]), ["--calibration", str(calibration)] if calibration else []
     choices = json.loads(framekiln("predict", str(run), "--for", gpus, *given, "--json"))["gpus"]

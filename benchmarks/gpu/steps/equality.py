@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.options import GpuOptions, Record
+from benchmarks.gpu.options import GpuOptions, Recorder
 from benchmarks.gpu.stage_steps import STAGES, Case, measured, step_of
 from benchmarks.made_rows import rows_for
 from framekiln.contract.placement import Placement
@@ -80,7 +80,7 @@ class EqualityCase:
             return torch.cat([call().flatten().float().cpu() for call in calls])
 
 
-def measure(options: GpuOptions, record: Record) -> None:
+def measure(options: GpuOptions, record: Recorder) -> None:
     """Record the differences of all stages, of uploads, and of the tree of `identities`."""
     _uploads(options, record)
     _tree(options, record)
@@ -116,7 +116,7 @@ def _case(stage: str, options: GpuOptions) -> Case:
     )
 
 
-def _uploads(options: GpuOptions, record: Record) -> None:
+def _uploads(options: GpuOptions, record: Recorder) -> None:
     """Record how many uploads arrived with other bytes than they had, while the GPU was kept busy between them."""
     import torch
 
@@ -135,7 +135,7 @@ def _uploads(options: GpuOptions, record: Record) -> None:
     record(uploads=count, wrong=wrong, ok=wrong == 0)
 
 
-def _tree(options: GpuOptions, record: Record) -> None:
+def _tree(options: GpuOptions, record: Recorder) -> None:
     """Record whether the spanning tree of `identities` has the same edges on the GPU."""
     vectors = np.random.default_rng(2).normal(size=(_POINTS // 10 if options.small else _POINTS, 128))
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)

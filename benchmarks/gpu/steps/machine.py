@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from functools import partial
 
-from benchmarks.gpu.options import GpuOptions, Record
+from benchmarks.gpu.options import GpuOptions, Recorder
 from benchmarks.made_rows import PHOTO, windows
 from framekiln.device import wait
 from framekiln.lab.measure.device_facts import bench_environment, peak_gb_s, peak_tflops
@@ -14,7 +14,7 @@ from framekiln.lab.measure.timed import TimeLimits, timed
 _COPIED = 64 << 20  # bytes: a packet of pixels is of this order
 
 
-def measure(options: GpuOptions, record: Record) -> None:
+def measure(options: GpuOptions, record: Recorder) -> None:
     """Record the environment, then rates in GB/s, TFLOP/s and images a second of one core."""
     free = {"dev_shm_gb": shutil.disk_usage("/dev/shm").free / 1e9}
     record(environment=bench_environment(options.device) | free)
@@ -27,7 +27,7 @@ def measure(options: GpuOptions, record: Record) -> None:
         _copies(options, record)
 
 
-def _host(options: GpuOptions, record: Record) -> None:
+def _host(options: GpuOptions, record: Recorder) -> None:
     """Record what one core decodes and encodes of photos of 1 MP."""
     import cv2
     import simplejpeg
@@ -46,7 +46,7 @@ def _host(options: GpuOptions, record: Record) -> None:
         record(one_core=name, per_s=samples.rate(1))
 
 
-def _copies(options: GpuOptions, record: Record) -> None:
+def _copies(options: GpuOptions, record: Recorder) -> None:
     """Record copies between host and GPU, from and to pageable and page-locked memory."""
     import torch
 

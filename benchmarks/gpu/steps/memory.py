@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.gpu.options import GpuOptions, Record, SkippedError
+from benchmarks.gpu.options import GpuOptions, Recorder, SkippedError
 from benchmarks.gpu.stage_steps import Case, measured, step_of
 from benchmarks.made_rows import Size, rows_for
 from framekiln.device import limit_memory, memory_gb, release_memory
@@ -78,7 +78,7 @@ def _gb(device: str) -> tuple[float, float, float]:
     return memory
 
 
-def measure(options: GpuOptions, record: Record) -> None:
+def measure(options: GpuOptions, record: Recorder) -> None:
     """Record each stage's limit, and whether it was kept without a lost row."""
     if options.device == "cpu":
         raise SkippedError("a CPU has no memory of its own to limit")

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.options import GpuOptions, Record
+from benchmarks.gpu.options import GpuOptions, Recorder
 from benchmarks.gpu.stage_steps import Case, call, measured, step_of, uncompiled
 from benchmarks.gpu.steps.ceilings import AREA, ceilings
 from benchmarks.made_rows import Size, rows_for
@@ -187,7 +187,7 @@ def cases(options: GpuOptions) -> Iterator[tuple[str, Case]]:
     yield "inpaint, 16 of 16 sizes", case("inpaint", 16, mixed[:16])
 
 
-def measure(options: GpuOptions, record: Record) -> None:
+def measure(options: GpuOptions, record: Recorder) -> None:
     """Record the rates of all cases, and their shares of the ceilings that were measured."""
     known = ceilings(options)
     chosen = options.wanted(dict(cases(options)))
@@ -215,7 +215,7 @@ class MeteredWork(StageWork):
         return self._meter.seen()
 
 
-def measure_processes(options: GpuOptions, record: Record) -> None:
+def measure_processes(options: GpuOptions, record: Recorder) -> None:
     """Record the rates of `categorize` in one process with several packets and with one, and in two processes."""
     case = Case(stage="categorize", sizes=[options.photo] * (2 if options.small else 128))
     step, cases = step_of(case, options), {"": case}

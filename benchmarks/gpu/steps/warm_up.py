@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.options import GpuOptions, Record
+from benchmarks.gpu.options import GpuOptions, Recorder
 from benchmarks.gpu.stage_steps import STAGES, Case, measured, step_of, uncompiled
 from benchmarks.made_rows import Size, rows_for
 from framekiln.device import wait
@@ -50,7 +50,7 @@ class WarmUp:
         return {**dict(zip(names, np.diff(seconds).tolist(), strict=True)), **uncompiled()}
 
 
-def measure(options: GpuOptions, record: Record) -> None:
+def measure(options: GpuOptions, record: Recorder) -> None:
     """Record each stage, twice if its model is compiled."""
     cases = {stage: Case(stage=stage, sizes=()) for stage in STAGES}
     held = {stage: WarmUp(step_of(case, options), options.photo) for stage, case in cases.items()}

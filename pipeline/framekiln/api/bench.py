@@ -22,10 +22,10 @@ from framekiln.lab.measure.timed import check_device
 from framekiln.lab.models.registry import known_models
 from framekiln.lab.output import results
 from framekiln.lab.output.cells import CellResult
-from framekiln.lab.samples import parse_targets, samples, verdicts
+from framekiln.lab.samples import FIGURES, samples, verdicts
+from framekiln.planning.limits import Limit, parse_targets
 from framekiln.planning.manifest import PipelineFile
-from framekiln.planning.sample import PERCENTILES
-from framekiln.profiling.targets import Judgement, Limit
+from framekiln.profiling.targets import Judgement
 from framekiln.reporting.bench import history
 from framekiln.reporting.bench.history import changes, check_base, conditions, judge, lost, other_conditions
 from framekiln.reporting.bench.page import PAGE, render
@@ -69,21 +69,18 @@ class BenchFiles:
         if self.save:
             check_file("--save", self.save)
         if self.history:
-            check_file("--history", self.history)
-            _ = self.history.exists() and history.read(self.history)
+            history.check(self.history)
         if self.fail_if and self.against is None:
             raise ConfigError("--fail-if compares with a base; add --against BASE.", code="FK-BENCH-NO-BASE")
         if base := self.base():
             check_base(self.fail_if, base)
-        parse_targets(self.target)
+        parse_targets(self.target, FIGURES)
         return self
 
     @property
     def limits(self) -> list[Limit]:
-        """Return the targets, and the conditions on percentiles; they need many calls."""
-        asked = conditions(self.fail_if) if self.fail_if else []
-        asked = [one for one in asked if one.figure in PERCENTILES.keys() - {"p50"}]  # a median needs no more calls
-        return [*parse_targets(self.target), *asked]
+        """Return the targets and conditions; a percentile and an interval need many calls."""
+        return [*parse_targets(self.target, FIGURES), *(conditions(self.fail_if) if self.fail_if else ())]
 
     def write(self, report: results.BenchReport, *, is_new: bool) -> list[Path]:
         """Write the figures of a new bench, and a requested copy."""
@@ -206,7 +203,7 @@ def concluded(
     Raises ConfigError: the bench and its base have no cell in common, or a condition names a figure that no cell has;
     OutputError: a file cannot be written.
     """
-    aims = verdicts(samples(report), parse_targets(files.target))
+    aims = verdicts(samples(report), parse_targets(files.target, FIGURES))
     report = replace(report, targets=tuple(row for row, _ in aims)) if aims else report
     paths = files.write(report, is_new=is_new)
     found = changes(base, report) if base else []

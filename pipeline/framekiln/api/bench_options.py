@@ -13,7 +13,7 @@ from framekiln.contract.errors import ConfigError
 
 if TYPE_CHECKING:  # the command line reads the options without importing the bench
     from framekiln.lab.bench import BenchPlan
-    from framekiln.profiling.targets import Limit
+    from framekiln.planning.limits import Limit
 
 Numbers = int | str | Sequence[int] | None
 """One number, several, or a text such as "1,2,4"."""
@@ -33,7 +33,7 @@ class FileOptions(TypedDict, total=False):
     target: Annotated[
         str,
         option(
-            "Exit with 1 if a latency (ms) is missed, e.g. p50<16.67,p95<20, or a set: 1080p60, 4k30, stereo60.",
+            "Exit with 1 if one is missed, e.g. p50<16.67,rate>20, or a set: 1080p60, 4k30, stereo60.",
             "",
             metavar="LIMITS",
         ),

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from framekiln.contract.output_names import RUN_RECORD
 from framekiln.output.object_store import Store
-from framekiln.planning.manifest import Targets
+from framekiln.planning.limits import Limit
 from framekiln.profiling.run_profile import RunProfile, choose_run, missing_rows, profile_of, stored_rooms, targets_of
 from framekiln.reporting.kit.texts import count, duration
 from framekiln.reporting.plan_facts import fetching, rebuild
@@ -82,7 +82,7 @@ def warn_of_random(steps: Sequence[str]) -> list[str]:
 
 
 def read_profile(
-    store: Store, run: str | None, warn: Callable[[str], None] = lambda _: None, targets: Targets | None = None
+    store: Store, run: str | None, warn: Callable[[str], None] = lambda _: None, targets: Sequence[Limit] = ()
 ) -> RunProfile:
     """Return the profile of a run, which may be unfinished. Default: the run with the most work.
 

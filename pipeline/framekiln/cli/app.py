@@ -141,13 +141,17 @@ def _join_lists(words: Sequence[str]) -> list[str]:
     return joined
 
 
+_MEANT = {"--only": "--stages", "--steps": "--stages"}
+
+
 def _exit_for_usage(error: Any) -> NoReturn:
     """Print a wrong option or argument as one sentence, as all other mistakes."""
     text, code = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip("."), "FK-WRONG-OPTION"
     if hasattr(error, "possibilities"):
         text, code = f"There is no option {error.option_name!r}", "FK-UNKNOWN-OPTION"
-        if error.possibilities:
-            text += f". Did you mean {error.possibilities[0]!r}?"
+        known = {name for one in (error.ctx.command.params if error.ctx else ()) for name in one.opts}
+        possible = [*known & {_MEANT.get(error.option_name)}, *(error.possibilities or ())]
+        text += f". Did you mean {possible[0]!r}?" if possible else ""
     stop = "" if text.endswith("?") else "."
     help_command = f"{error.ctx.command_path if error.ctx else 'framekiln'} -h"
     ERRORS.print(f"[red]Error:[/red] {escape(printable(f'{text}{stop} `{help_command}` lists the options. [{code}]'))}")

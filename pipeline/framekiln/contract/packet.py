@@ -12,6 +12,9 @@ import pyarrow as pa
 from framekiln.contract.columns import ON_REQUEST, PIXELS, SOURCE, field, is_pixel_column
 from framekiln.contract.row_errors import Failure
 
+RowSpan = tuple[int, int]
+"""First row in a unit, and the row after the last."""
+
 HALO = "halo"
 _OWN = ("unit", "start", "stop")
 

@@ -16,24 +16,24 @@ from framekiln.contract.phases import PhaseClock
 from framekiln.device.lazy import torch
 from framekiln.device.nvml import handles, library
 
-Event = Any
+GpuEvent = Any
 """A `torch.cuda.Event`, used through `record`, `synchronize` and `elapsed_time`."""
 
 
 class EventClock(PhaseClock):
     """A clock that reads CUDA events. Events are reused: creating one takes longer than recording it."""
 
-    def __init__(self, event: Callable[[], Event]) -> None:
+    def __init__(self, event: Callable[[], GpuEvent]) -> None:
         super().__init__()
-        self._event, self._spare = event, list[Event]()
+        self._event, self._spare = event, list[GpuEvent]()
 
-    def stamp(self) -> Event:
+    def stamp(self) -> GpuEvent:
         """Record an event in the current stream."""
         event = self._spare.pop() if self._spare else self._event()
         event.record()
         return event
 
-    def between(self, begin: Event, end: Event) -> float:
+    def between(self, begin: GpuEvent, end: GpuEvent) -> float:
         """Wait until the GPU has reached the later event, and return the seconds."""
         end.synchronize()
         return float(begin.elapsed_time(end)) / 1000

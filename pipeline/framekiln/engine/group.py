@@ -7,10 +7,10 @@ from itertools import accumulate
 from typing import TypeVar
 
 from framekiln.contract.errors import SetupError
-from framekiln.contract.packet import Packet
+from framekiln.contract.packet import Packet, RowSpan
 from framekiln.contract.placement import Placement
 from framekiln.device.watchdog import within
-from framekiln.media.units import RowSpan, Segments, Unit, split_unit, task_bytes
+from framekiln.media.units import Segments, Unit, split_unit, task_bytes
 from framekiln.output.ledger import Ledger, Part
 from framekiln.output.object_store import Store
 from framekiln.planning.processes.waves import Wave, combined_placement

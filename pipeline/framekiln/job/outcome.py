@@ -23,6 +23,7 @@ from framekiln.media.units import Unit
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import read_units, unit_of
+from framekiln.planning.limits import run_targets
 from framekiln.planning.plan import Plan
 from framekiln.profiling.records import now
 from framekiln.profiling.run_profile import RunProfile, profile_of
@@ -147,7 +148,8 @@ class RunSoFar:
     def profile(self) -> RunProfile | None:
         """Return the profile of its records; None if they are unreadable, which must not end a run."""
         with suppress(OutputError, OSError):
-            return profile_of(self.store, self.store.run, self.request.profile.targets, self.work.rooms)
+            targets = run_targets(self.request.profile.targets)
+            return profile_of(self.store, self.store.run, targets, self.work.rooms)
         return None
 
     def conclude(self) -> RunResult:
@@ -202,6 +204,6 @@ class RunSoFar:
         before = read_earlier(self.store) or {}
         is_of_all = before.get("state") == FINISHED and LATER not in before and before.get("shard") is None
         changed = self.work.changed or self.request.shard is not None
-        if changed or not is_of_all or not {"frames", "errors"} <= before.keys():
+        if changed or not is_of_all:
             return None
-        return before["frames"], Counter({**before["errors"], PASSED_OVER: before.get("passed_over", 0)})
+        return before["frames"], Counter({**before["errors"], PASSED_OVER: before["passed_over"]})

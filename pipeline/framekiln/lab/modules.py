@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from framekiln.contract.errors import MediaError
 from framekiln.device import is_broken_gpu, is_out_of_memory, release_memory, torch
-from framekiln.planning.sample import Outcome
+from framekiln.planning.sample import SampleOutcome
 
 R = TypeVar("R")
 
@@ -41,7 +41,7 @@ def attempt(blank: R, measure: Callable[[], R]) -> R:
     except Exception as error:  # of any class: the model's own code runs
         if is_broken_gpu(error):
             raise
-        outcome: Outcome = "oom" if is_out_of_memory(error) else "error"
+        outcome: SampleOutcome = "oom" if is_out_of_memory(error) else "error"
         why = str(error) if isinstance(error, MediaError | UnsupportedError) else one_line(error)
         if isinstance(error, UnsupportedError):
             outcome = "unsupported"

@@ -1,18 +1,18 @@
-"""The measurements of a bench as samples, for targets, gates and histories: cells, clips, objects of videos.
-
-Targets limit the latency of a call or a frame, as `p50<16.67,p95<20,p99<25` in ms, or by a named set.
-"""
+"""The measurements of a bench as samples, for targets, gates and histories: cells, clips, objects of videos."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from framekiln.contract.errors import ConfigError
+from framekiln.contract.row_errors import DECODE
 from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.lab.output.film_rows import ClipRow, VideoRow
 from framekiln.lab.output.results import BenchReport
-from framekiln.planning.sample import PERCENTILES, Sample, Statistics, calls_for
-from framekiln.profiling.targets import MET, NOT_MEASURED, NOT_MET, Judgement, Limit, parse_limits
+from framekiln.planning.limits import Limit
+from framekiln.planning.sample import INTERVAL_CALLS, PERCENTILES, Sample, Statistics, calls_for
+from framekiln.profiling.stats.steps import StepStatistics
+from framekiln.profiling.targets import MET, NOT_MEASURED, NOT_MET, Judgement, recorded_figures
 
 FIGURES: Mapping[str, str] = {
     **dict.fromkeys(("p50", "p90", "p95", "p99", "mean"), "ms"),
@@ -21,14 +21,9 @@ FIGURES: Mapping[str, str] = {
     "gflop": "GFLOP",
     **dict.fromkeys(("drift", "j", "f"), ""),
 }
-"""Figures of a sample by their names in --fail-if, with units."""
-
-_TAIL = {"p50": 1.0, "p95": 1.2, "p99": 1.5}  # limits in frames' periods: half of the frames are in time, few are late
-SETS = {
-    name: ",".join(f"{figure}<{round(1000 / rate * by, 2):g}" for figure, by in _TAIL.items())
-    for name, rate in {"1080p60": 60, "4k30": 30, "stereo60": 60}.items()
-}
-"""Targets by the names of sets; 60 frames a second give p50<16.67, p95<20, p99<25."""
+"""Figures of a sample by their names in --fail-if and --target, with units."""
+TIMED = ("ms", "items/s")
+"""Units of figures whose changes have an interval."""
 
 
 def samples(report: BenchReport) -> list[Sample]:
@@ -97,6 +92,20 @@ def _sample_runs(subject: str, runs: Sequence[VideoRow]) -> Sample:
     return blank.model_copy(update={"latency": latency, "figures": _collect_figures(latency, figures)})
 
 
+def sample_of_step(step: StepStatistics, record: Mapping[str, Any]) -> Sample:
+    """Return a step of a run as a sample; `record` is its run.json, or empty."""
+    known = {**record.get("steps", {}), DECODE: record.get("decode")}.get(step.step) or {}
+    place = known.get("placement") or {}
+    how = [step.device, *(f"{name} {place[name]}" for name in ("precision", "batch") if name in place)]
+    figures = recorded_figures(step)
+    return Sample(
+        subject=step.step,
+        placement=", ".join(how),
+        work=f"{step.step} {known.get('fingerprint', '')}",
+        figures=figures | ({"peak_gb": figures["vram"]} if "vram" in figures else {}),
+    )
+
+
 def _collect_figures(latency: Statistics | None, figures: Mapping[str, float | None]) -> dict[str, float]:
     times = {} if latency is None else {name: getattr(latency, name) for name in (*PERCENTILES, "mean")}
     times |= {} if latency is None else {"p50": latency.median}  # the median of any number of calls
@@ -108,23 +117,24 @@ def _to_gigabytes(size: int | None) -> float | None:
 
 
 def verdicts(found: Sequence[Sample], targets: Sequence[Limit]) -> list[tuple[dict[str, Any], Judgement]]:
-    """Return each target's row of profile_stats.json on each sample, and its verdict; `ms`: None if unknown."""
+    """Return each target's row of profile_stats.json on each sample, and its verdict; `value`: None if unknown."""
     return [_judge(sample, target) for sample in found for target in targets]
 
 
 def _judge(sample: Sample, target: Limit) -> tuple[dict[str, Any], Judgement]:
-    ms: float | None = getattr(sample.latency, target.figure, None)
-    verdict = NOT_MEASURED if ms is None else MET if ms < target.number else NOT_MET
+    count, unit = getattr(sample.latency, "count", 0), FIGURES[target.figure]
+    value = sample.figures.get(target.figure) if count >= _count_calls(target) else None
+    verdict = NOT_MEASURED if value is None else MET if target.holds(value) else NOT_MET
     told = f"{sample.outcome}, {sample.why}"
-    if ms is not None:
-        told = f"{ms:.2f} ms"
+    if value is not None:
+        told = f"{value:,.4g} {unit}".rstrip()
     elif sample.outcome == "ok":
-        count = getattr(sample.latency, "count", 0)
         told = f"not measured: {target.figure} needs {_count_calls(target)} calls or frames, not {count}"
+        told = told if count < _count_calls(target) else "not measured"
     row: dict[str, Any] = {"subject": sample.subject, "placement": sample.placement, "target": target.text}
     failed = verdict != MET and sample.outcome != "unsupported"  # a sample that this machine cannot run has no target
-    row |= {"ms": ms, "verdict": verdict}
-    return row, Judgement(failed=failed, sentence=f"{target.text}: {sample.name}: {told}.", unclear=ms is None)
+    row |= {"value": value, "verdict": verdict}
+    return row, Judgement(failed=failed, sentence=f"{target.text}: {sample.name}: {told}.", unclear=value is None)
 
 
 def calls_needed(targets: Sequence[Limit], given: int | None, option: str) -> int:
@@ -140,15 +150,6 @@ def calls_needed(targets: Sequence[Limit], given: int | None, option: str) -> in
     return needed
 
 
-def _count_calls(target: Limit) -> int:
-    return calls_for(PERCENTILES[target.figure])
-
-
-def parse_targets(text: str) -> list[Limit]:
-    """Return the targets in a list, or of a named set. Raises ConfigError: a word is neither a target nor a set."""
-
-    def is_known(limit: Limit) -> bool:
-        return limit.step is None and limit.sign == "<" and limit.figure in PERCENTILES
-
-    fix = f"; write p50<16.67 with one of {', '.join(PERCENTILES)} and ms, or {', '.join(SETS)}"
-    return parse_limits(text, is_known, fix, SETS, code="FK-BENCH-TARGET")
+def _count_calls(limit: Limit) -> int:
+    least = INTERVAL_CALLS if limit.relative and FIGURES[limit.figure] in TIMED else 1
+    return max(least, calls_for(PERCENTILES[limit.figure]) if limit.figure in PERCENTILES else 1)

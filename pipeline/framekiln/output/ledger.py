@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from framekiln.contract.columns import KEYS, SOURCE
 from framekiln.contract.output_names import COLUMNS
-from framekiln.media.units import RowSpan
+from framekiln.contract.packet import RowSpan
 from framekiln.output.object_store import Store
 
 ERRORS_SUFFIX, RETRY_SUFFIX = ".errors.parquet", ".again.parquet"

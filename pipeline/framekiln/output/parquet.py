@@ -19,15 +19,12 @@ _OPTIONAL, _EXACT = b"framekiln.optional", b"framekiln.exact"
 
 
 def exact(schema: pa.Schema) -> pa.Schema:
-    """Return a schema for tables without other columns.
-
-    If some of its columns are optional, a table without gaps may have further ones, as later versions write more.
-    """
+    """Return a schema for tables without other columns."""
     return schema.with_metadata({_EXACT: b""})
 
 
 def optional(schema: pa.Schema, keys: Collection[str] = ()) -> pa.Schema:
-    """Return a schema for tables that may lack columns other than the keys, as earlier versions wrote fewer."""
+    """Return a schema for tables that may lack columns other than the keys."""
     return pa.schema([item if item.name in keys else item.with_metadata({_OPTIONAL: b""}) for item in schema])
 
 
@@ -38,8 +35,7 @@ def check_types(schema: pa.Schema, expected: pa.Schema | None) -> None:
     """
     if expected is None:
         return
-    has_all = any(_OPTIONAL in (item.metadata or {}) for item in expected) and set(expected.names) <= set(schema.names)
-    if _EXACT in (expected.metadata or {}) and not has_all and (other := set(schema.names) - set(expected.names)):
+    if _EXACT in (expected.metadata or {}) and (other := set(schema.names) - set(expected.names)):
         raise pa.ArrowInvalid(f"columns {', '.join(sorted(other))} do not belong to such a table")
     for item in expected:
         place = schema.get_field_index(item.name)

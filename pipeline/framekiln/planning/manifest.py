@@ -19,6 +19,7 @@ from framekiln.contract.user_files import expand, read_small
 from framekiln.media.network import Network
 from framekiln.planning.condition import FrameRule
 from framekiln.planning.error_budget import Budget
+from framekiln.planning.limits import run_targets
 from framekiln.planning.settings import Strict, parse
 from framekiln.weights.lockfile import Entries
 
@@ -147,34 +148,12 @@ class DecodePlacement(Strict):
     timeout_s: float = Field(600.0, ge=0)  # timeout for the next frame of a file; 0 for none
 
 
-def _check_target(value: Any) -> Any:
-    ends = value if isinstance(value, list | tuple) and len(value) == 2 else (value, value)
-    numbers = [end for end in ends if isinstance(end, int | float) and not isinstance(end, bool) and end >= 0]
-    if not numbers or len(numbers) < sum(end is not None for end in ends):
-        raise ValueError("must be a number, or [least, most] where either may be null")
-    if numbers != sorted(numbers):
-        raise ValueError(f"must have the least before the most, as [{numbers[1]:g}, {numbers[0]:g}]")
-    return value
-
-
-Target = Annotated[float | tuple[float | None, float | None], BeforeValidator(_check_target)]
-"""The target of a figure: a number is its minimum, or its maximum if less is better."""
-
-
-class StepTargets(Strict):
-    """The targets of one step."""
-
-    rows_per_minute: Target | None = None  # in the steady state; above the range is good too
-    call_p95_ms: Target | None = None  # a number is the maximum
-    gpu_use_percent: Target | None = None  # during its calls
-
-
-class Targets(Strict):
-    """The targets of a run, for `framekiln profile`; they change nothing in the run."""
-
-    gpu_use_percent: Target | None = None  # during any step's calls on a GPU
-    vram_peak_percent: Target | None = None  # of the fullest GPU; a number is the maximum
-    steps: dict[str, StepTargets] = Field(default_factory=dict)
+def _check_target(text: str) -> str:
+    try:
+        run_targets([text])
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    return text
 
 
 class ProfileFile(Strict):
@@ -190,7 +169,7 @@ class ProfileFile(Strict):
     decode: DecodePlacement = DecodePlacement()
     defaults: PlacementSettings = Field(default_factory=dict)
     steps: dict[str, StepPlacement] = Field(default_factory=dict)
-    targets: Targets = Targets()
+    targets: tuple[Annotated[str, AfterValidator(_check_target)], ...] = ()  # as in `framekiln profile --target`
     network: Network = Network()  # timeouts and request limits for buckets and web servers
 
 

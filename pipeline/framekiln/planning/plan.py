@@ -16,6 +16,7 @@ from framekiln.planning.condition import Condition, RowSets, find_reads, read_co
 from framekiln.planning.error_budget import Budget
 from framekiln.planning.gpu.calibration_file import Calibration, find_calibration
 from framekiln.planning.gpu.scheduler import CONTEXT_GB, GpuSettings, schedule
+from framekiln.planning.limits import run_targets
 from framekiln.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.core_limits import describe_limits, fit_later, fit_wave
@@ -252,8 +253,9 @@ def _check_names(pipeline: PipelineFile, profile: ProfileFile, options: PlanOpti
     for name in options.stages:
         problem = f"--stages: the pipeline has no step {name!r}."
         check_known(name, pipeline.steps, problem, code="FK-UNKNOWN-STEP")
+    aims = [target.step for target in run_targets(profile.targets) if target.step]
     waves = () if profile.waves == "auto" else [name for wave in profile.waves for name in wave]
-    named = (("places", profile.steps), ("has targets for", profile.targets.steps), ("has a wave of", waves))
+    named = (("places", profile.steps), ("has targets for", aims), ("has a wave of", waves))
     others = [(verb, name) for verb, names in named for name in names if name not in pipeline.steps]
     shipped = read_pipeline(None) if others else pipeline  # its profiles serve any pipeline, also one with fewer steps
     for verb, name in others:

@@ -13,11 +13,12 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from framekiln.planning.settings import Strict
 
-Outcome = Literal["ok", "oom", "unsupported", "error"]
+SampleOutcome = Literal["ok", "oom", "unsupported", "error"]
 
 BEYOND = 5
 """Calls that must lie beyond a percentile: 100 for p95, 500 for p99. The p99 of 50 calls is always their largest."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+INTERVAL_CALLS = 40  # least calls of a side whose change gets an interval
 
 COPIES, MODEL = ("upload", "download"), "infer"
 """Phases on the bus, and the model's own phase; all others belong to the host."""
@@ -74,7 +75,7 @@ class Sample(Strict):
     subject: str = ""  # a model or a step; with a clip, or with a video's object
     placement: str = ""  # how it was called
     work: str = ""  # what is computed, however it is called
-    outcome: Outcome = "ok"
+    outcome: SampleOutcome = "ok"
     why: str = ""  # reason of any outcome other than ok
     batch: int = Field(1, ge=1)  # rows a call
     megapixels: float = Field(0.0, ge=0)  # mean of a row at full size

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow.compute as pc
-from pydantic import ValidationError
 
 from framekiln.contract.errors import DamagedError, OutputError, did_you_mean
 from framekiln.contract.output_names import ERRORS
@@ -20,7 +19,7 @@ from framekiln.contract.words import counted
 from framekiln.output.lease import active_runs
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
-from framekiln.planning.manifest import Targets
+from framekiln.planning.limits import Limit, run_targets
 from framekiln.planning.processes.placement import Room
 from framekiln.profiling.advice import Advice, bottleneck
 from framekiln.profiling.record_log import CALLS, NODES, batches, began, read, runs
@@ -56,13 +55,13 @@ class RunProfile:
 
 
 def profile_of(
-    store: Store, run: str, targets: Targets | None = None, rooms: Mapping[str, Room] | None = None
+    store: Store, run: str, targets: Sequence[Limit] = (), rooms: Mapping[str, Room] | None = None
 ) -> RunProfile | None:
     """Return the profile of a run from its records so far; None before any step's first row."""
     nodes, calls = read(store, NODES, run), read(store, CALLS, run)
     if not (steps := step_statistics(calls, nodes)):
         return None
-    results = compare_targets(targets, gpu_figures(calls, nodes), steps) if targets else []
+    results = compare_targets(targets, gpu_figures(calls, nodes), steps)
     advice = bottleneck(steps, rooms or {}, others_use(calls, nodes))
     dead = calls.filter(pc.equal(calls["kind"], DEATH))
     lost = Counter(worker.rpartition(":")[0] for worker in pc.unique(dead["worker"]).to_pylist())
@@ -83,11 +82,9 @@ def run_of(store: Store, record: Mapping[str, Any]) -> str | None:
     return record["run"] if record.get("run") in runs(store) else None
 
 
-def targets_of(record: Mapping[str, Any]) -> Targets:
-    """Return the targets in a run.json; none if another version stored them in another form."""
-    with suppress(ValidationError):
-        return Targets.model_validate((record.get("profile") or {}).get("targets") or {})
-    return Targets()
+def targets_of(record: Mapping[str, Any]) -> list[Limit]:
+    """Return the targets in a run.json."""
+    return run_targets((record.get("profile") or {}).get("targets") or ())
 
 
 def stored_rooms(record: Mapping[str, Any], run: str) -> Mapping[str, Room]:

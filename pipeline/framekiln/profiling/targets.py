@@ -1,71 +1,16 @@
-"""Limits of figures: one syntax for `--target` and `--fail-if`; and a profile's targets compared with a run."""
+"""Targets compared with a run, and the results of conditions and targets."""
 
-import operator
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from framekiln.contract.errors import ConfigError
-from framekiln.planning.manifest import StepTargets, Targets
-from framekiln.profiling.stats.speed import gpu_use
+from framekiln.planning.limits import Limit
+from framekiln.profiling.stats.speed import QUANTILES, gpu_use, ms_per_row
 from framekiln.profiling.stats.steps import StepStatistics
 
 MET, NOT_MET, NOT_MEASURED = "met", "not met", "not measured"
-
-_FORM = re.compile(
-    r"(?:(?P<step>[^\s<>=,]+)\.)?(?P<figure>[A-Za-z]\w*)\s*(?P<sign><=|>=|<|>)\s*"
-    r"(?P<number>[+-]?\d+(?:\.\d+)?)\s*(?P<percent>%?)"
-)
-_SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-_LESS_IS_BETTER = ("vram_peak_percent", "call_p95_ms")
-_MORE_IS_BETTER = ("rows_per_minute",)  # figures for which values above the range are met too
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limit:
-    """A figure and a bound: a target of `--target`, or a forbidden state of `--fail-if`."""
-
-    text: str  # the user's text
-    step: str | None = None  # None: the whole run, every step, or a bench
-    figure: str
-    sign: str  # side of the number on which it holds
-    number: float  # a share if relative: -0.05 is 5 % less
-    relative: bool = False  # a change from the base
-
-    def holds(self, value: float) -> bool:
-        return bool(_SIGNS[self.sign](value, self.number))
-
-
-def read_limit(text: str) -> Limit | None:
-    """Return a limit of the form `[STEP.]FIGURE<NUMBER`, with % for a change; None for another form."""
-    if (m := _FORM.fullmatch(text)) is None:
-        return None
-    step, figure, sign, percent = m["step"], m["figure"], m["sign"], bool(m["percent"])
-    number = float(m["number"]) / (100 if percent else 1)
-    return Limit(text=text, step=step, figure=figure, sign=sign, number=number, relative=percent)
-
-
-def parse_limits(
-    text: str, is_known: Callable[[Limit], bool], fix: str, sets: Mapping[str, str] | None = None, *, code: str
-) -> list[Limit]:
-    """Return the targets in a list such as `p50<16.67, faces.call_p95_ms<200`; a word may name a set.
-
-    Raises ConfigError: a word has another form, or its target is unknown; with `fix` and `code`.
-    """
-    limits: list[Limit] = []
-    for word in (word.strip() for word in text.split(",") if word.strip()):
-        if word in (sets or {}):
-            limits += parse_limits((sets or {})[word], is_known, fix, code=code)
-            continue
-        limit = read_limit(word.replace(" ", ""))
-        form = limit is not None and not limit.relative and limit.sign in ("<", ">") and is_known(limit)
-        if limit is None or not form or (limit.sign == "<" and limit.number <= 0):  # no figure is under 0
-            raise ConfigError(f"--target {word!r} is no target{fix}.", code=code)
-        limits.append(limit)
-    return limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +20,12 @@ class Judgement:
     failed: bool
     sentence: str
     unclear: bool = False  # beyond the threshold but within chance: neither failed nor passed
+    missing: bool = False  # failed, since the base has a figure that was not measured now
 
     @property
     def outcome(self) -> str:
+        if self.missing:
+            return "Not measured"
         return "Failed" if self.failed else "Inconclusive" if self.unclear else "Passed"
 
 
@@ -86,9 +34,30 @@ class TargetResult:
     """One target and its measurement."""
 
     figure: str  # STEP.FIGURE, or FIGURE for the whole run
-    aim: str
+    aim: str  # sign and number
     value: float | None  # None if not measured
     verdict: str  # met, not met, not measured
+
+
+def figures_of(totals: Mapping[str, Any]) -> dict[str, float]:
+    """Return the figures of a step in its sums, as run.json has them, with each phase in ms a row as `phase NAME`."""
+    keys = {"rows": "rows", "ms_row": "ms_per_row", "workers": "workers", "set_up": "set_up_s", "errors": "errors"}
+    figures = {name: totals[key] for name, key in keys.items() if totals.get(key) is not None}
+    if rate := totals.get("rows_per_s"):  # 0: the step never worked
+        figures["rate"] = rate
+    if rows := totals.get("rows"):
+        phases = totals.get("phases_s") or {}
+        figures |= {f"phase {name}": ms_per_row(seconds, rows) or 0.0 for name, seconds in phases.items()}
+    return figures
+
+
+def recorded_figures(step: StepStatistics) -> dict[str, float]:
+    """Return the figures of a step that its records give; they have no errors."""
+    figures = figures_of(step.totals.to_dict())
+    figures.pop("errors")
+    times = dict(zip(QUANTILES, step.row_ms, strict=True)) if step.calls else {}
+    found = times | {"vram": step.vram_peak_gb, "gpu_use": step.gpu_use and 100 * step.gpu_use}
+    return figures | {name: value for name, value in found.items() if value is not None}
 
 
 def gpu_figures(calls: pa.Table, nodes: pa.Table) -> dict[str, float | None]:
@@ -100,60 +69,26 @@ def gpu_figures(calls: pa.Table, nodes: pa.Table) -> dict[str, float | None]:
         for gpu in gpus or ()
         if gpu["memory_gb"] is not None and gpu["total_gb"]
     ]
-    return {"gpu_use_percent": None if use is None else 100 * use, "vram_peak_percent": max(filled, default=None)}
+    return {"gpu_use": None if use is None else 100 * use, "vram_percent": max(filled, default=None)}
 
 
 def compare_targets(
-    targets: Targets, gpus: Mapping[str, float | None], steps: Sequence[StepStatistics]
+    targets: Sequence[Limit], gpus: Mapping[str, float | None], steps: Sequence[StepStatistics]
 ) -> list[TargetResult]:
-    """Compare each target of a profile with its measurement; targets of the whole run first."""
-    results = [_compare(name, aim, gpus.get(name)) for name, aim in _set_targets(targets)]
-    figures: dict[str, dict[str, float | None]] = {}
-    for one in steps:
-        steady, use = one.steady_rows_per_s, one.gpu_use
-        of_step = {"rows_per_minute": steady and 60 * steady, "gpu_use_percent": use and 100 * use}
-        figures[one.step] = of_step | {"call_p95_ms": one.call_ms[1]}
-    for step, aims in targets.steps.items():
-        known = figures.get(step, {})
-        results += [_compare(f"{step}.{name}", aim, known.get(name)) for name, aim in _set_targets(aims)]
-    return results
+    """Compare each target with its measurement; one without a step holds for every step, or for the run's GPUs."""
+    return [result for target in targets for result in _compare(target, gpus, steps)]
 
 
-def parse_targets(text: str) -> Targets:
-    """Return the targets in a list such as `faces.call_p95_ms<200, categorize.rows_per_minute>600`.
-
-    Raises ConfigError: a target has another form, or its figure has no targets.
-    """
-
-    def is_known(limit: Limit) -> bool:
-        named = (StepTargets if limit.step else Targets).model_fields.keys() - {"steps"}
-        return limit.figure in named and (limit.figure in _LESS_IS_BETTER) is (limit.sign == "<")
-
-    of_run: dict[str, float] = {}
-    of_steps: dict[str, dict[str, float]] = {}
-    fix = (
-        " of a run; write STEP.call_p95_ms<MS, STEP.rows_per_minute>ROWS, [STEP.]gpu_use_percent>PERCENT or "
-        "vram_peak_percent<PERCENT"
-    )
-    for limit in parse_limits(text, is_known, fix, code="FK-PROFILE-TARGET"):
-        place = of_steps.setdefault(limit.step, {}) if limit.step else of_run
-        place[limit.figure] = limit.number
-    return Targets.model_validate({**of_run, "steps": of_steps})
-
-
-def _set_targets(targets: Targets | StepTargets) -> Iterator[tuple[str, Any]]:
-    return ((name, aim) for name, aim in targets if aim is not None and name != "steps")
-
-
-def _compare(figure: str, aim: float | tuple[float | None, float | None], value: float | None) -> TargetResult:
-    name = figure.rpartition(".")[2]
-    if isinstance(aim, tuple):
-        least, most = aim
-    else:
-        least, most = (None, aim) if name in _LESS_IS_BETTER else (aim, None)
-    upper = None if name in _MORE_IS_BETTER and least is not None else most
-    text = f"at most {most:,g}" if least is None else f"at least {least:,g}"
-    text = text if least is None or most is None else f"{least:,g} to {most:,g}"
-    met = value is not None and (least is None or value >= least) and (upper is None or value <= upper)
-    verdict = NOT_MEASURED if value is None else MET if met else NOT_MET
-    return TargetResult(figure=figure, aim=text, value=None if value is None else round(value, 4), verdict=verdict)
+def _compare(
+    target: Limit, gpus: Mapping[str, float | None], steps: Sequence[StepStatistics]
+) -> Iterator[TargetResult]:
+    known = {f"{step.step}.{target.figure}": recorded_figures(step).get(target.figure) for step in steps}
+    if target.step is not None:
+        name = f"{target.step}.{target.figure}"
+        known = {name: known.get(name)}
+    elif target.figure in gpus:
+        known = {target.figure: gpus[target.figure]}
+    for figure, value in known.items():
+        verdict = NOT_MEASURED if value is None else MET if target.holds(value) else NOT_MET
+        shown = None if value is None else round(value, 4)
+        yield TargetResult(figure=figure, aim=f"{target.sign} {target.number:,g}", value=shown, verdict=verdict)

@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 
 from framekiln.contract.columns import SOURCE
 from framekiln.contract.errors import DamagedError, OutputError
-from framekiln.contract.packet import HALO, Packet
+from framekiln.contract.packet import HALO, Packet, RowSpan
 from framekiln.contract.placement import Placement
 from framekiln.device import Batches, CallScheduler
 from framekiln.device.watchdog import GPU_STALL_S
 from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_thread
 from framekiln.media.packets.spared import NOTHING_SPARED, Spared
-from framekiln.media.units import RowSpan, Segments, Unit
+from framekiln.media.units import Segments, Unit
 from framekiln.output.ledger import Part, tiling
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import fits_folder, settings_of

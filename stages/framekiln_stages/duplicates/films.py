@@ -25,7 +25,7 @@ from framekiln_stages.duplicates.fingerprint import EACH_S
 from framekiln_stages.duplicates.hashes import WINDOWS
 from framekiln_stages.duplicates.search import Ints, concat, find_near, label_linked
 
-Part = Mapping[str, Any]
+SharedPart = Mapping[str, Any]
 Key = tuple[int, int, int]  # numbers of two films, and the view
 
 FILMS = pa.schema(
@@ -52,7 +52,7 @@ SHIFT_S = 0.5  # s by which times of one part may differ: a look in each video
 FOLLOWED = 0.5  # share of the least length between matches: a part may go on past them, and then counts to its end
 
 
-def find_parts(rows: pa.Table, least_s: float) -> list[Part]:
+def find_parts(rows: pa.Table, least_s: float) -> list[SharedPart]:
     """Return the shared parts, once for each pair of videos: rows of `FILMS`, before one is chosen to keep.
 
     They last `least_s`, or 0.8 of the shorter video: a copy of a short video counts.
@@ -162,7 +162,7 @@ def _exchange(place: Place) -> Place:
     return {names.get(name, name): value for name, value in place.items()}
 
 
-def choose_kept(rows: pa.Table, parts: Sequence[Part]) -> pa.Table:
+def choose_kept(rows: pa.Table, parts: Sequence[SharedPart]) -> pa.Table:
     """Return the shared parts with the video of each pair to keep, by `Copies.median` of the shared frames.
 
     Videos that share parts, directly or indirectly, have one order, so that one of them always keeps its part.
@@ -213,7 +213,7 @@ def _drop_shifted(places: Sequence[Place]) -> list[Place]:
     return kept
 
 
-def _overlap(one: Part, other: Part, of: str) -> float:
+def _overlap(one: SharedPart, other: SharedPart, of: str) -> float:
     start, end = (f"{of}{name}_s" for name in ("start", "end"))
     return float(min(one[end], other[end]) - max(one[start], other[start]))
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from framekiln_stages.shots.transitions import BETWEEN, FEW, INNER, PHASES, ROUNDING_S, Grid, Transition, Values, apart
 
-Span = tuple[float, int, int, str]  # an error, first and last frame, and the shape
+FittedSpan = tuple[float, int, int, str]  # an error, first and last frame, and the shape
 Shape = Callable[[Grid], Grid]
 """Maps shares of the time (t, 0 to 1) to each tile's share of its change (t g)."""
 
@@ -110,7 +110,7 @@ def is_mixture(residuals: Values) -> bool:
     return bool(np.sort(turns)[-2:].sum() <= MOST_TURN)
 
 
-def _select_apart(found: list[Span], busy: NDArray[np.bool_]) -> list[Span]:
+def _select_apart(found: list[FittedSpan], busy: NDArray[np.bool_]) -> list[FittedSpan]:
     """Keep the straightest of overlapping transitions, and none that includes a busy frame."""
     taken, kept = busy.copy(), []
     for span in sorted(found):
@@ -184,7 +184,7 @@ class _Frames:
         stray = float(np.sqrt(((found - lost * loss) ** 2).sum() / (loss**2).sum()))
         return float(np.sqrt(line**2 + stray**2 + (LOST * max(0.0, 1 - lost)) ** 2))
 
-    def refined(self, span: Span, longest: float) -> Span:
+    def refined(self, span: FittedSpan, longest: float) -> FittedSpan:
         """Return the best fit near a transition."""
         best, (_, _, _, shape) = span, span
         for _ in range(4):
@@ -199,7 +199,7 @@ class _Frames:
                     best = min(best, (self.error(a, b, shape), a, b, shape))
         return best
 
-    def is_transition(self, span: Span, least: float) -> bool:
+    def is_transition(self, span: FittedSpan, least: float) -> bool:
         """Return whether a fit is near enough to its shape, and between different images."""
         error, first, last, shape = span
         long = shape == DISSOLVE or self._times[last] - self._times[first] >= WIPE_S - ROUNDING_S

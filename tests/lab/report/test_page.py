@@ -77,4 +77,4 @@ def test_the_result_of_each_leak_test_is_on_the_page():
     tests = [Leak(calls=200, slope=slope, leaks=leaks, allocated=()) for slope, leaks in ((4e6, True), (0.0, False))]
     found = list(sections(report(result(), *(result(leak=leak) for leak in tests))))
     (rows,) = [section.rows for section in found if section.id == "leaks"]
-    assert [row[2:] for row in rows] == [["leaks", "4,000,000", "200"], ["no leak", "0", "200"]]
+    assert [row[2:] for row in rows] == [["tensors leak", "4,000,000", "200"], ["no leak of tensors", "0", "200"]]

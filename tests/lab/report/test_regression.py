@@ -30,9 +30,10 @@ def test_five_percent_more_are_found_in_fifty_calls_with_a_spread_of_three(seed)
     assert verdict.failed
 
 
-def test_too_few_calls_are_inconclusive():
-    (verdict,) = judged("p50>+5%", result(noisy(10, calls=20)), result(noisy(20, calls=20)))
-    assert verdict.unclear and not verdict.failed
+@pytest.mark.parametrize("figure", ["p50", "mean"])
+def test_without_an_interval_the_number_alone_decides(figure):
+    (verdict,) = judged(f"{figure}>+5%", result(noisy(10, calls=20)), result(noisy(20, calls=20)))
+    assert verdict.failed and not verdict.unclear
 
 
 def test_memory_needs_no_interval():
@@ -135,5 +136,5 @@ def test_a_base_of_another_input_or_setting_is_noted(name):
 def test_a_cell_that_the_base_measured_and_that_fails_now_is_a_failure():
     full = result(batch=8, outcome="oom", why="fp32", latency_ms=None)
     (finding,) = lost(report(result(), result(batch=8)), report(result(), full))
-    assert finding.failed and "batch 8" in finding.sentence
+    assert finding.failed and finding.missing and "batch 8" in finding.sentence
     assert lost(report(result(), full), report(result(), full)) == lost(report(result(batch=8)), report(result())) == []

@@ -27,7 +27,7 @@ def store(tmp_path_factory):
         photo(folder / "in" / f"{i}.png", i)
     failures = [Failure(media_id="1.png", frame_index=0, step="marked", kind="E", message="m", traceback="t")]
     made = output(folder / "in", folder / "out", failures, skipped={"x": "y"}, fetch="framekiln fetch")
-    recorded(made, WORKERS, gpus=1, targets={"gpu_use_percent": 50})
+    recorded(made, WORKERS, gpus=1, targets=["gpu_use>50"])
     schema = pa.schema([("media_id", pa.string())])
     made.write_table("words/a.parquet", pa.table({"media_id": ["0.png"]}, schema=schema))
     return made
@@ -225,7 +225,7 @@ def test_names_in_records_are_shown_as_text(tmp_path, name):
     photo(tmp_path / "in" / "a.png", 1)
     store = output(tmp_path / "in", tmp_path / "out", steps={"marked": step()})
     host = name.replace("/", "_")
-    recorded(store, {f"{host}:1": ["decode", name], f"{host}:2": [host]}, gpus=1, targets={"gpu_use_percent": 50})
+    recorded(store, {f"{host}:1": ["decode", name], f"{host}:2": [host]}, gpus=1, targets=["gpu_use>50"])
     html = page(store)
     tags = parsed(html)
     assert len(tags.scripts) == 1 and not [key for key, _ in tags.attributes if key.startswith("on")]

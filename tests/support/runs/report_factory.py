@@ -17,7 +17,7 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.packets.decode import decode
 from framekiln.output.object_store import Store
-from framekiln.planning.manifest import Targets
+from framekiln.planning.limits import run_targets
 from framekiln.profiling import node_metrics, records
 from framekiln.profiling.run_profile import profile_of
 from framekiln.runtime.run.record import sealed
@@ -271,7 +271,7 @@ def node_samples(workers, seconds, *, gpus=0, began=1_000_000.0):
     ]
 
 
-def recorded(store, workers, *, gpus=0, targets=None, **times):
+def recorded(store, workers, *, gpus=0, targets=(), **times):
     """Write records into an output, and their profile into its run.json."""
     lines = call_records(workers, **times)
     length = max(line["started"] + line["seconds"] for line in lines) - min(line["started"] for line in lines)
@@ -279,6 +279,5 @@ def recorded(store, workers, *, gpus=0, targets=None, **times):
     samples = node_samples(workers, length, gpus=gpus)
     store.write_table(f"profile/nodes-{RUN}.parquet", node_metrics.to_table(samples))
     run = json.loads(store.read("run.json"))
-    aims = Targets.model_validate(targets) if targets else None
-    run |= {"run": RUN, "throughput": profile_of(store, RUN, aims).to_dict()}
+    run |= {"run": RUN, "throughput": profile_of(store, RUN, run_targets(targets)).to_dict()}
     store.write("run.json", json.dumps(sealed(run)).encode())

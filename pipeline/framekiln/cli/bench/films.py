@@ -24,8 +24,8 @@ from framekiln.lab.samples import calls_needed
 from framekiln.lab.sav.layout import annotated_videos, write_made_video
 from framekiln.lab.sav.masks import check_model, load_tracker
 from framekiln.lab.sav.measure import SavSettings, VideoModel, measure_videos
+from framekiln.planning.limits import Limit
 from framekiln.planning.manifest import read_pipeline
-from framekiln.profiling.targets import Limit
 from framekiln.reporting.bench.tables import clips_table, videos_table
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 

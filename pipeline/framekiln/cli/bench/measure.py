@@ -61,7 +61,7 @@ def print_findings(findings: Sequence[BenchFinding]) -> None:
 
 
 def finish(console: Console, result: BenchResult, *, is_new: bool = True) -> None:
-    """Print findings and verdicts. Exit with 1 if a condition is met or a target is missed.
+    """Print findings and verdicts. Exit with 1 if a condition is met or a target is missed, with 2 if a cell is lost.
 
     Raises ConfigError: nothing was measured.
     """
@@ -84,7 +84,7 @@ def finish(console: Console, result: BenchResult, *, is_new: bool = True) -> Non
     if is_new:
         require_any(samples(result.report))
     if result.failed:
-        raise Exit(1)
+        raise Exit(2 if any(verdict.missing for verdict in result.verdicts) else 1)
 
 
 def _print_event(console: Console, event: BenchEvent) -> None:
@@ -128,7 +128,8 @@ def _print_cell(console: Console, result: CellResult) -> None:
     if (alone := result.extra.get(MODEL_SHARE)) is not None:
         more.append(f"{alone['factor']:.2f} of its model alone ({alone['low']:.2f} to {alone['high']:.2f})")
     if leak := result.leak:
-        more.append(f"{'leaks' if leak.leaks else 'no leak'} ({leak.slope:,.0f} bytes a call over {leak.calls} calls)")
+        told = "tensors leak" if leak.leaks else "no leak of tensors"
+        more.append(f"{told} ({leak.slope:,.0f} bytes a call over {leak.calls} calls)")
     print_line(console, f"    {', '.join([*more, *result.notes])}")
 
 

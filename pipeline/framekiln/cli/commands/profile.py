@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -19,11 +19,12 @@ from framekiln.cli.options import Json, refuse_idle
 from framekiln.contract.errors import OutputError, check_known
 from framekiln.contract.user_files import check_file
 from framekiln.output.object_store import Store
+from framekiln.planning.limits import run_targets
 from framekiln.planning.sample import PERCENTILE_RULE
 from framekiln.profiling.export.trace_events import events
 from framekiln.profiling.run_profile import RunProfile, choose_run, missing_note, read_work
 from framekiln.profiling.stats.steps import StepStatistics
-from framekiln.profiling.targets import NOT_MEASURED, NOT_MET, parse_targets
+from framekiln.profiling.targets import NOT_MEASURED, NOT_MET
 from framekiln.reporting.kit.texts import LEAST_SHARE, Column, TextTable, figure, numbers, share, shares, words
 from framekiln.reporting.plan_facts import recorded_changes
 from framekiln.reporting.terminal.console import DENSE, print_line, show_table
@@ -31,8 +32,10 @@ from framekiln.runtime.run.progress import unfinished
 
 Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output; the run may be unfinished.")]
 Run = Annotated[str | None, Option(help="Run to show. [dim]Default: the one with the most work.[/dim]")]
-_TARGETS = "Targets instead of the profile's, such as faces.call_p95_ms<200,categorize.rows_per_minute>600."
+_TARGETS = "Targets instead of the profile's, such as faces.p95<200,categorize.rate>10."
 Target = Annotated[str, Option(metavar="LIMITS", help=_TARGETS)]
+History = Annotated[Path | None, Option(metavar="FILE", help="Add a line to this .jsonl, and show what changed.")]
+Note = Annotated[str, Option(help="With --history: a note on the change.")]
 Workers = Annotated[bool, Option("--workers", help="Add a line for each process.")]
 
 
@@ -56,18 +59,30 @@ _CALLS = (
 )
 
 
-def profile(output: Out, run: Run = None, target: Target = "", workers: Workers = False, json_: Json = False) -> None:
+def profile(
+    output: Out,
+    run: Run = None,
+    target: Target = "",
+    history: History = None,
+    note: Note = "",
+    workers: Workers = False,
+    json_: Json = False,
+) -> None:
     """Show where the time of a run went: rates, calls, waits, memory, the bottleneck and what to try.
 
     Exits with 1 if a target is missed, or if a target of --target was not measured.
     """
     if json_:
         refuse_idle({"--workers": workers}, "beside --json, which has each process")
-    store, targets = Store(output), parse_targets(target) if target else None
+    if note and history is None:
+        refuse_idle(["--note"], "without --history")
+    if history is not None:
+        _check_history(history)
+    store, targets = Store(output), run_targets([target])
     run_profile = read_profile(store, run, warn=print_note, targets=targets)
     record = last_record(store)
     known = {*record.get("steps", ()), *(step.step for step in run_profile.steps)}
-    for name in targets.steps if targets else ():
+    for name in (target.step for target in targets if target.step):
         check_known(name, known, f"--target: the run has no step {name!r}.", code="FK-UNKNOWN-STEP")
     if (cut := unfinished(store, record)) is not None:
         print_note(f"Unfinished: {cut.sentence}")
@@ -77,12 +92,15 @@ def profile(output: Out, run: Run = None, target: Target = "", workers: Workers 
         _print(Console(), run_profile, workers=workers)
         for change in recorded_changes(record) if record.get("run") == run_profile.run else ():
             print_line(Console(), change)
-        if note := missing_note(run_profile.lost):
-            print_line(Console(), note)
+        if missing := missing_note(run_profile.lost):
+            print_line(Console(), missing)
         others = {name: work.began for name, work in read_work(store).items() if name != run_profile.run}
         if others and run is None:
             latest = max(others, key=lambda name: others[name])
             print_line(Console(), f"It did the most work of {len(others) + 1} runs; --run {latest} shows another one.")
+    if history is not None:
+        entry = record if record.get("run") == run_profile.run else {}
+        _add_to_history(Console(quiet=json_), history, entry, run_profile, note)
     failed = (NOT_MET, NOT_MEASURED) if target else (NOT_MET,)
     if any(one.verdict in failed for one in run_profile.targets):
         raise typer.Exit(1)
@@ -110,6 +128,28 @@ def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
             print_line(console, f"{step.step} in each second of a process: {busy}; what limits it: {step.limit}.")
     print_line(console, f"Run {run_profile.run}. {advice.reason}.")
     print_line(console, f"To try: {advice.change}.")
+
+
+def _check_history(path: Path) -> None:
+    from framekiln.reporting.bench.history import check  # libraries that `--help` does not need
+
+    check(path)
+
+
+def _add_to_history(
+    console: Console, path: Path, record: Mapping[str, Any], run_profile: RunProfile, note: str
+) -> None:
+    """Add the run's line, and print what changed since the latest run or bench with the same steps."""
+    from framekiln.reporting.bench.history import append, entry_of_run, steps
+    from framekiln.reporting.bench.tables import HISTORY
+
+    entries = append(path, entry_of_run(record, run_profile.steps, note))
+    found = [step for step in steps(entries) if step["bench"] is entries[-1]]
+    table = TextTable(title="What the change brought", columns=HISTORY, items=found)
+    if found:
+        show_table(console, table.shown, whole=("Cell",), padding=DENSE)
+    else:
+        print_line(console, f"{path} has no earlier line with these steps.")
 
 
 def _list_processes(step: StepStatistics, *, workers: bool) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.export.annotation import ExportedImage
 from framekiln.export.formats.base import Format
-from framekiln.export.formats.record import Record, make_record, make_schema
+from framekiln.export.formats.record import PictureRecord, make_record, make_schema
 from framekiln.export.pictures import CROP
 from framekiln.export.request import WHOLE
 from framekiln.media.media_ids import as_folder, escape
@@ -80,7 +80,7 @@ class Writer(Format):
             rows = [self._describe(image) for image in images if image.split == split]
             self._tables[split][1].write_table(pa.Table.from_pylist(rows, self._schema))
 
-    def _describe(self, image: ExportedImage) -> Record:
+    def _describe(self, image: ExportedImage) -> PictureRecord:
         face = image.annotations[0] if self._people else None
         person = {_PERSON: face.identity, _NAME: face.attributes.get("person")} if face else {}
         return make_record(image) | person | {"file_name": "/".join([*self._list_value(image), image.name])}

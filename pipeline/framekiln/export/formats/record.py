@@ -84,7 +84,7 @@ class Sharded(Format):
                 yield from found
 
 
-Record = dict[str, Any]
+PictureRecord = dict[str, Any]
 
 OBJECT = pa.struct(
     [
@@ -117,14 +117,14 @@ OWN = pa.schema(
 """Columns of every record; the row's columns and its embeddings follow."""
 
 
-def make_record(image: ExportedImage) -> Record:
+def make_record(image: ExportedImage) -> PictureRecord:
     """Return a row's record, without its embeddings."""
     objects = [_make_object(item, image) for item in image.annotations]
     own = {name: getattr(image, name) for name in OWN.names if name != "objects"}
     return own | {"objects": objects} | {free_name(name): value for name, value in image.values.items()}
 
 
-def _make_object(item: Annotation, image: ExportedImage) -> Record:
+def _make_object(item: Annotation, image: ExportedImage) -> PictureRecord:
     table, number = item.track or (None, None)
     return {
         "kind": item.kind,
@@ -152,7 +152,7 @@ def _as_single(dtype: pa.DataType) -> pa.DataType:
     return pa.list_(pa.float32(), dtype.list_size) if pa.types.is_fixed_size_list(dtype) else dtype
 
 
-def for_arrow(record: Record, image: ExportedImage) -> Record:
+def for_arrow(record: PictureRecord, image: ExportedImage) -> PictureRecord:
     """Return a record for `make_schema`: embeddings beside the values, and attributes as JSON."""
     objects = [item | {"attributes": to_json(item.get("attributes", {}))} for item in record["objects"]]
     vectors = {free_name(name): list(map(float, vector)) for name, vector in image.embeddings.items()}

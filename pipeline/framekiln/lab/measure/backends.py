@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from framekiln.device import torch
-from framekiln.lab.measure.precision import CASTS
+from framekiln.lab.measure.precision import check_cast
 from framekiln.lab.modules import UnsupportedError, map_tensors, tensors_in
 from framekiln.lab.output.cells import Cell
 
@@ -27,10 +27,10 @@ _PACKAGES = {
     "tensorrt": {"torch_tensorrt": "torch-tensorrt"},
 }
 
-Call = Callable[[], Any]
+ModelCall = Callable[[], Any]
 
 
-def backend_call(cell: Cell, module: Any, inputs: Any, run: Callable[[Any, Any], Any], device: str) -> Call:
+def backend_call(cell: Cell, module: Any, inputs: Any, run: Callable[[Any, Any], Any], device: str) -> ModelCall:
     """Return a call of a model in another runtime, on its device, in the cell's precision, with its own tensors.
 
     `inputs` are read again in each call. `run` calls a module on inputs of its own form. Raises UnsupportedError: a
@@ -63,15 +63,14 @@ def _check(cell: Cell, device: str) -> None:
     for package, source in _PACKAGES.get(name, {}).items():
         if importlib.util.find_spec(package) is None:
             raise UnsupportedError(f"{package} is not installed: pip install {source}")
-    if cell.precision not in CASTS[name]:
-        raise UnsupportedError(f"{name} is measured in {', '.join(CASTS[name])}, not in {cell.precision}")
+    check_cast(cell.precision, name)
     if cell.compile != "off":
         raise UnsupportedError(f"torch.compile does not apply to {name}")
     if name == "tensorrt" and device == "cpu":
         raise UnsupportedError("TensorRT needs a GPU of NVIDIA")
 
 
-def _onnxruntime(graph: torch.nn.Module, tensors: list[torch.Tensor], device: str) -> Call:
+def _onnxruntime(graph: torch.nn.Module, tensors: list[torch.Tensor], device: str) -> ModelCall:
     """Export a graph and bind its inputs and outputs to torch's tensors, so that nothing is copied."""
     import onnxruntime
 

@@ -16,7 +16,7 @@ import psutil
 from framekiln.device import torch, type_of, wait
 from framekiln.device.cores import usable_cores
 from framekiln.device.nvml import library, visible_handles
-from framekiln.lab.measure.precision import arithmetic
+from framekiln.lab.measure.precision import arithmetic, layer_precision
 from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.profiling.node_metrics import GPU_FIGURES, GpuMetrics, read_gpu
 from framekiln.runtime.run.environment import environment, package_version
@@ -132,9 +132,9 @@ def peak_tflops(precision: str, device: str) -> float | None:
     """
     from torch.nn.functional import linear
 
-    if precision.startswith("int8"):
+    if (name := layer_precision(precision)) is None:
         return None
-    side, name = _SIDES[device.partition(":")[0]], precision.removesuffix("-autocast")
+    side = _SIDES[device.partition(":")[0]]
     left = torch.rand(side, side, device=device).to(type_of(name))
     with torch.inference_mode(), arithmetic(name, device):
         seconds = timed(lambda: linear(left, left), lambda: wait(device), _LIMITS, wait_each=True).seconds

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from framekiln.contract.placement import WEIGHT_TYPES
 from framekiln.device import summed, torch, type_of
 from framekiln.lab.modules import UnsupportedError
 
@@ -32,8 +33,9 @@ PRECISIONS = (
 are torchao's; int8-torch is `quantize_dynamic`, deprecated, and for CPUs only."""
 
 _PLAIN = (FP32, "tf32", "fp16", "bf16")
-CASTS = {"onnxruntime": (FP32, "fp16"), "torchscript": _PLAIN, "tensorrt": _PLAIN}
-"""Precisions of another runtime's graph; numpy, which binds ONNX Runtime's tensors, has no bf16."""
+STAGE = "a stage"
+_CASTS = {"onnxruntime": (FP32, "fp16"), "torchscript": _PLAIN, "tensorrt": _PLAIN, STAGE: WEIGHT_TYPES}
+"""Precisions of another runtime's graph, and of stages; numpy, which binds ONNX Runtime's tensors, has no bf16."""
 
 
 def check(precision: str, device: str) -> None:
@@ -46,6 +48,22 @@ def check(precision: str, device: str) -> None:
         raise UnsupportedError("torch.ao's quantize_dynamic has no kernels for GPUs")
     if precision in ("int8-dynamic", "int8-static") and importlib.util.find_spec("torchao") is None:
         raise UnsupportedError("torchao is not installed: pip install 'framekiln[bench]'")
+
+
+def check_cast(precision: str, runtime: str) -> None:
+    """Check that a runtime, or a stage, runs in a precision. Raises UnsupportedError."""
+    if precision not in _CASTS[runtime]:
+        raise UnsupportedError(f"{runtime} is measured in {', '.join(_CASTS[runtime])}, not in {precision}")
+
+
+def is_full(precision: str) -> bool:
+    """Return whether a precision is the one that others are compared with."""
+    return precision == FP32
+
+
+def layer_precision(precision: str) -> str | None:
+    """Return the precision of a linear layer alone; None for 8-bit integers."""
+    return None if precision.startswith("int8") else precision.removesuffix("-autocast")
 
 
 def converted(module: Any, precision: str, calibrate: Callable[[Any], object]) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from framekiln.contract.errors import ConfigError
 from framekiln.device import torch
-from framekiln.device.timing import Event
+from framekiln.device.timing import GpuEvent
 
 Clock = Callable[[], float]
 _LONGEST = 10
@@ -69,7 +69,7 @@ def timed(
     *,
     wait_each: bool = False,
     before: Callable[[int], None] = lambda _: None,
-    event: Callable[[], Event] | None = None,
+    event: Callable[[], GpuEvent] | None = None,
     clock: Clock = time.perf_counter,
 ) -> Samples:
     """Repeat a call and time each repetition; exceptions pass through.
@@ -79,7 +79,7 @@ def timed(
     `event` makes a GPU event; None: no event times.
     """
     warmup, warmup_s = _warm_up(call, wait, limits, clock)
-    taken, enqueued, events = list[float](), list[float](), list[tuple[Event, Event]]()
+    taken, enqueued, events = list[float](), list[float](), list[tuple[GpuEvent, GpuEvent]]()
     began, calls_s = clock(), 0.0
     while not limits.is_enough(len(taken), calls_s, clock() - began, max(taken, default=0.0)):
         before(len(taken))

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.errors import ConfigError
-from framekiln.contract.placement import WEIGHT_TYPES
 from framekiln.device import flops_by_module, modules_of, recorded_calls, torch, wait
+from framekiln.lab.measure.precision import STAGE, check_cast
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.lab.models.factory import RANDOM, REAL
 from framekiln.lab.models.sample_rows import batch_of, open_rows, sample_rows, write_rows
@@ -98,8 +98,7 @@ class StageModel:
     def _place(self, cell: Cell, device: str) -> Any:
         if cell.size is not None or cell.frames is not None:
             raise UnsupportedError("a stage takes decoded rows: it has no size or frames to vary")
-        if cell.precision not in WEIGHT_TYPES:
-            raise UnsupportedError(f"stages run in {', '.join(WEIGHT_TYPES)}")
+        check_cast(cell.precision, STAGE)
         if cell.compile not in ("off", "default"):
             raise UnsupportedError("stages are compiled in the default mode only")
         if device not in self.step.stage.devices:

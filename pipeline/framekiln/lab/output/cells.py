@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from framekiln.planning.sample import Outcome, Statistics
+from framekiln.planning.sample import SampleOutcome, Statistics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class CellResult:
 
     cell: Cell
     model: str
-    outcome: Outcome
+    outcome: SampleOutcome
     why: str = ""  # reason for any outcome other than ok
     notes: tuple[str, ...] = ()
     items: int = 0  # items of a call: the batch

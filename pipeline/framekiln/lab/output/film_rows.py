@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from framekiln.lab.output.cells import Cell
-from framekiln.planning.sample import Outcome, Statistics
+from framekiln.planning.sample import SampleOutcome, Statistics
 
 Scenario = Literal["single", "multi", "server", "offline"]
 SCENARIOS: tuple[Scenario, ...] = ("single", "multi", "server", "offline")
@@ -25,7 +25,7 @@ class ClipRow:
     scenario: Scenario
     pools: bool
     cell: Cell  # how the model was called
-    outcome: Outcome
+    outcome: SampleOutcome
     why: str = ""
     frames: int = 0
     batch: float | None = None  # mean frames of a batch
@@ -62,5 +62,5 @@ class VideoRow(ObjectFigures):
     video: str
     object: str
     run: int  # from 1
-    outcome: Outcome
+    outcome: SampleOutcome
     why: str = ""

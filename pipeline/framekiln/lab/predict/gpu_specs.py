@@ -9,6 +9,7 @@ from pydantic import Field, RootModel, model_validator
 from framekiln.contract.errors import ConfigError, did_you_mean
 from framekiln.contract.limits import Positive
 from framekiln.contract.shipped_files import shipped
+from framekiln.lab.measure.precision import is_full
 from framekiln.planning.gpu.calibration_file import slug
 from framekiln.planning.manifest import read_named
 from framekiln.planning.settings import Strict, parse
@@ -45,7 +46,7 @@ class GpuSpecs(Strict):
 
     def tflops(self, precision: str) -> float:
         """Return the arithmetic rate of a precision; in 16 bits `auto` takes the type that the GPU does not emulate."""
-        return self.fp32_tflops if precision == "fp32" else max(self.fp16_tflops, self.bf16_tflops)
+        return self.fp32_tflops if is_full(precision) else max(self.fp16_tflops, self.bf16_tflops)
 
 
 GpuList = Mapping[str, GpuSpecs]

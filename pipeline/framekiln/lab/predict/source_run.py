@@ -92,8 +92,8 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
     Raises ConfigError: no run is finished. Raises OutputError: the run kept no records, or computed no first-pass step.
     """
     store = Store(path).check_folder()
-    record = read_run_record(store)
-    if finished and record.get("state", FINISHED) != FINISHED:
+    record = read_run_record(store, ("state",))
+    if finished and record["state"] != FINISHED:
         raise ConfigError(
             f"The run into {store.root!r} is not finished, so its rates are not known for every step; finish it by "
             "the same command, or give another output.",

@@ -12,7 +12,7 @@ from framekiln.device import Meter, is_out_of_memory, release_memory, torch, tra
 from framekiln.lab.measure.device_facts import gpu_states, peak_gb_s, peak_tflops
 from framekiln.lab.measure.layers import WHOLE, measure_layers
 from framekiln.lab.measure.memory import measure_leak, measure_memory
-from framekiln.lab.measure.precision import FP32
+from framekiln.lab.measure.precision import FP32, is_full
 from framekiln.lab.measure.prepared import Prepared, measure_speed
 from framekiln.lab.measure.timed import MeasureOptions, TimeLimits, timed
 from framekiln.lab.models.registry import BenchModel
@@ -90,7 +90,7 @@ def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) 
         _add_layers(result, prepared, options.depth, flops)
     if options.leak:
         result.leak = measure_leak(prepared, options.leak)
-    if cell.precision != FP32 or cell.backend != "torch":
+    if not is_full(cell.precision) or cell.backend != "torch":
         _add_drift(result, model, prepared)
     prepared.before(0)
     if (alone := prepared.alone()) is not None and result.latency_ms is not None:

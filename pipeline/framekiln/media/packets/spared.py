@@ -8,11 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.columns import is_pixel_column, wrap
-from framekiln.contract.packet import HALO, Packet, packet_schema
+from framekiln.contract.packet import HALO, Packet, RowSpan, packet_schema
 from framekiln.media.config import DecodeConfig
 from framekiln.media.frames import NO_PIXELS, Frame, FrameSource, FrameSpec, IsNeeded
 from framekiln.media.packets.packet_builder import OpenClip
-from framekiln.media.units import RowSpan
 
 ReadRows = Callable[[], pa.Table | None]
 """Reads the rows of a packet, with the columns of `SOURCE`; None if it must be decoded."""

@@ -21,7 +21,7 @@ from framekiln.output.object_store import Store
 from framekiln.profiling.record_log import BATCH_ROWS, CALLS, NODES, batches, began
 from framekiln.profiling.records import CALL, DEATH, HAND_ON, INSIDE, PACKET, SET_UP
 
-Event = dict[str, Any]
+TraceEvent = dict[str, Any]
 Depths = tuple[int, NDArray[np.float64], list[int]]
 
 
@@ -95,7 +95,7 @@ class _Worker:
     called: float = 0.0  # end of its last call
 
 
-def events(store: Store, run: str, rows: int = BATCH_ROWS) -> Iterator[Event]:
+def events(store: Store, run: str, rows: int = BATCH_ROWS) -> Iterator[TraceEvent]:
     """Yield every event of a run's trace; times are microseconds since its first record.
 
     So many `rows` are in memory at once; each packet and step takes 48 bytes more. Raises GoneError: the run ended
@@ -122,7 +122,7 @@ class _Timeline:
         self._numbers: dict[str, int] = defaultdict(count().__next__)  # of steps
         self._flows = _PacketFlows()
 
-    def slices(self, record: Mapping[str, Any]) -> Iterator[Event]:
+    def slices(self, record: Mapping[str, Any]) -> Iterator[TraceEvent]:
         name = f"{record['worker']} #{record['lane']}" if record["lane"] else record["worker"]
         if name not in self._workers:
             self._workers[name] = _Worker(name=name, pid=self._nodes[record["node"]], tid=len(self._workers) + 1)
@@ -141,7 +141,9 @@ class _Timeline:
             yield _draw_slice(worker, f"{kind} {record['step']}", kind, start, end, _describe(record))
         worker.free = max(worker.free, end)
 
-    def _draw_packet(self, worker: _Worker, record: Mapping[str, Any], start: float, end: float) -> Iterator[Event]:
+    def _draw_packet(
+        self, worker: _Worker, record: Mapping[str, Any], start: float, end: float
+    ) -> Iterator[TraceEvent]:
         """Yield the wait for a packet, its opening, the packet, and its phases outside calls.
 
         Decoding is at the packet's start, writing at its end.
@@ -165,7 +167,7 @@ class _Timeline:
         if record["write"]:
             yield _draw_phase(worker, "write", written, end, record["write"])
 
-    def _draw_call(self, worker: _Worker, record: Mapping[str, Any], start: float) -> Iterator[Event]:
+    def _draw_call(self, worker: _Worker, record: Mapping[str, Any], start: float) -> Iterator[TraceEvent]:
         """Yield a call and its phases end to end; phases are shortened if a GPU's clock gives a longer sum."""
         end = start + 1e6 * record["seconds"]
         begin, until = worker.packet
@@ -186,26 +188,26 @@ class _Timeline:
         if memory:
             yield _draw_counter(worker.pid, f"VRAM GB {record['worker']}", end, memory)
 
-    def counters(self, sample: Mapping[str, Any]) -> Iterator[Event]:
+    def counters(self, sample: Mapping[str, Any]) -> Iterator[TraceEvent]:
         pid, at = self._nodes[sample["node"]], self._to_us(sample["time"])
         values = [(name, sample[column]) for column, name in _NODE_COUNTERS.items()]
         for number, gpu in enumerate(sample["gpus"] or ()):
             values += [(f"GPU {number} {name}", gpu[column]) for column, name in _GPU_COUNTERS.items()]
         yield from (_draw_counter(pid, name, at, {"value": value}) for name, value in values if value is not None)
 
-    def flows(self) -> Iterator[Event]:
+    def flows(self) -> Iterator[TraceEvent]:
         threads = {worker.tid: worker for worker in self._workers.values()}
         for name, phase, tid, moment in self._flows.hops():
             place = {"ts": round(moment, 3), "pid": threads[tid].pid, "tid": tid}
             yield {"name": "packet", "cat": "flow", "ph": phase, "id": name, "bp": "e"} | place
 
-    def queues(self) -> Iterator[Event]:
+    def queues(self) -> Iterator[TraceEvent]:
         names = list(self._numbers)
         for step, moments, depths in self._flows.queues():
             for moment, depth in zip(moments.tolist(), depths, strict=True):
                 yield _draw_counter(_PIPELINE, f"waiting for {names[step]}", moment, {"packets": depth})
 
-    def names(self) -> Iterator[Event]:
+    def names(self) -> Iterator[TraceEvent]:
         """Yield the names of rows: the pipeline, then nodes, each with its processes in the order of their steps."""
         for place, (name, pid) in enumerate((("pipeline", _PIPELINE), *self._nodes.items())):
             yield _draw_name("process_name", pid, 0, {"name": name})
@@ -222,21 +224,23 @@ class _Timeline:
         return 1e6 * (seconds - self._first)
 
 
-def _draw_slice(worker: _Worker, name: str, category: str, start: float, end: float, args: Mapping[str, Any]) -> Event:
+def _draw_slice(
+    worker: _Worker, name: str, category: str, start: float, end: float, args: Mapping[str, Any]
+) -> TraceEvent:
     begin = round(start, 3)  # whole nanoseconds at both ends: Perfetto drops slices that overlap by one
     times = {"ts": begin, "dur": round(max(0.0, round(end, 3) - begin), 3)}
     return {"name": name, "cat": category, "ph": "X", "pid": worker.pid, "tid": worker.tid, "args": args} | times
 
 
-def _draw_phase(worker: _Worker, name: str, start: float, end: float, seconds: float) -> Event:
+def _draw_phase(worker: _Worker, name: str, start: float, end: float, seconds: float) -> TraceEvent:
     return _draw_slice(worker, name, "phase", start, end, {"seconds": seconds})
 
 
-def _draw_counter(pid: int, name: str, at: float, values: Mapping[str, float]) -> Event:
+def _draw_counter(pid: int, name: str, at: float, values: Mapping[str, float]) -> TraceEvent:
     return {"name": name, "ph": "C", "ts": round(at, 3), "pid": pid, "args": values}
 
 
-def _draw_name(name: str, pid: int, tid: int, args: Mapping[str, Any]) -> Event:
+def _draw_name(name: str, pid: int, tid: int, args: Mapping[str, Any]) -> TraceEvent:
     return {"name": name, "ph": "M", "pid": pid, "tid": tid, "args": args}
 
 

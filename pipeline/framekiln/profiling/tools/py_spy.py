@@ -20,7 +20,7 @@ import psutil
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
-from framekiln.profiling.tools.torch_profiler import FAILED, Call
+from framekiln.profiling.tools.torch_profiler import FAILED, StageCall
 
 SECONDS = 120  # s; 12,000 samples, more than a flame graph needs
 _RATE = 100  # samples a second, py-spy's own default
@@ -66,7 +66,7 @@ class PySpy:
     def __init__(self, store: Store, name: str) -> None:
         self._path, self._attached = Path(store.root.removeprefix("file://")) / name, False
 
-    def __call__(self, stage: Stage, call: Call) -> Any:  # noqa: ARG002
+    def __call__(self, stage: Stage, call: StageCall) -> Any:  # noqa: ARG002
         if not self._attached:
             self._attached = True
             with suppress(Exception):

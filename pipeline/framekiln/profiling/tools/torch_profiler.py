@@ -20,8 +20,8 @@ from framekiln.contract.stage import Stage
 from framekiln.device import torch
 from framekiln.output.object_store import Store
 
-Call = Callable[[], Any]
-CallProfiler = Callable[[Stage, Call], Any]
+StageCall = Callable[[], Any]
+CallProfiler = Callable[[Stage, StageCall], Any]
 """Makes a call of a stage, observes it and returns its result; its exceptions pass through."""
 
 FIRST = 1  # first calls, not recorded: they load kernels and choose algorithms
@@ -44,7 +44,7 @@ class ProfiledStage:
         return any(getattr(profiler, "records_next", False) for profiler in self._profilers)
 
     def __call__(self, stage: Stage, batch: pa.Table) -> Any:
-        call: Call = partial(stage, batch)
+        call: StageCall = partial(stage, batch)
         for profiler in self._profilers:
             call = partial(profiler, stage, call)
         return call()
@@ -65,7 +65,7 @@ class CallRecorder:
         """True until all calls have been recorded."""
         return self._seen < FIRST + self._calls
 
-    def __call__(self, stage: Stage, call: Call) -> Any:
+    def __call__(self, stage: Stage, call: StageCall) -> Any:
         number = self._seen - FIRST + 1
         self._seen += 1
         if not 0 < number <= self._calls:
@@ -107,7 +107,7 @@ class NvtxRanges:
     def __init__(self, step: str) -> None:
         self._step, self._annotated = step, False
 
-    def __call__(self, stage: Stage, call: Call) -> Any:
+    def __call__(self, stage: Stage, call: StageCall) -> Any:
         if not torch.cuda.is_available():
             return call()
         if not self._annotated:

@@ -1,24 +1,27 @@
-"""Benches beside each other: a history with each change's effect, and two benches with conditions that fail."""
+"""Benches and runs beside each other: a history with each change's effect, and conditions that fail a bench."""
 
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from framekiln.contract.errors import ConfigError
-from framekiln.contract.user_files import read_small, writing
+from framekiln.contract.user_files import check_file, read_small, writing
 from framekiln.lab.output.results import BenchReport
-from framekiln.lab.samples import FIGURES, samples
+from framekiln.lab.samples import FIGURES, TIMED, sample_of_step, samples
+from framekiln.planning.figures import Figure
+from framekiln.planning.limits import Limit
 from framekiln.planning.sample import Sample
 from framekiln.profiling.stats.speed import TimedCalls
-from framekiln.profiling.targets import Judgement, Limit
+from framekiln.profiling.stats.steps import StepStatistics
+from framekiln.profiling.targets import Judgement
 from framekiln.reporting.compare.chance import Spread, spreads
 from framekiln.reporting.compare.comparison import FigurePair
-from framekiln.reporting.compare.facts import Figure
 from framekiln.reporting.compare.gate import judge_figure, parse
 
 SHOWN = ("p50", "rate", "peak_gb")
@@ -27,7 +30,7 @@ SHOWN = ("p50", "rate", "peak_gb")
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryLine:
-    """One line: a bench with its note and the figures of its cells."""
+    """One line: a bench or a run with its note and the figures of its cells or steps."""
 
     made: str
     note: str
@@ -39,13 +42,34 @@ class HistoryLine:
 
 def entry_of(report: BenchReport, note: str) -> HistoryLine:
     """Return the line of a bench."""
-    measured = [sample for sample in samples(report) if sample.outcome == "ok"]
-    cells = {sample.name: {figure: sample.figures.get(figure) for figure in SHOWN} for sample in measured}
-    work = {sample.name: sample.work for sample in measured}
     about = report.environment
     device = str(about.get("gpu") or about.get("processor") or about.get("device") or "")
-    torch = str(about.get("torch") or "")
-    return HistoryLine(made=report.made, note=note, device=device, torch=torch, cells=cells, work=work)
+    return _write_line(samples(report), made=report.made, note=note, device=device, torch=str(about.get("torch") or ""))
+
+
+def entry_of_run(record: Mapping[str, Any], statistics: Sequence[StepStatistics], note: str) -> HistoryLine:
+    """Return the line of a run, with a cell for each of its steps; `record` is its run.json, or empty."""
+    gpus = ", ".join(map(str, record.get("gpu_names") or ()))
+    return _write_line(
+        [sample_of_step(step, record) for step in statistics],
+        made=datetime.fromtimestamp(min(step.begin for step in statistics), UTC).isoformat(timespec="seconds"),
+        note=note,
+        device=gpus or str(record.get("processor") or ""),
+        torch=str((record.get("versions") or {}).get("torch") or ""),
+    )
+
+
+def _write_line(found: Sequence[Sample], **about: str) -> HistoryLine:
+    measured = [sample for sample in found if sample.outcome == "ok"]
+    cells = {sample.name: {figure: sample.figures.get(figure) for figure in SHOWN} for sample in measured}
+    return HistoryLine(cells=cells, work={sample.name: sample.work for sample in measured}, **about)
+
+
+def check(path: Path) -> None:
+    """Check that a line can be added. Raises ConfigError: the file cannot be written, or is no history."""
+    check_file("--history", path)
+    if path.exists():
+        read(path)
 
 
 def append(path: Path, entry: HistoryLine) -> list[HistoryLine]:
@@ -66,7 +90,7 @@ def read(path: Path) -> list[HistoryLine]:
         lines: list[dict[str, Any]] = [json.loads(line) for line in read_small(path).decode().splitlines()]
         return [HistoryLine(**line) for line in lines]
     except (OSError, RecursionError, ValueError, TypeError) as error:
-        problem = f"--history {str(path)!r} is no history of framekiln bench ({error}); give another file."
+        problem = f"--history {str(path)!r} is no history of benches or runs ({error}); give another file."
         raise ConfigError(problem, code="FK-BENCH-HISTORY") from error
 
 
@@ -115,7 +139,7 @@ def changes(base: BenchReport, other: BenchReport) -> list[FigurePair]:
         for name, unit in FIGURES.items():
             a, b = ([figures[name]] if name in figures else [] for figures, _ in known)
             before, after = ([by_name.get(_NOISY.get(name, ""))] for _, by_name in known)
-            figure = Figure(name=name, title=name, unit=unit, noisy=unit in ("ms", "items/s"))
+            figure = Figure(name=name, title=name, unit=unit, noisy=unit in TIMED)
             if a or b:
                 found.append(FigurePair.of(first.name, figure, (a, b), (before, after), "too few calls"))
     return found
@@ -124,8 +148,7 @@ def changes(base: BenchReport, other: BenchReport) -> list[FigurePair]:
 def judge(text: str, found: Sequence[FigurePair]) -> list[Judgement]:
     """Evaluate the conditions of --fail-if on each sample.
 
-    A relative change of a time is inconclusive if its interval contains 0 or is missing. Raises ConfigError: a
-    condition has another form, names an unknown figure, or one that no cell has on both sides.
+    Raises ConfigError: a condition has another form, names an unknown figure, or one that no cell has on both sides.
     """
     verdicts: list[Judgement] = []
     for condition in conditions(text):
@@ -137,7 +160,7 @@ def judge(text: str, found: Sequence[FigurePair]) -> list[Judgement]:
                 "choose another figure.",
                 code="FK-GATE-NOT-MEASURED",
             )
-        verdicts += [judge_figure(condition, one, SIDES, needs_interval=True) for one in known]
+        verdicts += [judge_figure(condition, one, SIDES) for one in known]
     return verdicts
 
 
@@ -182,11 +205,11 @@ def other_conditions(base: BenchReport, other: BenchReport) -> str:
 
 
 def lost(base: BenchReport, other: BenchReport) -> list[Judgement]:
-    """Return a failure for each sample of the base that could not be measured in the other bench."""
+    """Return a verdict for each sample of the base that could not be measured in the other bench."""
     known = {sample.name for sample in samples(base) if sample.outcome == "ok"}
     failed = [sample for sample in samples(other) if sample.outcome != "ok" and sample.name in known]
     sentences = [f"{one.name} was measured in the base; now: {one.outcome}, {one.why}." for one in failed]
-    return [Judgement(failed=True, sentence=sentence) for sentence in sentences]
+    return [Judgement(failed=True, sentence=sentence, missing=True) for sentence in sentences]
 
 
 def _compute_spreads(sample: Sample) -> Mapping[str, Spread]:

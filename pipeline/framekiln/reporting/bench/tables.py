@@ -92,7 +92,7 @@ _TIMES = (
 _LEAKS = (
     words("model", "model"),
     words("cell", "cell.title"),
-    words("result", lambda cell: "leaks" if cell.leak.leaks else "no leak"),
+    words("result", lambda cell: "tensors leak" if cell.leak.leaks else "no leak of tensors"),
     Column("bytes a call", "leak.slope", show=lambda slope: f"{slope:,.0f}"),
     Column("calls", "leak.calls"),
 )
@@ -182,7 +182,7 @@ def sections(report: BenchReport) -> list[TextTable]:
         "A call's time ends when its results are on the device, enqueue when the call returns. Enqueue, GPU and copies "
         "are medians; GPU and copies exist on a GPU only. Compilation is the first call less a later one."
     )
-    leaks = "Growth of memory a call, by least squares over the second half of the calls."
+    leaks = "Growth of the memory of tensors a call, by least squares over the second half of the calls."
     measured = [cell for cell in report.cells if cell.outcome == "ok"]
     tested = [cell for cell in report.cells if cell.leak is not None]
     heads = list(report.targets[0]) if report.targets else []

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from framekiln.planning.sample import calls_for
+from framekiln.planning.sample import INTERVAL_CALLS, calls_for
 from framekiln.profiling.stats.speed import QUANTILES, TimedCalls
 
 LEVEL = 0.95  # probability of an interval
-LEAST_CALLS = 40
 _BLOCK = 16  # calls of a block; in shorter blocks, similar neighbours make equal runs look different
 _BLOCKS = (8, 20)  # least and most; longer blocks instead of more remain valid for calls that are alike for longer
 
@@ -48,7 +47,7 @@ class ChangeInterval:
 def spreads(calls: TimedCalls) -> dict[str, Spread]:
     """Return the spreads of rate, ms_row and the quantiles with enough calls; empty with fewer than 40 calls."""
     count = len(calls.rows)
-    if count < LEAST_CALLS:
+    if count < INTERVAL_CALLS:
         return {}
     blocks = int(np.clip(count // _BLOCK, *_BLOCKS))
     block = np.arange(count) * blocks // count

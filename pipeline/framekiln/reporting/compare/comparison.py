@@ -11,11 +11,13 @@ import numpy as np
 
 from framekiln.contract.errors import DamagedError
 from framekiln.contract.row_errors import DECODE
+from framekiln.planning.figures import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES, Figure
+from framekiln.planning.sample import INTERVAL_CALLS
 from framekiln.profiling.record_log import NODES, read
 from framekiln.reporting.compare import facts
-from framekiln.reporting.compare.chance import LEAST_CALLS, ChangeInterval, Spread, change, interval, spreads
+from framekiln.reporting.compare.chance import ChangeInterval, Spread, change, interval, spreads
 from framekiln.reporting.compare.drift import StepDrift, find_drift
-from framekiln.reporting.compare.facts import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES, measure, measure_run
+from framekiln.reporting.compare.facts import measure, measure_run
 from framekiln.reporting.compare.runs import Run
 
 NONE, UNKNOWN = "none", "not known"
@@ -76,7 +78,7 @@ class FigurePair:
     def of(
         cls,
         step: str,
-        figure: facts.Figure,
+        figure: Figure,
         values: tuple[Sequence[float], Sequence[float]],
         by_run: tuple[Sequence[Spread | None], Sequence[Spread | None]] | None,
         why_unknown: str,
@@ -172,9 +174,9 @@ def _compare_figures(step: str, first: Side, second: Side) -> list[FigurePair]:
     values = [side.values.get(step, {}) for side in sides]
     known = [FIGURES[name] for name in names]
     phases = [name for name in {**values[0], **values[1]} if name not in FIGURES]
-    known += [facts.Figure(name=name, title=f"{name.removeprefix('phase ')}, a row", unit="ms") for name in phases]
+    known += [Figure(name=name, title=f"{name.removeprefix('phase ')}, a row", unit="ms") for name in phases]
     calls = {side: [run.statistics[step].calls if step in run.statistics else 0 for run in side.runs] for side in sides}
-    why_unknown = f"a side has fewer than {LEAST_CALLS} calls ({min(map(min, calls.values())):,})"
+    why_unknown = f"a side has fewer than {INTERVAL_CALLS} calls ({min(map(min, calls.values())):,})"
     if unrecorded := next((side for side in sides if not min(calls[side])), None):
         is_damaged = any(run.damage for run in unrecorded.runs)
         why_unknown = f"{unrecorded.name}'s records of calls are damaged"

@@ -186,7 +186,7 @@ class StepDrift:
 def find_drift(first: Run, second: Run, steps: Sequence[str], most: int) -> dict[str, StepDrift]:
     """Return the drift of each step, over about `most` rows of a table; steps without results or code are left out."""
     stages: dict[str, Stage] = {}
-    for run in (first, second):  # the second's wins, since an older version's code may be missing
+    for run in (first, second):  # the second's wins
         stages |= rebuild({step: record for step in steps if (record := run.part("steps", step))})
     if not stages:
         return {}

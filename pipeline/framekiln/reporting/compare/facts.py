@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from framekiln.contract.row_errors import DECODE
-from framekiln.profiling.stats.speed import QUANTILES, ms_per_row
+from framekiln.profiling.targets import figures_of, recorded_figures
 from framekiln.reporting.compare.runs import Run
 from framekiln.reporting.kit.texts import MISSING, count
 from framekiln.runtime.run.change_report import differences
@@ -139,68 +139,14 @@ def _write(value: Any) -> str:
     return MISSING if value is None or value == "" else str(value)
 
 
-OF_THE_RUN = "run"
-"""The step name of figures that describe the whole run."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """One figure."""
-
-    name: str  # as in gates
-    title: str
-    unit: str
-    noisy: bool = False  # its calls give its interval
-    counted: bool = False  # a count, which chance does not change
-
-
-_STEP = (
-    Figure(name="rows", title="rows", unit="", counted=True),
-    Figure(name="rate", title="rows a second", unit="1/s", noisy=True),
-    Figure(name="ms_row", title="busy time a row", unit="ms", noisy=True),
-    Figure(name="p50", title="a call's time a row, median", unit="ms", noisy=True),
-    Figure(name="p95", title="a call's time a row, 95th percentile", unit="ms", noisy=True),
-    Figure(name="p99", title="a call's time a row, 99th percentile", unit="ms", noisy=True),
-    Figure(name="vram", title="VRAM peak", unit="GB"),
-    Figure(name="workers", title="processes that took part", unit="", counted=True),
-    Figure(name="set_up", title="set-up of the slowest worker", unit="s"),
-    Figure(name="errors", title="errors", unit="", counted=True),
-)
-_RUN = (
-    Figure(name="seconds", title="start to end", unit="s"),
-    Figure(name="frames", title="frames in the tables", unit="", counted=True),
-    Figure(name="energy", title="energy of the GPUs", unit="Wh per 1,000 images"),
-    Figure(name="cost", title="cost, in the unit of --price", unit="per 1,000 images"),
-)
-FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in (*_STEP, *_RUN)}
-STEP_FIGURES, RUN_FIGURES = (tuple(figure.name for figure in figures) for figures in (_STEP, _RUN))
-
-
 def measure(run: Run, step: str) -> dict[str, float]:
     """Return a step's figures, including each phase in ms a row as `phase NAME`."""
-    figures: dict[str, float] = {}
-    if (recorded := run.statistics.get(step)) is not None:
-        figures = _from_totals(recorded.totals.to_dict())
-        figures.pop("errors")  # not in records
-        times = dict(zip(QUANTILES, recorded.row_ms, strict=True)) if recorded.calls else {}
-        figures |= {name: value for name, value in times.items() if value is not None}
-        figures |= {"vram": recorded.vram_peak_gb} if recorded.vram_peak_gb is not None else {}
-    totals = _from_totals(run.part("figures", step))
+    figures = recorded_figures(run.statistics[step]) if step in run.statistics else {}
+    totals = figures_of(run.part("figures", step))
     figures = totals | figures if run.cut else figures | totals  # a killed run wrote the latter before its end
     if run.cut or step in run.partial_steps:  # each run counts its own errors only
         figures.pop("errors", None)
     return {name: float(value) for name, value in figures.items()}
-
-
-def _from_totals(totals: Mapping[str, Any]) -> dict[str, float]:
-    keys = {"rows": "rows", "ms_row": "ms_per_row", "workers": "workers", "set_up": "set_up_s", "errors": "errors"}
-    figures = {name: totals[key] for name, key in keys.items() if totals.get(key) is not None}
-    if rate := totals.get("rows_per_s"):  # 0: the step never worked
-        figures["rate"] = rate
-    if rows := totals.get("rows"):
-        phases = totals.get("phases_s") or {}
-        figures |= {f"phase {name}": ms_per_row(seconds, rows) or 0.0 for name, seconds in phases.items()}
-    return figures
 
 
 def measure_run(run: Run, price: float | None, energy_wh: float | None) -> dict[str, float]:

@@ -13,9 +13,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from framekiln.contract.errors import ConfigError, did_you_mean
 from framekiln.contract.row_errors import DECODE
-from framekiln.profiling.targets import Judgement, Limit, read_limit
+from framekiln.planning.figures import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES
+from framekiln.planning.limits import Limit, read_limit
+from framekiln.profiling.targets import Judgement
 from framekiln.reporting.compare.comparison import FigurePair, Pair
-from framekiln.reporting.compare.facts import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES
 from framekiln.reporting.compare.tables import NOT_MEASURED, interval_text
 from framekiln.reporting.kit.texts import number
 
@@ -85,20 +86,17 @@ def _list_steps(condition: Limit, pair: Pair) -> Sequence[str]:
     return [step for step in steps if not (condition.figure == DRIFT and step == DECODE)]  # decoding has no results
 
 
-def judge_figure(
-    condition: Limit, figure: FigurePair, names: tuple[str, str], *, needs_interval: bool = False
-) -> Judgement:
+def judge_figure(condition: Limit, figure: FigurePair, names: tuple[str, str]) -> Judgement:
     """Evaluate a condition on a figure that was measured.
 
-    A relative change is inconclusive if its interval contains 0; with `needs_interval` also if one is missing.
+    A relative change is inconclusive if its interval contains 0. Without an interval the number alone decides.
     """
     before, after, change = figure.first or 0.0, figure.second or 0.0, figure.change
     if change is None:  # from zero it is infinite, or none if both are zero
         change = after / before - 1 if before else math.inf if after > 0 else 0.0
     beyond = condition.holds(change if condition.relative else after)
     noise = figure.interval is not None and figure.interval.contains_zero
-    missing = needs_interval and figure.interval is None and bool(figure.why_unknown)
-    unclear = beyond and condition.relative and (noise or missing)
+    unclear = beyond and condition.relative and noise
     values = [NOT_MEASURED if value is None else number(value) for value in (figure.first, figure.second)]
     sides = ", ".join(map(" ".join, zip(names, values, strict=True)))
     sentence = f"{condition.text}: {figure.name} of {figure.step}: {sides} {figure.unit}".rstrip()

@@ -28,7 +28,7 @@ from framekiln.runtime.run.progress import FINISHED, unfinished
 from framekiln.runtime.run.record import read_run_record
 from framekiln.runtime.second_pass.second_pass import UnitRows
 
-_NEEDED = ("decode", "steps", "figures", "frames", "waves", "seconds")  # keys of run.json
+_NEEDED = ("decode", "steps", "figures", "frames", "waves", "seconds", "state")  # keys of run.json
 _NEARLY = 0.99  # of the rows: a killed process may not have counted its last packet, which is no other run's work
 
 
@@ -89,7 +89,7 @@ class Run:
     @property
     def cut(self) -> bool:
         """True if the run that wrote the tables is unfinished."""
-        return bool(self.record.get("state", FINISHED) != FINISHED)
+        return bool(self.record["state"] != FINISHED)
 
     @cached_property
     def media(self) -> dict[str, tuple[int, str]]:

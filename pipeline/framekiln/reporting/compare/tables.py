@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from framekiln.planning.figures import OF_THE_RUN
 from framekiln.reporting.compare.comparison import NONE, UNKNOWN, FigurePair, Pair
 from framekiln.reporting.compare.drift import TableDrift
-from framekiln.reporting.compare.facts import OF_THE_RUN, SAME
+from framekiln.reporting.compare.facts import SAME
 from framekiln.reporting.kit.texts import MISSING, Column, TextTable, number, words
 
 NOT_MEASURED = "not measured"

@@ -9,7 +9,7 @@ from framekiln.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, F
 from framekiln.contract.stage import Stage
 from framekiln.output.ledger import ERRORS_SUFFIX
 from framekiln.output.object_store import Store
-from framekiln.output.parquet import exact, optional
+from framekiln.output.parquet import exact
 from framekiln.output.recognise import later_tables
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import is_file_column, parts_schema
@@ -84,11 +84,10 @@ def expected_parts(decode: str, stages: Mapping[str, Stage]) -> dict[str, pa.Sch
 
 def expected_tables(stages: Mapping[str, Stage]) -> dict[str, pa.Schema]:
     """Return the columns of the tables that users read, by folder; keys of `stages` are any names."""
-    frames, expected = [*SOURCE, *PLACES], {}
+    frames, expected = [*SOURCE, *PLACES], dict[str, pa.Schema]()
     for stage in stages.values():
         if stage.scope.first_pass:
             frames += parts_schema(stage)
             continue
-        for name, table in stage.tables.items():  # an earlier version may have written a kept table with fewer columns
-            expected[name] = exact(optional(table.schema, table.keys) if name in stage.keeps else table.schema)
+        expected |= {name: exact(table.schema) for name, table in stage.tables.items()}
     return {FRAMES: exact(pa.schema(frames)), **expected}

@@ -38,7 +38,7 @@ def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bo
     if before is not None and not result.work.changed and not is_whole:
         latest = before.get(LATER, before)  # perhaps interrupted, and now known to be finished
         is_same = all(latest.get(key) == record[key] for key in ("input", "limit", "preview", "shard"))
-        ends = is_same and latest.get("state", FINISHED) != FINISHED
+        ends = is_same and latest["state"] != FINISHED
         kept = (*_LEFT_OUT, *(_ENDED if ends else ()))
         record = {key: value for key, value in before.items() if key != LATER} | {key: record[key] for key in kept}
         if record == before:

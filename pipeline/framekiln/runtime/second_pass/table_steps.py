@@ -15,7 +15,7 @@ from framekiln.contract.output_names import ERRORS
 from framekiln.contract.row_errors import Failure, to_table, traced
 from framekiln.contract.stage import Scope, Stage, Table
 from framekiln.output.object_store import Store
-from framekiln.output.parquet import exact, optional
+from framekiln.output.parquet import exact
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step, fingerprint
 from framekiln.profiling.records import PACKET, Record, now
@@ -35,8 +35,6 @@ GENERATION = b"framekiln.generation"
 def kept_tables(store: Store, stage: Stage) -> dict[str, pa.Table]:
     """Return the tables of the last run that a stage keeps, empty if there are none.
 
-    Columns that an earlier version did not write are null; columns of a later one are left out.
-
     Raises OutputError: the disk or the bucket refuses.
     """
     return {name: _read(store, name, stage.tables[name]) for name in stage.keeps}
@@ -55,14 +53,11 @@ def numbered(store: Store, content: pa.Table, table: str) -> pa.Table:
 
 
 def _read(store: Store, name: str, table: Table) -> pa.Table:
-    schema, empty = table.schema, table.schema.empty_table()
     for file in _find_last(_read_generations(store, name)):
         with suppress(DamagedError):  # another program's file: its columns have other types or names
-            content = store.read_table(f"{name}/{file}", expected=exact(optional(schema, table.keys)))
-            present = [item for item in schema if item.name in content.column_names]
-            content = content.select([item.name for item in present]).cast(pa.schema(present))
-            return pa.concat_tables([empty, content], promote_options="default")
-    return empty
+            content = store.read_table(f"{name}/{file}", expected=exact(table.schema))
+            return content.select(table.schema.names).cast(table.schema)
+    return table.schema.empty_table()
 
 
 def _find_last(generations: dict[str, int]) -> list[str]:
@@ -70,7 +65,7 @@ def _find_last(generations: dict[str, int]) -> list[str]:
 
 
 def _read_generations(store: Store, table: str) -> dict[str, int]:
-    """Return the number of each readable file of a table; 0 if it predates kept tables."""
+    """Return the number of each readable file of a table; 0 if it has none."""
     found = {}
     for name in store.names(table):
         try:
