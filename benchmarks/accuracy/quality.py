@@ -56,7 +56,7 @@ def _reduce(image: np.ndarray) -> np.ndarray:
 
 
 def _describe(image: np.ndarray) -> dict[str, Any]:
-    (row,) = Quality()(pa.table({"frame": pack([image])})).to_pylist()
+    (row,) = Quality()(pa.table({"frame": pack([image]), "clip_index": pa.array([0], pa.int32())})).to_pylist()
     return row
 
 

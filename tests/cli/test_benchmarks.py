@@ -13,7 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("words", ["identities --faces 300", "profiling --packets 20", "report --rows 500"])
+@pytest.mark.parametrize(
+    "words", ["identities --faces 300", "profiling --packets 20", "report --rows 500", "accuracy --only quality"]
+)
 def test_a_benchmark_ends(words):
     name, *rest = words.split()
     command = [sys.executable, "-m", f"benchmarks.{name}", *rest]
