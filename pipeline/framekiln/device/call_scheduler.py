@@ -83,15 +83,18 @@ class CallScheduler:
                 self._packets -= 1
                 self._changed.notify_all()
 
-    def beside(self, work: Callable[[], T], alone_in: object = None) -> T:
-        """Return the result of work that runs beside other work, except work `alone_in` the same thing."""
+    def beside(self, work: Callable[[], T], alone_in: object = None, *, owned: bool = False) -> T:
+        """Return the result of work that runs beside other work, except work `alone_in` the same thing.
+
+        `owned`: it has the models to itself: the owner thread does it between two batches.
+        """
         alone_in = alone_in or object()
         with self._changed:
             self._wait(lambda: not (self._apart or alone_in in self._in_use))
             self._beside += 1
             self._in_use.add(alone_in)
         try:
-            return work()
+            return self._own(work) if owned else work()
         finally:
             with self._changed:
                 self._beside -= 1
@@ -105,13 +108,13 @@ class CallScheduler:
             with self._changed:
                 self._apart.append(turn)
                 self._wait(lambda: self._apart[0] is turn and not self._beside)
-            return self.owned(work)
+            return self._own(work)
         finally:  # Ctrl-C may end the wait too
             with self._changed:
                 self._apart.remove(turn)
                 self._changed.notify_all()
 
-    def owned(self, work: Callable[[], T]) -> T:
+    def _own(self, work: Callable[[], T]) -> T:
         """Return the result of work that the owner thread, if there is one, does between two batches."""
         if self._owner in (None, threading.current_thread()):
             return work()
