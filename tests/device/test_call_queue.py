@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from framekiln.contract.phases import PhaseClock, running
 from framekiln.contract.placement import Placement
 from framekiln.device import Batches
-from framekiln.device.call_queue import Mark
+from framekiln.device.streams import Mark
 from tests.support.runs.scheduled_calls import FOREVER, Network, numbers, opened, together
 
 

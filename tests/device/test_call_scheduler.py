@@ -1,18 +1,19 @@
-"""The owner of calls: what ends its thread reaches everybody, a device that hangs is given up."""
+"""The owner of calls: what ends its thread reaches everybody, and an interrupted wait nobody."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
 
 from framekiln.contract.placement import Placement
-from framekiln.device import Batches, call_scheduler
-from framekiln.device.call_scheduler import SchedulerState
+from framekiln.device import Batches, CallScheduler, call_scheduler
 from framekiln.device.failures import OwnerEndedError
-from framekiln.device.watchdog import TIMEOUT_MARK
 from framekiln.runtime.recovery.captured_error import capture
 from tests.support.runs.scheduled_calls import FOREVER, Network, numbers, opened, together
 
@@ -38,7 +39,7 @@ def test_what_ends_the_owner_reaches_all_that_wait_and_all_that_come_later(cause
         if cause == "most":
             batches.most = refused
         waiting = together(calls, batches, numbers(3, 2))
-        assert [type(error) for error in waiting] == [OwnerEndedError] * 2 and calls.state is SchedulerState.ENDED
+        assert [type(error) for error in waiting] == [OwnerEndedError] * 2
         assert all(isinstance(error.__cause__, (RuntimeError, SystemExit, KeyboardInterrupt)) for error in waiting)
         (later,) = together(calls, Batches(Network(), Placement(batch=8)), numbers(1))
         assert type(later) is OwnerEndedError and capture(later).broken_gpu  # so that another process takes over
@@ -58,47 +59,44 @@ def test_a_model_that_returns_other_rows_than_it_was_given_fails_its_batch(wrong
     assert all(torch.equal(result, 2 * rows) for result, rows in zip(results, requests, strict=True))
 
 
-class Noted:
-    """Notes what the owner thread does with it, and whether it runs."""
-
-    def __init__(self, limit_s):
-        self.limit_s, self.restarts, self.runs = limit_s, 0, False
-
-    def restart(self):
-        self.restarts, self.runs = self.restarts + 1, True
-
-    def stop(self):
-        self.runs = False
+class Interrupted(BaseException):
+    """What Ctrl-C raises in a thread that waits."""
 
 
-def test_the_time_limit_is_for_the_device_and_not_for_a_task_or_the_compiler(monkeypatch):
-    monkeypatch.setattr(call_scheduler, "Watchdog", Noted)
-    ran = []
-    with opened(0.0, limit_s=5.0) as calls:
-        timer = calls._watchdog
-        assert timer.limit_s == 5.0
-        batches = Batches(lambda rows: (ran.append(timer.runs), rows)[1], Placement(batch=8))
-        together(calls, batches, numbers(2, 1))
-        batches.compiles = lambda _: True
-        together(calls, batches, numbers(1))
-        assert calls.apart(lambda: timer.runs) is False
-        assert set(ran[:-1]) == {True} and ran[-1] is False
-        after = timer.restarts
-        together(calls, Batches(Network(), Placement(batch=1)), numbers(3))
-        assert timer.restarts >= after + 3  # each batch is a sign of life
-    assert not timer.runs
+@pytest.fixture
+def interrupt():
+    """Interrupt the main thread once it waits beside others."""
+
+    def raise_it(*_):
+        raise Interrupted
+
+    def once_it_waits(calls, others):
+        while calls._blocked == others:
+            time.sleep(0.001)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, raise_it)
+    yield once_it_waits
+    signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_device_that_hangs_ends_its_process():
-    """Give a short limit to a device that never answers: in a child process, which it ends."""
-    code = """
-import threading, torch
-from framekiln.contract.placement import Placement
-from framekiln.device import Batches, CallScheduler
-from framekiln.device.call_queue import Mark
-Mark.wait = lambda _: threading.Event().wait()
-Batches.calls = CallScheduler("cpu", 0.0, 0.5)
-Batches(lambda rows: rows, Placement(batch=1))(torch.ones(9, 1))
-"""
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
-    assert child.returncode == 1 and TIMEOUT_MARK in child.stderr
+@pytest.mark.parametrize("linger_s", [None, 0.0], ids=["", "by a thread as on a GPU"])
+@pytest.mark.parametrize("running", ["apart", "beside"])
+@pytest.mark.parametrize("kind", ["apart", "beside"])
+def test_a_wait_that_is_interrupted_leaves_nobody_waiting(kind, running, linger_s, interrupt):
+    calls, inside, leave = CallScheduler("cpu", linger_s), threading.Event(), threading.Event()
+    stage = object()
+    wait_for_turn = {"apart": calls.apart, "beside": partial(calls.beside, alone_in=stage)}
+    with ThreadPoolExecutor(2) as pool:
+        held = pool.submit(wait_for_turn[running], lambda: (inside.set(), leave.wait()))
+        inside.wait()
+        others = calls._blocked  # the asker of a call that the owner thread makes
+        other = pool.submit(interrupt, calls, others)
+        with pytest.raises(Interrupted):
+            wait_for_turn[kind](lambda: None)
+        assert calls._blocked == others
+        leave.set()
+        held.result(), other.result()
+        later = [pool.submit(wait_for_turn[name], lambda: 5) for name in ("beside", "apart", "beside")]
+        assert [each.result(30) for each in later] == [5, 5, 5]
+    calls.close()

@@ -99,7 +99,9 @@ def test_a_stage_that_is_not_thread_safe_makes_one_call_at_a_time(owned, monkeyp
     assert [outcome.columns["byte"].to_pylist() for outcome in outcomes] == [[*frames] for frames in packets]
 
 
-def test_calls_of_several_packets_are_recorded_one_after_the_other(tmp_path):
+@pytest.mark.parametrize("owned", [False, True], ids=["", "by a thread as on a GPU"])
+def test_calls_of_several_packets_are_recorded_one_after_the_other(owned, tmp_path, monkeypatch):
+    monkeypatch.setattr(Batches, "calls", CallScheduler("cpu", 0.001 if owned else None))
     store, calls = Store(str(tmp_path)).of_run("0123456789ab").begin(), 6
     store.prepare()
     step = plan({"toy": toy("Blurs", side=64)}, {"steps": {"toy": {"batch": 2}}}).first[0]

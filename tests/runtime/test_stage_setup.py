@@ -40,11 +40,22 @@ def test_a_node_whose_torch_cannot_use_its_gpu_stops_the_run(monkeypatch):
     def refuse(gigabytes):
         raise AssertionError("Torch not compiled with CUDA enabled")
 
+    monkeypatch.setattr(stage_setup.device, "watch_gpu", lambda _: None)
     monkeypatch.setattr(stage_setup.device, "limit_memory", refuse)
     step = plan({"ten": toy("Meeting")}, missing_weights="dummy").first[0].placed(device="cuda", vram_gb=1.0)
     with pytest.raises(SetupError) as error:
         stage_setup.share_gpu([step])
     assert error.value.code == "FK-GPU-UNUSABLE"
+
+
+@pytest.mark.parametrize(("device", "watched"), [("cpu", []), ("cuda", ["cuda"])])
+def test_a_gpu_is_watched_also_if_no_step_states_its_memory(device, watched, monkeypatch):
+    asked = []
+    monkeypatch.setattr(stage_setup.device, "configure_gpu", lambda: None)
+    monkeypatch.setattr(stage_setup.device, "watch_gpu", asked.append)
+    step = plan({"ten": toy("Meeting")}, missing_weights="dummy").first[0].placed(device=device)
+    stage_setup.share_gpu([step])
+    assert asked == watched
 
 
 @pytest.mark.parametrize(("learned", "expected"), [({}, 8), ({"items": 2}, 2)])

@@ -12,6 +12,7 @@ import pyarrow as pa
 from framekiln.contract.columns import field, views
 from framekiln.contract.drawing import Drawing
 from framekiln.contract.stage import Scope, Stage, Table
+from tests.toys.rows_holder import HOLDER
 
 HUE = field("redness", pa.float32(), "mean of the red channel", "0 to 255")
 
@@ -184,6 +185,15 @@ class CountsRows(Good):
             if self.left < 0:
                 raise IndexError("another call took a row")
         return super().__call__(batch)
+
+
+class KeepsRowsElsewhere(Good):
+    """`check_thread_safety`."""
+
+    thread_safe = True
+
+    def __call__(self, batch):
+        return self.table(HOLDER.red(batch))
 
 
 class Locks(Good):

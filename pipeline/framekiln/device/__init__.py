@@ -5,7 +5,6 @@
 The driver plans without torch, so modules that it imports take it from here: `lazy`.
 """
 
-from framekiln.device.call_queue import keep_while_used as keep_while_used
 from framekiln.device.call_scheduler import CallScheduler as CallScheduler
 from framekiln.device.compiled import take_failures as take_failures
 from framekiln.device.failures import (
@@ -52,6 +51,7 @@ from framekiln.device.preprocessing import (
     upload_all as upload_all,
 )
 from framekiln.device.resizing import Preparation as Preparation, fit_mixed as fit_mixed
+from framekiln.device.streams import keep_while_used as keep_while_used, watch_gpu as watch_gpu
 from framekiln.device.timing import (
     DeviceMemory as DeviceMemory,
     Meter as Meter,

@@ -1,94 +1,17 @@
 """Calls that wait for a device, and the batches of their rows that the owner thread computes (`call_scheduler`).
 
 Tensors of a call are n ...; the rows of a batch are consecutive rows of several calls.
-
-Each thread launches its work in a stream of its own. Work in one CUDA stream is done in order; two streams work at the
-same time. A stream waits for a mark in another stream before it uses that stream's results. Memory belongs to the
-stream that allocated it, so another stream that uses it registers this (`torch.Tensor.record_stream`). On the CPU a
-stream does nothing, and a mark is a time.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from framekiln.device.lazy import torch
-
-
-class Mark:
-    """A point in a stream: on the CPU, the time at which it was made."""
-
-    def __init__(self, event: Any = None) -> None:
-        self.event, self._time = event, time.perf_counter()
-
-    def wait(self) -> None:
-        """Wait until the device has reached the mark."""
-        if self.event is not None:
-            self.event.synchronize()
-
-    def seconds_to(self, later: Mark) -> float:
-        """Return the seconds to a later mark; waits for it. Both were made with `timed`."""
-        later.wait()
-        return later._time - self._time if self.event is None else float(self.event.elapsed_time(later.event)) / 1000
-
-
-class DeviceStream:
-    """A stream of a GPU, or the CPU, where work is done as it is launched."""
-
-    def __init__(self, device: str) -> None:
-        self._stream: Any = None
-        if device != "cpu":
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-    def current(self) -> AbstractContextManager[Any]:
-        """Launch this thread's work in this stream during the block."""
-        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
-
-    def mark(self, *, timed: bool = False) -> Mark:
-        """Return a mark after all work launched so far; with `timed`, time can be measured from and to it."""
-        if self._stream is None:
-            return Mark()
-        # blocking: a waiting thread sleeps; CUDA's default keeps a core busy
-        event = torch.cuda.Event(enable_timing=timed, blocking=True)  # type: ignore[no-untyped-call]
-        event.record(self._stream)
-        return Mark(event)
-
-    def wait_for(self, mark: Mark) -> None:
-        """Make work launched from now on wait for a mark of another stream."""
-        if self._stream is not None:
-            self._stream.wait_event(mark.event)
-
-    def uses(self, tensor: torch.Tensor) -> None:
-        """Keep the memory of another stream's tensor until the work launched so far is done."""
-        if self._stream is not None and tensor.is_cuda:
-            tensor.record_stream(self._stream)
-
-
-def keep_while_used(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that another thread made, such as one in a small cache.
-
-    If the cache drops it, its memory is kept until this thread's work with it is done.
-    """
-    if tensor.is_cuda:
-        tensor.record_stream(torch.cuda.current_stream(tensor.device))
-    return tensor
-
-
-_threads = threading.local()
-
-
-def thread_stream(device: str) -> DeviceStream:
-    """Return this thread's own stream on a device."""
-    streams: dict[str, DeviceStream] = _threads.__dict__.setdefault("streams", {})
-    if device not in streams:
-        streams[device] = DeviceStream(device)
-    return streams[device]
-
+from framekiln.device.streams import Mark
 
 _PASSED = 8  # batches of other calls that may go first; from 4 to 32, a simulated GPU's share stayed within 0.01
 
@@ -104,9 +27,6 @@ class Model(Protocol):
 
     def halve(self, tensors: Sequence[torch.Tensor]) -> None:
         """Halve the rows of a call, after one did not fit into the memory."""
-
-    def compiles(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Return whether a call of this size is compiled first."""
 
 
 @dataclass(eq=False)

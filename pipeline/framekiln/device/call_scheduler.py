@@ -18,45 +18,38 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from enum import Enum, auto
 from functools import partial
 from typing import TypeVar
 
 from framekiln.contract.phases import running_clock
-from framekiln.device.call_queue import Call, Mark, Model, Part, next_batch, thread_stream
+from framekiln.device.call_queue import Call, Model, Part, next_batch
 from framekiln.device.failures import OwnerEndedError, is_out_of_memory, release_memory
 from framekiln.device.lazy import torch
-from framekiln.device.watchdog import Watchdog
+from framekiln.device.streams import Mark, thread_stream
 
 T = TypeVar("T")
 
 _AHEAD = 2  # batches launched and not finished: the running one, and one more so that the device never waits
 _SWITCH_S = 2e-4  # s, of the interpreter (5 ms by default): the owner thread waits that long before a launch
-_ASK_S = 10.0  # s between two checks of an idle device, far below any timeout
-
-
-class SchedulerState(Enum):
-    """The states in which a new call finds the scheduler."""
-
-    BESIDE = auto()  # it runs at once; if the stage is not `thread_safe`, after the stage's call before it
-    APART = auto()  # it waits until a call that runs or waits apart has returned
-    ENDED = auto()  # model calls raise: the owner thread has ended, and all waiting calls got the reason
 
 
 class CallScheduler:
-    """The calls of a process: of its stages, and of their models."""
+    """The calls of a process: of its stages, and of their models.
 
-    def __init__(self, device: str = "cpu", linger_s: float | None = None, limit_s: float = 0.0) -> None:
+    A new call runs at once if none runs or waits apart. Else it waits until those have returned. Once the owner thread
+    has ended, model calls raise the reason.
+    """
+
+    def __init__(self, device: str = "cpu", linger_s: float | None = None) -> None:
         """Start an owner thread if `linger_s` is given.
 
         `device`: the owner thread's; models on other devices are called by the asking thread. `linger_s`: longest wait
-        of a row for others to fill its batch. `limit_s`: the process ends if the device shows no sign of life for so
-        long; 0: no limit.
+        of a row for others to fill its batch.
         """
-        self._device, self._watchdog = "cpu" if linger_s is None else device, Watchdog(limit_s)
+        self._device = "cpu" if linger_s is None else device
         self._changed = threading.Condition()
-        self._beside = self._apart = 0  # calls running beside each other; calls apart, waiting ones included
-        self._is_closed = False  # a call runs apart
+        self._beside = 0  # calls running beside each other
+        self._apart = list[object]()  # calls apart: the first runs, or waits for those beside each other
         self._in_use: set[object] = set()  # stages in a call that are not thread-safe
         self._packets = self._blocked = 0  # threads with a packet; threads waiting here
         self._calls, self._tasks = list[Call](), deque[Callable[[], None]]()  # for the owner thread, oldest first
@@ -68,13 +61,6 @@ class CallScheduler:
             sys.setswitchinterval(_SWITCH_S)
             self._owner = threading.Thread(target=self._serve_on_stream, daemon=True, name="device")
             self._owner.start()
-
-    @property
-    def state(self) -> SchedulerState:
-        """The state that a new call meets."""
-        if self._ended is not None:
-            return SchedulerState.ENDED
-        return SchedulerState.APART if self._apart else SchedulerState.BESIDE
 
     def close(self) -> None:
         """End the owner thread once nobody waits for it; later model calls raise."""
@@ -97,15 +83,18 @@ class CallScheduler:
                 self._packets -= 1
                 self._changed.notify_all()
 
-    def beside(self, work: Callable[[], T], alone_in: object = None) -> T:
-        """Return the result of work that runs beside other work, except work `alone_in` the same thing."""
+    def beside(self, work: Callable[[], T], alone_in: object = None, *, owned: bool = False) -> T:
+        """Return the result of work that runs beside other work, except work `alone_in` the same thing.
+
+        `owned`: it has the models to itself: the owner thread does it between two batches.
+        """
         alone_in = alone_in or object()
         with self._changed:
             self._wait(lambda: not (self._apart or alone_in in self._in_use))
             self._beside += 1
             self._in_use.add(alone_in)
         try:
-            return work()
+            return self._own(work) if owned else work()
         finally:
             with self._changed:
                 self._beside -= 1
@@ -114,19 +103,18 @@ class CallScheduler:
 
     def apart(self, work: Callable[[], T]) -> T:
         """Return the result of work that runs with no other beside it, in the owner thread if there is one."""
-        with self._changed:
-            self._apart += 1
-            self._wait(lambda: not (self._beside or self._is_closed))
-            self._is_closed = True
+        turn = object()
         try:
-            return self.owned(work)
-        finally:
             with self._changed:
-                self._apart -= 1
-                self._is_closed = False
+                self._apart.append(turn)
+                self._wait(lambda: self._apart[0] is turn and not self._beside)
+            return self._own(work)
+        finally:  # Ctrl-C may end the wait too
+            with self._changed:
+                self._apart.remove(turn)
                 self._changed.notify_all()
 
-    def owned(self, work: Callable[[], T]) -> T:
+    def _own(self, work: Callable[[], T]) -> T:
         """Return the result of work that the owner thread, if there is one, does between two batches."""
         if self._owner in (None, threading.current_thread()):
             return work()
@@ -142,7 +130,11 @@ class CallScheduler:
 
         with self._changed:
             self._tasks.append(run)
-            self._wait(lambda: future.done() or self._ended is not None)
+            try:
+                self._wait(lambda: future.done() or self._ended is not None)
+            finally:
+                if run in self._tasks:  # Ctrl-C: nobody waits for it
+                    self._tasks.remove(run)
         return future.result() if future.done() else work()  # without an owner its model calls raise the reason
 
     def call(self, model: Model, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -182,8 +174,10 @@ class CallScheduler:
             return
         self._blocked += 1
         self._changed.notify_all()
-        self._changed.wait_for(is_done)
-        self._blocked -= 1
+        try:
+            self._changed.wait_for(is_done)
+        finally:
+            self._blocked -= 1
 
     def _serve_on_stream(self) -> None:
         try:
@@ -193,31 +187,26 @@ class CallScheduler:
             with self._changed:
                 self._ended = error
                 self._changed.notify_all()
-        self._watchdog.stop()
 
     def _serve(self) -> None:
         launched: list[Mark] = []
         while True:
-            self._watchdog.restart()
             if len(launched) >= _AHEAD:
                 with suppress(Exception):  # an error of a lost GPU: the next launch raises it too, in a call
                     launched.pop(0).wait()
             with self._changed:
-                is_idle = not self._changed.wait_for(lambda: self._tasks or self._calls, _ASK_S)
+                self._changed.wait_for(lambda: self._tasks or self._calls)
                 task = self._tasks.popleft() if self._tasks else None
                 batch: Sequence[Part] = []
-                if self._calls and task is None:
+                if task is None:
                     found = next_batch(self._calls, self._linger_s, may_grow=self._blocked < self._packets)
                     if isinstance(found, float):
                         self._changed.wait(found)  # waits for more rows
                     else:
                         batch = found
             if task is not None:
-                self._watchdog.stop()
                 task()
             elif batch:
-                if batch[0][0].model.compiles(batch[0][0].tensors):
-                    self._watchdog.stop()
                 try:
                     launched.append(_launch(batch, self._device))
                 except Exception as error:
@@ -227,8 +216,6 @@ class CallScheduler:
                         call.done = stop == call.rows or call.error is not None
                     self._calls = [call for call in self._calls if not call.done]
                     self._changed.notify_all()
-            elif is_idle:
-                thread_stream(self._device).mark().wait()  # a hanging device does not answer
 
 
 def _separate(parts: Sequence[Part], error: Exception, device: str) -> Mark:

@@ -77,7 +77,7 @@ class Compiled:
         `tensors`: n ..., contiguous or not. `most`: largest batch that fits into the memory.
         """
         count, key = len(tensors[0]), _make_key(tensors)
-        if self.is_new(tensors):
+        if self._is_lazy and key not in self._sizes and len(self._sizes) < LAZY_SHAPES:
             self._compile(tuple(tensor[:1] for tensor in tensors), most)
         size = next((size for size in self._sizes.get(key, ()) if count <= size <= most), None)
         if size is None:
@@ -85,10 +85,6 @@ class Compiled:
                 return self._function(*tensors)
         result = self._compiled(*(_fill(tensor, size) for tensor in tensors))
         return result if count == size else result[:count]
-
-    def is_new(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Return whether a call with rows of this shape compiles first."""
-        return self._is_lazy and _make_key(tensors) not in self._sizes and len(self._sizes) < LAZY_SHAPES
 
     def _compile(self, row: tuple[torch.Tensor, ...], most: int) -> None:
         """Compile all sizes of a shape. A size that cannot be compiled is noted, and runs uncompiled."""

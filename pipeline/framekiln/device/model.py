@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -17,6 +17,7 @@ from framekiln.device.compiled import Compiled
 from framekiln.device.failures import is_out_of_memory
 from framekiln.device.kernels import CountedCall, count_call
 from framekiln.device.lazy import torch
+from framekiln.device.watchdog import GPU_STALL_S, within
 
 M = TypeVar("M", bound="torch.nn.Module")
 SEED = 0
@@ -139,10 +140,6 @@ class Batches:
         if self.most(tensors) > 1:
             self._budget /= 2
 
-    def compiles(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Return whether a call with rows of this size is compiled first, which takes minutes."""
-        return self._compiled is not None and self._compiled.is_new(tensors)
-
     def _compute_part(self, part: tuple[torch.Tensor, ...], most: int) -> torch.Tensor:
         if self._compiled is None:
             return self._function(*part)
@@ -235,12 +232,12 @@ def configure_gpu() -> None:
         return
     name, growing = min(_ALLOCATOR_SETTINGS), "expandable_segments:"
     os.environ[name] = f"{growing}True"
-    if torch.cuda.is_available():
-        try:
+    with within(GPU_STALL_S), suppress(RuntimeError):
+        if torch.cuda.is_available():
             torch.empty(1, device="cuda")
-        except RuntimeError:
-            os.environ[name] = f"{growing}False"  # an environment variable, so that child processes get it too
-            torch._C._accelerator_setAllocatorSettings(os.environ[name])
+        return
+    os.environ[name] = f"{growing}False"  # an environment variable, so that child processes get it too
+    torch._C._accelerator_setAllocatorSettings(os.environ[name])
 
 
 def device_name(device: str) -> str:

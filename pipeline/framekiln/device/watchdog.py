@@ -16,7 +16,7 @@ from typing import ClassVar
 _RESTART_S = 1.0  # least time between two restarts, since each costs a thread
 
 GPU_STALL_S = 120.0
-"""Timeout of a GPU that shows no sign of life. A batch takes seconds at most; hung firmware never returns."""
+"""Timeout of a GPU for launched work. A batch takes seconds at most; hung firmware never returns."""
 
 TIMEOUT_MARK = "Timeout ("
 """The first words that faulthandler writes to standard error after a timeout."""
@@ -25,7 +25,7 @@ TIMEOUT_MARK = "Timeout ("
 class Watchdog:
     """A timer that, unless restarted, ends this process with exit code 1 and all threads' stacks on standard error.
 
-    A process has one timer, set for the timeout that ends first among its threads. Blocks of one thread do not nest.
+    A process has one timer, set for the timeout that ends first among its blocks and threads.
     """
 
     _lock: ClassVar[threading.Lock] = threading.Lock()

@@ -19,7 +19,7 @@ attempt log.
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import partial
@@ -108,8 +108,10 @@ class StageCaller:
             count = len([*takewhile(lambda call: call[1] is CallPlace.CHILD, calls)]) or 1  # one child makes several
             current, calls = calls[:count], calls[count:]
             following: list[PendingCall] = []
-            is_child = current[0][1] is CallPlace.CHILD
-            results = self._call_children(data, current) if is_child else [self._call_here(data, *current[0])]
+            if current[0][1] is CallPlace.CHILD:
+                results = self._call_children(data, current)
+            else:
+                results = [self._find_way(data)(partial(self._get_result, data, *current[0], time.perf_counter()))]
             for (batch, state), result in zip(current, results, strict=True):
                 if not isinstance(result, NoResult):
                     if state is not CallPlace.ON_CPU:
@@ -172,19 +174,18 @@ class StageCaller:
 
         return Batches.calls.apart(make)
 
-    def _call_here(self, data: CallData, batch: Batch, state: CallPlace) -> Any:
-        calls, alone_in = Batches.calls, None if self._stage.thread_safe else self._stage
-        make = partial(self._get_result, data, batch, self._slice(data, batch), state, time.perf_counter())
-        if data.attempt.is_careful or data.work.is_retried:
-            return calls.apart(make)
-        if self._profiler is None or not self._profiler.is_recording:
-            return calls.beside(make, alone_in)
+    def _find_way(self, data: CallData) -> Callable[[Callable[[], Any]], Any]:
+        """Return what makes a call in this process: beside other packets' calls, or apart."""
+        calls, is_recorded = Batches.calls, self._profiler is not None and self._profiler.is_recording
+        if data.attempt.is_careful or data.work.is_retried or (is_recorded and not calls.has_owner):
+            return calls.apart
         # A recorded call has the GPU to itself; other packets are prepared and written meanwhile, as usual.
-        return calls.beside(partial(calls.owned, make), alone_in) if calls.has_owner else calls.apart(make)
+        return partial(calls.beside, alone_in=None if self._stage.thread_safe else self._stage, owned=is_recorded)
 
-    def _get_result(self, data: CallData, batch: Batch, table: pa.Table, state: CallPlace, asked: float) -> Any:
+    def _get_result(self, data: CallData, batch: Batch, state: CallPlace, asked: float) -> Any:
         """Return the stage's result or error; the call is in the attempt log while it is made."""
         data.work.waited(time.perf_counter() - asked)
+        table = self._slice(data, batch)
         data.attempt.note(self._name_call(data, batch))
         on_cpu, place, limit_s = state is CallPlace.ON_CPU, self._step.placement, 0.0
         stage, device = (self._set_up_on_cpu(), "cpu") if on_cpu else (self._stage, place.device)

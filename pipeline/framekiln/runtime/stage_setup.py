@@ -79,17 +79,21 @@ def _explain_error(error: BaseException, name: str, placement: Placement) -> Set
 
 
 def share_gpu(steps: Sequence[Step]) -> None:
-    """Limit this process to the GPU memory that its steps may allocate, if all of them state it.
+    """Watch this process's GPU, and limit its memory to what the steps may allocate, if all of them state it.
 
     Raises SetupError: torch cannot use the GPU of this node.
     """
     shares = [step.placement.vram_gb for step in steps if step.placement.device == "cuda"]
-    if shares and all(shares):
-        try:
+    if not shares:
+        return
+    try:
+        device.configure_gpu()
+        device.watch_gpu("cuda")
+        if all(shares):
             device.limit_memory(sum(shares))
-        except OWN_CODE as error:
-            raise SetupError(
-                f"torch cannot use the GPU of {platform.node()}: {type(error).__name__}: {message_of(error)}. "
-                "`framekiln plan` with the same profile there tells why.",
-                code="FK-GPU-UNUSABLE",
-            ) from error
+    except OWN_CODE as error:
+        raise SetupError(
+            f"torch cannot use the GPU of {platform.node()}: {type(error).__name__}: {message_of(error)}. "
+            "`framekiln plan` with the same profile there tells why.",
+            code="FK-GPU-UNUSABLE",
+        ) from error

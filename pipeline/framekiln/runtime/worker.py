@@ -18,7 +18,6 @@ from framekiln.contract.errors import DamagedError, OutputError
 from framekiln.contract.packet import HALO, Packet, RowSpan
 from framekiln.contract.placement import Placement
 from framekiln.device import Batches, CallScheduler
-from framekiln.device.watchdog import GPU_STALL_S
 from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_thread
 from framekiln.media.packets.spared import NOTHING_SPARED, Spared
 from framekiln.media.units import Segments, Unit
@@ -65,7 +64,7 @@ class Worker:
         self._callers = [
             (step, PacketCaller(step, BatchLimits.load(step, folder), profilers.caller(step, store))) for step in steps
         ]
-        Batches.calls = _make_call_scheduler(steps, GPU_STALL_S if log else 0.0)
+        Batches.calls = _make_call_scheduler(steps)
         for step in steps:
             if step.recalled:
                 continue
@@ -219,19 +218,18 @@ class Worker:
         return outcome if retried is None and known is None else self._parts.read(step, part_of(packet)) or outcome
 
 
-def _make_call_scheduler(steps: Sequence[Step], stall_s: float) -> CallScheduler:
+def _make_call_scheduler(steps: Sequence[Step]) -> CallScheduler:
     """Return the scheduler of this process's calls, with an owner thread if packets share a GPU.
 
     On the CPU each packet's thread calls the models itself, on a core of its own. A compiled model has one thread for
-    all calls: settings of torch's compiler belong to a thread or to the process. A GPU without a sign of life for
-    `stall_s` is given up.
+    all calls: settings of torch's compiler belong to a thread or to the process.
     """
     with_models = [step for step in steps if step.keeps_model]
     place = combined_placement(with_models) if with_models else Placement()
-    on_gpu, compiled = place.device != "cpu", any(step.placement.compile for step in with_models)
-    if place.in_flight == 1 or not (on_gpu or compiled):
+    has_owner = place.device != "cpu" or any(step.placement.compile for step in with_models)
+    if place.in_flight == 1 or not has_owner:
         return CallScheduler()
-    return CallScheduler(place.device, place.linger_ms / 1000, stall_s if on_gpu else 0.0)
+    return CallScheduler(place.device, place.linger_ms / 1000)
 
 
 def _begin_record(step: Step | DecodeStep, packet: Packet, started: float) -> Record:

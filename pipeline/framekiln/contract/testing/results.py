@@ -1,7 +1,7 @@
 """Checks of what the calls of a stage return; they run after it is set up.
 
-Threads rarely disturb each other by chance. So two threads go through the stage's code line by line, in step. What one
-thread keeps on the stage, the other one meets at its next line.
+Threads rarely disturb each other by chance. So two threads go through the code of the stage's top-level package line by
+line, in step. What one thread keeps on an object there, the other one meets at its next line.
 """
 
 import math
@@ -154,15 +154,16 @@ def check_thread_safety(stage: Stage, sample: StageSample) -> None:
         together = [result.exception() or result.result().to_pylist() for result in results]
     require(
         nearly_equal(together, alone),
-        "two threads gave other results than one: keep nothing on `self` in a call, or set `thread_safe = False`",
+        "two threads gave other results than one: keep nothing on an object in a call, or set `thread_safe = False`",
     )
 
 
 class _Steps:
-    """Two threads that go through a class's code in step."""
+    """Two threads that go through the code of a class's package in step."""
 
     def __init__(self, kind: type[Stage]) -> None:
-        self._modules = {base.__module__ for base in kind.__mro__ if issubclass(base, Stage) and base is not Stage}
+        packages = {base.__module__.partition(".")[0] for base in kind.__mro__ if issubclass(base, Stage)}
+        self._packages = packages - {Stage.__module__.partition(".")[0]}
         self._changed, self._lines, self._in_step = threading.Condition(), [0, 0], True
 
     def call(self, number: int, call: Callable[[], Any]) -> Any:
@@ -171,7 +172,10 @@ class _Steps:
                 self._await_other_thread(number)
             return line
 
-        sys.settrace(lambda frame, *_: line if frame.f_globals.get("__name__") in self._modules else None)
+        def enter(frame: FrameType, *_: Any) -> Any:
+            return line if frame.f_globals.get("__name__", "").partition(".")[0] in self._packages else None
+
+        sys.settrace(enter)
         try:
             return call()
         finally:
