@@ -284,4 +284,6 @@ def test_clips_are_kept_and_compared_as_models_are(tmp_path):
         found = [str(tmp_path / other), *words[1:], str(tmp_path / "before.json"), "--fail-if", "p50>+50%"]
         assert CliRunner().invoke(app, ["bench", *found]).exit_code == code
     assert bench_small(tmp_path, "--against", str(base), "--fail-if", "p50>+100000%", "--clip-frames", "50") == 0
+    few = bench_small(tmp_path, "--against", str(base), "--fail-if", "p50>+1%", "--clip-frames", "39")
+    assert few == "FK-BENCH-TARGET", "it could never fail for sure: an interval needs 40"
     assert "against" in section_ids(tmp_path / "out" / "index.html")

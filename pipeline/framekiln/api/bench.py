@@ -16,7 +16,7 @@ from framekiln.api.request import pipeline_of, with_steps
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Stage
 from framekiln.contract.user_files import check_file, check_folder
-from framekiln.lab.bench import Bench, BenchEvent, Model
+from framekiln.lab.bench import Bench, BenchEvent, ModelGiven
 from framekiln.lab.findings import LOAD
 from framekiln.lab.measure.timed import check_device
 from framekiln.lab.models.registry import known_models
@@ -134,7 +134,9 @@ class BenchResult:
 
 
 @shows(BenchOptions)
-def bench(model: Model | Given | Sequence[Model | Given] | Place, **options: Unpack[BenchOptions]) -> BenchResult:
+def bench(
+    model: ModelGiven | Given | Sequence[ModelGiven | Given] | Place, **options: Unpack[BenchOptions]
+) -> BenchResult:
     """Measure a model alone: time, memory, layers and precision, for each requested batch and size.
 
     Nothing else should use the machine meanwhile. If published weights are missing, they are random.
@@ -228,10 +230,10 @@ def earlier_figures(model: Any, pipeline: Manifest | None) -> Path | None:
     return Path(text) if is_folder and not is_model else None
 
 
-def _list_models(model: Any, pipeline: PipelineFile) -> tuple[list[Model], PipelineFile]:
+def _list_models(model: Any, pipeline: PipelineFile) -> tuple[list[ModelGiven], PipelineFile]:
     """Return the models, and the pipeline extended by the stages among them."""
     given = [model] if isinstance(model, str | Stage) or callable(model) else list(model)
-    models: list[Model] = []
+    models: list[ModelGiven] = []
     for each in given:
         if isinstance(each, str):
             models += split_names(each)

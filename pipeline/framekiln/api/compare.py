@@ -19,7 +19,7 @@ from framekiln.reporting.compare.runs import read_sides
 from framekiln.reporting.kit.pages import write_asked
 from framekiln.reporting.terminal.console import printed
 
-Side = Output | Place | Sequence[Output | Place]
+SideGiven = Output | Place | Sequence[Output | Place]
 """An output, or the outputs of repeated runs."""
 
 
@@ -78,7 +78,10 @@ class RunComparison:
 
 
 def compare(
-    *sides: Side, fail_if: str | None = None, price: Mapping[str, float] | None = None, drift_rows: int = DRIFT_ROWS
+    *sides: SideGiven,
+    fail_if: str | None = None,
+    price: Mapping[str, float] | None = None,
+    drift_rows: int = DRIFT_ROWS,
 ) -> RunComparison:
     """Compare the work, speed and results of runs, each side with the first.
 
@@ -108,7 +111,7 @@ def compare(
     return RunComparison(sides=compared, findings=findings)
 
 
-def _list_paths(side: Side) -> str | list[str]:
+def _list_paths(side: SideGiven) -> str | list[str]:
     if isinstance(side, Output):
         return [side.path]
     if isinstance(side, str | os.PathLike):

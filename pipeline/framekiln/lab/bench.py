@@ -24,7 +24,7 @@ from framekiln.lab.sweep.runner import ModelBench
 from framekiln.planning.manifest import PipelineFile
 
 COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
-Model = str | Callable[..., Any]
+ModelGiven = str | Callable[..., Any]
 """A model's or a step's name, `package.module:factory`, or a factory itself (`lab.models.factory`)."""
 
 
@@ -96,7 +96,7 @@ class Bench:
         every = (*self._load, *findings(self.cells), *self._found)
         return new_report(self._environment, models=tuple(models), cells=tuple(self.cells), findings=every)
 
-    def measure(self, models: Sequence[Model], folder: Path | None) -> None:
+    def measure(self, models: Sequence[ModelGiven], folder: Path | None) -> None:
         """Measure all cells of all models; `folder` is for detailed recordings.
 
         Raises ConfigError: a model or a function is unknown, a model cannot be built, or the folder is missing.
@@ -130,7 +130,7 @@ class Bench:
 
 @contextmanager
 def recipes(
-    models: Sequence[Model], pipeline: PipelineFile, device: str, inputs: Sequence[str], weights_dir: Path | None
+    models: Sequence[ModelGiven], pipeline: PipelineFile, device: str, inputs: Sequence[str], weights_dir: Path | None
 ) -> Iterator[list[BenchModel]]:
     """Return the models, by names or factories; rows of steps are kept until the end of the block.
 

@@ -122,15 +122,15 @@ def verdicts(found: Sequence[Sample], targets: Sequence[Limit]) -> list[tuple[di
 
 
 def _judge(sample: Sample, target: Limit) -> tuple[dict[str, Any], Judgement]:
-    count, unit = getattr(sample.latency, "count", 0), FIGURES[target.figure]
-    value = sample.figures.get(target.figure) if count >= _count_calls(target) else None
+    count, needed = getattr(sample.latency, "count", 0), _count_calls(target)
+    value = sample.figures.get(target.figure) if count >= needed else None
     verdict = NOT_MEASURED if value is None else MET if target.holds(value) else NOT_MET
     told = f"{sample.outcome}, {sample.why}"
     if value is not None:
-        told = f"{value:,.4g} {unit}".rstrip()
+        told = f"{value:{',.2f' if value >= 1 else '.3g'}} {FIGURES[target.figure]}".rstrip()
     elif sample.outcome == "ok":
-        told = f"not measured: {target.figure} needs {_count_calls(target)} calls or frames, not {count}"
-        told = told if count < _count_calls(target) else "not measured"
+        why = f": {target.figure} needs {needed} calls or frames, not {count}" if count < needed else ""
+        told = f"not measured{why}"
     row: dict[str, Any] = {"subject": sample.subject, "placement": sample.placement, "target": target.text}
     failed = verdict != MET and sample.outcome != "unsupported"  # a sample that this machine cannot run has no target
     row |= {"value": value, "verdict": verdict}

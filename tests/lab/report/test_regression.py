@@ -24,6 +24,13 @@ def test_equal_benches_pass(seed):
     assert not verdict.failed
 
 
+def test_a_p90_has_an_interval_too():
+    (found,) = (
+        one for one in changes(report(result(noisy(10))), report(result(noisy(10, seed=1)))) if one.name == "p90"
+    )
+    assert found.interval is not None and found.interval.contains_zero and not found.why_unknown
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_five_percent_more_are_found_in_fifty_calls_with_a_spread_of_three(seed):
     (verdict,) = judged("mean>+1%", result(noisy(10, seed=seed)), result(noisy(10.5, seed=seed + 100)))

@@ -46,7 +46,7 @@ def bench(
     """Measure models alone: time, memory, layers and precision, for each requested batch and size.
 
     Nothing else should use the machine meanwhile. Weights are random where the published ones are missing.
-    Exits with 1 if a condition of --fail-if is met, or a limit of --target is not.
+    Exits with 1 if --fail-if is met or --target is not, and with 2 if a cell of the base could not be measured.
     """
     console = Console(quiet=quiet)
     for name in _CHATTY:

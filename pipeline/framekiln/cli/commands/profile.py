@@ -84,23 +84,16 @@ def profile(
     known = {*record.get("steps", ()), *(step.step for step in run_profile.steps)}
     for name in (target.step for target in targets if target.step):
         check_known(name, known, f"--target: the run has no step {name!r}.", code="FK-UNKNOWN-STEP")
+    own = record if record.get("run") == run_profile.run else {}
     if (cut := unfinished(store, record)) is not None:
         print_note(f"Unfinished: {cut.sentence}")
     if json_:
         print(json.dumps(run_profile.to_dict(), indent=2))
     else:
         _print(Console(), run_profile, workers=workers)
-        for change in recorded_changes(record) if record.get("run") == run_profile.run else ():
-            print_line(Console(), change)
-        if missing := missing_note(run_profile.lost):
-            print_line(Console(), missing)
-        others = {name: work.began for name, work in read_work(store).items() if name != run_profile.run}
-        if others and run is None:
-            latest = max(others, key=lambda name: others[name])
-            print_line(Console(), f"It did the most work of {len(others) + 1} runs; --run {latest} shows another one.")
+        _print_notes(Console(), store, run_profile, own, choose=run is None)
     if history is not None:
-        entry = record if record.get("run") == run_profile.run else {}
-        _add_to_history(Console(quiet=json_), history, entry, run_profile, note)
+        _add_to_history(Console(quiet=json_), history, own, run_profile, note)
     failed = (NOT_MET, NOT_MEASURED) if target else (NOT_MET,)
     if any(one.verdict in failed for one in run_profile.targets):
         raise typer.Exit(1)
@@ -130,6 +123,19 @@ def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
     print_line(console, f"To try: {advice.change}.")
 
 
+def _print_notes(
+    console: Console, store: Store, run_profile: RunProfile, record: Mapping[str, Any], *, choose: bool
+) -> None:
+    for change in recorded_changes(record):
+        print_line(console, change)
+    if missing := missing_note(run_profile.lost):
+        print_line(console, missing)
+    others = {name: work.began for name, work in read_work(store).items() if name != run_profile.run}
+    if others and choose:
+        latest = max(others, key=lambda name: others[name])
+        print_line(console, f"It did the most work of {len(others) + 1} runs; --run {latest} shows another one.")
+
+
 def _check_history(path: Path) -> None:
     from framekiln.reporting.bench.history import check  # libraries that `--help` does not need
 
@@ -145,7 +151,7 @@ def _add_to_history(
 
     entries = append(path, entry_of_run(record, run_profile.steps, note))
     found = [step for step in steps(entries) if step["bench"] is entries[-1]]
-    table = TextTable(title="What the change brought", columns=HISTORY, items=found)
+    table = TextTable(title="What the change brought", columns=HISTORY[2:], items=found)
     if found:
         show_table(console, table.shown, whole=("Cell",), padding=DENSE)
     else:

@@ -26,7 +26,7 @@ _CHECKED = 1000  # first lines; at least one must name an existing file, or the 
 _COLUMNS = ("path", "url", "URL")  # the last two as in LAION's tables
 _PHOTOS_IN_LETTERS = (".pbm", ".pgm", ".ppm")
 _FACTS = ("size", "mtime_ns")
-Facts = tuple[int, int]
+ListedFacts = tuple[int, int]
 """Bytes, and time of the last change in nanoseconds since 1970."""
 
 
@@ -35,7 +35,7 @@ class PathList:
     """The entries of a list in order, without duplicates: absolute paths and URLs, and known facts of some."""
 
     paths: list[str]
-    facts: dict[str, Facts] = field(default_factory=dict)
+    facts: dict[str, ListedFacts] = field(default_factory=dict)
 
 
 def read_path_list(stream: Any, source: str) -> PathList | None:
@@ -68,9 +68,9 @@ def read_path_list(stream: Any, source: str) -> PathList | None:
     return result
 
 
-def _collect(entries: Iterator[tuple[str, Facts | None]], source: str) -> PathList:
+def _collect(entries: Iterator[tuple[str, ListedFacts | None]], source: str) -> PathList:
     unique: dict[str, None] = {}
-    facts: dict[str, Facts] = {}
+    facts: dict[str, ListedFacts] = {}
     for entry, fact in entries:
         if entry.strip():
             path = _resolve(entry.rstrip("\r"), source)
@@ -120,7 +120,7 @@ def _check_entry(entry: bytes, source: str) -> bytes:
     return entry
 
 
-def _read_parquet(stream: Any, source: str) -> Iterator[tuple[str, Facts | None]]:
+def _read_parquet(stream: Any, source: str) -> Iterator[tuple[str, ListedFacts | None]]:
     table = pq.ParquetFile(stream)
     names = table.schema_arrow.names
     column = next((name for name in _COLUMNS if name in names), None)

@@ -12,7 +12,7 @@ from pyarrow import fs
 from framekiln.contract.errors import InputError
 from framekiln.media.discovery.folder_walk import GlobPattern, local_file, unreadable
 from framekiln.media.discovery.output_filter import OutputFilter, parents
-from framekiln.media.discovery.path_lists import Facts, PathList, read_path_list
+from framekiln.media.discovery.path_lists import ListedFacts, PathList, read_path_list
 from framekiln.media.files import MediaFile, connect, local_path, open_media, url_of
 from framekiln.media.media_ids import escape, is_url, is_web, media_id, relative_to_common
 
@@ -39,7 +39,7 @@ def list_entries(on_message: Callable[[str], None], entries: PathList) -> Iterat
                 on_message(f"Looked up {start + len(batch):,} of {len(named):,} entries of the list.")
 
 
-def _find_entry(path: str, relative: str, facts: Mapping[str, Facts]) -> MediaFile | None:
+def _find_entry(path: str, relative: str, facts: Mapping[str, ListedFacts]) -> MediaFile | None:
     """Return an entry that needs no request to a store. A web server is only asked for content."""
     if not is_url(path):
         return local_file(path, relative)

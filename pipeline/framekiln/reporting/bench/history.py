@@ -115,8 +115,6 @@ def steps(entries: Sequence[HistoryLine]) -> list[dict[str, Any]]:
     return found
 
 
-_NOISY: Mapping[str, str] = {"mean": "ms_row", "p50": "p50", "p95": "p95", "p99": "p99", "rate": "rate"}
-"""Figures with an interval, and the names of their spreads."""
 SIDES = ("base", "now")
 
 
@@ -138,7 +136,7 @@ def changes(base: BenchReport, other: BenchReport) -> list[FigurePair]:
         known = [(sample.figures, _compute_spreads(sample)) for sample in (first, second)]
         for name, unit in FIGURES.items():
             a, b = ([figures[name]] if name in figures else [] for figures, _ in known)
-            before, after = ([by_name.get(_NOISY.get(name, ""))] for _, by_name in known)
+            before, after = ([by_name.get("ms_row" if name == "mean" else name)] for _, by_name in known)
             figure = Figure(name=name, title=name, unit=unit, noisy=unit in TIMED)
             if a or b:
                 found.append(FigurePair.of(first.name, figure, (a, b), (before, after), "too few calls"))

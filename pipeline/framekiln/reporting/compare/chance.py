@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from framekiln.planning.sample import INTERVAL_CALLS, calls_for
-from framekiln.profiling.stats.speed import QUANTILES, TimedCalls
+from framekiln.planning.sample import INTERVAL_CALLS, PERCENTILES, calls_for
+from framekiln.profiling.stats.speed import TimedCalls
 
 LEVEL = 0.95  # probability of an interval
 _BLOCK = 16  # calls of a block; in shorter blocks, similar neighbours make equal runs look different
@@ -54,7 +54,7 @@ def spreads(calls: TimedCalls) -> dict[str, Spread]:
     wholes = calls.rows, calls.seconds, calls.cycles
     rows, seconds, cycles = (whole.sum() - np.bincount(block, whole, blocks) for whole in wholes)
     figures = {"rate": rows / np.maximum(cycles, 1e-12), "ms_row": seconds / rows}
-    known = {name: share for name, share in QUANTILES.items() if count >= calls_for(share)}
+    known = {name: share for name, share in PERCENTILES.items() if count >= calls_for(share)}
     each = calls.seconds / calls.rows
     without = np.array([np.quantile(each[block != number], list(known.values())) for number in range(blocks)])
     figures |= zip(known, without.T, strict=True)

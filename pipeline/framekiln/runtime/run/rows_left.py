@@ -28,7 +28,7 @@ from framekiln.runtime.spared_frames import find_left_out, open_part
 from framekiln.runtime.step_results import Outcome, advance, failed_rows, nulls
 
 MOST_PARTS = 400  # parts, of some 10 ms each on a disk, 0.1 s in a bucket; a longer plan counts whole files
-Rows = dict[str, Counter[str]]
+RowsLeft = dict[str, Counter[str]]
 """By step, each file's rows to compute; unknown steps are missing."""
 
 
@@ -44,7 +44,7 @@ def count_rows(outlook: Sequence[Outlook], plan: Plan, store: Store, units: RunU
     return [_narrow(one, found) for one in outlook]
 
 
-def _narrow(outlook: Outlook, found: Sequence[tuple[Unit, Rows]]) -> Outlook:
+def _narrow(outlook: Outlook, found: Sequence[tuple[Unit, RowsLeft]]) -> Outlook:
     rows, unknown = Counter[str](), set[str]()
     for unit, by_step in found:
         if outlook.step in by_step:
@@ -65,7 +65,7 @@ class _Looker:
     store: Store
     ledger: Ledger
 
-    def look(self, unit: Unit, known: Sequence[Part], wanted: frozenset[str]) -> Rows:
+    def look(self, unit: Unit, known: Sequence[Part], wanted: frozenset[str]) -> RowsLeft:
         """Return a unit's rows to compute; `known`: decoding's parts of it."""
         parts, chooser = Parts(self.store), RowChooser(self.store)
         looks = [self._look_at(parts, chooser, part) for part in known]
@@ -80,9 +80,9 @@ class _Looker:
                     found[step.name] = Counter(Tables(step, self.plan, self.store).count_changed(row))
         return found
 
-    def _look_at(self, parts: Parts, chooser: RowChooser, part: Part) -> Rows:
+    def _look_at(self, parts: Parts, chooser: RowChooser, part: Part) -> RowsLeft:
         """Return a packet's rows to compute, by the stored columns."""
-        packet, found = open_part(parts, self.plan.decode, part), Rows()
+        packet, found = open_part(parts, self.plan.decode, part), RowsLeft()
         unknown, later = set[str](), set[str]()  # steps; columns with values that the run will compute
         for step in (replace(each, drops=()) for each in self.plan.first):
             test = step.condition.test
