@@ -187,7 +187,7 @@ def _judge_parts(gpu: Gpu) -> Problem | None:
 
 
 def _list_visible(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Return of each GPU what a process gets: its first part where MIG divides it."""
+    """Return the GPUs that processes get: of a GPU divided by MIG, its first part."""
     return [part for gpu in gpus for part in (gpu.parts or (gpu,))[:1]]
 
 
