@@ -42,12 +42,12 @@ class FunctionStage(Stage):
         """Call the function on each row of `batch`, in order."""
         columns = [_read_values(name, batch[name]) for name in self.inputs]
         with self.phase("infer"):
-            results = [self._as_row(self.function(*row)) for row in zip(*columns, strict=True)]
+            results = [self._make_row(self.function(*row)) for row in zip(*columns, strict=True)]
         values = zip(*results, strict=True) if results else [()] * len(self.outputs)
         arrays = [pa.array(column, item.type) for column, item in zip(values, self.outputs, strict=True)]
         return pa.table(arrays, schema=self.outputs)
 
-    def _as_row(self, result: Any) -> Sequence[Any]:
+    def _make_row(self, result: Any) -> Sequence[Any]:
         names = self.outputs.names
         if len(names) == 1 and (not isinstance(result, Mapping) or pa.types.is_nested(self.outputs.field(0).type)):
             return (result,)

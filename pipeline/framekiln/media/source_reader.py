@@ -153,11 +153,11 @@ class SourceReader:
 
 def as_failure(media: MediaFile, exc: Exception, frame_index: int | None = None) -> Failure:
     """Return the failure of a file; an unforeseen decoder error belongs to the file, not the run."""
-    error = _as_media_error(exc)
+    error = _make_error(exc)
     return Failure(media_id=media.media_id, frame_index=frame_index, kind=error.reason.value, message=str(error))
 
 
-def _as_media_error(exc: Exception) -> MediaError:
+def _make_error(exc: Exception) -> MediaError:
     if isinstance(exc, MediaError):
         return exc
     if isinstance(exc, MemoryError):
@@ -181,7 +181,7 @@ def _split_losses(media: MediaFile, source: FrameSource, failures: list[Failure]
                 losses.clear()
             yield item
     except Exception as exc:
-        losses.append(LostFrames(index=last + 1, error=_as_media_error(exc)))
+        losses.append(LostFrames(index=last + 1, error=_make_error(exc)))
     if last < 0 and stop is None:
         error = losses[0].error if losses else MediaError(Reason.EMPTY, "the file has no frame")
         failures.append(as_failure(media, error))

@@ -94,7 +94,7 @@ def _download(url: str) -> BinaryIO:
     )
     headers = {"User-Agent": rules.user_agent, "Accept-Encoding": "identity"}
     while True:
-        response = _pool().request(
+        response = _get_pool().request(
             "GET", url, headers=headers, preload_content=False, retries=retries, timeout=rules.timeout_s
         )
         try:
@@ -242,7 +242,7 @@ class _PoolTLS(HTTPSConnectionPool):
 
 
 @cache
-def _pool() -> PoolManager:
+def _get_pool() -> PoolManager:
     pool = PoolManager(num_pools=64, maxsize=32)  # hosts, and connections to one: as many as files are read ahead
     pool.pool_classes_by_scheme = {"http": _Pool, "https": _PoolTLS}
     return pool

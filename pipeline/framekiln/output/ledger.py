@@ -89,7 +89,8 @@ class Ledger:
     def total(self, decode: str, unit: str) -> int | None:
         """Return the number of rows of a unit; None until it has been decoded to its end.
 
-        A video of which a segment could not be opened has an end of 0, and no rows unless all of them are there.
+        If a segment of a video could not be opened, an end of 0 is there. Then it has no rows, unless parts tile it to
+        another end.
         """
         spans = self.spans(decode).get(unit, ())
         ends = [start for start, stop in spans if start == stop]

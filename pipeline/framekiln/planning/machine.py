@@ -116,7 +116,7 @@ def judge_unused(machine: MachineFacts, steps: set[str]) -> list[Problem]:
     """Return a line on an unused GPU with its shipped profile; empty if no step could use it."""
     if machine.silence:
         return [Problem(text=f"{_explain_silence(machine.silence)[:-1]}; until then nothing uses it.")]
-    gpus = [gpu for gpu in _as_processes_get(machine.seen) if gpu.total_gb >= _LEAST_GB]
+    gpus = [gpu for gpu in _list_visible(machine.seen) if gpu.total_gb >= _LEAST_GB]
     if not gpus:
         return []
     smallest = min(gpus, key=lambda gpu: gpu.total_gb)
@@ -186,14 +186,14 @@ def _judge_parts(gpu: Gpu) -> Problem | None:
     return Problem(text=f"{problem}: choose it by `export CUDA_VISIBLE_DEVICES={part.uuid}`.")
 
 
-def _as_processes_get(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Return of each GPU what a process gets: its first part where MIG divides it."""
+def _list_visible(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """Return the GPUs that processes get: of a GPU divided by MIG, its first part."""
     return [part for gpu in gpus for part in (gpu.parts or (gpu,))[:1]]
 
 
 def _judge_memory(gpus: Sequence[Gpu], needs: Needs) -> Problem | None:
     """Return which GPU has less memory than the plan needs: it is small, or others hold some."""
-    gpu = min(_as_processes_get(gpus), key=lambda gpu: gpu.free_gb)
+    gpu = min(_list_visible(gpus), key=lambda gpu: gpu.free_gb)
     if gpu.free_gb >= needs.gb:
         return None
     start, cap = f"The plan takes up to {needs.gb:.3g} GB of a GPU", f"--vram-cap {USABLE * gpu.free_gb:.1f}"

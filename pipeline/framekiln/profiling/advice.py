@@ -62,7 +62,7 @@ def bottleneck(steps: Sequence[StepStatistics], rooms: Mapping[str, Room], other
     return replace(found, others=f"{told}: first measure again without them. ")
 
 
-def _start_up(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice | None:
+def _check_start_up(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice | None:
     length, slowest = _measure_length(steps), max(steps, key=lambda step: step.set_up_s)
     if slowest.set_up_s < SET_UP * (length + slowest.set_up_s):
         return None
@@ -152,7 +152,7 @@ def _describe_idle(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Ad
     return Advice(rule="idle", reason=reason, change=change)
 
 
-_RULES = (_start_up, _check_second_pass, _check_uneven, _check_busy, _check_held, _describe_idle)
+_RULES = (_check_start_up, _check_second_pass, _check_uneven, _check_busy, _check_held, _describe_idle)
 
 
 def _change(step: StepStatistics, rooms: Mapping[str, Room]) -> str:

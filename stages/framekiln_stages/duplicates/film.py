@@ -122,7 +122,7 @@ class Film:
                 }
 
     def _find_shift(self, other: "Film", part: slice, shift: float, spread: float) -> tuple[float, int]:
-        """Return the shift of `other` and the window in which a part differs least: first to a frame, then finer."""
+        """Return the shift of `other` and the window at which a part differs least: first to a frame, then finer."""
         window = 0
         for step, far in ((max(min(self.gap, other.gap), STEP_S), spread), (STEP_S, 2 * other.gap)):
             tried = shift + np.arange(-far, far + step, step)

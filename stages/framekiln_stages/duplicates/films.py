@@ -72,7 +72,7 @@ def find_parts(rows: pa.Table, least_s: float) -> list[SharedPart]:
 
 
 def _read_films(rows: pa.Table) -> tuple[list[str], list[Film], list[Film]]:
-    """Return the names of all videos, their frames, and those of their frames of which windows are hashed."""
+    """Return the names of all videos, their frames, and their frames with hashed windows."""
     names = pc.dictionary_encode(rows["media_id"]).combine_chunks()
     film, time = names.indices.to_numpy(), rows["time_s"].to_numpy()
     whole = np.frombuffer(b"".join(rows["picture_hash"].fill_null(bytes(16)).to_pylist()), np.uint8)
@@ -204,7 +204,7 @@ def _cut(rows: pa.Table, name: str, spans: Sequence[tuple[float, float]]) -> pa.
 
 
 def _drop_shifted(places: Sequence[Place]) -> list[Place]:
-    """Return parts without those that overlap a likelier one in both films: the same part by a wrong shift."""
+    """Drop parts that overlap a likelier one in both films: they are the same part by a wrong shift."""
     kept: list[Place] = []
     for place in sorted(places, key=lambda place: place.pop("bits")):
         half = (place["end_s"] - place["start_s"]) / 2

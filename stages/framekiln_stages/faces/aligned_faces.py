@@ -20,6 +20,8 @@ from framekiln_stages.faces.alignment import (
     THUMBNAIL,
     Transforms,
     align_face,
+    contrast,
+    contrast_on_device,
     crop_scales,
     encode_jpeg,
     luma_on_device,
@@ -28,7 +30,6 @@ from framekiln_stages.faces.alignment import (
     thumbnail,
     thumbnail_on_device,
 )
-from framekiln_stages.faces.coverings import contrast, contrast_on_device
 from framekiln_stages.faces.recognizers import Embeddings, Recognizer
 from framekiln_stages.shared.device_images import DeviceImages
 

@@ -82,7 +82,7 @@ def build_detector(
         from framekiln_stages.nets.faces.yunet_torch import TorchYuNet
 
         detect = yunet(TorchYuNet(path, least, placement, phase))
-        return detect if path else _after_looks(detect, made), True
+        return detect if path else _add_looks(detect, made), True
     if counting():
         raise ValueError(f"{name} is no network of torch")
     # on the CPU, detection prepares the GPU's input
@@ -96,7 +96,7 @@ def build_detector(
     return _time(lambda images, _: on_cpu(images), phase, cpu_phase), False
 
 
-def _after_looks(detect: YuNet, made: Detect) -> Detect:
+def _add_looks(detect: YuNet, made: Detect) -> Detect:
     def look_and_make(images: Sequence[Image], uploaded: DeviceImages | None) -> list[FaceDetections]:
         detect.look_upright(images, uploaded)
         return made(images, uploaded)

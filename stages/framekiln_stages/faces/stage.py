@@ -113,7 +113,7 @@ class Faces(PixelStage):
             ("landmarks", pa.list_(POINT, len(LANDMARKS))),  # shares of width and height, may lie outside
             ("quality", pa.float32()),  # 0 to 1, see `framekiln_stages.faces.alignment.face_qualities`
             ("sharpness", pa.float32()),  # variance of the Laplacian of the aligned face, see `alignment.sharpness`
-            ("contrast", pa.float32()),  # contrast of eyes and mouth, see `framekiln_stages.faces.coverings`
+            ("contrast", pa.float32()),  # contrast of eyes and mouth, see `framekiln_stages.faces.alignment.contrast`
             # Length of the embedding before it is scaled to 1: lower if the network sees less of a face.
             ("strength", pa.float32()),
             ("yaw", pa.float32()),  # degrees, see `framekiln_stages.faces.alignment.head_angles`

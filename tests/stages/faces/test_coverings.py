@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from framekiln_stages.faces.alignment import luma_on_device
-from framekiln_stages.faces.coverings import contrast, contrast_on_device
+from framekiln_stages.faces.alignment import contrast, contrast_on_device, luma_on_device
 from tests.support.media.photos import photo
 
 

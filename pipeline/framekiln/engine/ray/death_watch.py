@@ -142,7 +142,7 @@ def _find_processes() -> Iterator[tuple[psutil.Process, str]]:
 
 
 def services_error() -> FramekilnError:
-    """Return the error of a run whose Ray has lost its own processes: calls into Ray wait, or end this process."""
+    """Return the error of a run after Ray lost its own processes. Then calls into Ray wait, or end this process."""
     return FramekilnError(
         f"Ray's own process {' and '.join(dead_services())} has ended, which no run survives; if memory ran "
         "out, the kernel's log (`dmesg`) says so. What is finished is kept, and the same command continues from there.",

@@ -1,8 +1,8 @@
 """Folders of images: SPLIT/VALUE/NAME, as torchvision's ImageFolder and Hugging Face's imagefolder read them.
 
 The value is a column's, by default `category`. For faces that are cut out it is the person's name or number, if
-exported. SPLIT/metadata.parquet has a row for each image: of a text file Hugging Face guesses the types of columns, and
-refuses splits in which it guesses others.
+exported. SPLIT/metadata.parquet has a row for each image. In a text file Hugging Face would guess the types of columns,
+and refuse splits where its guesses differ.
 """
 
 import shutil

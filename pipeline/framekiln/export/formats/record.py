@@ -144,10 +144,10 @@ def free_name(name: str) -> str:
 
 def make_schema(columns: pa.Schema) -> pa.Schema:
     """Return the schema of records. `columns`: the rows' values, and embeddings, which become fp32."""
-    return pa.schema([*OWN, *(pa.field(free_name(item.name), _as_single(item.type)) for item in columns)])
+    return pa.schema([*OWN, *(pa.field(free_name(item.name), _make_single(item.type)) for item in columns)])
 
 
-def _as_single(dtype: pa.DataType) -> pa.DataType:
+def _make_single(dtype: pa.DataType) -> pa.DataType:
     """Return an embedding's type in fp32, which every library reads, and any other type unchanged."""
     return pa.list_(pa.float32(), dtype.list_size) if pa.types.is_fixed_size_list(dtype) else dtype
 

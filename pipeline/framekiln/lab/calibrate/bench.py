@@ -144,7 +144,7 @@ class _Bench(CellChild):
         self.trials: list[Sample] = []  # all batches that ran
 
     def attempt(self, count: int) -> Sample:
-        """Make calls of `count` rows: first of the largest images, whose sample is returned, then of smaller ones.
+        """Measure `count` rows of the largest images, then of smaller ones. Return the sample of the largest.
 
         A batch that fits with the largest images also fits with smaller ones. Raises GaveUpError: the step raises
         another error than out-of-memory, or its children keep dying.

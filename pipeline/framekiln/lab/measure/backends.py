@@ -43,7 +43,7 @@ def backend_call(cell: Cell, module: Any, inputs: Any, run: Callable[[Any, Any],
             warnings.simplefilter("ignore")  # tracers warn of constants; the module's docstring names deprecations
             graph, tensors = _make_graph(module, inputs, run)
             if cell.backend == "onnxruntime":
-                return _onnxruntime(graph, tensors, device)
+                return _export_onnx(graph, tensors, device)
             if cell.backend == "tensorrt":
                 built = importlib.import_module("torch_tensorrt").compile(graph, ir="dynamo", inputs=tensors)
             else:
@@ -70,7 +70,7 @@ def _check(cell: Cell, device: str) -> None:
         raise UnsupportedError("TensorRT needs a GPU of NVIDIA")
 
 
-def _onnxruntime(graph: torch.nn.Module, tensors: list[torch.Tensor], device: str) -> ModelCall:
+def _export_onnx(graph: torch.nn.Module, tensors: list[torch.Tensor], device: str) -> ModelCall:
     """Export a graph and bind its inputs and outputs to torch's tensors, so that nothing is copied."""
     import onnxruntime
 

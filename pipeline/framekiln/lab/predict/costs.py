@@ -170,7 +170,7 @@ def _read_seconds(
         if own is not None and ways in (None, (own.settings, own.device)):
             by_kind |= seconds_a_row(own, measured)
         elif isinstance(step, Step) and calibration is not None and (figures := calibration.of(step)) is not None:
-            own = _from_trial(step, figures)
+            own = _read_trial(step, figures)
             by_kind[""] += sum(own.sample.phases.values())
         else:
             continue
@@ -180,7 +180,7 @@ def _read_seconds(
     return known, seconds
 
 
-def _from_trial(step: Step, figures: StepFigures) -> SourceStep:
+def _read_trial(step: Step, figures: StepFigures) -> SourceStep:
     """Return a step as the calibration measured it, at the batch nearest to the plan's."""
     trial = min(figures.trials, key=lambda trial: abs(trial.batch - step.placement.batch))
     none = np.zeros(0, np.int64)

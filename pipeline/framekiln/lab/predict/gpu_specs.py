@@ -68,10 +68,10 @@ def read_gpus(path: Path | None = None) -> GpuList:
 
 def find_gpu(name: str, gpus: GpuList) -> GpuSpecs | None:
     """Return the GPU of a short name, or of the name that its driver or its maker uses; None without one."""
-    return next((gpu for short, gpu in gpus.items() if _plain(name) in map(_plain, (short, *gpu.names))), None)
+    return next((gpu for short, gpu in gpus.items() if _simplify(name) in map(_simplify, (short, *gpu.names))), None)
 
 
-def _plain(name: str) -> str:
+def _simplify(name: str) -> str:
     """Return a name without what people leave out: 'RTX 4060 Laptop' is 'NVIDIA GeForce RTX 4060 Laptop GPU'."""
     return slug(name).removeprefix("nvidia-").removeprefix("geforce-").removesuffix("-gpu")
 
@@ -79,7 +79,7 @@ def _plain(name: str) -> str:
 def short_name(name: str, gpus: GpuList, option: str) -> str:
     """Return the short name of a GPU. Raises ConfigError: no GPU has the name that was given to an option."""
     if (gpu := find_gpu(name, gpus)) is None:
-        near = did_you_mean(_plain(name), gpus)
+        near = did_you_mean(_simplify(name), gpus)
         raise ConfigError(f"{option}: there is no GPU {name!r} in the file of GPUs.{near}", code="FK-UNKNOWN-GPU")
     return next(short for short, each in gpus.items() if each is gpu)
 

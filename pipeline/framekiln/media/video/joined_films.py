@@ -71,7 +71,7 @@ def find_unread(stream: BinaryIO, kind: Kind, last: int) -> list[MediaError]:
 
 
 def find_join(stream: BinaryIO, kind: Kind) -> int | None:
-    """Return the place of a second video, whose packets libav takes for this one's; None without one."""
+    """Return the place of a second video if libav takes its packets for this one's; else None."""
     end = _find_end(stream, kind, 0) if kind.name in ("mov", "matroska") else 0
     return end if end and find_film(_read_head(stream, end)) else None
 

@@ -58,11 +58,11 @@ def to_small_rgb(av_frame: Any, factor: int) -> Image | None:
         rows = np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)
         small.append(reduce_by(rows[:, : plane.width], side))
     is_full = av_frame.color_range == _FULL or av_frame.format.name == "yuvj420p"
-    return np.asarray(cv2.transform(cv2.merge(small), _from_yuv(matrix, is_full)), np.uint8)
+    return np.asarray(cv2.transform(cv2.merge(small), _make_matrix(matrix, is_full)), np.uint8)
 
 
 @cache
-def _from_yuv(matrix: int, is_full: bool) -> NDArray[np.float64]:
+def _make_matrix(matrix: int, is_full: bool) -> NDArray[np.float64]:
     """Return the matrix (3 4) from codes Y, Cb, Cr and 1 to R, G, B; ITU-T H.273, 8.3."""
     red, blue = _WEIGHTS[matrix]
     green = 1 - red - blue

@@ -54,7 +54,7 @@ def thumbnails(
 ) -> dict[FrameKey, Thumbnail]:
     """Decode frames again, by the rules of the run; they are near the starts of their files.
 
-    With `middle` each is the middle of its frame at full size, in which noise, blocks and fine detail are seen.
+    With `middle` each is the middle of its frame at full size. It shows noise, blocks and fine detail.
     """
     pixels, make = ("frame", _cut_middle) if middle else (PIXELS, _shrink)
     indices: dict[str, set[int]] = defaultdict(set)
