@@ -29,7 +29,7 @@ def on_a_gpu(**steps):
 
 def test_a_kind_of_which_a_run_found_none_is_read_as_none(tmp_path):
     store = Store(str(output(tmp_path))).of_run(RUN)
-    packet = Record(kind=PACKET, step="big", started=EPOCH, seconds=1.0, unit="u", rows=8, items={"faces": 0})
+    packet = Record(kind=PACKET, step="big", started=EPOCH + 1e3, seconds=1.0, unit="u", rows=8, items={"faces": 0})
     store.append(f"{PROFILE}/calls-{RUN}-a-big.jsonl", packet.line(RUN, "a:big"))
     (step,) = read_source(str(tmp_path)).gpu_steps
     assert step.sample.items == {"faces": 0}
