@@ -156,15 +156,15 @@ def test_few_packets_and_a_busy_machine_are_doubts_on_an_estimate(tmp_path):
 def test_a_gpu_is_a_line_of_80_columns_below_what_the_figures_lack():
     rate, hours = Interval(central=12.4, low=6.54, high=18.8), Interval(central=180, low=137, high=237)
     told = {"bound": 61.1, "rate": rate, "hours": hours, "kwh": hours, "money": hours, "limit": "the cores (decode)"}
-    best = GpuChoice(gpu="rtx-pro-6000", profile="gpu-80gb", waves=[["big"]], **told)
+    best = GpuChoice(gpu="rtx-pro-6000", profile="gpu-80gb", memory_gb=96, waves=[["big"]], **told)
     gpus = [best, replace(best, gpu="l4", hours=rate.by(1 / 60))]
     found = Prediction(output="out", cores=16, rows=hours, prices=Prices(per_kwh=1.0), gpus=gpus, notes=["a busy"])
     print_prediction(Console(file=(text := StringIO()), width=80), found)
     lines = text.getvalue().splitlines()
     assert lines[0] == "a busy." and limits(found) in lines[1] and "l4" not in limits(found)
     (first, second) = (line.split() for line in lines if line.startswith((" rtx-pro-6000 ", " l4 ")))
-    assert first[1:] == ["61.1", "12.4", "(6.5", "to", "19)", "140", "to", "240", "h", "237", "140", "to", "240"]
-    assert second[6:10] == ["6.5", "to", "19", "min"]
+    assert first[1:] == ["96", "61.1", "12.4", "(6.5", "to", "19)", "140", "to", "240", "h", "237", "140", "to", "240"]
+    assert second[7:11] == ["6.5", "to", "19", "min"]
     mixed = replace(found, gpus=[best, replace(best, gpu="l4", limit="the GPU")])
     assert "rtx-pro-6000" in limits(mixed) and "l4" in limits(mixed)
 

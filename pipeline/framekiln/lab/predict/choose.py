@@ -55,6 +55,7 @@ class GpuChoice:
 
     gpu: str
     profile: str
+    memory_gb: float = 0.0  # as its maker prints it
     waves: Sequence[Sequence[str]] = ()  # steps on the GPU together; empty if they do not fit
     steps: Sequence[StepChoice] = ()
     bound: float | None = None  # rows a second that no run on this GPU can exceed; None if no step is on the GPU
@@ -132,7 +133,7 @@ class Chooser:
                 refuse_idle=False,
             )
         except ResourceError as error:
-            return GpuChoice(gpu=name, profile="", why_not=str(error))
+            return GpuChoice(gpu=name, profile="", memory_gb=gpu.memory_gb, why_not=str(error))
         on_gpu = [[step for step in wave.own if step.placement.device != "cpu"] for wave in plan.waves]
         works, unknown = self.counter.count(plan)
         settings = {name: step.settings for name, step in self._ran.items()}
@@ -144,6 +145,7 @@ class Chooser:
         choice = GpuChoice(
             gpu=name,
             profile=profile_name,
+            memory_gb=gpu.memory_gb,
             waves=[[step.name for step in wave] for wave in on_gpu],
             steps=steps,
             bound=1 / bound if bound else None,
