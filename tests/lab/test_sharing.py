@@ -73,6 +73,10 @@ def test_the_command_shares_what_was_measured_before_and_nothing_private(tmp_pat
         ({"device": "NVIDIA Unheard Of"}, "manifests/gpus.yaml"),
         ({"gpu_vram_gb": 17.0}, "17.0 GB"),  # of an RTX 4090, which has 24
         ({"gpu_vram_gb": 26.5}, "26.5 GB"),
+        ({"device": "NVIDIA GeForce RTX 3080", "gpu_vram_gb": 10.7}, None),
+        ({"device": "NVIDIA GeForce RTX 3080", "gpu_vram_gb": 12.8}, None),
+        ({"device": "NVIDIA GeForce RTX 5060 Ti", "gpu_vram_gb": 8.5}, None),
+        ({"device": "NVIDIA GeForce RTX 3060", "gpu_vram_gb": 17.0}, "17.0 GB"),
         ({"context_gb": 24.5}, "categorize took"),
         ({"torch": ""}, "torch"),
         ({"made": MADE}, "holds more"),

@@ -103,7 +103,7 @@ def taken(wave, context=CONTEXT):
 def test_a_shipped_profile_holds_all_models_with_their_contexts(name):
     result = shipped(name)
     assert len(result.waves) == 1 and taken(result.waves[0]) <= read_profile(name).gpu_vram_gb + 0.01
-    layout, memory = result.reasons
+    memory, layout = result.reasons
     assert layout.startswith("The GPU holds all its models together") and memory.startswith("By arithmetic")
 
 
@@ -163,6 +163,14 @@ def test_waves_of_a_profile_must_fit():
         shipped(profile, vram_cap=5.0)
     with fails("FK-GPU-TOO-SMALL", "0.3 GB"):
         shipped("gpu-24gb", vram_cap=0.3)
+
+
+def test_a_gpu_that_packets_in_work_fill_is_refused_and_one_packet_at_a_time_fits_it():
+    with fails("FK-GPU-TOO-SMALL", "categorize", "cpu-only"):
+        shipped("memory-constrained", vram_cap=1.7)
+    entry = {"device": "cuda", "gpus": 0.2, "vram_gb": 1.0}
+    assert shipped(ProfileFile.model_validate({"steps": {"categorize": entry}}), vram_cap=1.7).waves
+    assert shipped("memory-constrained", vram_cap=2.7).waves
 
 
 # With a calibration

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from framekiln.lab.predict.pace import choose_gpu, read_row_seconds, wave_limits
+from framekiln.lab.predict.pace import choose_gpu, describe_pace, read_row_seconds, wave_limits
 from framekiln.planning.gpu.co_location import IN_FLIGHT_GB
 from framekiln.planning.manifest import profile_names, read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
@@ -32,15 +32,23 @@ def test_every_shipped_profile_fits_the_shipped_pipeline(name):
     ], "pixels are copied between tasks"
     held = sum(step.placement.vram_gb for step in result.first if step.placement.device == "cuda")
     assert not held or held + 0.6 <= read_profile(name).gpu_vram_gb, "a larger context would read all media twice"
-    gpu, factor = choose_gpu("", read_profile(name).gpu_vram_gb or 0.0)
+    gpu, factor = choose_gpu("", None, read_profile(name).gpu_vram_gb or 0.0)
     (limits,) = [wave_limits(wave, read_row_seconds(), factor, 16) for wave in result.waves]
     slowest = max(limits, key=lambda step: limits[step])
     assert slowest.split("(")[-1].rstrip(")") == "segment" and limits["decode"] < limits[slowest] / 4
     if name == "high-throughput":
-        assert (gpu, choose_gpu("NVIDIA L4", 7.0)[0]) == ("rtx-5080", "l4")
+        assert (gpu, choose_gpu("NVIDIA L4", 25.8, 7.0)[0]) == ("rtx-5080", "l4")
         assert limits["pose"] == pytest.approx(0.3 / 4) and limits[slowest] == pytest.approx(5 * 0.03973)
         (small,) = [wave_limits(wave, read_row_seconds(), factor, 2) for wave in result.waves]
         assert (small["pose"], small["the CPU (pose)"]) == pytest.approx((0.3 / 2, 0.3524 / 2))  # not four at once
+
+
+@pytest.mark.parametrize(("device", "named"), [("NVIDIA GeForce GTX 1080", "rtx-5080"), ("NVIDIA L4", ""), ("", "")])
+def test_a_gpu_that_is_not_listed_is_named_beside_the_one_in_its_place(device, named):
+    plan = make_plan(read_pipeline(None), read_profile("high-throughput"), PlanOptions(), SHIPPED, check_weights=False)
+    told = describe_pace(plan, SHIPPED, device, 8.6, 14.0)
+    assert (f"{device} is not in" in told and f"{named}, which" in told) == ("gpus.yaml" in told) == bool(named)
+    assert ("l4" in told) == (device == "NVIDIA L4")
 
 
 def test_cpu_only_fits_a_laptop_with_two_cores():

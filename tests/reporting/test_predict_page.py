@@ -55,7 +55,7 @@ def test_of_equally_fast_gpus_the_cheapest_is_first_and_none_the_fastest():
 
 
 def test_the_table_has_a_dash_for_what_is_not_known():
-    assert gpus_table(FOUND).rows[2][1:] == ["does not fit", *["–"] * 4]
+    assert gpus_table(FOUND).rows[2][2:] == ["does not fit", *["–"] * 4]
 
 
 def test_if_no_step_uses_a_gpu_one_line_without_its_energy_stands_for_all():

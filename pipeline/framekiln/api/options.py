@@ -180,6 +180,7 @@ class PredictOptions(TypedDict, total=False):
         Input, option("Media to estimate. Default: those of the run.", names=("--input", "-i"), several=True)
     ]
     rows: Annotated[float | None, option("Rows in place of an input: photos, and frames read of films.", metavar="N")]
+    per_row: Annotated[str, option("Faces, masks, ... of a row in place of the run's.", "", metavar="KIND=N,...")]
     cores: Annotated[float | None, option("Cores beside the GPU. Default: this machine's.")]
     prices: Annotated[str, option("Hourly price of a machine with it, in any currency.", "", metavar="GPU=PRICE,...")]
     price_per_kwh: Annotated[float | None, option("Price of electricity, in the same currency.")]

@@ -14,13 +14,14 @@ from framekiln.api.options import Input, Manifest, Options, Place, Settings, Ste
 from framekiln.api.request import make_request
 from framekiln.contract.errors import UserError, WeightsError
 from framekiln.contract.row_errors import DECODE
+from framekiln.device.machine_facts import read_machine
 from framekiln.job import Job
 from framekiln.media.files import MediaFile
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import find_calibration
 from framekiln.planning.machine import examine
 from framekiln.planning.plan import Plan, make_plan
-from framekiln.planning.processes.resources import Node, gpu_names, this_machine
+from framekiln.planning.processes.resources import Node, this_machine
 from framekiln.reporting.plan_facts import plan_facts
 from framekiln.reporting.terminal.console import Terminal, print_wrapped, printed
 from framekiln.reporting.terminal.tables import outlook_table, plan_tables, print_outlook, print_plan
@@ -168,8 +169,9 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
     if costs is None or not costs.limit:
         from framekiln.lab.predict.pace import describe_pace
 
-        device = next(iter(gpu_names()), "") if request.address is None else ""
-        pace = describe_pace(planned, nodes, device, request.profile.gpu_vram_gb)
+        gpu = next(iter(read_machine().seen if request.address is None else ()), None)
+        device, gigabytes = (gpu.name, gpu.total_gb) if gpu else ("", None)
+        pace = describe_pace(planned, nodes, device, gigabytes, request.profile.gpu_vram_gb)
     if engine == "local":  # it uses one process a core, whatever the plan's workers
         planned = replace(planned, limits="")
     return RunPlan(

@@ -1,7 +1,7 @@
 """A prediction of a run on other GPUs, from a run on any machine."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,8 +39,14 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
     """
     given = checked(PredictOptions, options)
     cores, calibration, known = given["cores"], given["calibration"], read_gpus(given["specs"])
-    told = ((short_name(name, known, "--prices"), price) for name, price in _read_prices(given["prices"]))
-    per_hour = once(told, "--prices", code="FK-PRICES-INVALID")
+    per_hour = _read_numbers(
+        given["prices"],
+        "--prices",
+        "rtx-5080=0.4,h100=2.5",
+        code="FK-PRICES-INVALID",
+        find=lambda name: short_name(name, known, "--prices"),
+    )
+    per_row = _read_numbers(given["per_row"], "--per-row", "instances=100,faces=2")
     prices = Prices(per_hour=per_hour, per_kwh=given["price_per_kwh"])
     _check_numbers(cores, given["rows"], prices)
     if given["rows"] is not None and given["input"]:
@@ -53,7 +59,7 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
     figures = read_gpu_calibration(calibration) if calibration is not None else None
     rows, notes = _count_rows(store, input_texts(given["input"]), given["rows"])
     size = max(step.sample.megapixels for step in source.steps)
-    items = {step.name: step.sample.items for step in source.steps}
+    counter = WorkCounter(size, {step.name: {**step.sample.items, **per_row} for step in source.steps})
     chooser = Chooser(
         source=source,
         pipeline=request.pipeline,
@@ -62,12 +68,14 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
         cores=cores or float(usable_cores()),
         rows=rows,
         prices=prices,
-        counter=WorkCounter(size, items),
-        measured=measured_steps(source, figures, lambda device: gpu_by_driver_name(device, known)),
+        counter=counter,
+        measured=measured_steps(source, figures, lambda device, gb: gpu_by_driver_name(device, known, gb)),
     )
     say("Counting the work of each model; this takes up to a minute.")
     found = [chooser.judge(name, known[name]) for name in targets]
-    notes += [*_list_absent(store, source), *_list_doubts(source, found)]
+    for kind in per_row:
+        check_known(kind, counter.kinds, f"--per-row: no step works on {kind!r}.", code="FK-INVALID-VALUE")
+    notes += [*_list_absent(store, source), *_list_doubts(source, found), *_list_items(found, per_row)]
     return Prediction(
         output=without_secrets(output), cores=chooser.cores, rows=rows, prices=prices, gpus=found, notes=notes
     )
@@ -80,14 +88,17 @@ def _read_names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _read_prices(text: str) -> list[tuple[str, float]]:
+def _read_numbers(
+    text: str, option: str, example: str, *, code: str = "FK-INVALID-VALUE", find: Callable[[str], str] = str
+) -> dict[str, float]:
+    """Return the numbers of `NAME=NUMBER,...` under the names that are found. Raises ConfigError."""
     try:
-        if text and not split_names(text):
+        found = [(name, float(number)) for name, number in (part.split("=") for part in split_names(text))]
+        if (text and not found) or not all(0 <= number < math.inf for _, number in found):
             raise ValueError(text)
-        return [(name, float(price)) for name, price in (part.split("=") for part in split_names(text))]
     except ValueError as error:
-        problem = f"--prices {text!r} is not of the form GPU=PRICE,GPU=PRICE; write rtx-5080=0.4,h100=2.5."
-        raise ConfigError(problem, code="FK-PRICES-INVALID") from error
+        raise ConfigError(f"{option} {text!r}: write numbers from 0 as {example}.", code=code) from error
+    return once(((find(name), number) for name, number in found), option, code=code)
 
 
 def _check_numbers(cores: float | None, rows: float | None, prices: Prices) -> None:
@@ -98,10 +109,8 @@ def _check_numbers(cores: float | None, rows: float | None, prices: Prices) -> N
         raise ConfigError(
             f"--rows {rows:g}: a row is a photo or a frame; give a whole number.", code="FK-INVALID-VALUE"
         )
-    named = {f"of {name}": price for name, price in prices.per_hour.items()} | {"per kWh": prices.per_kwh or 0.0}
-    for what, price in named.items():
-        if not 0 <= price < math.inf:
-            raise ConfigError(f"The price {what} is {price:g}; give 0 or more.", code="FK-PRICES-INVALID")
+    if not 0 <= (prices.per_kwh or 0.0) < math.inf:
+        raise ConfigError(f"The price per kWh is {prices.per_kwh:g}; give 0 or more.", code="FK-PRICES-INVALID")
 
 
 def _list_absent(store: Store, source: SourceRun) -> Iterator[str]:
@@ -122,6 +131,21 @@ def _list_doubts(source: SourceRun, choices: Sequence[GpuChoice]) -> list[str]:
     if idle := {step.step: 0 for choice in choices for step in choice.steps if step.seconds is None}:
         notes.append(f"{', '.join(idle)}: the run's rows gave the models nothing to do, so no figure contains them")
     return notes
+
+
+def _list_items(choices: Sequence[GpuChoice], told: Collection[str]) -> list[str]:
+    """Return sentences on the faces, masks, ... of a row: their numbers, and which of them another GPU may change."""
+    steps = [step for choice in choices for step in choice.steps]
+    items = {kind: f"{kind} {number:.3g}" for step in steps for kind, number in step.items.items()}
+    open_ = {step.step: step for step in steps if step.after and not step.items.keys() <= set(told)}
+    return [
+        *([f"Assumed for a row, from the run or --per-row: {', '.join(items.values())}"] if items else []),
+        *(
+            f"{', '.join(step.after)} had other settings in the run and may find more on a GPU, for which {name} would "
+            f"take longer: state another number by `--per-row {next(iter(step.items))}=100`"
+            for name, step in open_.items()
+        ),
+    ]
 
 
 def _plan_all_steps(options: PlanOptions, source: SourceRun, calibration: Path | None) -> PlanOptions:

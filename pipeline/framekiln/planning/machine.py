@@ -120,10 +120,10 @@ def judge_unused(machine: MachineFacts, steps: set[str]) -> list[Problem]:
     if not gpus:
         return []
     smallest = min(gpus, key=lambda gpu: gpu.total_gb)
-    name, cap_gb = fitting_profile(smallest.total_gb)
+    name, is_capped = fitting_profile(smallest.total_gb)
     if not any(read_profile(name).steps.get(step, {}).get("device") == "cuda" for step in steps):
         return []
-    take = f"--profile {name}" if cap_gb is None else f"--profile {name} --vram-cap {cap_gb:.1f}"
+    take = f"--profile {name} {_cap(smallest)}" if is_capped else f"--profile {name}"
     return [Problem(text=f"{_name(smallest)} is unused: `{take}` is for it.")]
 
 
@@ -196,7 +196,10 @@ def _judge_memory(gpus: Sequence[Gpu], needs: Needs) -> Problem | None:
     gpu = min(_list_visible(gpus), key=lambda gpu: gpu.free_gb)
     if gpu.free_gb >= needs.gb:
         return None
-    start, cap = f"The plan takes up to {needs.gb:.3g} GB of a GPU", f"--vram-cap {USABLE * gpu.free_gb:.1f}"
+    start, cap = f"The plan takes up to {needs.gb:.3g} GB of a GPU", _cap(gpu)
+    if needs.gb > gpu.total_gb and gpu.total_gb < _LEAST_GB:
+        text = f"{start} and {_name(gpu)} is too small for any shipped profile: take `--profile cpu-only`."
+        return Problem(text=text, code="FK-GPU-TOO-SMALL")
     if needs.gb > gpu.total_gb:
         name, is_capped = fitting_profile(gpu.total_gb)
         take = f"`--profile {name} {cap}`" if is_capped else f"`--profile {name}`, or add `{cap}`"
@@ -204,6 +207,12 @@ def _judge_memory(gpus: Sequence[Gpu], needs: Needs) -> Problem | None:
     problem = f"{start}, and others hold {gpu.total_gb - gpu.free_gb:.1f} GB of {_name(gpu)}"
     or_less = f", or add `{cap}`" if gpu.free_gb >= _LEAST_GB else ""
     return Problem(text=f"{problem}: end them, which `nvidia-smi` lists{or_less}.")
+
+
+def _cap(gpu: Gpu) -> str:
+    """Return the option for a smaller limit: the usable share of a GPU, or of what others leave."""
+    usable = USABLE * gpu.total_gb
+    return f"--vram-cap {usable if usable <= gpu.free_gb else USABLE * gpu.free_gb:.1f}"
 
 
 def _judge_bf16(gpus: Sequence[Gpu], steps: Sequence[str]) -> Problem | None:

@@ -40,11 +40,11 @@ def ranked(found: Prediction) -> list[GpuChoice]:
 
 def gpus_table(found: Prediction) -> TextTable:
     """Return each GPU with its rate and the collection's cost on it; with waves unless all GPUs need only one."""
-    in_one = all(len(one.waves) == 1 for one in found.gpus)
     priced = bool(found.prices.per_hour) or found.prices.per_kwh is not None
     columns = [
         words("GPU", "gpu"),
-        *([] if in_one else [Column("waves", lambda one: len(one.waves) or "does not fit")]),
+        Column("GB", "memory_gb", show=figure),
+        *([] if _is_in_one_wave(found) else [Column("waves", lambda one: len(one.waves) or "does not fit")]),
         Column("bound", "bound", show=figure),
         Column("rows/s", lambda one: one.rate and f"{figure(one.rate.central)} ({_round(one.rate)})"),
         words("time", lambda one: one.hours and _name_duration(one.hours), empty=MISSING),
@@ -54,6 +54,10 @@ def gpus_table(found: Prediction) -> TextTable:
     if are_idle(found.gpus):  # energy and cost are of a machine without a GPU, which nobody told
         columns = [column for column in columns if column.title in ("rows/s", "time")]
     return TextTable(title=counted(round(found.rows.central), "row"), columns=columns, items=ranked(found))
+
+
+def _is_in_one_wave(found: Prediction) -> bool:
+    return all(len(one.waves) == 1 for one in found.gpus)
 
 
 def steps_table(choice: GpuChoice) -> TextTable:
@@ -94,7 +98,8 @@ def print_prediction(console: Terminal, found: Prediction) -> None:
     if told := limits(found):
         print_wrapped(console, f"What sets the pace: {told}.")
     show_table(console, gpus := gpus_table(found), whole=gpus.heads, **style)
-    print_wrapped(console, f"With {number(found.cores)} cores beside each GPU (--cores).")
+    fits = " Each holds all models in one wave." if _is_in_one_wave(found) and not are_idle(found.gpus) else ""
+    print_wrapped(console, f"With {number(found.cores)} cores beside each GPU (--cores).{fits}")
     if not are_idle(found.gpus):
         print_wrapped(console, MEANING)
     for choice in ranked(found) if len(found.gpus) <= _DETAILED else ():

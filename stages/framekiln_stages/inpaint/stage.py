@@ -151,6 +151,7 @@ class Inpaint(Stage):
             masks = [dilate(region, self.config.dilate) for region in regions]
             painted = {i: frames[i].copy() for i, mask in enumerate(masks) if mask.any()}
             crops = [(i, crop) for i in painted for crop in cropping.mask_crops(masks[i], self.config.framing)]
+        self.item_counts.add("crops", 0)  # also where no mask is
         for group in indices_by_key(crop.shape for _, crop in crops):
             for numbers in self.chunks(group, "crops", CROPS):
                 self._paint_crops([crops[number] for number in numbers], frames, masks, painted)

@@ -15,7 +15,7 @@ from framekiln.api.options import PredictOptions
 from framekiln.cli.console import ERRORS
 from framekiln.cli.options import Json
 from framekiln.contract.user_files import check_file
-from framekiln.reporting.terminal.console import print_line
+from framekiln.reporting.terminal.console import WIDE, print_line
 
 Html = Annotated[str | None, Option("--html", metavar="FILE", help="Write the whole estimate to a page.")]
 
@@ -40,6 +40,9 @@ def predict(
     if json_:
         print(json.dumps(asdict(found), indent=2))
     else:
-        print_prediction(Console(), found)
+        screen = Console()
+        if not screen.is_terminal:  # a file has room for all GPUs as one table
+            screen.width = max(screen.width, WIDE)
+        print_prediction(screen, found)
     if html:
         print_line(ERRORS if json_ else Console(), f"Page: {write_asked(html, render(found))}")

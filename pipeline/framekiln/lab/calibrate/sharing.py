@@ -36,10 +36,12 @@ def share_calibration(source: Path, target: Path) -> Sequence[str]:
     """
     known = read_gpu_calibration(source)
     shared = to_shared(known)
-    if reasons := [*find_implausible(shared, read_gpus())]:
+    if reasons := [*find_implausible(shared, gpus := read_gpus())]:
+        mend = "measure steps with their weights, on an idle GPU"
+        if find_gpu(shared.device, gpus) is None:
+            mend = "add its data sheet's figures there, each with its source, as for the others"
         raise ConfigError(
-            f"'{source}' is not shared, since {'; '.join(reasons)}; measure steps with their weights, on an idle GPU.",
-            code="FK-CALIBRATION-IMPLAUSIBLE",
+            f"'{source}' is not shared, since {'; '.join(reasons)}; {mend}.", code="FK-CALIBRATION-IMPLAUSIBLE"
         )
     with atomic_file(expand(target)) as partial:
         partial.write_text(f"{shared.model_dump_json(indent=1, by_alias=True)}\n", encoding="utf-8")
@@ -73,7 +75,7 @@ def find_implausible(calibration: Calibration, gpus: GpuList) -> Iterator[str]:
         yield f"one process decoded {calibration.decode_rows_per_s:,.0f} rows a second"
     if odd := _ODD.search(calibration.model_dump_json()):
         yield f"it holds {odd[0]!r}, which no name and no number of a calibration has"
-    if (gpu := find_gpu(calibration.device, gpus)) is None:
+    if (gpu := find_gpu(calibration.device, gpus, calibration.gpu_vram_gb)) is None:
         yield f"manifests/gpus.yaml lacks {calibration.device!r}"
         return
     memory, (least, most) = calibration.gpu_vram_gb or 0.0, _MEMORY

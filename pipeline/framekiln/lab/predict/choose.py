@@ -45,6 +45,8 @@ class StepChoice:
     bound: float | None  # rows a second that no run can exceed, of the step alone; None if its model had no row
     seconds: Interval | None  # time of a row on the GPU; None as the bound
     measured: bool  # on some GPU with these settings; otherwise from other models' shares
+    items: Mapping[str, float] = field(default_factory=dict)  # the numbers of faces, ... of a row that its work follows
+    after: Sequence[str] = ()  # steps before it that had other settings in the run, and may find more or less here
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,7 @@ class GpuChoice:
 
     gpu: str
     profile: str
+    memory_gb: float = 0.0  # as its maker prints it
     waves: Sequence[Sequence[str]] = ()  # steps on the GPU together; empty if they do not fit
     steps: Sequence[StepChoice] = ()
     bound: float | None = None  # rows a second that no run on this GPU can exceed; None if no step is on the GPU
@@ -130,17 +133,19 @@ class Chooser:
                 refuse_idle=False,
             )
         except ResourceError as error:
-            return GpuChoice(gpu=name, profile="", why_not=str(error))
+            return GpuChoice(gpu=name, profile="", memory_gb=gpu.memory_gb, why_not=str(error))
         on_gpu = [[step for step in wave.own if step.placement.device != "cpu"] for wave in plan.waves]
         works, unknown = self.counter.count(plan)
-        steps = [
-            self._choose_step(step, works[step.name], gpu) for wave in on_gpu for step in wave if step.name in works
-        ]
+        settings = {name: step.settings for name, step in self._ran.items()}
+        changed = [one.name for one in plan.first if settings_of(one.facts) != settings.get(one.name)]
+        known = [step for wave in on_gpu for step in wave if step.name in works]
+        steps = [self._choose_step(step, works[step.name], gpu, changed) for step in known]
         bounds = [works[step.step].bound(gpu, step.batch) * self._ran[step.step].chosen for step in steps]
         bound = float(sum(bounds, np.zeros(3)).max())
         choice = GpuChoice(
             gpu=name,
             profile=profile_name,
+            memory_gb=gpu.memory_gb,
             waves=[[step.name for step in wave] for wave in on_gpu],
             steps=steps,
             bound=1 / bound if bound else None,
@@ -154,7 +159,7 @@ class Chooser:
     def _ran(self) -> dict[str, SourceStep]:
         return {step.name: step for step in self.source.steps}
 
-    def _choose_step(self, step: Step, work: GpuWork, gpu: GpuSpecs) -> StepChoice:
+    def _choose_step(self, step: Step, work: GpuWork, gpu: GpuSpecs, changed: Sequence[str]) -> StepChoice:
         batch, settings = step.placement.batch, settings_of(step.facts)
         known_settings, known = self.measured.get(step.name, ("", None))
         is_known = known is not None and known_settings == settings
@@ -172,6 +177,8 @@ class Chooser:
             bound=1 / least if least else None,
             seconds=seconds,
             measured=is_known,
+            items=work.items,
+            after=sorted(name for name in step.depends if work.items and name in changed),
         )
 
     def _estimate(self, choice: GpuChoice, plan: Plan, gpu: GpuSpecs) -> GpuChoice:

@@ -66,9 +66,13 @@ def read_gpus(path: Path | None = None) -> GpuList:
     return parse(_GpuFile, text, where).root
 
 
-def find_gpu(name: str, gpus: GpuList) -> GpuSpecs | None:
-    """Return the GPU of a short name, or of the name that its driver or its maker uses; None without one."""
-    return next((gpu for short, gpu in gpus.items() if _simplify(name) in map(_simplify, (short, *gpu.names))), None)
+def find_gpu(name: str, gpus: GpuList, gigabytes: float | None = None) -> GpuSpecs | None:
+    """Return the GPU of a short name, or of the name that its driver or its maker uses; None without one.
+
+    Of boards with the same name it is the one nearest to the driver's `gigabytes`, or the first.
+    """
+    alike = (gpu for short, gpu in gpus.items() if _simplify(name) in map(_simplify, (short, *gpu.names)))
+    return min(alike, key=lambda gpu: abs(gpu.driver_gb - gigabytes) if gigabytes else 0.0, default=None)
 
 
 def _simplify(name: str) -> str:
@@ -84,9 +88,9 @@ def short_name(name: str, gpus: GpuList, option: str) -> str:
     return next(short for short, each in gpus.items() if each is gpu)
 
 
-def gpu_by_driver_name(device: str, gpus: GpuList) -> GpuSpecs:
-    """Return the GPU with this name in its driver. Raises ConfigError: the file has none."""
-    if (gpu := find_gpu(device, gpus)) is None:
+def gpu_by_driver_name(device: str, gpus: GpuList, gigabytes: float | None = None) -> GpuSpecs:
+    """Return the GPU with this name and memory in its driver. Raises ConfigError: the file has none."""
+    if (gpu := find_gpu(device, gpus, gigabytes)) is None:
         raise ConfigError(
             f"The run was measured on {device!r}, which the file of GPUs does not have; add its data sheet's figures "
             "to a copy of manifests/gpus.yaml and name that with --gpus.",

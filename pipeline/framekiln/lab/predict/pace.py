@@ -79,16 +79,18 @@ def read_row_seconds() -> RowSeconds:
     return seconds
 
 
-def describe_pace(plan: Plan, nodes: Sequence[Node], device: str, profile_gb: float | None) -> str:
-    """Return a sentence on what sets the pace; empty if no step with a model is known.
+def describe_pace(
+    plan: Plan, nodes: Sequence[Node], device: str, gigabytes: float | None, profile_gb: float | None
+) -> str:
+    """Return sentences on what sets the pace; empty if no step with a model is known.
 
-    The cores are those of the nodes. The GPU is the `device` that a driver names, else the fastest within the
-    profile's limit.
+    The cores are those of the nodes. The GPU is the `device` that a driver names, with its memory, else the fastest
+    within the profile's limit.
     """
     known, models = read_row_seconds(), [step for step in plan.first if step.keeps_model]
     if not known.keys() & {step.name for step in models}:
         return ""
-    gpu, factor = choose_gpu(device, profile_gb or 0.0)
+    gpu, factor = choose_gpu(device, gigabytes, profile_gb or 0.0)
     gpus, cores = sum(node.gpus for node in nodes), sum(node.cpus for node in nodes)
     waves = [wave_limits(wave, known, factor / max(1.0, gpus), cores) for wave in plan.waves]
     slowest = [max(limits, key=lambda name: limits[name]) for limits in waves]
@@ -102,6 +104,8 @@ def describe_pace(plan: Plan, nodes: Sequence[Node], device: str, profile_gb: fl
         f"{', then '.join(dict.fromkeys(slowest))} sets the pace, {_to_rate(whole)} photos of 1 MP a second {machine}."
     )
     rest = [f"Alone: {', '.join(others)}."] * bool(others) + [f"Not counted: {', '.join(unknown)}."] * bool(unknown)
+    if has_gpu and device and find_gpu(device, read_gpus()) is None:
+        rest.append(f"{device} is not in manifests/gpus.yaml: {gpu}, which the profile is for, stands in its place.")
     return " ".join(["By arithmetic, not measured:", pace, *rest])
 
 
@@ -109,10 +113,10 @@ def _to_rate(seconds: float) -> str:
     return f"{1 / seconds:.2g}" if seconds > 0.01 else f"{1 / seconds:.0f}"
 
 
-def choose_gpu(device: str, profile_gb: float) -> tuple[str, float]:
+def choose_gpu(device: str, gigabytes: float | None, profile_gb: float) -> tuple[str, float]:
     """Return a GPU's name, and its seconds for one second of an H200."""
     gpus = read_gpus()
-    like, own = gpus["h200"], find_gpu(device, gpus)
+    like, own = gpus["h200"], find_gpu(device, gpus, gigabytes)
 
     def factor(gpu: GpuSpecs) -> float:
         return min(like.tflops("auto") / gpu.tflops("auto"), like.bandwidth_gb_s / gpu.bandwidth_gb_s)

@@ -94,7 +94,7 @@ class MeasuredStep:
 
 
 def measured_steps(
-    source: SourceRun, calibration: Calibration | None, here: Callable[[str], GpuSpecs]
+    source: SourceRun, calibration: Calibration | None, here: Callable[[str, float | None], GpuSpecs]
 ) -> dict[str, tuple[str, MeasuredStep]]:
     """Return the steps measured on a GPU: by a run, and by a calibration, which wins.
 
@@ -106,14 +106,14 @@ def measured_steps(
             code="FK-PREDICT-SEVERAL-GPUS",
         )
     known = [
-        (step.name, step.settings, source.devices[0], step.compile, [step.sample])
+        (step.name, step.settings, (source.devices[0], source.gpu_gb), step.compile, [step.sample])
         for step in (source.gpu_steps if source.devices else ())
     ]
     if calibration is not None:
-        steps = calibration.steps.items()
-        known += [(name, one.settings, calibration.device, one.compile, one.trials) for name, one in steps]
+        steps, device = calibration.steps.items(), (calibration.device, calibration.gpu_vram_gb)
+        known += [(name, one.settings, device, one.compile, one.trials) for name, one in steps]
     return {
-        name: (settings, MeasuredStep(gpu=here(device), seconds=seconds, compile=is_compiled))
+        name: (settings, MeasuredStep(gpu=here(*device), seconds=seconds, compile=is_compiled))
         for name, settings, device, is_compiled, samples in known
         if (seconds := {one.batch: one.model_s for one in samples if one.model_s > 0})
     }

@@ -70,6 +70,7 @@ class SourceRun:
     devices: tuple[str, ...]  # GPUs of its machine, by their drivers' names
     steps: tuple[SourceStep, ...]  # of the first pass, decoding first
     later: tuple[SourceStep, ...]  # of the second pass, which is not predicted on other GPUs
+    gpu_gb: float | None = None  # memory of its largest GPU by the driver; None if unknown
     others: float = 0.0  # share of all cores used by other programs meanwhile; 0 if unknown
     shared: float = 1.0  # factor of waits for each other on the GPU; the steps' times are divided by it
 
@@ -119,9 +120,16 @@ def read_source(path: str, *, finished: bool = True, earlier: bool = False) -> S
         )
     gpus, waves = tuple(map(str, record.get("gpu_names") or ())), max(1, len(record.get("waves") or ()))
     ordered = tuple(sorted(steps.values(), key=lambda step: step.name != DECODE))
-    others = (others_use(calls[last], read(store, NODES, last)) if last else None) or 0.0
-    source = SourceRun(devices=gpus, steps=ordered, later=tuple(later.values()), others=others)
+    others, gpu_gb = _read_machine(store, last, calls[last]) if last else (0.0, None)
+    source = SourceRun(devices=gpus, steps=ordered, later=tuple(later.values()), gpu_gb=gpu_gb, others=others)
     return _remove_gpu_waits(source) if waves == 1 else source
+
+
+def _read_machine(store: Store, run: str, calls: pa.Table) -> tuple[float, float | None]:
+    """Return the share of the cores that other programs used during a run, and the memory of its largest GPU."""
+    nodes = read(store, NODES, run)
+    sizes = pc.struct_field(pc.list_flatten(nodes["gpus"]), "total_gb")
+    return others_use(calls, nodes) or 0.0, pc.max(sizes).as_py()
 
 
 def _read_steps(
@@ -182,7 +190,9 @@ def _read_step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table,
     settings = next(filter(None, set_ups["unit"].to_pylist()), "")
     if not settings and {"use", "version", "settings"} <= stored.keys():  # a second-pass step has no set-up of its own
         settings = settings_of(stored)
-    counts = sum((Counter(dict(items)) for items in steady["items"].to_pylist() if items), Counter[str]())
+    counts = Counter[str]()
+    for items in filter(None, steady["items"].to_pylist()):
+        counts.update(dict(items))  # a sum of counters would drop kinds of which nothing was found
     sample = Sample(
         subject=step.step,
         batch=int(place.get("batch", 1)),

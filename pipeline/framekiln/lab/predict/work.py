@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,7 @@ class GpuWork:
     """The networks of one step, which run one after the other."""
 
     networks: Sequence[NetworkWork]
+    items: Mapping[str, float] = field(default_factory=dict)  # the numbers of faces, ... of a row that they follow
 
     @property
     def flops(self) -> float:
@@ -93,12 +94,13 @@ class WorkCounter:
     """Counts each step once for its settings and precision, on an artificial photo of some size.
 
     Stages are set up on the CPU with artificial weights, and called with networks that compute nothing. So the numbers
-    of their items are artificial too. If `items` has real rows' numbers, the work is scaled to them.
+    of their items are artificial too. If `items` has real rows' numbers of a step, its work is scaled to them.
     """
 
     def __init__(self, megapixels: float, items: Items) -> None:
         self._megapixels, self._items = megapixels, items
         self._known: dict[tuple[Any, ...], GpuWork | str] = {}
+        self.kinds = set[str]()  # of all items that the counted steps work on
 
     def count(self, plan: Plan) -> tuple[dict[str, GpuWork], dict[str, str]]:
         """Return the work of steps with a model on a GPU, and why the others' work is unknown."""
@@ -109,14 +111,17 @@ class WorkCounter:
             rows = _make_photo(plan.decode.columns, self._megapixels)
             for step in plan.first:
                 if step.name in needed:
-                    rows, work = _call(step, rows, self._items.get(step.name, {}))
+                    rows, calls, made, why = _call(step, rows)
+                    work = _join(calls, made, self._items.get(step.name)) if calls else why
                     self._known[step.fingerprint, step.placement.precision] = work
+                    self.kinds |= made.keys()
         found = {name: self._known[key] for name, key in keys.items()}
         counted = {name: work for name, work in found.items() if isinstance(work, GpuWork)}
         return counted, {name: why for name, why in found.items() if isinstance(why, str)}
 
 
-def _call(step: Step, rows: pa.Table, items: Mapping[str, float]) -> tuple[pa.Table, GpuWork | str]:
+def _call(step: Step, rows: pa.Table) -> tuple[pa.Table, list[Counted], Mapping[str, int], str]:
+    """Return the rows with a step's columns, its networks' calls, its items, and why there is no call."""
     ready = not_set_up(replace(step, weights={}, placement=step.placement.counted()))
     try:
         with made_weights(), counted_calls():
@@ -132,24 +137,30 @@ def _call(step: Step, rows: pa.Table, items: Mapping[str, float]) -> tuple[pa.Ta
         why = "no network of torch was called"
     for name in result.column_names:
         rows = rows.append_column(name, result[name])
-    made = ready.stage.item_counts.take()
-    return rows, _join(calls, made, items) if calls else why
+    return rows, calls, ready.stage.item_counts.take(), why
 
 
-def _join(calls: Sequence[Counted], made: Mapping[str, int], items: Mapping[str, float]) -> GpuWork:
+def _join(calls: Sequence[Counted], made: Mapping[str, int], items: Mapping[str, float] | None) -> GpuWork:
     """Return the work of calls on one row: a network's rows as many as made items, or a multiple, follow real ones.
 
-    Calls of one network with results of other sizes had inputs of other sizes, and are taken for another network.
+    `items`: None if the step has no measured rows. A kind of which several were made is one that a step may not count
+    where it finds none. Calls of one network with results of other sizes had inputs of other sizes, and are taken for
+    another network.
     """
-    networks, groups = list[NetworkWork](), defaultdict[tuple[Any, ...], list[CountedCall]](list)
+    networks, followed = list[NetworkWork](), dict[str, float]()
+    groups = defaultdict[tuple[Any, ...], list[CountedCall]](list)
     for key, call in calls:
         groups[key, call.result[0][1:]].append(call)
     for ((_, eager), _), own in groups.items():
         rows = float(sum(call.rows for call in own))
-        kinds = [kind for kind, count in made.items() if count > 1 and rows % count == 0 and kind in items]
-        factor = items[kinds[0]] / made[kinds[0]] if kinds else 1.0
-        networks.append(NetworkWork(rows=rows * factor, call=own[0], eager=eager))
-    return GpuWork(networks=networks)
+        kinds = [kind for kind, count in made.items() if count and rows % count == 0]
+        kind = max(kinds, key=lambda kind: made[kind], default="")
+        count = made.get(kind, 1)
+        real = count if items is None else items.get(kind, 0.0 if count > 1 else 1.0)
+        if max(count, real) > 1 or real < 1:  # others are one a row by their nature, such as views of a photo
+            followed[kind] = real
+        networks.append(NetworkWork(rows=rows * real / count, call=own[0], eager=eager))
+    return GpuWork(networks=networks, items=followed)
 
 
 def _make_photo(columns: Sequence[str], megapixels: float) -> pa.Table:

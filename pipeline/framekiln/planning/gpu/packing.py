@@ -152,8 +152,8 @@ def reasons(best: Layout, capacity: GpuCapacity, calibration: Calibration | None
     )
     return [
         *_tell_source(calibration, steps),
-        _tell_layout(best, capacity),
         *_count_memory(best, capacity),
+        _tell_layout(best, capacity),
         *_tell_bottlenecks(best, capacity),
         *([departure] if any(wave.departs for wave in best.waves) and best.rate(capacity) is None else []),
     ]
@@ -209,7 +209,8 @@ def _count_memory(best: Layout, capacity: GpuCapacity) -> list[str]:
 def _tell_wave(wave: WaveLayout, capacity: GpuCapacity) -> str:
     contexts = sum(max(each.workers for each in sharing) for sharing in wave.processes)
     shared = f"{capacity.context_gb * contexts:.2g} of it for {contexts} process{'es' if contexts > 1 else ''}"
-    return f"{wave.title} ({wave.gb:.3g} of {capacity.limit_gb:.3g} GB, {shared})"
+    limits = "" if all(each.measured for each in wave.members) else "limits of the profile, "
+    return f"{wave.title} ({limits}{wave.gb:.3g} of {capacity.limit_gb:.3g} GB, {shared})"
 
 
 def _tell_bottlenecks(best: Layout, capacity: GpuCapacity) -> list[str]:

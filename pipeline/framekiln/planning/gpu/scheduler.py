@@ -8,13 +8,14 @@ from typing import Any
 from framekiln.contract.errors import ResourceError
 from framekiln.planning.gpu.calibration_file import Calibration
 from framekiln.planning.gpu.co_location import GpuCapacity, MemoryNeeds, Requirement, WaveLayout, measured, stated
-from framekiln.planning.gpu.packing import layout, layouts, reasons, too_large
+from framekiln.planning.gpu.packing import Layout, layout, layouts, reasons, too_large
 from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import wave_numbers
 from framekiln.planning.step import DecodeStep, Step
 
 CONTEXT_GB = 0.4  # GB, CUDA context of a process without a calibration: some 0.3 to 0.5 on GPUs of 2026
 _GROUP = "card"  # name of the steps that the layout puts into one process; profiles use the same name
+_LEAST_GB = 2.7  # of a limit: nine tenths of 3 GB, with which the largest shipped model has room for small calls
 _USABLE = 0.9  # share of a calibrated GPU's memory: the display and fragmentation take the rest
 
 
@@ -69,6 +70,7 @@ def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], s
         candidates = [*filter(None, [layout([block for block in blocks if block], steps, capacity)])]
     if not candidates:
         raise _explain_refusal(limited, capacity, waves)
+    _check_room(candidates[0], capacity)
     best = replace(candidates[0], waves=tuple(_raise(wave, capacity, settings) for wave in candidates[0].waves))
     placed = {member.name: _place(member, wave, gpus) for wave in best.waves for member in wave.members}
     return Schedule(
@@ -136,6 +138,22 @@ def _raise(wave: WaveLayout, capacity: GpuCapacity, settings: GpuSettings) -> Wa
 
     processes = tuple(tuple(map(raised, sharing)) for sharing in wave.processes)
     return replace(wave, processes=processes, gb=needs.contexts_gb + factor * limit)
+
+
+def _check_room(best: Layout, capacity: GpuCapacity) -> None:
+    """Raise ResourceError if smaller calls cannot help on a small GPU: weights and packets in work do not fit."""
+    alone = [(each, WaveLayout(processes=((each,),), gb=0.0)) for wave in best.waves for each in wave.members]
+    needs = {
+        each.name: needs for each, wave in alone if (needs := MemoryNeeds.of(wave, capacity)) and not each.measured
+    }
+    least = {name: each.gb - each.call_gb for name, each in needs.items()}
+    short = {name: gb for name, gb in least.items() if gb > capacity.limit_gb}
+    if short and capacity.limit_gb < _LEAST_GB:
+        raise ResourceError(
+            f"{', '.join(f'{name} {gb:.2g} GB' for name, gb in short.items())}: weights, packets in work and a context "
+            f"do not fit {capacity.limit_gb:.3g} GB of the GPU, by arithmetic; take `--profile cpu-only`.",
+            code="FK-GPU-TOO-SMALL",
+        )
 
 
 def _explain_refusal(
