@@ -52,6 +52,25 @@ def test_the_report_shows_numbers_and_texts():
     assert described().draw({"sides": [1, 2], "moment": None}) is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "fits", "does_not"),
+    [
+        (pa.int32(), 2.0, 2.5),
+        (pa.uint64(), 2**64 - 1, np.float32(0.5)),
+        (pa.int64(), -(2**63), 2.0**63),
+        (pa.list_(pa.int32()), np.array([1.0, 2.0]), np.array([1.0, 2.5])),
+        (pa.struct({"a": pa.int8(), "b": pa.float32()}), {"a": 1, "b": 0.1}, {"a": 1.5, "b": 0.1}),
+        (pa.map_(pa.string(), pa.int32()), [("a", 2)], [("a", "b")]),
+    ],
+)
+def test_a_number_that_does_not_fit_a_whole_one_is_an_error(kind, fits, does_not):
+    one, rows = stage(inputs="time_s", outputs={"a": kind}), sample_rows(["time_s"], 1)
+    for result in (fits, None):
+        assert one(named("right", "time_s", result))()(rows).column("a").null_count == (result is None)
+    with pytest.raises((pa.ArrowInvalid, pa.ArrowTypeError)):
+        one(named("wrong", "time_s", does_not))()(rows)
+
+
 @pytest.mark.parametrize("result", [(1.0,), {"a": 1.0}, {"a": 1.0, "c": 2.0}, 1.0])
 def test_a_result_with_other_outputs_ends_the_run(result):
     both = stage(inputs="time_s", outputs={"a": pa.float32(), "b": pa.float32()})

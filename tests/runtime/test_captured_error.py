@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from asyncio import CancelledError
 
 import numpy as np
 import pyarrow as pa
@@ -48,10 +49,13 @@ def four_rows() -> pa.Table:
         (QuittingError, "its message raised SystemExit"),
         (UndecodableError, "cannot read caf\\udce9.jpg"),
         (SystemExit, ""),
+        (KeyboardInterrupt, ""),
+        (CancelledError, ""),
     ],
 )
 def test_whatever_a_call_raises_is_the_failure_of_its_row(raised, message, monkeypatch):
     step = plan({"toy": toy("Seeded")}, missing_weights="dummy").first[0]
+    set_up(step)
 
     def call(_, batch):
         if 2 in batch["frame_index"].to_pylist():
@@ -64,16 +68,19 @@ def test_whatever_a_call_raises_is_the_failure_of_its_row(raised, message, monke
     assert to_table([failure]).num_rows == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("where", ["__call__", "setup"])
-def test_a_process_that_is_told_to_end_blames_neither_row_nor_set_up(where, monkeypatch):
+def test_a_process_that_is_told_to_end_blames_neither_row_nor_set_up(where, number, monkeypatch):
     def end(*_):
         raise SystemExit(1)  # as the handler of Ray's workers does, in whatever code they are
 
     step = plan({"toy": toy("Seeded")}, missing_weights="dummy").first[0]
-    monkeypatch.setattr(type(step.stage), where, lambda *_: signal.raise_signal(signal.SIGTERM))
-    before = signal.signal(signal.SIGTERM, end)
+    monkeypatch.setattr(type(step.stage), where, lambda *_: signal.raise_signal(number))
+    handlers = {signal.SIGTERM: end, signal.SIGINT: signal.default_int_handler}
+    before = {one: signal.signal(one, handler) for one, handler in handlers.items()}
     try:
-        with pytest.raises(SystemExit):
+        with pytest.raises((SystemExit, KeyboardInterrupt)):
             set_up(step) if where == "setup" else PacketCaller(step).run(four_rows(), np.zeros(4, bool))
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)

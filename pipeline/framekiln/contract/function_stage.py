@@ -10,6 +10,7 @@ module do. Functions of other modules, classes and open files count by name only
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import CodeType, FunctionType
 from typing import Any, ClassVar
 
@@ -44,7 +45,7 @@ class FunctionStage(Stage):
         with self.phase("infer"):
             results = [self._make_row(self.function(*row)) for row in zip(*columns, strict=True)]
         values = zip(*results, strict=True) if results else [()] * len(self.outputs)
-        arrays = [pa.array(column, item.type) for column, item in zip(values, self.outputs, strict=True)]
+        arrays = [_make_array(column, item.type) for column, item in zip(values, self.outputs, strict=True)]
         return pa.table(arrays, schema=self.outputs)
 
     def _make_row(self, result: Any) -> Sequence[Any]:
@@ -141,6 +142,15 @@ def _make_schema(function: Callable[..., Any], outputs: Outputs) -> pa.Schema:
         problem = f"The stage {function.__name__!r} has no outputs; give them as {{'NAME': pyarrow.float32()}}."
         raise ConfigError(problem, code="FK-STAGE-FUNCTION")
     return pa.schema(fields)
+
+
+def _make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return values as an array. Raises ArrowInvalid: they do not fit; `pa.array` alone cuts fractions off."""
+    array = pa.array(values, kind)
+    if "int" in str(kind):
+        with suppress(OverflowError, TypeError, pa.ArrowNotImplementedError):  # wide whole numbers, or a map
+            pa.array(values).cast(kind)
+    return array
 
 
 def _read_values(name: str, column: pa.ChunkedArray) -> Sequence[Any]:

@@ -11,6 +11,7 @@ from framekiln.device.failures import (
     is_broken_gpu as is_broken_gpu,
     is_end_of_process as is_end_of_process,
     is_out_of_memory as is_out_of_memory,
+    mark_interrupts as mark_interrupts,
     message_of as message_of,
     release_memory as release_memory,
 )

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import threading
 import traceback
 from contextlib import suppress
 
@@ -55,10 +56,28 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_end_of_process(error: BaseException) -> bool:
-    """Return whether this process's handler of SIGTERM raised an exception, as Ray's does. Then no row is to blame."""
-    handler = getattr(signal.getsignal(signal.SIGTERM), "__code__", None)
+    """Return whether this process's handler of SIGTERM or SIGINT raised an exception. Then no row is to blame."""
+    if isinstance(error, KeyboardInterrupt) and _has_plain_handler():
+        return True
+    handlers = [getattr(signal.getsignal(number), "__code__", None) for number in (signal.SIGTERM, signal.SIGINT)]
     frames = traceback.walk_tb(error.__traceback__)
-    return isinstance(error, SystemExit) and any(frame.f_code is handler for frame, _ in frames)
+    return not isinstance(error, Exception) and any(frame.f_code in handlers for frame, _ in frames)
+
+
+def mark_interrupts() -> None:
+    """Replace Python's handler of SIGINT by one with a frame, which tells a signal from a stage's own interrupt."""
+    if _has_plain_handler():
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _has_plain_handler() -> bool:
+    """Return whether a signal would interrupt this thread without a frame in the traceback."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def is_broken_gpu(error: BaseException) -> bool:

@@ -31,7 +31,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import KEYS
-from framekiln.contract.errors import OWN_CODE, ContractError
+from framekiln.contract.errors import ContractError
 from framekiln.contract.phases import running
 from framekiln.contract.stage import Scope, Stage
 from framekiln.device import Batches, is_end_of_process, release_memory
@@ -199,7 +199,7 @@ class StageCaller:
             data.work.call_returned(stage, batch.own, device, started, time.perf_counter() - begin)
         except ContractError:
             raise
-        except OWN_CODE as error:  # `sys.exit` in a stage must not end its process
+        except BaseException as error:  # `sys.exit` in a stage must not end its process
             if is_end_of_process(error):
                 raise
             data.work.call_failed(stage)

@@ -43,6 +43,7 @@ def set_up_stage(
     if entries and paths.keys() == set(stage.weights) <= entries.keys():  # random weights change with torch's versions
         hashes = {weight: entries[weight].sha256 for weight in paths}
         stage.arrays = ArrayCache(cache_root() / "arrays", {"device": placement.device, "weights": hashes})
+    device.mark_interrupts()
     try:
         stage.setup(paths, placement)
         for weight, path in paths.items():
@@ -51,7 +52,7 @@ def set_up_stage(
         stage.arrays.keep()
     except WeightsError:
         raise
-    except OWN_CODE as error:
+    except BaseException as error:
         if device.is_end_of_process(error):
             raise
         raise _explain_error(error, name, placement) from error

@@ -22,6 +22,7 @@ from typing import Any, Self
 import cloudpickle
 
 from framekiln.contract.errors import OWN_CODE
+from framekiln.device.failures import is_end_of_process
 from framekiln.device.watchdog import TIMEOUT_MARK, within
 from framekiln.runtime.recovery.captured_error import BROKEN_GPU, CapturedError, capture
 
@@ -151,7 +152,9 @@ def _serve(connection: Connection) -> None:
             with within(timeout_s):
                 result = getattr(held, method)(*arguments)
             connection.send(result)
-        except OWN_CODE as error:
+        except BaseException as error:
+            if is_end_of_process(error):
+                raise
             connection.send(capture(error))
 
 
