@@ -15,7 +15,7 @@ from framekiln.contract.errors import InputError, MediaError, Reason
 from framekiln.media.config import DecodeConfig
 from framekiln.media.damaged import check_written
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.files import open_uri, read_bytes
+from framekiln.media.files import open_url, read_bytes
 from framekiln.media.packets.decode import decode
 from framekiln.media.units import form_units, split_unit, task_bytes
 from framekiln.output.content_hash import digest
@@ -146,7 +146,7 @@ def test_a_broken_link_is_not_its_own_correction(folder: Path) -> None:
 
 @pytest.mark.parametrize(("given", "seconds"), [("", 60), ("?retry_limit_seconds=7", 7)])
 def test_google_storage_is_not_retried_for_a_quarter_of_an_hour(given: str, seconds: int) -> None:
-    system, path = open_uri(f"gs://anonymous@bucket/folder{given}")
+    system, path = open_url(f"gs://anonymous@bucket/folder{given}")
     expected, _ = fs.FileSystem.from_uri(f"gs://anonymous@bucket/folder?retry_limit_seconds={seconds}")
     assert system.equals(expected) and path == "bucket/folder"
 

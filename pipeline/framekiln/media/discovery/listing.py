@@ -33,7 +33,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from operator import attrgetter
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -52,8 +51,9 @@ from framekiln.media.discovery.remote import (
     make_no_match_error,
 )
 from framekiln.media.files import MediaFile, local_path, open_local
-from framekiln.media.media_ids import escape, is_url, media_id
+from framekiln.media.media_ids import escape, is_url, is_web, media_id
 from framekiln.media.sidecars import with_sidecars
+from framekiln.media.store_url import StoreUrl
 
 _SLOW_FIX = "Raise `network: timeout_s` and `retries` in the profile, or try again later."
 
@@ -87,6 +87,9 @@ def list_media(
     if message := outputs.message():
         on_message(message)
     named = {item.media_id: item for item in media}
+    if again := len({(item.media_id, item.path) for item in media}) - len(named):
+        files = "file" if again == 1 else "files"
+        on_message(f"Left out: {again:,} {files} of {escape(source)!r}, named as later ones.")
     return sorted(with_sidecars(list(named.values())), key=attrgetter("media_id"))
 
 
@@ -151,9 +154,9 @@ def _list_matches(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:
 def fixed_part(source: str) -> str:
     """Return the folder of a pattern before its first wildcard; an existing or plain path as a whole."""
     if is_url(source):
-        place, mark, query = source.partition("?")
-        magic = MAGIC.search(place, len(urlsplit(place).netloc))
-        return (os.path.dirname(place[: magic.start()]) if magic else place) + mark + query
+        store = StoreUrl.parse(source)
+        magic = None if is_web(source) else MAGIC.search(store.key)
+        return store._replace(key=os.path.dirname(store.key[: magic.start()])).url if magic else source
     magic = None if os.path.lexists(source) else MAGIC.search(source)
     return os.path.dirname(source[: magic.start()]) if magic else source
 
@@ -188,7 +191,8 @@ def _make_prefixes(sources: Sequence[str]) -> Iterator[str]:
     yield ""
     counts: Counter[str] = Counter()
     for source in sources[1:]:
-        path = fixed_part(source).partition("?")[0] if is_url(source) else fixed_part(local_path(source) or source)
+        place = fixed_part(source if is_url(source) else local_path(source) or source)
+        path = place.partition("?")[0] if is_web(place) else StoreUrl.parse(place).inner if is_url(place) else place
         name = media_id(os.path.basename(path.rstrip("/")))  # name of the folder, list or file
         counts[name] += 1
         yield f"{name}{_MARK}{counts[name] if counts[name] > 1 else ''}/"
