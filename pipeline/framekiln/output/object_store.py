@@ -83,7 +83,8 @@ class Store:
                 code="FK-OUTPUT-ADDRESS",
             ) from error
         if is_file:
-            folder = self._base.rpartition("/")[0]
+            place = StoreUrl.parse(self.root)._replace(query="").url if "://" in self.root else self.root
+            folder = place.rpartition("/")[0]
             message = f"The output {self.root!r} is a file; its folder is {folder!r}, give that or another folder."
             raise OutputError(message, code="FK-OUTPUT-IS-FILE")
         return self
@@ -225,8 +226,7 @@ class Store:
         """Return the paths without content: absent, empty, or outside the folder."""
         inside = {path for path in paths if path.startswith(f"{folder}/") and _is_below(path)}
         with list_errors(self.root, folder):
-            # In a bucket a recursive listing is a request for a thousand objects. On a disk it would follow circles.
-            found = (
+            found = (  # of a bucket a listing is a request for a thousand objects; on a disk it would follow circles
                 [self._locate(path) for path in inside]
                 if self.appends
                 else pafs.FileSelector(self._locate(folder), allow_not_found=True, recursive=True)

@@ -37,6 +37,7 @@ from operator import attrgetter
 import pyarrow as pa
 
 from framekiln.contract.errors import ConfigError, InputError, MediaError, did_you_mean
+from framekiln.contract.words import counted
 from framekiln.media.access import may_pass
 from framekiln.media.archives import with_members
 from framekiln.media.discovery.folder_walk import FolderWalk, GlobPattern, local_file
@@ -86,10 +87,11 @@ def list_media(
         raise InputError(message, code="FK-INPUT-UNREADABLE") from exc
     if message := outputs.message():
         on_message(message)
+    if MAGIC.search(source) and not is_web(source) and [item.path for item in media] == [path or source]:
+        on_message(f"{escape(source)!r} is a file of that name, and not taken for a pattern.")
     named = {item.media_id: item for item in media}
     if again := len({(item.media_id, item.path) for item in media}) - len(named):
-        files = "file" if again == 1 else "files"
-        on_message(f"Left out: {again:,} {files} of {escape(source)!r}, named as later ones.")
+        on_message(f"Left out: {counted(again, 'file')} of {escape(source)!r}, named as later ones.")
     return sorted(with_sidecars(list(named.values())), key=attrgetter("media_id"))
 
 
