@@ -257,6 +257,6 @@ def test_places_of_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     store = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
     monkeypatch.setattr(files, "_open_file_system", lambda *_: store)
     (remote,) = list_media("s3://bucket/in")
-    assert remote.media_id == "a b.tar/x/y.png" and uri_of(remote.path) == "tar://x/y.png::s3://bucket/in/a%20b.tar"
+    assert remote.media_id == "a b.tar/x/y.png" and uri_of(remote.path) == "tar://x/y.png::s3://bucket/in/a b.tar"
     with open_media(remote) as stream:
         assert stream.read() == photo(5)

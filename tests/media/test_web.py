@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import threading
 import time
+import zlib
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from urllib3 import HTTPResponse
 
 from framekiln.contract.errors import MediaError, Reason
+from framekiln.job import Job
 from framekiln.media import web
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
@@ -20,9 +23,12 @@ from framekiln.media.files import MediaFile, open_media
 from framekiln.media.network import Network
 from framekiln.media.packets.decode import decode
 from framekiln.media.units import Unit
+from framekiln.planning.manifest import ProfileFile
 from tests.support.errors import fails
 from tests.support.media.collections_factory import photo
 from tests.support.media.media_factory import film, numbered
+from tests.support.runs.engine_factory import order
+from tests.support.runs.serial_engine import without_ray
 
 QUICK = {"timeout_s": 5.0, "retries": 2, "private_addresses": True}
 
@@ -160,7 +166,7 @@ def test_a_list_on_a_web_server_names_files_beside_it_and_none_of_this_machine(t
         *("127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.0.1", "169.254.169.254", "100.100.100.200", "0.0.0.0"),
         *("224.0.0.1", "255.255.255.255", "168.63.129.16", "::1", "::", "fe80::1", "fe80::1%2", "fd00:ec2::254"),
         *("fec0::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe"),
-        "2002:7f00:1::1",
+        *("2002:7f00:1::1", "64:ff9b:1::7f00:1", "64:ff9b:1:a00::8.8.8.8", "::127.0.0.1", "::8.8.8.8"),
     ],
 )
 def test_private_addresses(address):
@@ -185,7 +191,8 @@ def test_no_redirect_leads_to_a_private_address_or_to_a_file(pages, rules, monke
     with serving("127.0.0.2") as private:
         kind, _ = reason(pages.add("/a", status=302, Location=private.add("/secret")))
         assert kind is Reason.REFUSED and not private.requests
-    assert reason(pages.add("/b", status=301, Location="file:///etc/passwd"))[0] is Reason.UNREADABLE
+    kind, text = reason(pages.add("/b", status=301, Location="file:///etc/passwd"))
+    assert kind is Reason.UNREADABLE and "file:///etc/passwd" in text
     assert read(pages.add("/c", status=307, Location=pages.add("/d", b"moved"))) == b"moved"
 
 
@@ -234,16 +241,42 @@ def test_a_busy_server_and_a_cut_answer_are_asked_again(pages):
     assert len(pages.requests) == 4
 
 
-@pytest.mark.parametrize("status, requests", [(404, 1), (403, 1), (503, 3)])
+@pytest.mark.parametrize("status, requests", [(404, 1), (403, 1), (410, 1), (503, 3), (429, 3), (507, 1)])
 def test_a_server_without_the_file_is_an_error_that_says_so(pages, status, requests):
     kind, text = reason(pages.add("/a", status=status))
-    assert kind is Reason.UNREADABLE and f"HTTP {status}" in text and len(pages.requests) == requests
+    assert kind is (Reason.UNREADABLE if status in (403, 404, 410) else Reason.UNREACHABLE)
+    assert f"HTTP {status}" in text and len(pages.requests) == requests
+
+
+def test_a_run_reads_again_what_a_busy_server_did_not_give(tmp_path, pages):
+    for name in ("a", "b"):
+        photo(tmp_path / f"{name}.png", 1)
+        pages.add(f"/{name}.png", (tmp_path / f"{name}.png").read_bytes())
+    pages.answers["/b.png"].insert(0, (503, {}, b""))
+    (tmp_path / "list.txt").write_text(f"{pages.url}/a.png\n{pages.url}/b.png\n{pages.url}/gone.png")
+    profile = ProfileFile.model_validate({"network": {"private_addresses": True, "retries": 0}})
+    wanted = replace(
+        order(str(tmp_path / "list.txt"), str(tmp_path / "out"), {"crc": ("Checksum", {})}), profile=profile
+    )
+    with without_ray():
+        first, again = Job(wanted).run(), Job(wanted).run()
+    assert (first.frames, first.errors) == (1, {"unreachable": 1, "unreadable": 1})
+    assert (again.frames, again.errors["unreachable"], again.errors["unreadable"]) == (2, 0, 1)
+
+
+@pytest.mark.parametrize("coding, pack", [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_a_compressed_answer_without_its_end_is_asked_for_again(pages, coding, pack):
+    content = pack(bytes(range(256)) * 400)
+    pages.add("/a", content[: len(content) // 2], Content_Encoding=coding)
+    assert read(pages.add("/a", content, Content_Encoding=coding)) == bytes(range(256)) * 400
+    assert len(pages.requests) == 2
+    assert reason(pages.add("/b", content[:-9], Content_Encoding=coding))[0] is Reason.UNREACHABLE
 
 
 def test_an_answer_that_stalls_ends_with_the_name_of_the_setting(pages, rules):
     rules(timeout_s=0.2, retries=0)
     kind, text = reason(pages.add("/a", b"be", Content_Length="10", Stall="yes"))
-    assert kind is Reason.UNREADABLE and "network.timeout_s" in text
+    assert kind is Reason.UNREACHABLE and "network.timeout_s" in text
     assert reason(pages.add("/b", b"cut", Content_Length="10"))[1].count("3 bytes read") == 1
 
 
@@ -266,11 +299,11 @@ CHUNKS, LONG = OK + b"Transfer-Encoding: chunked\r\n\r\n", OK + b"Content-Length
 
 
 @pytest.mark.parametrize("start, again", [(b"", CONTINUE), (OK, b"a"), (CHUNKS, b"0"), (LONG, b"a")])
-def test_an_answer_that_never_stalls_and_never_ends_is_unreadable(rules, start, again):
+def test_an_answer_that_never_stalls_and_never_ends_is_unreachable(rules, start, again):
     rules(timeout_s=0.1, retries=0)
     with endless(start, again) as url:
         kind, text = reason(url)
-    assert kind is Reason.UNREADABLE and "network.timeout_s" in text
+    assert kind is Reason.UNREACHABLE and "network.timeout_s" in text
 
 
 def test_what_comes_with_a_redirect_is_not_read(pages):
@@ -287,9 +320,10 @@ def test_a_server_waits_no_longer_than_it_may():
 def test_hosts_that_do_not_exist_and_addresses_that_are_none(tmp_path):
     urls = ["http://nothing.invalid/a", "http://[a/b", "http://", "http://127.0.0.1:1/a"]
     urls += ["s3://[a/b.jpg", "gs://\u2100/c"]
+    kinds = ["unreachable" if url.endswith(":1/a") else "unreadable" for url in urls]
     (tmp_path / "list.txt").write_text("\n".join(urls))
     found, failures = rows(tmp_path / "list.txt")
-    assert not found and list(failures.values()) == ["unreadable"] * len(urls)
+    assert not found and sorted(failures.values()) == sorted(kinds)
 
 
 def test_openings_of_one_film_share_a_download(pages):

@@ -181,7 +181,7 @@ def test_a_run_without_some_files_of_a_bucket_ends_with_a_code_of_its_own(bucket
     files = ["--pipeline", tmp_path / "pipeline.yaml", "--profile", tmp_path / "profile.yaml"]
     words = ["run", bucket.url.format("in"), tmp_path / "out", *files, "--engine", "local"]
     done = command(*words)
-    assert done.returncode == 5 and "1 rows of errors/ are unreachable" in done.stderr, done.stderr
+    assert done.returncode == 5 and "1 row of errors/ is unreachable" in done.stderr, done.stderr
     bucket.before = lambda *_: None
     done = command(*words)
     assert done.returncode == 0, done.stderr

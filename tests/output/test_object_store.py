@@ -73,7 +73,7 @@ def test_files_of_any_name_stay_in_the_output(store, tmp_path, name):
 @pytest.mark.parametrize(
     ("root", "url"),
     [
-        ("file:///{}/out/?a=b", "file:///{}/out/frames?a=b"),
+        ("s3://b/what?/?region=eu", "s3://b/what?/frames?region=eu"),
         ("{}/what?/", "{}/what?/frames"),
         ("{0}/out", "{0}/out/frames"),
         ("{0}/a/../out", "{0}/out/frames"),

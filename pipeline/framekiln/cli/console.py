@@ -25,6 +25,7 @@ from framekiln.contract.errors import Reason, UserError
 from framekiln.contract.output_names import ERRORS as ERRORS_TABLE
 from framekiln.contract.output_names import RUN_RECORD
 from framekiln.contract.row_errors import DECODE
+from framekiln.contract.words import counted
 from framekiln.output.object_store import Store
 from framekiln.reporting.terminal.console import print_line
 from framekiln.reporting.terminal.progress import make_view
@@ -106,7 +107,8 @@ def execute(
         raise typer.Exit(NOTHING_DONE)
     if count := result.errors[Reason.UNREACHABLE]:
         print_note(
-            f"A bucket did not answer after all retries: {count:,} rows of {ERRORS_TABLE}/ are {Reason.UNREACHABLE}. "
+            f"A bucket or web server did not answer after all retries: {counted(count, 'row')} of {ERRORS_TABLE}/ "
+            f"{'is' if count == 1 else 'are'} {Reason.UNREACHABLE}. "
             "Run the same command again, which reads these files again."
         )
         raise typer.Exit(OUT_OF_REACH)

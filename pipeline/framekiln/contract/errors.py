@@ -98,7 +98,7 @@ class Reason(StrEnum):
     TOO_LARGE = "too_large"  # more pixels (by the header) or more frames than the limits
     CRASHED = "crashed"  # the decoder crashes or hangs
     PASSED_OVER = "passed_over"  # no media, by name and content; counted apart, and no error
-    UNREACHABLE = "unreachable"  # a bucket did not answer, after all retries; the next run reads the file again
+    UNREACHABLE = "unreachable"  # a bucket or web server did not answer; the next run reads the file again
     UNREADABLE = "unreadable"  # the operating system, the object store or the web server refused to read it
     REFUSED = "refused"  # its owner does not allow this use of it, or it lies at a private address
 

@@ -17,7 +17,9 @@ _FOR_A_WHILE = re.compile(
 
 
 def may_pass(error: Exception) -> bool:
-    """Return whether an error of a bucket may be gone later: no answer, a cut one, or one that asks to wait."""
+    """Return whether an error of a bucket or server may be gone later: no answer, a cut one, or a request to wait."""
+    if isinstance(error, MediaError):
+        return error.reason is Reason.UNREACHABLE
     return _FOR_A_WHILE.search(str(error).split("AWS Error", 1)[-1]) is not None  # without the key
 
 

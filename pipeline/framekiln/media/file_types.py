@@ -90,10 +90,13 @@ _HEIF = (b"heic", b"heix", b"heim", b"heis", b"mif1")  # sequences (msf1, hevc) 
 # files of img2dataset and other downloaders, photo managers, subtitles and annotation tools
 _SIDECAR = re.compile(r"aae|csv|ini|jsonl?|log|md|nfo|parquet|srt|tsv|txt|vtt|xml|xmp|ya?ml")  # endings of names
 # Endings of photos and videos, supported or not, from ImageMagick's, libraw's and ffmpeg's lists, and of archives.
-_OF_MEDIA = re.compile(
+_OF_PHOTOS = re.compile(
     r"jpe?g|jpe|jfif|a?png|gif|webp|avifs?|hei[cf]s?|hif|tiff?|bmp|dib|jp2|j2k|jpx|jpf|jxl|tga|p[abgnpf]m|exr|hdr|dds|qoi|jxr|jls"
     r"|psd|psb|svg|ico|cur|sgi|dng|nef|nrw|arw|sr2|cr2|cr3|crw|raf|orf|rw2|rwl|pef|srw|x3f|mrw|3fr|fff|iiq|dcr|kdc|mef|mos|erf|raw"
-    r"|mp4|m4v|mov|qt|mkv|webm|avi|mpe?g|mp[12]v|m2[vtp]s?|mts|ts|vob|flv|f4v|og[vm]|wmv|asf|3g[p2]|mxf|rmv?b?|dv"
+)
+_OF_MEDIA = re.compile(
+    _OF_PHOTOS.pattern
+    + r"|mp4|m4v|mov|qt|mkv|webm|avi|mpe?g|mp[12]v|m2[vtp]s?|mts|ts|vob|flv|f4v|og[vm]|wmv|asf|3g[p2]|mxf|rmv?b?|dv"
     r"|mjpe?g|h?26[45]|hevc|y4m|yuv|ivf|nut|gxf|wtv|drc|tar|zip"
 )
 _OF_JPEGS = ("mjpeg", "mjpg")  # consecutive photos
@@ -161,6 +164,11 @@ def find_film(head: bytes) -> str:
 def is_of_media(name: str) -> bool:
     """Return whether a name has the ending of a photo, a video, or an archive of them."""
     return bool(_OF_MEDIA.fullmatch(_get_ending(name)) or _PACKED_TAR.search(name.lower()))
+
+
+def is_of_photo(name: str) -> bool:
+    """Return whether a name has the ending of a photo."""
+    return bool(_OF_PHOTOS.fullmatch(_get_ending(name)))
 
 
 def has_ending(name: str) -> bool:

@@ -8,23 +8,26 @@ row in the errors table.
 # ruff: noqa: PTH100, PTH111, PTH116
 import io
 import os
+import re
 import stat
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, BinaryIO
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import quote
 
 from pyarrow import fs
 
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.access import access_errors
 from framekiln.media.block_cache import CachedStream
-from framekiln.media.media_ids import as_uri, is_url, is_web
+from framekiln.media.media_ids import as_uri, file_path, is_url, is_web
 from framekiln.media.members import open_member, split_member
 from framekiln.media.network import Network, network
+from framekiln.media.store_url import StoreUrl
 
 _GCS = ("gs://", "gcs://")
+_BUCKET = re.compile(r"[A-Za-z0-9._:-]*")
 _LOST = {"tls_verify_certificates", "smart_defaults"}  # parameters of a bucket's URI that Arrow does not pickle
 _AZURE = ("abfs://", "abfss://", "az://", "azure://", "wasb://", "wasbs://")
 """Arrow reads the first two, but without a login its client ends the process."""
@@ -120,27 +123,26 @@ def read_stream(stream: BinaryIO, limit: int | None) -> bytes:
 
 
 def local_path(source: str) -> str | None:
-    """Return the absolute path of a path or a `file://` URL; None for the URL of an object store.
-
-    Raises ValueError: it is no valid URL.
-    """
+    """Return the absolute path of a path or a `file://` URL; None for another URL."""
     if not is_url(source):
         return os.path.abspath(os.path.expanduser(source))
-    parts = urlsplit(source)
-    return os.path.normpath(unquote(parts.path, errors="surrogateescape")) if parts.scheme == "file" else None
+    path = file_path(source)
+    return None if path is None else os.path.normpath(path)
 
 
 def uri_of(path: str) -> str:
-    """Return the URI of an absolute path or URL, in ASCII, without credentials.
+    """Return the URI of an absolute path or URL, without credentials; a store's has its key as it is, others are ASCII.
 
     A member's is fsspec's chain, `tar://member::file:///data/shard.tar`.
     """
     archive, place, name = split_member(path)
     if place:
         return f"{place[0]}://{quote(os.fsencode(name))}::{uri_of(archive)}"
-    if not is_url(path):
-        return "file://" + quote(os.fsencode(path))
-    return quote(as_uri(_remove_user(path)), safe="%/:?#[]@!$&'()*+,;=~")
+    if (local := local_path(path) if is_url(path) else path) is not None:
+        return "file://" + quote(os.fsencode(local))
+    if is_web(path):
+        return quote(as_uri(_remove_user(path)), safe="%/:?#[]@!$&'()*+,;=~")
+    return os.fsencode(_remove_user(path)).decode(errors="backslashreplace")
 
 
 def _remove_user(url: str) -> str:
@@ -151,7 +153,7 @@ def _remove_user(url: str) -> str:
 
 def printable_path(path: str) -> str | None:
     """Return the path of a local file; None for a store or an archive, and for a name that is not UTF-8."""
-    with suppress(ValueError, UnicodeEncodeError):
+    with suppress(UnicodeEncodeError):
         place = None if split_member(path)[1] else local_path(path) if is_url(path) else path
         return place and place.encode().decode()
     return None
@@ -164,45 +166,36 @@ def as_int64(number: int) -> int:
 
 def connect(url: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a URL and the path inside it."""
-    parts = urlsplit(url)
-    root = f"{parts.scheme}://{parts.netloc}/" + (f"?{parts.query}" if parts.query else "")
-    return _open_file_system(root, network()), inner_path(url)
-
-
-def inner_path(url: str) -> str:
-    """Return the path of a URL inside its file system."""
-    parts = urlsplit(url)
-    place = "" if parts.scheme == "file" else parts.netloc.rpartition("@")[2]
-    return place + unquote(parts.path)
-
-
-def url_of(root: str, path: str) -> str:
-    """Return the URL of a path inside the file system of `root`, the inverse of `connect`."""
-    parts = urlsplit(root)
-    place = parts.netloc.rpartition("@")[2]
-    inner = path if parts.scheme == "file" else path[len(place) :]
-    return f"{parts.scheme}://{parts.netloc}{quote(inner, safe='/')}" + (f"?{parts.query}" if parts.query else "")
+    store = StoreUrl.parse(url)
+    return _open_file_system(store.root, network()), store.inner
 
 
 @lru_cache(maxsize=32)
 def _open_file_system(root: str, _rules: Network) -> fs.FileSystem:
-    return open_uri(as_uri(root))[0]
+    return open_url(root)[0]
 
 
-def open_uri(uri: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a URI, and the path inside it.
+def open_url(url: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a URL, and the path inside it.
 
     Raises ValueError: Arrow cannot open it. Raises OSError: the file system refuses.
     """
+    if (path := file_path(url) if is_url(url) else url) is not None:
+        system, path = fs.FileSystem.from_uri(path)
+        return system, path
+    store = StoreUrl.parse(url)
+    if not _BUCKET.fullmatch(store.bucket):
+        raise ValueError(f"{store.bucket!r} is no name of a bucket")
+    uri = as_uri(store.root)
     if uri.lower().startswith(_AZURE):
         raise ValueError("Azure is not supported: copy the files to a disk, S3 or GCS")
     rules = network()
     if uri.lower().startswith(_GCS) and "retry_limit_seconds" not in uri:
         seconds = 1.5 * rules.timeout_s * (rules.retries + 1)  # s with waits; Arrow's own 15 minutes look like a hang
         uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds={max(1, round(seconds))}"
-    system, path = fs.FileSystem.from_uri(uri)
-    own = isinstance(system, fs.S3FileSystem) and not _LOST & dict(parse_qsl(urlsplit(uri).query)).keys()
-    return _set_limits(system, rules) if own else system, path
+    system, _ = fs.FileSystem.from_uri(uri)
+    own = isinstance(system, fs.S3FileSystem) and not any(f"{name}=" in store.query for name in _LOST)
+    return _set_limits(system, rules) if own else system, store.inner.rstrip("/")
 
 
 def _set_limits(system: fs.S3FileSystem, rules: Network) -> fs.S3FileSystem:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote, unquote, urlsplit
 
+from framekiln.media.store_url import StoreUrl
+
 # Unicode categories Cc, Cf, Zl and Zp as of version 15, and lone surrogates (undecodable bytes). Listed here, since
 # Python's categories grow with its version, and a media_id must not change.
 _LATE = (
@@ -37,6 +39,13 @@ def is_url(path: str) -> bool:
 def is_web(path: str) -> bool:
     """Return whether a path is the URL of a web server."""
     return _WEB.match(path) is not None
+
+
+def file_path(url: str) -> str | None:
+    """Return the path of a `file://` URL, in which only "%XX" has a meaning; None for another URL."""
+    scheme, _, rest = url.partition("://")
+    path = unquote("".join(rest.partition("/")[1:]), errors="surrogateescape")
+    return path if scheme.lower() == "file" else None
 
 
 def as_uri(url: str) -> str:
@@ -80,26 +89,30 @@ def relative_to_common(paths: Sequence[str]) -> list[str]:
     """Return each absolute path or URL relative to the common folder of all.
 
     Paths with different schemes (`/data/a.jpg` and `s3://bucket/b.jpg`) have no common folder. They stay whole, after
-    their scheme (`file/data/a.jpg`, `s3/bucket/b.jpg`). Web URLs keep their query and "%XX".
+    their scheme (`file/data/a.jpg`, `s3/bucket/b.jpg`), and in stores of several servers after these too. Web URLs keep
+    their query and "%XX".
     """
     split = [_split(path) for path in paths]
-    if len({scheme for scheme, _ in split}) > 1:
-        return [f"{scheme}/{place.lstrip('/')}" for scheme, place in split]
-    same = os.path.commonprefix([place for _, place in split])  # noqa: RUF071 - up to its last "/"
+    several = len({server for _, server, _ in split} - {None}) > 1
+    if several or len({scheme for scheme, _, _ in split}) > 1:
+        starts = [f"{scheme}/{server}" if several and server else scheme for scheme, server, _ in split]
+        return [f"{start}/{place.lstrip('/')}" for start, (_, _, place) in zip(starts, split, strict=True)]
+    same = os.path.commonprefix([place for _, _, place in split])  # noqa: RUF071 - up to its last "/"
     folder = same.rfind("/") + 1
-    return [place[folder:] for _, place in split]
+    return [place[folder:] for _, _, place in split]
 
 
-def _split(path: str) -> tuple[str, str]:
-    if not is_url(path):
-        return "file", path
-    try:
-        parts = urlsplit(path)
-    except ValueError:  # for example "s3://[a/b": no address, but still a name
-        scheme, _, place = path.partition("://")
-        return scheme, f"/{place}"
-    bucket = f"/{parts.netloc}" if parts.netloc else ""
+def _split(path: str) -> tuple[str, str | None, str]:
+    """Return the scheme, the server of a store (empty for its own one; None outside of stores), and the place there."""
+    if (local := file_path(path) if is_url(path) else path) is not None:
+        return "file", None, local
     if is_web(path):
+        try:
+            parts = urlsplit(path)
+        except ValueError:  # for example "http://[a/b": no address, but still a name
+            scheme, _, place = path.partition("://")
+            return scheme, None, f"/{place}"
         server = parts.netloc.rpartition("@")[2]
-        return parts.scheme, f"/{server}{parts.path}" + (f"?{parts.query}" if parts.query else "")
-    return parts.scheme, bucket + unquote(parts.path, errors="surrogateescape")
+        return parts.scheme, None, f"/{server}{parts.path}" + (f"?{parts.query}" if parts.query else "")
+    store = StoreUrl.parse(path)
+    return store.scheme, store.endpoint, f"/{store.inner}"

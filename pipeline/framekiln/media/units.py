@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.media.config import MAX_TASKS, DecodeConfig
+from framekiln.media.file_types import is_of_photo
 from framekiln.media.files import MediaFile
 
 RowSpan = tuple[int, int]
@@ -121,8 +122,12 @@ def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:
 
 
 def split_unit(unit: Unit, task_bytes: int) -> list[Segments]:
-    """Divide a unit into parts for tasks that may run at once: a single file by `task_bytes` for each task."""
-    count = max(1, min(unit.media[0].size // task_bytes, MAX_TASKS)) if len(unit.media) == 1 else 1
+    """Divide a unit into parts for tasks that may run at once: a single file by `task_bytes` for each task.
+
+    A photo is one task, whatever size a list states.
+    """
+    is_divided = len(unit.media) == 1 and not is_of_photo(unit.media[0].media_id)
+    count = max(1, min(unit.media[0].size // task_bytes, MAX_TASKS)) if is_divided else 1
     return [Segments(index=index, count=count) for index in range(count)]
 
 

@@ -18,26 +18,30 @@ from typing import IO, Any, BinaryIO, cast
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, PoolManager, Retry
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import DecodeError, HTTPError, InvalidHeader, MaxRetryError, ProtocolError, ReadTimeoutError
+from urllib3.exceptions import TimeoutError as NoAnswerError
 
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.media_ids import escape
+from framekiln.media.media_ids import escape, is_url, is_web
 from framekiln.media.network import network
 
 _REDIRECTS = 5  # img2dataset and browsers follow more; files in lists need one or two
 _BACKOFF_S, _LONGEST_WAIT_S = 0.5, 20.0  # s before a retry: 0, 1, 2, 4; at most, whatever the server requests
 _BUSY = (429, 500, 502, 503, 504)
+_PASSING = (NoAnswerError, ProtocolError, TimeoutError, ConnectionError)  # errors that may be gone later
 _PIECE, _IN_MEMORY = 1 << 16, 16 << 20  # bytes of one read, and of a file before it goes into a temporary one
 _LEAST_RATE = 1000  # bytes a second on average after the timeout: a slower server counts as dead
 _REFUSALS = {"noai", "noimageai", "noindex", "noimageindex"}  # refusals as in img2dataset
 _WITH_VALUE = ("max-", "unavailable_after")  # directives that look like a robot's name
 _DIRECTIVE = re.compile(r"\s*(?:([\w .*/-]+):)?\s*([\w-]+)")
 _NAT64, _AZURE_HOST = ip_network("64:ff9b::/96"), ip_address("168.63.129.16")  # both lead to private services
+_LOCAL = (ip_network("64:ff9b:1::/48"), ip_network("::/96"))  # local NAT64 (RFC 8215); IPv4 inside IPv6, deprecated
 
 
 def download(url: str) -> BinaryIO:
     """Return the whole file at an `http://` or `https://` URL, in memory or in a temporary file.
 
-    Raises MediaError: REFUSED (by its owner, or its address is private), TOO_LARGE, or UNREADABLE.
+    Raises MediaError: REFUSED (by its owner, or its address is private), TOO_LARGE, UNREACHABLE (it may pass), or
+    UNREADABLE.
     """
     try:
         return _download(url)
@@ -45,7 +49,8 @@ def download(url: str) -> BinaryIO:
         cause = (exc.reason if isinstance(exc, MaxRetryError) else None) or exc
         text = re.sub(r"^\S*\(host=.*?\): ", "", _describe(cause)).rstrip(".") or type(cause).__name__
         hint = " (network.timeout_s)" if "timed out" in text else ""
-        raise MediaError(Reason.UNREADABLE, escape(text) + hint) from exc
+        reason = Reason.UNREACHABLE if isinstance(cause, _PASSING) else Reason.UNREADABLE
+        raise MediaError(reason, escape(text) + hint) from exc
 
 
 def _describe(cause: Exception) -> str:
@@ -72,7 +77,7 @@ def is_public(address: str) -> bool:
     place: IPv4Address | IPv6Address = ip_address(address)
     if isinstance(place, IPv6Address):
         inner = IPv4Address(int(place) & 0xFFFFFFFF) if place in _NAT64 else place.ipv4_mapped or place.sixtofour
-        if place.is_site_local:
+        if place.is_site_local or any(place in each for each in _LOCAL):
             return False
         place = inner or place
     return place.is_global and not place.is_multicast and place != _AZURE_HOST
@@ -117,7 +122,9 @@ class _Retries(Retry):
 
 def _check_answer(response: BaseHTTPResponse) -> None:
     if response.status != 200:
-        raise MediaError(Reason.UNREADABLE, f"HTTP {response.status} {escape(response.reason or '')}".rstrip())
+        may_pass = response.status >= 500 or response.status in (408, 429)
+        reason = Reason.UNREACHABLE if may_pass else Reason.UNREADABLE
+        raise MediaError(reason, f"HTTP {response.status} {escape(response.reason or '')}".rstrip())
     if network().robots_tag and (wish := _find_refusal(response.headers.getlist("X-Robots-Tag"))):
         raise MediaError(Reason.REFUSED, f"its owner does not allow this use (X-Robots-Tag: {wish})")
 
@@ -147,6 +154,9 @@ def _receive(response: BaseHTTPResponse, most: int) -> BinaryIO:
         if size > most:
             raise _make_too_large(most)
         result.write(piece)
+    content = getattr(getattr(response, "_decoder", None), "_obj", None)  # of a gzip or deflate answer
+    if not getattr(content, "eof", True):
+        raise ProtocolError(f"the end of the compressed content is missing after {size:,} bytes")
     result.seek(0)
     return cast("BinaryIO", result)
 
@@ -170,7 +180,7 @@ class _Paced(RawIOBase):
         seconds = time.monotonic() - self._begin
         if seconds > network().timeout_s and not (self.has_head and self._size >= seconds * _LEAST_RATE):
             raise MediaError(
-                Reason.UNREADABLE, f"the server sent {self._size:,} bytes in {seconds:.0f} s (network.timeout_s)"
+                Reason.UNREACHABLE, f"the server sent {self._size:,} bytes in {seconds:.0f} s (network.timeout_s)"
             )
         return count
 
@@ -199,6 +209,9 @@ class _PublicOnly(HTTPConnection):
         """Return an answer; the content of a redirect or a refusal is not read, which may have any length."""
         response = super().getresponse()
         response.drain_conn = response.close  # type: ignore[method-assign]
+        place = response.get_redirect_location() or ""
+        if is_url(place) and not is_web(place):
+            raise MediaError(Reason.UNREADABLE, f"it redirects to {escape(place)!r}, which is on no web server")
         return response
 
     def _new_conn(self) -> socket.socket:
@@ -221,10 +234,12 @@ class _PublicOnlyTLS(_PublicOnly, HTTPSConnection):
 
 
 def _look_up(name: str, port: int) -> list[str]:
-    """Return the addresses of a host. Raises MediaError: UNREADABLE, REFUSED."""
+    """Return the addresses of a host. Raises MediaError: UNREACHABLE, UNREADABLE, REFUSED."""
     try:
         answers = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:
+        if isinstance(exc, socket.gaierror) and exc.errno == socket.EAI_AGAIN:
+            raise MediaError(Reason.UNREACHABLE, f"no name server answers for {escape(name)}") from exc
         raise MediaError(Reason.UNREADABLE, f"there is no host {escape(name)}") from exc
     found = list(dict.fromkeys(str(answer[4][0]) for answer in answers))
     if allowed := found if network().private_addresses else [address for address in found if is_public(address)]:

@@ -16,9 +16,9 @@ import pyarrow.fs as pafs
 from framekiln.contract.errors import OutputError
 from framekiln.contract.user_files import expand
 from framekiln.media.block_cache import read_range
-from framekiln.media.files import open_uri
-from framekiln.media.media_ids import as_uri
+from framekiln.media.files import open_url
 from framekiln.media.network import Network, network
+from framekiln.media.store_url import StoreUrl
 from framekiln.output.parquet import ParquetTable, check_text, check_types, to_parquet
 from framekiln.output.publisher import TEMPORARY, DiskPublisher, Publisher
 from framekiln.output.store_errors import damaged, error_text, list_errors, read_errors, write_errors
@@ -56,7 +56,7 @@ class Store:
 
     def _open_file_system(self) -> tuple[pafs.FileSystem, str]:
         try:
-            return open_uri(as_uri(self.root) if "://" in self.root else self.root)
+            return open_url(self.root)
         except (OSError, ValueError) as error:  # the latter: Arrow's own, and bytes that are not UTF-8
             raise OutputError(
                 f"The output {self.root!r} cannot be opened ({error}); give a folder or an s3:// or gs:// URL.",
@@ -83,7 +83,8 @@ class Store:
                 code="FK-OUTPUT-ADDRESS",
             ) from error
         if is_file:
-            folder = self.root.partition("?")[0].rpartition("/")[0]
+            place = StoreUrl.parse(self.root)._replace(query="").url if "://" in self.root else self.root
+            folder = place.rpartition("/")[0]
             message = f"The output {self.root!r} is a file; its folder is {folder!r}, give that or another folder."
             raise OutputError(message, code="FK-OUTPUT-IS-FILE")
         return self
@@ -225,9 +226,7 @@ class Store:
         """Return the paths without content: absent, empty, or outside the folder."""
         inside = {path for path in paths if path.startswith(f"{folder}/") and _is_below(path)}
         with list_errors(self.root, folder):
-            # In a bucket a recursive listing is one request for a thousand objects. On a disk it would follow circles
-            # of links.
-            found = (
+            found = (  # of a bucket a listing is a request for a thousand objects; on a disk it would follow circles
                 [self._locate(path) for path in inside]
                 if self.appends
                 else pafs.FileSelector(self._locate(folder), allow_not_found=True, recursive=True)
@@ -276,9 +275,11 @@ class Store:
             self._publisher.remove(self._locate(path))
 
     def url(self, path: str) -> str:
-        """Return an object's address for people; the query of the root's URL stays at its end."""
-        place, mark, query = self.root.partition("?") if "://" in self.root else (self.root, "", "")
-        return f"{place.rstrip('/')}/{path}{mark}{query}"
+        """Return an object's address for people; the query of a bucket's URL stays at its end."""
+        if "://" not in self.root or isinstance(self._files, pafs.LocalFileSystem):
+            return f"{self.root.rstrip('/')}/{path}"
+        store = StoreUrl.parse(self.root)
+        return store._replace(key=f"{store.key.rstrip('/')}/{path}").url
 
     def _locate(self, path: str) -> str:
         """Return an object's location. Raises ValueError for paths outside the root."""

@@ -18,7 +18,7 @@ from framekiln.contract.errors import ConfigError
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.user_files import expand
 from framekiln.media.config import DECODE_VERSION, DecodeConfig
-from framekiln.media.files import open_uri
+from framekiln.media.files import open_url
 from framekiln.planning.condition import EVERY_ROW, Condition
 from framekiln.weights.checksums import digest_of
 from framekiln.weights.lockfile import WeightsEntry
@@ -213,7 +213,7 @@ def contents(path: str, *, urls: bool = False) -> str:
 
 def _hash_url(url: str) -> str:
     try:
-        system, base = open_uri(url)
+        system, base = open_url(url)
         info = system.get_file_info(base)
         folder = info.type is pafs.FileType.Directory
         inside = system.get_file_info(pafs.FileSelector(base, recursive=True)) if folder else [info]

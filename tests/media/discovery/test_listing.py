@@ -110,7 +110,7 @@ def test_a_list_with_several_schemes_keeps_whole_paths(folder: Path, tmp_path: P
     assert ids(tmp_path / "list") == ["a.jpg", "b.jpg"]
     from framekiln.media.media_ids import relative_to_common
 
-    assert relative_to_common(["/data/a.jpg", "s3://bucket/b%20c.jpg"]) == ["file/data/a.jpg", "s3/bucket/b c.jpg"]
+    assert relative_to_common(["/data/a.jpg", "s3://bucket/b%20c.jpg"]) == ["file/data/a.jpg", "s3/bucket/b%20c.jpg"]
 
 
 def test_url_of_folder_file_and_list(folder: Path, tmp_path: Path) -> None:

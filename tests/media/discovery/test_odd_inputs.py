@@ -15,7 +15,7 @@ from framekiln.contract.errors import InputError, MediaError, Reason
 from framekiln.media.config import DecodeConfig
 from framekiln.media.damaged import check_written
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.files import open_uri, read_bytes
+from framekiln.media.files import MediaFile, open_url, read_bytes
 from framekiln.media.packets.decode import decode
 from framekiln.media.units import form_units, split_unit, task_bytes
 from framekiln.output.content_hash import digest
@@ -115,6 +115,12 @@ def test_times_of_any_year_are_stored_and_compared(folder: Path, tmp_path: Path,
     assert divide_into_units(store, *[list_media(str(folder))] * 2, slots=1)[1]
 
 
+def test_a_photo_is_one_task_whatever_size_a_list_states() -> None:
+    for name, count in (("a.JPG", 1), ("b.tiff", 1), ("a.mp4", 1024), ("a", 1024)):
+        (unit,) = form_units([MediaFile(media_id=name, path=f"s3://b/{name}", size=10**12, mtime_ns=1)], slots=4)
+        assert len(split_unit(unit, task_bytes([unit], DecodeConfig(), slots=4))) == count
+
+
 BAD_URLS = (
     "nonsense://x/y.jpg",
     "s3://[a/b.jpg",
@@ -146,7 +152,7 @@ def test_a_broken_link_is_not_its_own_correction(folder: Path) -> None:
 
 @pytest.mark.parametrize(("given", "seconds"), [("", 60), ("?retry_limit_seconds=7", 7)])
 def test_google_storage_is_not_retried_for_a_quarter_of_an_hour(given: str, seconds: int) -> None:
-    system, path = open_uri(f"gs://anonymous@bucket/folder{given}")
+    system, path = open_url(f"gs://anonymous@bucket/folder{given}")
     expected, _ = fs.FileSystem.from_uri(f"gs://anonymous@bucket/folder?retry_limit_seconds={seconds}")
     assert system.equals(expected) and path == "bucket/folder"
 

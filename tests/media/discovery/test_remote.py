@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import tarfile
 import threading
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from framekiln.contract.errors import MediaError
+from framekiln.media import files
 from framekiln.media.discovery import remote
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.files import connect, read_bytes
+from framekiln.media.files import connect, read_bytes, uri_of
+from framekiln.media.media_ids import media_id
 from framekiln.media.network import Network
 from framekiln.output.object_store import Store
 from tests.support.errors import fails
@@ -72,7 +76,10 @@ def test_the_environment_names_the_server_of_a_bucket(bucket, monkeypatch):
 
 
 def test_a_key_with_the_signs_of_a_pattern_is_itself(bucket):
-    assert ids(bucket.url.format("in/2024-list/[x].jpg")) == ["[x].jpg"]
+    for key in ("[x].jpg", "*.jpg"):
+        bucket.files[f"in/2024-list/{key}"], words = b"\0", []
+        (found,) = list_media(bucket.url.format(f"in/2024-list/{key}"), on_message=words.append)
+        assert found.media_id == key and len(words) == 1 and key in words[0]
 
 
 def test_keys_with_empty_parts_are_files_of_their_own(bucket):
@@ -132,3 +139,78 @@ def test_a_listing_that_stalls_is_a_sentence_with_the_setting(bucket):
         list_media(bucket.url.format("in"))
     Network(timeout_s=6.0, retries=0).use()
     assert len(ids(bucket.url.format("in"))) == len(KEYS) - 1
+
+
+ODD = [*(f"d/shot#{number}.jpg" for number in range(10)), "d/plain.jpg", "d/plain.jpg#2", "d/a%41.jpg", "d/aA.jpg"]
+ODD += ["d/q?1.jpg", "d/ü 1.jpg", "d/x.jpg", "d/x.jpg?scheme=http", "d/x.jpg?", "d/a+b&c=d.jpg"]
+
+
+@pytest.fixture
+def odd(monkeypatch):
+    files._open_file_system.cache_clear()
+    with served(Objects(files={key: b"\0" + key.encode() for key in ODD})) as objects:
+        keys = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "eu"}
+        for name, value in {**keys, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{objects.port}"}.items():
+            monkeypatch.setenv(name, value)
+        yield objects
+
+
+def contents(source):
+    return sorted(read_bytes(item)[1:].decode() for item in list_media(str(source)))
+
+
+@pytest.mark.parametrize("has_options", [False, True])
+def test_what_a_listing_writes_can_be_read_from_a_list(odd, tmp_path, has_options):
+    source = odd.url.format("d") if has_options else "s3://b/d"
+    media = list_media(source)
+    assert sorted(item.media_id for item in media) == sorted(media_id(key[2:]) for key in ODD)
+    assert sorted(read_bytes(item)[1:].decode() for item in media) == sorted(ODD)
+    (tmp_path / "list.txt").write_text("\n".join(uri_of(item.path) for item in media))
+    assert contents(tmp_path / "list.txt") == sorted(ODD)
+    (tmp_path / "list.txt").write_text("\n".join(item.path for item in media))
+    assert [item.media_id for item in list_media(str(tmp_path / "list.txt"))] == [item.media_id for item in media]
+
+
+def test_keys_in_lists_are_those_that_a_store_prints(odd, tmp_path):
+    keys = [key for key in ODD if "scheme" not in key]
+    (tmp_path / "list.txt").write_text("\n".join(f"s3://b/{key}" for key in keys))
+    pq.write_table(pa.table({"url": [f"s3://b/{key}" for key in keys]}), tmp_path / "list.parquet")
+    odd.files["d/list"] = "\n".join(key[2:] for key in ODD).encode()
+    assert contents(tmp_path / "list.txt") == contents(tmp_path / "list.parquet") == sorted(keys)
+    assert contents("s3://b/d/list") == contents(odd.url.format("d/list")) == sorted(ODD)
+    assert contents("s3://b/d/q?1.jpg") == ["d/q?1.jpg"] and contents("s3://b/d/q[?]1.jpg") == ["d/q?1.jpg"]
+
+
+def test_members_of_an_archive_with_a_mark_in_its_name(odd, tmp_path):
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        archive.add(__file__, "a#1?.jpg")
+    odd.files["tars/shard#1.tar"] = (tmp_path / "x.tar").read_bytes()
+    (tmp_path / "list.txt").write_text("s3://b/tars/shard#1.tar\n")
+    (member,) = list_media(str(tmp_path / "list.txt"))
+    assert member.media_id == "shard#1.tar/a#1?.jpg" and read_bytes(member) == Path(__file__).read_bytes()
+    assert uri_of(member.path).endswith("::s3://b/tars/shard#1.tar")
+
+
+def test_one_key_in_two_servers_is_two_files(odd, tmp_path):
+    with served(Objects(files={"d/x.jpg": b"\0other"})) as other:
+        (tmp_path / "list.txt").write_text("\n".join(each.url.format("d/x.jpg") for each in (odd, other)))
+        assert contents(tmp_path / "list.txt") == ["d/x.jpg", "other"]
+        assert ids(tmp_path / "list.txt") == sorted(f"s3/127.0.0.1:{x.port}/b/d/x.jpg" for x in (odd, other))
+
+
+def test_entries_that_get_one_name_are_counted(odd, tmp_path):
+    (tmp_path / "list.txt").write_text("s3://b/d/x.jpg?region=eu\ns3://b/d/x.jpg\ns3://b/d/x.jpg?region=us-east-1")
+    words = []
+    assert len(list_media(str(tmp_path / "list.txt"), on_message=words.append)) == 1
+    assert len(words) == 1 and " 2 files" in words[0]
+
+
+def test_a_bucket_has_no_pattern_in_its_name(bucket):
+    with fails("FK-INPUT-NO-MATCH", "bucket's name"):
+        list_media(bucket.url.format("in/*.jpg").replace("@b/", "@b*/"))
+
+
+def test_an_output_with_a_mark_in_its_name(odd):
+    store = Store("s3://b/out#1%20?")
+    store.write("x.json", b"{}")
+    assert odd.files["out#1%20?/x.json"] == b"{}" and store.url("x.json") == "s3://b/out#1%20?/x.json"

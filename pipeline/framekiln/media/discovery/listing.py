@@ -33,11 +33,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from operator import attrgetter
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from framekiln.contract.errors import ConfigError, InputError, MediaError, did_you_mean
+from framekiln.contract.words import counted
 from framekiln.media.access import may_pass
 from framekiln.media.archives import with_members
 from framekiln.media.discovery.folder_walk import FolderWalk, GlobPattern, local_file
@@ -52,8 +52,9 @@ from framekiln.media.discovery.remote import (
     make_no_match_error,
 )
 from framekiln.media.files import MediaFile, local_path, open_local
-from framekiln.media.media_ids import escape, is_url, media_id
+from framekiln.media.media_ids import escape, is_url, is_web, media_id
 from framekiln.media.sidecars import with_sidecars
+from framekiln.media.store_url import StoreUrl
 
 _SLOW_FIX = "Raise `network: timeout_s` and `retries` in the profile, or try again later."
 
@@ -86,7 +87,11 @@ def list_media(
         raise InputError(message, code="FK-INPUT-UNREADABLE") from exc
     if message := outputs.message():
         on_message(message)
+    if MAGIC.search(source) and not is_web(source) and [item.path for item in media] == [path or source]:
+        on_message(f"{escape(source)!r} is a file of that name, and not taken for a pattern.")
     named = {item.media_id: item for item in media}
+    if again := len({(item.media_id, item.path) for item in media}) - len(named):
+        on_message(f"Left out: {counted(again, 'file')} of {escape(source)!r}, named as later ones.")
     return sorted(with_sidecars(list(named.values())), key=attrgetter("media_id"))
 
 
@@ -151,9 +156,9 @@ def _list_matches(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:
 def fixed_part(source: str) -> str:
     """Return the folder of a pattern before its first wildcard; an existing or plain path as a whole."""
     if is_url(source):
-        place, mark, query = source.partition("?")
-        magic = MAGIC.search(place, len(urlsplit(place).netloc))
-        return (os.path.dirname(place[: magic.start()]) if magic else place) + mark + query
+        store = StoreUrl.parse(source)
+        magic = None if is_web(source) else MAGIC.search(store.key)
+        return store._replace(key=os.path.dirname(store.key[: magic.start()])).url if magic else source
     magic = None if os.path.lexists(source) else MAGIC.search(source)
     return os.path.dirname(source[: magic.start()]) if magic else source
 
@@ -188,7 +193,8 @@ def _make_prefixes(sources: Sequence[str]) -> Iterator[str]:
     yield ""
     counts: Counter[str] = Counter()
     for source in sources[1:]:
-        path = fixed_part(source).partition("?")[0] if is_url(source) else fixed_part(local_path(source) or source)
+        place = fixed_part(source if is_url(source) else local_path(source) or source)
+        path = place.partition("?")[0] if is_web(place) else StoreUrl.parse(place).inner if is_url(place) else place
         name = media_id(os.path.basename(path.rstrip("/")))  # name of the folder, list or file
         counts[name] += 1
         yield f"{name}{_MARK}{counts[name] if counts[name] > 1 else ''}/"

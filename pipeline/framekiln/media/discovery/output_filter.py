@@ -10,12 +10,12 @@ import os
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
-from urllib.parse import urlsplit
 
 from framekiln.contract import output_names
 from framekiln.contract.errors import InputError
-from framekiln.media.files import inner_path
+from framekiln.media.files import local_path
 from framekiln.media.media_ids import escape, is_url
+from framekiln.media.store_url import StoreUrl
 
 _MIN_MARKS = 3  # one or two of these names may belong to the user
 _MAX_NAMED = 3  # folders that a message names
@@ -135,11 +135,11 @@ def _find_outputs(paths: Sequence[str]) -> set[str]:
 
 def _make_canonical(place: str) -> str:
     """Return a path or URL in a form that can be compared: its real path on this disk, or its place in a store."""
-    path = inner_path(place) if is_url(place) else place
-    address = urlsplit(place)
-    if is_url(place) and address.scheme != "file":
-        return f"{address.scheme}?{address.query}/{path.strip('/')}"
-    return os.path.realpath(os.path.expanduser(path))
+    path = local_path(place) if is_url(place) else os.path.expanduser(place)
+    if path is None:
+        store = StoreUrl.parse(place)
+        return f"{store.scheme}?{store.query}/{store.inner.strip('/')}"
+    return os.path.realpath(path)
 
 
 def _find_below(outer: str | None, inner: str | None) -> str | None:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from framekiln.contract.errors import InputError, did_you_mean
 from framekiln.media.file_types import is_text
 from framekiln.media.media_ids import escape, is_url, is_web
+from framekiln.media.store_url import StoreUrl
 
 _HEAD_BYTES = 1 << 16  # bytes examined to distinguish text from media
 _BLOCK = 1 << 20  # bytes of one read
@@ -164,6 +165,6 @@ def _resolve(entry: str, source: str) -> str:
     if is_web(source):
         return urljoin(source, entry)
     if is_url(source):
-        place, mark, query = source.partition("?")
-        return f"{posixpath.dirname(place)}/{entry}{mark}{query}"
+        store = StoreUrl.parse(source)
+        return store._replace(key=f"{posixpath.dirname(store.key).rstrip('/')}/{entry}").url
     return os.path.normpath(os.path.join(os.path.dirname(source), entry))

@@ -13,8 +13,9 @@ from framekiln.contract.errors import InputError
 from framekiln.media.discovery.folder_walk import GlobPattern, local_file, unreadable
 from framekiln.media.discovery.output_filter import OutputFilter, parents
 from framekiln.media.discovery.path_lists import ListedFacts, PathList, read_path_list
-from framekiln.media.files import MediaFile, connect, local_path, open_media, url_of
+from framekiln.media.files import MediaFile, connect, local_path, open_media
 from framekiln.media.media_ids import escape, is_url, is_web, media_id, relative_to_common
+from framekiln.media.store_url import StoreUrl
 
 MAGIC = re.compile(r"[*?[]")
 _NOT_COUNTED = "apart from hidden ones and those of outputs"
@@ -66,6 +67,9 @@ def list_remote(source: str, outputs: OutputFilter, list_entries: Lister) -> Ite
         with open_media(file) as stream:
             entries = read_path_list(stream, source)
         return [file] if entries is None else list_entries(entries)
+    if {"*", "?"}.intersection(StoreUrl.parse(source).inner.partition("/")[0]):
+        message = f"A bucket's name cannot be a pattern, as in {escape(source)!r}; write it out."
+        raise InputError(message, code="FK-INPUT-NO-MATCH")
     system, inner = connect(source)
     inner = inner.rstrip("/")
     info = system.get_file_info(inner)
@@ -90,7 +94,7 @@ def _list_remote_matches(
     magic = MAGIC.search(pattern)
     root = posixpath.dirname(pattern[: magic.start() if magic else None])
     parts = GlobPattern(*pattern[len(root) + 1 :].split("/"))
-    if root and (media := _list_remote_folder(source, system, root, outputs, parts)):
+    if media := _list_remote_folder(source, system, root, outputs, parts):
         return media
     raise make_no_match_error(source)
 
@@ -98,10 +102,10 @@ def _list_remote_matches(
 def _list_remote_folder(
     source: str, system: fs.FileSystem, root: str, outputs: OutputFilter, pattern: GlobPattern
 ) -> list[MediaFile]:
-    seen = list(_walk_store(system, root, pattern))
-    excluded = outputs.excluded_folders(url_of(source, root), [relative for _, relative, _ in seen])
+    seen, store = list(_walk_store(system, root, pattern)), StoreUrl.parse(source)
+    excluded = outputs.excluded_folders(store.at(root).url, [relative for _, relative, _ in seen])
     return [
-        _make_remote_media(item, url_of(source, item.path), relative)
+        _make_remote_media(item, store.at(item.path).url, relative)
         for item, relative, is_matched in seen
         if is_matched and not (excluded and excluded.intersection(parents(relative)))
     ]
