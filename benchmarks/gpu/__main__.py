@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.options import GpuOptions, rounded
+from benchmarks.gpu.options import ROOMY_GB, GpuOptions, gpu_gb, rounded
 from benchmarks.gpu.runner import STEPS, GpuStep, StepResult, document, run_steps
 from framekiln.weights.checksums import cache_root
 
@@ -48,6 +48,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, metavar="DIR", help="folder for files of the steps, kept for later calls")
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS", help="of all steps; 570 without it")
     parser.add_argument("--dry-run", action="store_true", help="print the steps with their times at most, and end")
+    parser.add_argument("--gb", type=float, metavar="GB", help="with --dry-run: memory of a GPU that is not here")
     return parser.parse_args(words)
 
 
@@ -62,12 +63,17 @@ def chosen(only: str | None) -> list[GpuStep]:
     return [step for step in STEPS if step.name in wanted]
 
 
-def print_plan(steps: Sequence[GpuStep]) -> None:
-    """Print when each step begins at the latest, and the command that gives all of them their time."""
-    begin = 0.0
+def print_plan(steps: Sequence[GpuStep], limit_s: float, gigabytes: float) -> None:
+    """Print when each step begins at the latest on a GPU, and the command that gives all of them their time."""
+    begin, at_once = 0.0, 5 if gigabytes >= ROOMY_GB else 1
     for step in steps:
-        print(f"{begin / 60:4.0f} min  {step.name:12} {step.limit_s:4.0f} s at most  {step.about}")
-        begin += step.limit_s
+        most_s = step.most_s(at_once)
+        late = "" if begin < limit_s else " *"
+        print(f"{begin / 60:4.0f} min  {step.name:12} {most_s:4.0f} s at most  {step.about}{late}")
+        begin += most_s
+    if begin > limit_s:
+        print(f"* begins within --limit {limit_s:.0f} only if others take less than their most.")
+    print(f"Times for {gigabytes:.0f} GB of GPU memory (--gb); they are three times as long below {ROOMY_GB:.0f} GB.")
     only = f" --only {','.join(step.name for step in steps)}" if len(steps) < len(STEPS) else ""
     print(f"All of it: python -m benchmarks.gpu{only} --work WORK --out RESULTS --limit {begin:.0f}")
 
@@ -77,7 +83,9 @@ def main() -> None:
     words = arguments()
     steps = chosen(words.only)
     if words.dry_run:
-        print_plan(steps)
+        print_plan(steps, words.limit, words.gb or gpu_gb() or ROOMY_GB)
+        if words.cases:
+            print("--cases: each step looks for its cases when it runs, and is skipped if it has none of them.")
         return
     if words.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("torch sees no GPU here; add --device cpu --small for a trial of the steps without one.")

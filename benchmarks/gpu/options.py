@@ -20,7 +20,7 @@ T = TypeVar("T")
 Recorder = Callable[..., None]
 """The type of `Results.record`: figures by name; `ok=False` is a failed check."""
 SMALL_PHOTO: Size = (256, 320)
-_ROOMY_GB = 70.0  # memory that holds several processes with large models side by side
+ROOMY_GB = 70.0  # memory that holds several processes with large models side by side
 
 
 class SkippedError(Exception):
@@ -107,7 +107,7 @@ class GpuOptions:
     @property
     def at_once(self) -> int:
         """Processes that set models up side by side."""
-        return 5 if self.device != "cpu" and gpu_gb() >= _ROOMY_GB else 1
+        return 5 if self.device != "cpu" and gpu_gb() >= ROOMY_GB else 1
 
 
 def gpu_gb() -> float:

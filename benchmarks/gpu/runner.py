@@ -43,6 +43,12 @@ class GpuStep:
     def run(self, options: GpuOptions) -> None:
         """Record its figures in this process."""
         self.load()(options, Results(results_path(options.folder, self.name)).record)
+        if options.words and not read_results(options.folder, self.name):
+            raise SkippedError(f"no case has {' or '.join(options.words)} in its title")
+
+    def most_s(self, at_once: int) -> float:
+        """Return the limit where so many processes are set up side by side."""
+        return self.limit_s * (_SLOW if at_once == 1 else 1)
 
     @property
     def missing(self) -> list[str]:
@@ -101,8 +107,8 @@ def run_steps(steps: Sequence[GpuStep], options: GpuOptions, limit_s: float, sho
         elif left < LEAST_S:
             yield StepResult(step=step.name, outcome="skipped", why="no time left; give it with --only")
         else:
-            slow = options.small or options.at_once == 1
-            yield run_step(step, options, min(step.limit_s * (_SLOW if slow else 1), left), show)
+            most_s = step.most_s(1 if options.small else options.at_once)
+            yield run_step(step, options, min(most_s, left), show)
 
 
 def run_step(step: GpuStep, options: GpuOptions, limit_s: float, show: Show) -> StepResult:

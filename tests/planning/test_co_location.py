@@ -165,14 +165,6 @@ def test_waves_of_a_profile_must_fit():
         shipped("gpu-24gb", vram_cap=0.3)
 
 
-def test_a_gpu_that_packets_in_work_fill_is_refused_and_one_packet_at_a_time_fits_it():
-    with fails("FK-GPU-TOO-SMALL", "categorize", "cpu-only"):
-        shipped("memory-constrained", vram_cap=1.7)
-    entry = {"device": "cuda", "gpus": 0.2, "vram_gb": 1.0}
-    assert shipped(ProfileFile.model_validate({"steps": {"categorize": entry}}), vram_cap=1.7).waves
-    assert shipped("memory-constrained", vram_cap=2.7).waves
-
-
 # With a calibration
 
 

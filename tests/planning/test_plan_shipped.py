@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
+from framekiln.contract.errors import ResourceError
 from framekiln.lab.predict.pace import choose_gpu, describe_pace, read_row_seconds, wave_limits
 from framekiln.planning.gpu.co_location import IN_FLIGHT_GB
 from framekiln.planning.manifest import profile_names, read_pipeline, read_profile
@@ -49,6 +50,17 @@ def test_a_gpu_that_is_not_listed_is_named_beside_the_one_in_its_place(device, n
     told = describe_pace(plan, SHIPPED, device, 8.6, 14.0)
     assert (f"{device} is not in" in told and f"{named}, which" in told) == ("gpus.yaml" in told) == bool(named)
     assert ("l4" in told) == (device == "NVIDIA L4")
+
+
+def test_a_limit_that_packets_in_work_fill_is_refused_and_one_packet_at_a_time_fits_it():
+    def capped(gigabytes, *settings):
+        choices = PlanOptions(vram_cap=gigabytes, settings=settings, stages=("categorize",))
+        return make_plan(read_pipeline(None), read_profile("memory-constrained"), choices, SHIPPED, check_weights=False)
+
+    with pytest.raises(ResourceError) as error:
+        capped(1.7)
+    assert error.value.code == "FK-GPU-TOO-SMALL" and "cpu-only" in str(error.value)
+    assert capped(1.7, "categorize.in_flight=1").waves and capped(2.7).waves
 
 
 def test_cpu_only_fits_a_laptop_with_two_cores():

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from framekiln.contract.errors import ConfigError, check_known, once, without_se
 from framekiln.contract.row_errors import DECODE
 from framekiln.device.cores import usable_cores
 from framekiln.lab.predict.choose import Chooser, GpuChoice, Prediction, Prices, are_idle
-from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, read_gpus, short_name
+from framekiln.lab.predict.gpu_specs import GpuList, gpu_by_driver_name, read_gpus, short_name
 from framekiln.lab.predict.measured import DRAWS, estimate_rows, measuring_notes, read_measured
 from framekiln.lab.predict.pace import Interval
 from framekiln.lab.predict.reached import measured_steps
@@ -39,27 +40,18 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
     """
     given = checked(PredictOptions, options)
     cores, calibration, known = given["cores"], given["calibration"], read_gpus(given["specs"])
-    per_hour = _read_numbers(
-        given["prices"],
-        "--prices",
-        "rtx-5080=0.4,h100=2.5",
-        code="FK-PRICES-INVALID",
-        find=lambda name: short_name(name, known, "--prices"),
-    )
+    targets = _read_targets(given["gpus"], known)
+    prices = _read_prices(given["prices"], given["price_per_kwh"], known, targets)
     per_row = _read_numbers(given["per_row"], "--per-row", "instances=100,faces=2")
-    prices = Prices(per_hour=per_hour, per_kwh=given["price_per_kwh"])
-    _check_numbers(cores, given["rows"], prices)
+    _check_numbers(cores, given["rows"])
     if given["rows"] is not None and given["input"]:
         raise ConfigError("--rows and --input both say what is estimated; give one.", code="FK-INVALID-VALUE")
-    targets = {short_name(name, known, "--for"): None for name in _read_names(given["gpus"])} or known
-    for name in per_hour:
-        check_known(name, targets, f"--prices: {name!r} is not among the GPUs of --for.", code="FK-UNKNOWN-GPU")
     source, store = read_source(output), Store(output)
     request = stored_request(store)
     figures = read_gpu_calibration(calibration) if calibration is not None else None
     rows, notes = _count_rows(store, input_texts(given["input"]), given["rows"])
     size = max(step.sample.megapixels for step in source.steps)
-    counter = WorkCounter(size, {step.name: {**step.sample.items, **per_row} for step in source.steps})
+    items = {step.name: {**step.sample.items, **per_row} for step in source.steps}
     chooser = Chooser(
         source=source,
         pipeline=request.pipeline,
@@ -68,24 +60,24 @@ def choose(output: str, options: PredictOptions, say: Callable[[str], None] = la
         cores=cores or float(usable_cores()),
         rows=rows,
         prices=prices,
-        counter=counter,
+        counter=WorkCounter(size, items),
         measured=measured_steps(source, figures, lambda device, gb: gpu_by_driver_name(device, known, gb)),
     )
     say("Counting the work of each model; this takes up to a minute.")
-    found = [chooser.judge(name, known[name]) for name in targets]
+    found = [chooser.judge(name, gpu) for name, gpu in targets.items()]
     for kind in per_row:
-        check_known(kind, counter.kinds, f"--per-row: no step works on {kind!r}.", code="FK-INVALID-VALUE")
+        check_known(kind, chooser.counter.kinds, f"--per-row: no step works on {kind!r}.", code="FK-INVALID-VALUE")
     notes += [*_list_absent(store, source), *_list_doubts(source, found), *_list_items(found, per_row)]
     return Prediction(
         output=without_secrets(output), cores=chooser.cores, rows=rows, prices=prices, gpus=found, notes=notes
     )
 
 
-def _read_names(text: str) -> tuple[str, ...]:
+def _read_targets(text: str, known: GpuList) -> GpuList:
     names = split_names(text)
     if text and not names:
         raise ConfigError(f"--for {text!r} names no GPU; write --for rtx-5080,l4.", code="FK-UNKNOWN-GPU")
-    return names
+    return {name: known[name] for name in (short_name(each, known, "--for") for each in names)} or known
 
 
 def _read_numbers(
@@ -101,7 +93,18 @@ def _read_numbers(
     return once(((find(name), number) for name, number in found), option, code=code)
 
 
-def _check_numbers(cores: float | None, rows: float | None, prices: Prices) -> None:
+def _read_prices(text: str, per_kwh: float | None, known: GpuList, targets: GpuList) -> Prices:
+    if not 0 <= (per_kwh or 0.0) < math.inf:
+        raise ConfigError(f"The price per kWh is {per_kwh:g}; give 0 or more.", code="FK-PRICES-INVALID")
+    example, code = "rtx-5080=0.4,h100=2.5", "FK-PRICES-INVALID"
+    find = partial(short_name, gpus=known, option="--prices")
+    per_hour = _read_numbers(text, "--prices", example, code=code, find=find)
+    for name in per_hour:
+        check_known(name, targets, f"--prices: {name!r} is not among the GPUs of --for.", code="FK-UNKNOWN-GPU")
+    return Prices(per_hour=per_hour, per_kwh=per_kwh)
+
+
+def _check_numbers(cores: float | None, rows: float | None) -> None:
     for name, value, most in (("--cores", cores, MOST_CORES), ("--rows", rows, MOST_ROWS)):
         if value is not None and not 0 < value <= most:
             raise ConfigError(f"{name} {value:g}: give a number over 0, {most:,.0f} at most.", code="FK-INVALID-VALUE")
@@ -109,8 +112,6 @@ def _check_numbers(cores: float | None, rows: float | None, prices: Prices) -> N
         raise ConfigError(
             f"--rows {rows:g}: a row is a photo or a frame; give a whole number.", code="FK-INVALID-VALUE"
         )
-    if not 0 <= (prices.per_kwh or 0.0) < math.inf:
-        raise ConfigError(f"The price per kWh is {prices.per_kwh:g}; give 0 or more.", code="FK-PRICES-INVALID")
 
 
 def _list_absent(store: Store, source: SourceRun) -> Iterator[str]:

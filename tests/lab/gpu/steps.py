@@ -34,6 +34,10 @@ def has_nothing_to_do(options, record):
     raise SkippedError("no memory to limit")
 
 
+def finds_no_case(options, record):
+    assert not options.wanted({"faces": 1})
+
+
 class Fragile:
     """An object of a benchmark, whose parts end in several ways."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks.gpu.__main__ import print_plan
 from benchmarks.gpu.options import GpuOptions, Results, read_results, rounded
 from benchmarks.gpu.runner import STEPS, GpuStep, document, run_steps
 from benchmarks.gpu.stage_steps import measured
@@ -91,6 +92,22 @@ def test_parts_give_figures_or_a_reason_each(alone):
         assert own["measures"] == {"value": "measures"}
         assert own["raises"] == {"ok": False, "why": "RuntimeError: no such kernel"}
         assert not own["dies"]["ok"] and not own["after"]["ok"]
+
+
+@pytest.mark.heavy
+def test_a_step_without_a_wanted_case_is_skipped(tmp_path):
+    options = GpuOptions(folder=tmp_path, device="cpu", small=True, words=("nosuch",))
+    (result,) = run_steps([step("finds_no_case")], options, 500.0, lambda _: None)
+    assert result.outcome == "skipped" and "nosuch" in result.why
+
+
+def test_a_plan_is_of_the_memory_and_of_the_limit(capsys):
+    ends = []
+    for limit_s, gigabytes in ((570.0, 80.0), (570.0, 8.0), (1e6, 8.0)):
+        print_plan(STEPS[:3], limit_s, gigabytes)
+        told = capsys.readouterr().out
+        ends.append((float(told.split("--limit ")[-1]), told.count(" *\n")))
+    assert ends == [(620.0, 0), (1860.0, 1), (1860.0, 0)]
 
 
 def test_a_torn_last_line_is_left_out(tmp_path):

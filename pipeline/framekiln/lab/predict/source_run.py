@@ -190,15 +190,12 @@ def _read_step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table,
     settings = next(filter(None, set_ups["unit"].to_pylist()), "")
     if not settings and {"use", "version", "settings"} <= stored.keys():  # a second-pass step has no set-up of its own
         settings = settings_of(stored)
-    counts = Counter[str]()
-    for items in filter(None, steady["items"].to_pylist()):
-        counts.update(dict(items))  # a sum of counters would drop kinds of which nothing was found
     sample = Sample(
         subject=step.step,
         batch=int(place.get("batch", 1)),
         megapixels=float(pc.sum(steady["cost"]).as_py() or 0) / rows / 1e6,
         phases={phase: value / rows for phase, value in seconds.items()},
-        items={kind: count / rows for kind, count in counts.items()},
+        items={kind: count / rows for kind, count in _count_items(steady).items()},
     )
     return SourceStep(
         sample=sample,
@@ -218,6 +215,13 @@ def _read_step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table,
         rows_per_s=step.steady_rows_per_s or step.rows_per_s,
         chosen=chosen / max(every, 1),
     )
+
+
+def _count_items(packets: pa.Table) -> Counter[str]:
+    counts = Counter[str]()
+    for items in filter(None, packets["items"].to_pylist()):
+        counts.update(dict(items))  # a sum of counters would drop kinds of which nothing was found
+    return counts
 
 
 def _drop_first(packets: pa.Table) -> pa.Table:
