@@ -85,13 +85,32 @@ def test_the_first_alpha_among_further_channels_is_the_alpha(
 def test_a_thumbnail_over_raw_pixels_is_no_photo(tmp_path: Path, photometric: int) -> None:
     """Cameras write it as the first page, some without a tag that calls it a thumbnail; also under another name."""
     raw = tiff(scaled(LEVELS, "u2").astype("u2"), photometric=photometric)
-    small = tiff(scaled(COLOURS, "u1").astype("u1"), ((330, (0,)),))
-    place = len(small) + int.from_bytes(raw[4:8], "little")
-    (at,) = struct.unpack_from("<I", small, 4)
-    entries = struct.unpack_from("<H", small, at)[0]
-    found = next(at + 2 + 12 * n for n in range(entries) if struct.unpack_from("<H", small, at + 2 + 12 * n)[0] == 330)
-    data = small[: found + 2] + struct.pack("<HII", 4, 1, place) + small[found + 12 :] + raw
-    assert read(tmp_path, data) == (None, ["unsupported"])
+    assert read(tmp_path, under(SMALL, raw)) == (None, ["unsupported"])
+    assert read(tmp_path, under(THUMBNAIL, raw)) == (None, ["unsupported"])
+
+
+def test_a_photo_under_its_thumbnail_is_read(tmp_path: Path) -> None:
+    photo = tiff(scaled(LEVELS, "u1").astype("u1"))
+    check(tmp_path, under(THUMBNAIL, photo), LEVELS)
+    check(tmp_path, under(SMALL, photo), COLOURS)  # a photo over a copy
+    assert read(tmp_path, under(THUMBNAIL, photo)[: -len(photo)]) == (None, ["unsupported"])  # as a cut raw file
+    assert read(tmp_path, under(THUMBNAIL, THUMBNAIL)) == (None, ["unsupported"])
+
+
+SMALL = tiff(scaled(COLOURS, "u1").astype("u1"), ((330, (0,)),))
+THUMBNAIL = tiff(scaled(COLOURS, "u1").astype("u1"), ((254, (1,)), (330, (0,))))
+
+
+def under(small: bytes, other: bytes) -> bytes:
+    """Return a TIFF with the page of another under its own, not after it."""
+    data = bytearray(join_pages([small, other]))
+    (at,) = struct.unpack_from("<I", data, 4)
+    (count,) = struct.unpack_from("<H", data, at)
+    entries = range(at + 2, at + 2 + 12 * count, 12)
+    link = next(entry for entry in entries if struct.unpack_from("<H", data, entry)[0] == 330)
+    struct.pack_into("<HII", data, link + 2, 4, 1, *struct.unpack_from("<I", data, entries.stop))
+    struct.pack_into("<I", data, entries.stop, 0)
+    return bytes(data)
 
 
 @pytest.mark.parametrize("kind", ["u1", "u2", "u4", "f4", "i2"])

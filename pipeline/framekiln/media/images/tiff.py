@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,11 @@ class Page:
     @property
     def width(self) -> int:
         return self.first(WIDTH, 0)
+
+    @property
+    def is_part(self) -> bool:
+        """True for a thumbnail or a mask; also for a page without pixels."""
+        return bool(self.first(SUBFILE_TYPE, 0) & _REDUCED_OR_MASK) or min(self.height, self.width) <= 0
 
     @property
     def bits(self) -> int:
@@ -122,25 +127,24 @@ def find_photo(data: bytes) -> tuple[bytes, Page | None]:
     if not found:
         return data, None
     page = found[0]
-    is_part = page.first(SUBFILE_TYPE, 0) & _REDUCED_OR_MASK
-    if DNG_VERSION in page.tags or (is_part and SUB_IFDS in page.tags) or _has_sensor_data(data, page):
-        raise MediaError(Reason.UNSUPPORTED, "a camera raw file (DNG, NEF, ARW): export it as JPEG or TIFF")
-    if is_part:
-        others = islice(_read_pages(data), _MOST_PAGES)
-        page = next((item for item in others if not item.first(SUBFILE_TYPE, 0) & _REDUCED_OR_MASK), page)
+    is_part, under = page.is_part, list(_read_under(data, page))
+    of_sensors = any(one.first(PHOTOMETRIC, 1) in _OF_SENSORS for one in under)
+    if is_part and not of_sensors:
+        others = chain(under, islice(_read_pages(data), _MOST_PAGES))
+        page = next((item for item in others if not item.is_part), page)
         at, kind = (8, "Q") if page.is_big else (4, "I")
         place = struct.pack(f"{page.order}{kind}", page.place)
         data = data[:at] + place + data[at + len(place) :]
+    if DNG_VERSION in found[0].tags or of_sensors or (page.is_part and SUB_IFDS in page.tags):
+        raise MediaError(Reason.UNSUPPORTED, "a camera raw file (DNG, NEF, ARW): export it as JPEG or TIFF")
     return data, page
 
 
-def _has_sensor_data(data: bytes, page: Page) -> bool:
-    """Return whether a page is the thumbnail of a camera's raw pixels, which lie in a page under it."""
-    with suppress(struct.error, ValueError):
-        for place in page.tags.get(SUB_IFDS, ())[:_MOST_PAGES]:
-            if _read_page(data, page.order, int(place), is_big=page.is_big).first(PHOTOMETRIC, 1) in _OF_SENSORS:
-                return True
-    return False
+def _read_under(data: bytes, page: Page) -> Iterator[Page]:
+    """Yield the pages that lie under a page: a camera's raw pixels, the photo of a thumbnail, or smaller copies."""
+    for place in page.tags.get(SUB_IFDS, ())[:_MOST_PAGES]:
+        with suppress(struct.error, ValueError):
+            yield _read_page(data, page.order, int(place), is_big=page.is_big)
 
 
 def _read_pages(data: bytes) -> Iterator[Page]:
