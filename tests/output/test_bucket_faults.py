@@ -38,6 +38,11 @@ STEPS = {"crc": ("Checksum", {})}
 _NO_RETRIES = ProfileFile.model_validate({"network": {"retries": 0, "timeout_s": 2.0}})
 
 
+@pytest.fixture(autouse=True)
+def rules(monkeypatch):
+    monkeypatch.setenv("FRAMEKILN_NETWORK", "{}")  # what a test changes ends with it
+
+
 @pytest.fixture
 def folder(tmp_path):
     for number in range(3):
