@@ -38,6 +38,11 @@ STEPS = {"crc": ("Checksum", {})}
 _NO_RETRIES = ProfileFile.model_validate({"network": {"retries": 0, "timeout_s": 2.0}})
 
 
+@pytest.fixture(autouse=True)
+def rules(monkeypatch):
+    monkeypatch.setenv("FRAMEKILN_NETWORK", "{}")  # what a test changes ends with it
+
+
 @pytest.fixture
 def folder(tmp_path):
     for number in range(3):
@@ -244,3 +249,11 @@ def test_a_worker_of_a_cluster_gets_the_rules_with_its_store(monkeypatch, tmp_pa
     Network().use()
     pickle.loads(pickle.dumps(Store(str(tmp_path))))
     assert "FRAMEKILN_NETWORK" not in os.environ
+
+
+def test_a_file_that_trickles_is_unreachable(bucket):
+    Network(retries=0, timeout_s=2.0).use()
+    bucket.files["in/1.png"] = bytes(4000)
+    bucket.before = lambda method, key: "trickle" if (method, key) == ("GET", "in/1.png") else None
+    rows, failures = decoded(bucket.url.format("in"))
+    assert {row["media_id"] for row in rows} == {"0.png", "2.png"} and failures["1.png"][0] == "unreachable"

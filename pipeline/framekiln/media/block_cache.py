@@ -7,9 +7,12 @@ of 256 KB. Members of an archive are neighbours. Each range is requested once.
 import threading
 import time
 from collections import OrderedDict
+from concurrent.futures import Future, wait
 from typing import BinaryIO
 
+from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.access import access_errors
+from framekiln.media.network import LEAST_RATE, network
 from framekiln.media.stream_view import StreamView
 
 _BLOCK = 1 << 20  # bytes of one request: 10 to 25 ms of a network, and a second of a video of 8 Mbit/s
@@ -34,6 +37,26 @@ def read_range(stream: BinaryIO, size: int, start: int = 0) -> bytes:
                 raise
             time.sleep(_WAIT_S * 2**attempt)
     raise AssertionError
+
+
+def _read_in_time(stream: BinaryIO, size: int, start: int) -> bytes:
+    """Return a part of an object, unless the bucket sends less than the least rate, which no timeout of AWS ends.
+
+    The request goes on in its thread. It holds back only the end of a process that does not end by `os._exit`.
+    """
+    content: Future[bytes] = Future()
+
+    def work() -> None:
+        try:
+            content.set_result(read_range(stream, size, start))
+        except BaseException as error:  # raised below
+            content.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    seconds = network().patience_s + size / LEAST_RATE
+    if not wait([content], seconds).done:
+        raise MediaError(Reason.UNREACHABLE, f"{size:,} bytes took longer than {seconds:.0f} s (network.timeout_s)")
+    return content.result()
 
 
 class CachedStream(StreamView):
@@ -76,6 +99,6 @@ class CachedStream(StreamView):
 
     def _read(self, start: int, size: int) -> bytes:
         with access_errors():
-            if len(data := read_range(self._stream, size, start)) < size:
+            if len(data := _read_in_time(self._stream, size, start)) < size:
                 raise OSError("it has become shorter")
             return data

@@ -191,8 +191,8 @@ def open_url(url: str) -> tuple[fs.FileSystem, str]:
         raise ValueError("Azure is not supported: copy the files to a disk, S3 or GCS")
     rules = network()
     if uri.lower().startswith(_GCS) and "retry_limit_seconds" not in uri:
-        seconds = 1.5 * rules.timeout_s * (rules.retries + 1)  # s with waits; Arrow's own 15 minutes look like a hang
-        uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds={max(1, round(seconds))}"
+        seconds = max(1, round(rules.patience_s))  # Arrow's own 15 minutes look like a hang
+        uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds={seconds}"
     system, _ = fs.FileSystem.from_uri(uri)
     own = isinstance(system, fs.S3FileSystem) and not any(f"{name}=" in store.query for name in _LOST)
     return _set_limits(system, rules) if own else system, store.inner.rstrip("/")

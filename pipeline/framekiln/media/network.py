@@ -13,6 +13,8 @@ from pydantic import ConfigDict, with_config
 
 from framekiln.contract.limits import Count, Natural, Positive
 
+LEAST_RATE = 1000
+"""Bytes a second, on average after the timeout: a slower server counts as dead."""
 _VARIABLE = "FRAMEKILN_NETWORK"
 
 
@@ -27,6 +29,11 @@ class Network:
     user_agent: str = "framekiln"  # put an address into it under which server owners reach you
     robots_tag: bool = True  # respect X-Robots-Tag: noai, noimageai, noindex and noimageindex reject a file
     private_addresses: bool = False  # connect to addresses outside the public Internet
+
+    @property
+    def patience_s(self) -> float:
+        """The seconds of all tries of a request to a bucket, with the waits between them."""
+        return 1.5 * self.timeout_s * (self.retries + 1)
 
     def use(self) -> None:
         """Apply these rules to this process and its future children."""

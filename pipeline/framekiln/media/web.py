@@ -22,14 +22,13 @@ from urllib3.exceptions import TimeoutError as NoAnswerError
 
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.media_ids import escape, is_url, is_web
-from framekiln.media.network import network
+from framekiln.media.network import LEAST_RATE, network
 
 _REDIRECTS = 5  # img2dataset and browsers follow more; files in lists need one or two
 _BACKOFF_S, _LONGEST_WAIT_S = 0.5, 20.0  # s before a retry: 0, 1, 2, 4; at most, whatever the server requests
 _BUSY = (429, 500, 502, 503, 504)
 _PASSING = (NoAnswerError, ProtocolError, TimeoutError, ConnectionError)  # errors that may be gone later
 _PIECE, _IN_MEMORY = 1 << 16, 16 << 20  # bytes of one read, and of a file before it goes into a temporary one
-_LEAST_RATE = 1000  # bytes a second on average after the timeout: a slower server counts as dead
 _REFUSALS = {"noai", "noimageai", "noindex", "noimageindex"}  # refusals as in img2dataset
 _WITH_VALUE = ("max-", "unavailable_after")  # directives that look like a robot's name
 _DIRECTIVE = re.compile(r"\s*(?:([\w .*/-]+):)?\s*([\w-]+)")
@@ -178,7 +177,7 @@ class _Paced(RawIOBase):
         count: int = self._stream.readinto(buffer)
         self._size += count
         seconds = time.monotonic() - self._begin
-        if seconds > network().timeout_s and not (self.has_head and self._size >= seconds * _LEAST_RATE):
+        if seconds > network().timeout_s and not (self.has_head and self._size >= seconds * LEAST_RATE):
             raise MediaError(
                 Reason.UNREACHABLE, f"the server sent {self._size:,} bytes in {seconds:.0f} s (network.timeout_s)"
             )

@@ -35,6 +35,7 @@ class Objects:
     requests: list[tuple[str, str]] = field(default_factory=list)  # method and key
     port: int = 0
     page: int = 1000  # keys and folders of one answer to a listing
+    ended: threading.Event = field(default_factory=threading.Event)
     lag: int = 0  # requests after which a listing shows what was written or deleted
     changes: list[tuple[int, str, bytes | None]] = field(default_factory=list)  # by number of the request, old content
 
@@ -79,6 +80,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     cut = False  # half of the next body is sent
+    slow = False  # 20 bytes of it a second
 
     def do_HEAD(self) -> None:
         self.answer()
@@ -127,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         return objects, key, parse_qs(place.query, keep_blank_values=True)
 
     def fail(self, fault: str, key: str) -> None:
-        """Answer as a bucket in trouble does: slow-down (503), denied (403), cut (a body that ends early) or reset."""
+        """Answer as a bucket in trouble does: slow-down (503), denied (403), cut (a short body), trickle or reset."""
         if fault in ("slow-down", "denied"):
             self.body() if self.command in ("PUT", "POST") else b""
             status, code = (503, b"SlowDown") if fault == "slow-down" else (403, b"AccessDenied")
@@ -136,6 +138,9 @@ class _Handler(BaseHTTPRequestHandler):
             )
         elif fault == "cut" and self.command == "GET" and key in self.server.objects.files:
             self.cut = True
+            return
+        elif fault == "trickle":
+            self.slow = True
             return
         else:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -183,7 +188,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
         self.end_headers()
-        if self.command != "HEAD":
+        for byte in body if self.slow and self.command != "HEAD" else ():
+            self.wfile.write(bytes([byte]))
+            if self.server.objects.ended.wait(0.05):
+                raise ConnectionAbortedError
+        if self.command != "HEAD" and not self.slow:
             self.wfile.write(body[: len(body) // 2] if self.cut else body)
         self.close_connection, self.cut = self.close_connection or self.cut, False
 
@@ -210,6 +219,7 @@ def served(objects: Objects) -> Iterator[Objects]:
     try:
         yield objects
     finally:
+        objects.ended.set()
         server.shutdown()
         server.server_close()
 
