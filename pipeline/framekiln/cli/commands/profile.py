@@ -151,7 +151,7 @@ def _add_to_history(
 
     entries = append(path, entry_of_run(record, run_profile.steps, note))
     found = [step for step in steps(entries) if step["bench"] is entries[-1]]
-    table = TextTable(title="What the change brought", columns=HISTORY[2:], items=found)
+    table = TextTable(title="What the change brought", columns=HISTORY[1:], items=found)
     if found:
         show_table(console, table.shown, whole=("Cell",), padding=DENSE)
     else:
