@@ -46,12 +46,12 @@ def write_photos(folder: Path, count: int) -> None:
 
 @contextmanager
 def store(folder: Path, delay: float) -> Iterator[str]:
-    """Serve a folder in another process; the URL of its bucket."""
+    """Serve a folder in another process; the URL of a key of its bucket, with {} for the key."""
     command = [sys.executable, "-m", "tests.support.machine.object_server", str(folder), "--delay", str(delay)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
-            yield server.stdout.readline().strip().format("")
+            yield server.stdout.readline().strip()
         finally:
             server.kill()
 
@@ -73,17 +73,16 @@ def decoded(media: list[MediaFile]) -> float:
     return rows / (time.perf_counter() - begin)
 
 
-def print_list(folder: Path, remote: list[MediaFile], entries: int) -> None:
-    """Print how long a list of URLs takes until it is ready."""
-    urls = [f"{remote[number % len(remote)].path}#{number}" for number in range(entries)]
-    (folder / "list.txt").write_text("\n".join(urls))
+def print_list(folder: Path, url: str, remote: list[MediaFile], entries: int) -> None:
+    """Print how long a list of URLs takes until it is ready; `remote`: photos that are looked up in turn."""
+    (folder / "list.txt").write_text("\n".join(url.format(f"listed/{number}.jpg") for number in range(entries)))
     begin = time.perf_counter()
     for media in remote[:IN_TURN]:
         system, inner = connect(media.path)
         assert system.get_file_info(inner).size == media.size
     in_turn = (time.perf_counter() - begin) / IN_TURN * entries
     begin = time.perf_counter()
-    assert len(list_media(str(folder / "list.txt"))) == min(entries, len(remote))
+    assert len(list_media(str(folder / "list.txt"))) == entries
     seconds = time.perf_counter() - begin
     print(f"{entries:,} URLs looked up in {seconds:.1f} s; in turn {in_turn:.0f} s, by {IN_TURN} of them")
 
@@ -96,14 +95,18 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=2000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, listed = Path(name) / "photos", Path(name) / "listed"
+        folder.mkdir()
+        listed.mkdir()
         write_photos(folder, options.photos)
+        for number in range(options.entries):
+            (listed / f"{number}.jpg").write_bytes(b"\0")
         local = list(list_media(str(folder)))
-        with store(folder, options.delay) as url:
-            remote = list(list_media(url))
-            print_list(folder, remote, options.entries)
+        with store(folder.parent, options.delay) as url:
+            remote = list(list_media(url.format("photos")))
+            print_list(folder, url, remote, options.entries)
             port = url.partition("127.0.0.1:")[2].partition("&")[0]
-            web = [replace(each, path=f"http://127.0.0.1:{port}/b/{each.media_id}") for each in remote]
+            web = [replace(each, path=f"http://127.0.0.1:{port}/b/photos/{each.media_id}") for each in remote]
             Network(private_addresses=True).use()
             decoded(local[:40])
             for _ in range(3):

@@ -111,7 +111,7 @@ class CallScheduler:
             return self._own(work)
         finally:  # Ctrl-C may end the wait too
             with self._changed:
-                self._apart.remove(turn)
+                self._apart = [other for other in self._apart if other is not turn]
                 self._changed.notify_all()
 
     def _own(self, work: Callable[[], T]) -> T:

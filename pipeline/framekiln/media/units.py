@@ -15,9 +15,6 @@ from framekiln.media.config import MAX_TASKS, DecodeConfig
 from framekiln.media.file_types import is_of_photo
 from framekiln.media.files import MediaFile
 
-RowSpan = tuple[int, int]
-"""First row of a unit, and the row after the last."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PacketIndex:

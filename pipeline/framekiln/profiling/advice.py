@@ -58,7 +58,7 @@ def bottleneck(steps: Sequence[StepStatistics], rooms: Mapping[str, Room], other
         found = next(advice for rule in _RULES if (advice := rule(steps, rooms)) is not None)
     if others is None or others < OTHERS:
         return found
-    told = f"Other programs took {_write(others)} of the machine's cores meanwhile"
+    told = f"Other programs took {_show_share(others)} of the machine's cores meanwhile"
     return replace(found, others=f"{told}: first measure again without them. ")
 
 
@@ -112,9 +112,9 @@ def _check_busy(steps: Sequence[StepStatistics], rooms: Mapping[str, Room]) -> A
     first = [step for step in steps if not step.later]
     if (slow := _find_slowest(first)) is None:
         return None
-    reason = f"{slow.step} is busy {_write(slow.busy)} of its time"
+    reason = f"{slow.step} is busy {_show_share(slow.busy)} of its time"
     if slow.busy < slow.process_busy - _SAME:
-        reason += f", more than other steps of its process, which is busy {_write(slow.process_busy)}"
+        reason += f", more than other steps of its process, which is busy {_show_share(slow.process_busy)}"
     change, full = _change(slow, rooms), _explain_saturation(slow, rooms)
     if full and "worker" in change:
         reason, change = f"{reason}, and {full}", _advise_without_workers(slow)
@@ -132,7 +132,7 @@ def _name_held_up(slow: StepStatistics, first: Sequence[StepStatistics]) -> str:
         others = [step for step in side if not set(step.workers) & set(slow.workers)]
         worst = max(others, key=lambda step: getattr(step, share), default=None)
         if worst is not None and getattr(worst, share) >= HELD:
-            return f"{worst.step} {text.format(_write(getattr(worst, share)))} while "
+            return f"{worst.step} {text.format(_show_share(getattr(worst, share)))} while "
     return ""
 
 
@@ -140,14 +140,14 @@ def _check_held(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advic
     step = max((step for step in steps if not step.later), key=lambda step: step.held, default=None)
     if step is None or step.held < HELD:
         return None
-    reason = f"{step.step} spends {_write(step.held)} of its time handing packets on, and no step is at its limit"
+    reason = f"{step.step} spends {_show_share(step.held)} of its time handing packets on, and no step is at its limit"
     change = "give Ray's object store more memory, or read smaller images such as frame_1024, so that less travels"
     return Advice(rule="held", step=step.step, reason=reason, change=change)
 
 
 def _describe_idle(steps: Sequence[StepStatistics], _: Mapping[str, Room]) -> Advice:
     top = max(steps, key=lambda step: step.process_busy)
-    reason = f"No step is at its limit; the busiest, {top.step}, works {_write(top.process_busy)} of its time"
+    reason = f"No step is at its limit; the busiest, {top.step}, works {_show_share(top.process_busy)} of its time"
     change = "take more files in one run: with few or small packets most time passes between them"
     return Advice(rule="idle", reason=reason, change=change)
 
@@ -211,7 +211,7 @@ def live_advice(steps: Sequence[Step], live: Mapping[str, StepStatistics], rooms
     found = _check_busy(every, rooms)
     if found is None or not is_idle:
         return found
-    return replace(found, reason=f"The GPU is used {_write(max(uses))}: {found.reason}")
+    return replace(found, reason=f"The GPU is used {_show_share(max(uses))}: {found.reason}")
 
 
 def _describe_unused(step: StepStatistics, rooms: Mapping[str, Room]) -> str:
@@ -224,7 +224,7 @@ def _describe_unused(step: StepStatistics, rooms: Mapping[str, Room]) -> str:
     share = idle / max(1e-9, number * step.lasted)
     if len(ends) > number or share < UNEVEN:
         return ""
-    return f"its work could not fill {number} processes, which were idle for {_write(share)} of their time"
+    return f"its work could not fill {number} processes, which were idle for {_show_share(share)} of their time"
 
 
 def _count_planned(step: StepStatistics, rooms: Mapping[str, Room]) -> int:
@@ -233,7 +233,7 @@ def _count_planned(step: StepStatistics, rooms: Mapping[str, Room]) -> int:
 
 def _explain_saturation(now: StepStatistics, rooms: Mapping[str, Room]) -> str:
     """Explain why another worker would not help; empty if it might."""
-    used = "" if now.cpu_use is None else f" (CPU {_write(now.cpu_use)})"
+    used = "" if now.cpu_use is None else f" (CPU {_show_share(now.cpu_use)})"
     if now.cpu_use is not None and now.cpu_use >= SATURATED:
         return f"all cores are taken{used}"
     is_full = now.step in rooms and rooms[now.step].is_full
@@ -244,5 +244,5 @@ def _measure_length(steps: Sequence[StepStatistics]) -> float:
     return max((step.end for step in steps), default=0.0) - min((step.begin for step in steps), default=0.0)
 
 
-def _write(share: float) -> str:
+def _show_share(share: float) -> str:
     return f"{100 * share:.0f} %"

@@ -87,11 +87,12 @@ def list_media(
         raise InputError(message, code="FK-INPUT-UNREADABLE") from exc
     if message := outputs.message():
         on_message(message)
-    if MAGIC.search(source) and not is_web(source) and [item.path for item in media] == [path or source]:
+    pattern = StoreUrl.parse(source).key if path is None else source
+    if MAGIC.search(pattern) and not is_web(source) and len(media) == 1 and media[0].path == (path or source):
         on_message(f"{escape(source)!r} is a file of that name, and not taken for a pattern.")
     named = {item.media_id: item for item in media}
-    if again := len({(item.media_id, item.path) for item in media}) - len(named):
-        on_message(f"Left out: {counted(again, 'file')} of {escape(source)!r}, named as later ones.")
+    if again := sum(named[item.media_id].path != item.path for item in media):
+        on_message(f"Left out: {counted(again, 'file')} of {escape(source)!r}: later ones have the same media_id.")
     return sorted(with_sidecars(list(named.values())), key=attrgetter("media_id"))
 
 
