@@ -10,6 +10,7 @@ from rich.console import Console
 
 from framekiln.cli.commands.run import with_samples
 from framekiln.cli.options import RunArguments, read_request
+from tests.support.machine.object_server import Objects, served
 
 WORDS = ("run", "--stages", "lighting", "--every-nth", "25")
 
@@ -36,6 +37,14 @@ def test_samples_lie_beside_a_named_output(tmp_path):
     request = with_samples(read_request(RunArguments(output=output)), Console(quiet=True))
     assert (tmp_path / "mine-samples" / "clips" / "cut.mp4").exists()
     assert (request.inputs, request.output) == ((f"{output}-samples",), output)
+
+
+def test_samples_lie_beside_an_output_in_a_bucket():
+    with served(Objects()) as bucket:
+        output = bucket.url.format("out/mine")
+        request = with_samples(read_request(RunArguments(output=output)), Console(quiet=True))
+        assert request.inputs == (bucket.url.format("out/mine-samples"),)
+        assert "out/mine-samples/clips/cut.mp4" in bucket.files
 
 
 @pytest.mark.parametrize(("option", "variable"), [("input", "FRAMEKILN_INPUT"), ("output", "FRAMEKILN_OUTPUT")])

@@ -78,7 +78,7 @@ def test_links_are_photos_and_the_rest_is_written(out, tmp_path):
 
 
 def test_an_export_goes_on_after_it_was_stopped_and_refuses_another(out, tmp_path):
-    first, second = tmp_path / "whole", tmp_path / "cut"
+    first, second = tmp_path / "whole", tmp_path / "cut here"
     out.export("coco", first, images="resize:50")
 
     def stop(done, total):
@@ -89,7 +89,7 @@ def test_an_export_goes_on_after_it_was_stopped_and_refuses_another(out, tmp_pat
     times = {path: path.stat().st_mtime_ns for path in second.rglob("*.jpg")}
     assert len(times) == 29
     (second / "images" / "all" / ".tmp-0").write_bytes(b"of an export that was killed")
-    out.export("coco", second, images="resize:50")
+    out.export("coco", second.as_uri(), images="resize:50")
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
     whole, again = contents(first), contents(second)
     assert whole.keys() == again.keys()

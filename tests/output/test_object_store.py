@@ -45,6 +45,7 @@ def test_urls_may_contain_spaces_and_letters_of_any_language(tmp_path, name):
     store.write("a.bin", b"data")
     assert (tmp_path / unquote(name) / "a.bin").read_bytes() == b"data"
     assert store.url("a.bin") == f"file://{tmp_path}/{name}/a.bin"
+    assert store.folder == tmp_path / unquote(name)
     assert read_bytes(list_media(store.root)[0]) == b"data", "the input of that name is the same folder"
 
 

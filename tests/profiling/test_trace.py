@@ -16,6 +16,7 @@ from framekiln.profiling.export.trace_events import events
 from framekiln.profiling.record_log import gather
 from framekiln.profiling.records import CALL, HAND_ON, INSIDE, PACKET, SET_UP, Record
 from tests.support.machine.command_line import command
+from tests.support.machine.object_server import Objects, served
 
 RUN, EPOCH = "abc123", 1.7e9
 STEPS = ("decode", "light", "faces")
@@ -259,12 +260,22 @@ def test_the_command_writes_the_trace_of_a_run_that_goes_on_and_of_one_that_has_
     assert known(packed) == known(plain)
 
 
+def test_the_trace_may_go_to_a_bucket_that_options_name(store):
+    whole_run(store, [([{"infer": 0.5}], 0.1)])
+    with served(Objects()) as bucket:
+        done = command("trace", store.root, "--output", bucket.url.format("traces/plain.json"))
+        assert done.returncode == 0, done.stderr
+        check(json.loads(bucket.files["traces/plain.json"])["traceEvents"])
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         ((), "[FK-NOT-AN-OUTPUT]"),
         (("--run", "abd123"), "[FK-UNKNOWN-RUN]"),
         (("--output", "there/"), "there/"),
+        (("--output", "s3://bucket"), "[FK-IS-A-FOLDER]"),
+        (("--output", "s3://bucket/there/?region=x"), "[FK-IS-A-FOLDER]"),
         (("--output", "/etc/passwd/x.json"), "[FK-NOT-A-FOLDER]"),
     ],
 )

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
-from pathlib import Path
 
 from framekiln.contract.errors import OutputError, without_secrets
 from framekiln.contract.words import counted
@@ -73,7 +72,7 @@ def prepare(destination: Store, request: ExportRequest, store: Store, chosen: Ch
                 code="FK-EXPORT-OTHER",
             )
         if destination.appends and "summary" not in earlier:
-            for path in Path(destination.root).rglob(f"{TEMPORARY}*"):  # of an export that was killed
+            for path in destination.folder.rglob(f"{TEMPORARY}*"):  # of an export that was killed
                 path.unlink(missing_ok=True)
     elif destination.names("") or destination.folders():
         raise OutputError(

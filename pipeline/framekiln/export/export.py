@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from framekiln.contract.errors import ConfigError, MediaError, check_known, without_secrets
 from framekiln.contract.row_errors import Failure
@@ -23,7 +23,7 @@ from framekiln.export.pictures import CROP, Pictured, PictureReader, open_pictur
 from framekiln.export.request import BIOMETRIC, CLIPS, KINDS, ExportRequest
 from framekiln.export.rows import BATCH, ExportRows
 from framekiln.export.splits import Splits, make_splits
-from framekiln.media.files import local_path, printable_path
+from framekiln.media.files import printable_path
 from framekiln.media.images.stills import read_still
 from framekiln.output.object_store import Store
 
@@ -97,8 +97,7 @@ class Pictures:
             own = read_still(media, self._reader.config.max_pixels, content=False) if source else None
             if own is not None and source:
                 name = self._writer.name_of(image)
-                root = local_path(self._destination.root)
-                link = Path(root or "") / self._writer.path_of(image, name)
+                link = self._destination.folder / self._writer.path_of(image, name)
                 link.parent.mkdir(parents=True, exist_ok=True)
                 with suppress(FileExistsError):
                     link.symlink_to(source)

@@ -19,12 +19,12 @@ from urllib.parse import quote
 from pyarrow import fs
 
 from framekiln.contract.errors import MediaError, Reason
+from framekiln.contract.store_url import StoreUrl
 from framekiln.media.access import access_errors
 from framekiln.media.block_cache import CachedStream
 from framekiln.media.media_ids import as_uri, file_path, is_url, is_web
 from framekiln.media.members import open_member, split_member
 from framekiln.media.network import Network, network
-from framekiln.media.store_url import StoreUrl
 
 _GCS = ("gs://", "gcs://")
 _BUCKET = re.compile(r"[A-Za-z0-9._:-]*")

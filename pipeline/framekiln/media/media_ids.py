@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote, unquote, urlsplit
 
-from framekiln.media.store_url import StoreUrl
+from framekiln.contract.store_url import StoreUrl
 
 # Unicode categories Cc, Cf, Zl and Zp as of version 15, and lone surrogates (undecodable bytes). Listed here, since
 # Python's categories grow with its version, and a media_id must not change.

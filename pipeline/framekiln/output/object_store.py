@@ -8,17 +8,18 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from framekiln.contract.errors import OutputError
+from framekiln.contract.store_url import below, split_place
 from framekiln.contract.user_files import expand
 from framekiln.media.block_cache import read_range
 from framekiln.media.files import open_url
 from framekiln.media.network import Network, network
-from framekiln.media.store_url import StoreUrl
 from framekiln.output.parquet import ParquetTable, check_text, check_types, to_parquet
 from framekiln.output.publisher import TEMPORARY, DiskPublisher, Publisher
 from framekiln.output.store_errors import damaged, error_text, list_errors, read_errors, write_errors
@@ -83,10 +84,8 @@ class Store:
                 code="FK-OUTPUT-ADDRESS",
             ) from error
         if is_file:
-            place = StoreUrl.parse(self.root)._replace(query="").url if "://" in self.root else self.root
-            folder = place.rpartition("/")[0]
-            message = f"The output {self.root!r} is a file; its folder is {folder!r}, give that or another folder."
-            raise OutputError(message, code="FK-OUTPUT-IS-FILE")
+            problem = f"The output {self.root!r} is a file; give its folder {split_place(self.root)[0]!r} or another."
+            raise OutputError(problem, code="FK-OUTPUT-IS-FILE")
         return self
 
     def prepare(self) -> None:
@@ -135,6 +134,10 @@ class Store:
         """Yield a stream for an object larger than memory; the object exists once the block ends without error."""
         with write_errors(self.root, path), self._publisher.publishing(self._locate(path)) as stream:
             yield stream
+
+    @property
+    def folder(self) -> Path:  # on a disk
+        return Path(self._base)
 
     @property
     def appends(self) -> bool:
@@ -276,10 +279,7 @@ class Store:
 
     def url(self, path: str) -> str:
         """Return an object's address for people; the query of a bucket's URL stays at its end."""
-        if "://" not in self.root or isinstance(self._files, pafs.LocalFileSystem):
-            return f"{self.root.rstrip('/')}/{path}"
-        store = StoreUrl.parse(self.root)
-        return store._replace(key=f"{store.key.rstrip('/')}/{path}").url
+        return below(self.root, path)
 
     def _locate(self, path: str) -> str:
         """Return an object's location. Raises ValueError for paths outside the root."""

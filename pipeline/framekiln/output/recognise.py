@@ -1,7 +1,6 @@
 """Checks that a folder is an output, finished or not, or may become an output."""
 
 import mimetypes
-from pathlib import Path
 
 from framekiln.contract.errors import OutputError
 from framekiln.contract.output_names import COLUMNS, FACTS, FOLDERS, PREVIEW, REPORT, RUN_RECORD
@@ -17,7 +16,7 @@ def check_is_output(store: Store) -> Store:
     store.check_folder()
     if store.exists(RUN_RECORD) or {COLUMNS, FACTS} & set(store.folders()):
         return store
-    if "://" not in store.root and not Path(store.root).is_dir():
+    if store.appends and not store.folder.is_dir():
         raise OutputError(f"There is no folder {store.root!r}; give the output of a run.", code="FK-OUTPUT-MISSING")
     raise OutputError(
         f"{store.root!r} is not an output of Framekiln: it has neither a {RUN_RECORD} nor a folder {COLUMNS}; give "

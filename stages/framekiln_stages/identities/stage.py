@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, Placement, Scope, Stage, Table, Weights
 from framekiln.contract.limits import Count, Limits, Natural, Proportion
+from framekiln.contract.store_url import StoreUrl, below
 from framekiln.contract.user_files import expand
 from framekiln_stages.identities.evidence import Evidence
 from framekiln_stages.identities.face_table import FaceTable, Ints
@@ -180,7 +181,8 @@ class Identities(Stage):
             return PEOPLE.empty_table()
         import pyarrow.dataset as ds  # imports pandas, which would cost each command a third of a second
 
-        return ds.dataset(_get_summary_path(self.config.known), format="parquet").to_table()
+        place = _get_summary_path(self.config.known)
+        return ds.dataset(StoreUrl.parse(place).uri if "://" in place else place, format="parquet").to_table()
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         """Draw each face's box with its identity's number; None without faces."""
@@ -216,4 +218,4 @@ class Identities(Stage):
 
 def _get_summary_path(output: str) -> str:
     """Return the path of an output's table of identities; the output is a folder or a URL."""
-    return f"{output.rstrip('/')}/{SUMMARY}" if "://" in output else str(expand(output) / SUMMARY)
+    return below(output if "://" in output else str(expand(output)), SUMMARY)

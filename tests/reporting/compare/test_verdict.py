@@ -103,6 +103,12 @@ def test_relative_paths_are_of_the_output_too(make, tmp_path, monkeypatch, given
     assert Path(default_path(compare(sides, {}, drift_rows=0))) == inside / "compare-a-b.html"
 
 
+def test_the_page_of_buckets_is_named_by_their_keys(make):
+    (a,), (b,) = read_sides([make("a"), make("b")])
+    runs = [[replace(a, path="s3://x/y?z/?region=here")], [replace(b, path="s3://x/b")]]
+    assert default_path(compare(runs, {}, drift_rows=0)) == "compare-y?z-b.html"
+
+
 def test_a_setting_that_was_left_open_has_the_value_in_use():
     before, now = Faces.Config(detector="yunet"), Faces.Config(detector="scrfd", min_score=0.9)
     phrases = differences({"settings": vars(before)}, {"settings": vars(now)}, "setting")

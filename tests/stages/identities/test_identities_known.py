@@ -11,6 +11,8 @@ from framekiln.planning.manifest import PipelineFile, ProfileFile
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import Node
+from framekiln.planning.step import contents
+from tests.support.machine.object_server import Objects, served
 from tests.support.stages.faces.identities_factory import identities, numbers, people, rows
 
 
@@ -152,6 +154,18 @@ def test_known_identities_may_have_a_url(tmp_path):
     assert numbers(tables[0]) == [1] * 6
     for other in tables[1:]:
         assert all(other[name].equals(tables[0][name]) for name in other)
+
+
+def test_known_identities_may_lie_in_a_bucket_that_options_name(tmp_path):
+    vectors = people([9, 6])
+    store(identities()(rows(vectors)), tmp_path)
+    content = (tmp_path / "identity_summary" / "all.parquet").read_bytes()
+    with served(Objects(files={f"{key}/identity_summary/all.parquet": content for key in ("out", "o ut%20#?x")})) as b:
+        for key in ("out", "out/", "o ut%20#?x"):
+            stage = identities(known=b.url.format(key))
+            assert numbers(stage(rows(vectors[9:]))) == [1] * 6
+            (file,) = stage.files
+            assert contents(file, urls=True)
 
 
 def test_two_files_of_a_killed_run_are_one_table(tmp_path):

@@ -17,6 +17,7 @@ from framekiln.api.summary import last_record, read_profile
 from framekiln.cli.console import print_note
 from framekiln.cli.options import Json, refuse_idle
 from framekiln.contract.errors import OutputError, check_known
+from framekiln.contract.store_url import split_place
 from framekiln.contract.user_files import check_file
 from framekiln.output.object_store import Store
 from framekiln.planning.limits import run_targets
@@ -181,11 +182,11 @@ def trace(
     name = choose_run(store, run, warn=print_note)
     folder, target = store, f"trace-{name}.json.gz"
     if file is not None:
-        place, slash, target = file.rpartition("/")
+        place, target = split_place(file)
         if target in ("", ".", ".."):
             problem = f"{file!r} is a folder; give --output the name of a file in it, such as trace.json.gz."
             raise OutputError(problem, code="FK-IS-A-FOLDER")
-        folder = Store(place or slash or ".")
+        folder = Store(place or ".")
     with ExitStack() as stack:
         sink: Any = stack.enter_context(folder.writing(target))
         if target.endswith(".gz"):

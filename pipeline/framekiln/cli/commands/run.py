@@ -18,6 +18,7 @@ from framekiln.cli.options import Address, Json, Paths, Quiet, RunArguments, Wei
 from framekiln.contract.errors import check_known
 from framekiln.contract.output_names import PREVIEW
 from framekiln.contract.row_errors import DECODE
+from framekiln.contract.store_url import below, split_place
 from framekiln.output.object_store import Store
 from framekiln.planning.manifest import read_profile
 from framekiln.profiling.export.live_metrics import scalars_folder
@@ -52,7 +53,8 @@ def with_samples(request: RunRequest, console: Console) -> RunRequest:
     if request.inputs:
         return request
     output = request.output or OUTPUT
-    folder = f"{output.rstrip('/')}-samples"
+    around, name = split_place(output.rstrip("/"))
+    folder = below(around, f"{name}-samples")
     store = Store(folder)
     if not store.exists(_LAST):
         from framekiln.media.samples import make

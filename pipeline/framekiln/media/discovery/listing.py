@@ -37,6 +37,7 @@ from operator import attrgetter
 import pyarrow as pa
 
 from framekiln.contract.errors import ConfigError, InputError, MediaError, did_you_mean
+from framekiln.contract.store_url import StoreUrl
 from framekiln.contract.words import counted
 from framekiln.media.access import may_pass
 from framekiln.media.archives import with_members
@@ -54,7 +55,6 @@ from framekiln.media.discovery.remote import (
 from framekiln.media.files import MediaFile, local_path, open_local
 from framekiln.media.media_ids import escape, is_url, is_web, media_id
 from framekiln.media.sidecars import with_sidecars
-from framekiln.media.store_url import StoreUrl
 
 _SLOW_FIX = "Raise `network: timeout_s` and `retries` in the profile, or try again later."
 

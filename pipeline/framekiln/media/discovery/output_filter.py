@@ -13,9 +13,9 @@ from functools import cached_property
 
 from framekiln.contract import output_names
 from framekiln.contract.errors import InputError
+from framekiln.contract.store_url import StoreUrl
 from framekiln.media.files import local_path
 from framekiln.media.media_ids import escape, is_url
-from framekiln.media.store_url import StoreUrl
 
 _MIN_MARKS = 3  # one or two of these names may belong to the user
 _MAX_NAMED = 3  # folders that a message names

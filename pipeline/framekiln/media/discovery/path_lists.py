@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from framekiln.contract.errors import InputError, did_you_mean
+from framekiln.contract.store_url import below, split_place
 from framekiln.media.file_types import is_text
 from framekiln.media.media_ids import escape, is_url, is_web
-from framekiln.media.store_url import StoreUrl
 
 _HEAD_BYTES = 1 << 16  # bytes examined to distinguish text from media
 _BLOCK = 1 << 20  # bytes of one read
@@ -165,6 +165,5 @@ def _resolve(entry: str, source: str) -> str:
     if is_web(source):
         return urljoin(source, entry)
     if is_url(source):
-        store = StoreUrl.parse(source)
-        return store._replace(key=f"{posixpath.dirname(store.key).rstrip('/')}/{entry}").url
+        return below(split_place(source)[0], entry)
     return os.path.normpath(os.path.join(os.path.dirname(source), entry))

@@ -10,12 +10,12 @@ import pyarrow as pa
 from pyarrow import fs
 
 from framekiln.contract.errors import InputError
+from framekiln.contract.store_url import StoreUrl
 from framekiln.media.discovery.folder_walk import GlobPattern, local_file, unreadable
 from framekiln.media.discovery.output_filter import OutputFilter, parents
 from framekiln.media.discovery.path_lists import ListedFacts, PathList, read_path_list
 from framekiln.media.files import MediaFile, connect, local_path, open_media
 from framekiln.media.media_ids import escape, is_url, is_web, media_id, relative_to_common
-from framekiln.media.store_url import StoreUrl
 
 MAGIC = re.compile(r"[*?[]")
 _NOT_COUNTED = "apart from hidden ones and those of outputs"

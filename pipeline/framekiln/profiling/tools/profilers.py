@@ -124,7 +124,7 @@ class ProfilerOptions:
         names = [step.name for step in steps if step.name in self.nsight]
         if not names:
             return {}
-        folder = Path(store.root.removeprefix("file://")) / NSIGHT
+        folder = store.folder / NSIGHT
         folder.mkdir(parents=True, exist_ok=True)
         file = f"{folder}/{'+'.join(names)}-{store.run}-%p"
         file = re.sub(r"([\s!\"#$&'()*;<>?\[\\\]^`{|}~])", r"\\\1", file)  # Ray takes a quoted path for a relative one

@@ -64,7 +64,7 @@ class PySpy:
     """A profiler that starts py-spy at the first call."""
 
     def __init__(self, store: Store, name: str) -> None:
-        self._path, self._attached = Path(store.root.removeprefix("file://")) / name, False
+        self._path, self._attached = store.folder / name, False
 
     def __call__(self, stage: Stage, call: StageCall) -> Any:  # noqa: ARG002
         if not self._attached:
@@ -94,7 +94,7 @@ def attach(path: Path) -> None:
 def finish(store: Store, folder: str) -> None:
     """Stop the run's py-spies on this machine so that they write, and write a reason for each missing graph."""
     mine = f"-{store.run}-{socket.gethostname()}-"
-    place = Path(store.root.removeprefix("file://")) / folder
+    place = store.folder / folder
     logs = [path for path in (place.glob("*.log") if place.is_dir() else ()) if mine in path.name]
     graphs = {str(log.with_suffix(".svg")) for log in logs}
     every = psutil.process_iter(["name", "cmdline"])

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from framekiln.contract.store_url import StoreUrl
 from framekiln.contract.user_files import expand
 from framekiln.profiling.targets import Judgement
 from framekiln.reporting.compare import tables
@@ -21,7 +22,8 @@ _MOST_NAMED = 3  # steps
 def default_path(comparison: Comparison) -> str:
     """Return a file beside the first output on a disk, named by the outputs; in this folder if all are in buckets."""
     paths = [side.runs[0].path.rstrip("/") for side in comparison.sides]
-    names = [path.partition("?")[0].rpartition("/")[2] for path in paths]
+    places = (StoreUrl.parse(path).inner.rstrip("/") if "://" in path else path for path in paths)
+    names = [place.rpartition("/")[2] for place in places]
     file = f"compare-{'-'.join(names)}"[:_LONGEST] + ".html"
     here = next((expand(path).absolute() for path in paths if "://" not in path), None)
     return str(here.resolve().parent / file) if here else file
