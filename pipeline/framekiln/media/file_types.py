@@ -105,6 +105,8 @@ _PACKED_TAR = re.compile(r"\.(tar\.(gz|bz2|xz|zst|lz4|lzma|z)|tgz|tbz2?|txz|tzst
 _ENDING = re.compile(r"\.([a-z][a-z0-9]{0,7})$|(?:^|/)(?:authors|changelog|copying|licen[cs]e|makefile|notice|readme)$")
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_TEXT = "plain text"
+_TEXTUAL = ("PPM", "yuv4mpegpipe")  # formats whose header is text, and so may the rest be
 _TARGA_HEADER, _TAR_BLOCK = 18, 512  # bytes
 PACKETS = ((188, 0), (192, 4), (204, 0))  # bytes of a packet, and before its first sync byte
 _MARKUP = (
@@ -138,16 +140,16 @@ def kind_of(name: str, head: bytes) -> Kind:
     """
     ending = _get_ending(name)
     is_sidecar, is_media = bool(_SIDECAR.fullmatch(ending)), is_of_media(name)
-    if is_sidecar and (not _CONTROLS.search(head) or head.startswith((b"PAR1", *_UTF_16))):
-        raise pass_over("text or a table")  # in any encoding: captions may be in Shift JIS or Windows-1251
     kind = _detect_by_beginning(head) if head else "an empty file"
+    if is_sidecar and (kind == _TEXT or not _CONTROLS.search(head) or head.startswith((b"PAR1", *_UTF_16))):
+        raise pass_over("text or a table")  # in any encoding: captions may be in Shift JIS or Windows-1251
     if ending in _OF_JPEGS and isinstance(kind, Kind) and kind.name == "JPEG":
         return _make_video("mjpeg")
     if isinstance(kind, str) and head and _PACKED_TAR.search(name.lower()):
         what = "a compressed TAR, whose members cannot be read alone; unpack it, or decompress it to .tar"
         raise MediaError(Reason.UNSUPPORTED, what)
     if ending and is_text(head) and (ending in _OF_CODE or not is_media):
-        raise pass_over(kind if isinstance(kind, str) else "plain text")
+        raise pass_over(kind if isinstance(kind, str) else _TEXT)
     if not ending or is_media or is_sidecar:
         return detect_kind(head)
     if isinstance(kind, str) or kind.name == "TGA":
@@ -208,13 +210,25 @@ def _detect_by_beginning(head: bytes) -> Kind | str:
         return "a TAR archive"
     if head[4:8] == b"ftyp" and head[:4] != b"RIFF":
         return _detect_by_brand(head)
-    if known := next((kind for kind, pattern in _PATTERNS if pattern.match(head)), None):
+    if known := _find_magic(head):
         return known
     if (is_stream := _is_transport_stream(head)) or _is_targa(head):
         return _make_video("mpegts") if is_stream else _make_photo("TGA")
     if not is_text(head):
         return "unknown binary data"
-    return next((name for pattern, name in _MARKUP if pattern.match(head)), "plain text")
+    return next((name for pattern, name in _MARKUP if pattern.match(head)), _TEXT)
+
+
+def _find_magic(head: bytes) -> Kind | str | None:
+    """Return the type of a file by its first bytes; text, if they are letters before nothing but text.
+
+    So "GIF89a is an old format" is no photo: headers of media have control characters.
+    """
+    for kind, pattern in _PATTERNS:
+        if match := pattern.match(head):
+            rest, may_be_text = head[match.end() :], isinstance(kind, Kind) and kind.name not in _TEXTUAL
+            return _TEXT if may_be_text and match[0].isascii() and rest and is_text(rest) else kind
+    return None
 
 
 def _is_transport_stream(head: bytes) -> bool:
