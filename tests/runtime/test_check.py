@@ -69,6 +69,24 @@ def test_a_text_is_no_lost_image(store):
     assert found(store) == set()
 
 
+@pytest.mark.parametrize(
+    ("path", "whole", "damaged"),
+    [
+        ("facts/cut-0123456789ab.json", b'{"use": "a:B"}', b'{"use": "a'),
+        ("facts/cut-0123456789ab.json", b"{}", b"[" * 100_000),
+        ("facts/cut-0123456789ab.json", b"{}", b""),
+        ("report.html", b"<html></html>\n", b"<html></ht"),
+        ("report.html", b"<html></html>", b""),
+        ("profile/calls-0123456789ab.parquet", None, b"PAR1 and no table"),
+    ],
+)
+def test_what_explains_a_run_is_read(store, path, whole, damaged):
+    store.write_table(path, rows(("a.png", 0))) if whole is None else store.write(path, whole)
+    assert found(store) == set()
+    store.write(path, damaged)
+    assert found(store) == {path} == set(listed_damage(store))
+
+
 def test_rows_in_two_files_are_double(store):
     late = f"frames/{UNIT}-{'2' * 12}.parquet"
     store.write_table(late, rows(("b.png", 0), ("c.png", 0)))

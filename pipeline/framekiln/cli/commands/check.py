@@ -29,7 +29,8 @@ _FOUND = 1  # exit code
 def check(output: Out, json_: Json = False) -> None:
     """Read a whole output: find damaged tables, lost images and results, and duplicate rows.
 
-    Exits with 1 if there are any. `framekiln run` with the same options computes the files again, except selections.
+    Exits with 1 if there are any. `framekiln run` with the same options computes the files again, except selections
+    and records.
     """
     console, store, fingerprints, record = Console(stderr=json_), Store(output), dict[str, str](), list[DamagedFile]()
     try:
@@ -50,7 +51,7 @@ def check(output: Out, json_: Json = False) -> None:
     for finding in findings:
         print_line(console, f"{finding.path}: {finding.text}.")
     if findings:
-        fix = "`framekiln run` with the same options computes all files but selections again."
+        fix = "`framekiln run` with the same options replaces all files but selections and records."
         print_line(console, f"{counted(len(findings), 'finding')}. {fix}")
         raise typer.Exit(_FOUND)
     print_line(console, f"{store.root}: nothing is damaged, lost or double.")

@@ -26,6 +26,7 @@ from framekiln.contract.output_names import (
     FRAMES,
     IMAGES,
     PROFILE,
+    REPORT,
     SELECTIONS,
     UNITS,
 )
@@ -112,6 +113,7 @@ def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mappin
     tables = [name for name in store.folders() if name not in _NO_TABLES]
     damaged = damaged_tables(store, [*tables, *parts], expected)
     findings = [DamagedFile(path=path, text=_CHOICE if path.startswith(SELECTIONS) else _OTHER) for path in damaged]
+    findings += [DamagedFile(path=path, text=_OTHER) for path in _list_damaged_explanations(store)]
     skip = set(damaged)
     findings += [
         DamagedFile(path=path, text=f"names {count} images that are missing or damaged")
@@ -241,6 +243,23 @@ def damaged_tables(store: Store, folders: Iterable[str], expected: Mapping[str, 
 
     with ThreadPoolExecutor() as pool:  # Arrow decodes outside the interpreter's lock
         return [path for path, whole in zip(paths, pool.map(is_whole, paths), strict=True) if not whole]
+
+
+def _list_damaged_explanations(store: Store) -> list[str]:
+    """Return the paths of damaged files that explain runs and change no result: facts, records and the report."""
+    texts = [*(f"{FACTS}/{name}" for name in store.names(FACTS)), REPORT]
+    return [*damaged_tables(store, [PROFILE], {}), *(path for path in texts if not _is_whole_text(store, path))]
+
+
+def _is_whole_text(store: Store, path: str) -> bool:
+    """Return whether a page has its end, or a JSON file an object; true for an absent one."""
+    try:
+        data = store.read(path)
+        return data.rstrip().endswith(b"</html>") if path == REPORT else isinstance(json.loads(data), dict)
+    except FileNotFoundError:
+        return True
+    except (DamagedError, RecursionError, ValueError):
+        return False
 
 
 def _is_whole(store: Store, path: str, expected: pa.Schema | None) -> bool:

@@ -5,7 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from framekiln.contract.columns import PLACES, SOURCE
-from framekiln.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, FRAMES, ROW_SETS, UNITS
+from framekiln.contract.output_names import (
+    COLUMNS,
+    DAMAGED,
+    DIGESTS,
+    ERRORS,
+    FACTS,
+    FRAMES,
+    PROFILE,
+    REPORT,
+    ROW_SETS,
+    UNITS,
+)
 from framekiln.contract.stage import Stage
 from framekiln.output.ledger import ERRORS_SUFFIX
 from framekiln.output.object_store import Store
@@ -33,8 +44,9 @@ class Mending:
 
         No other step would notice a lost image.
         """
-        folders = self._list_folders()
-        self._remove([path for path in listed_damage(self._store) if path.rpartition("/")[0] in folders])
+        folders = {*self._list_folders(), FACTS, PROFILE}
+        known = listed_damage(self._store)
+        self._remove([path for path in known if path == REPORT or path.rpartition("/")[0] in folders])
         self._store.remove(DAMAGED)
         with_images = [step.folder for step in self._plan.first if any(map(is_file_column, step.stage.outputs))]
         self._remove([path for path, _ in parts_without_images(self._store, with_images)])
