@@ -99,6 +99,7 @@ SOURCE = pa.schema(
 """Columns that every row has."""
 
 KEYS = (MEDIA_ID.name, FRAME_INDEX.name)
+FrameKey = tuple[str, int]  # the values of KEYS in a row
 ON_REQUEST = {"sound": SOUND, "tags": TAGS, "digest": DIGEST}
 """Columns besides pixels that are decoded only if a stage reads them."""
 

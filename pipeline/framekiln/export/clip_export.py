@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from framekiln.contract.columns import KEYS
+from framekiln.contract.columns import KEYS, FrameKey
 from framekiln.contract.errors import ConfigError, FramekilnError, without_secrets
 from framekiln.contract.output_names import FRAMES
 from framekiln.contract.row_errors import Failure, reasons, to_table
@@ -24,7 +24,6 @@ from framekiln.selection.rows import Rows
 from framekiln.selection.selection import list_words
 
 ERRORS = f"{CLIPS}/errors.parquet"
-Key = tuple[str, int]
 
 
 def export_clips(store: Store, destination: Store, request: ExportRequest, progress: Progress | None) -> ExportSummary:
@@ -135,7 +134,7 @@ def _tell_failures(failures: Sequence[Failure]) -> str:
     return f"{counted(len(failures), 'clip')} could not be cut, see {ERRORS}; {number:,} of them: {common.rstrip('.')}."
 
 
-def _make_key(span: ClipSpan) -> Key:
+def _make_key(span: ClipSpan) -> FrameKey:
     return span.media_id, span.first_frame
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from framekiln.contract.columns import KEYS, PLACES
+from framekiln.contract.columns import KEYS, PLACES, FrameKey
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import FRAMES
 from framekiln.export.annotation import Annotation, ExportedImage
@@ -26,7 +26,6 @@ from framekiln.selection.selection import Selection, read_selection, select
 BATCH = 256
 """Rows read at once: their masks and embeddings are some 10 MB."""
 NEEDED = (*KEYS, *PLACES.names, "media_type", "time_s", "height", "width")
-Key = tuple[str, int]  # media_id, frame_index
 Size = tuple[int, int]  # width, height
 _KIND_OF = {"track": "tracks", "identity": "identities"}
 
@@ -79,7 +78,7 @@ class Annotations:
 
     def read(self, rows: pa.Table) -> Iterator[list[Annotation]]:
         """Yield the annotations of each row; its `needed` columns are not null."""
-        keys: list[Key] = list(zip(*(rows[key].to_pylist() for key in KEYS), strict=True))
+        keys: list[FrameKey] = list(zip(*(rows[key].to_pylist() for key in KEYS), strict=True))
         sizes = zip(rows["width"].to_pylist(), rows["height"].to_pylist(), strict=True)
         sources = [*self._main, *self._beside.values()]
         items = {
@@ -119,12 +118,12 @@ class Annotations:
                     ids = {"track": (source.name, row[source.track])} if source.track else {}
                     yield from self._makers[source.name].make(row, size, beside={}, ids=ids)
 
-    def _read_table(self, name: str, keys: Sequence[Key]) -> dict[Key, list[Item]]:
+    def _read_table(self, name: str, keys: Sequence[FrameKey]) -> dict[FrameKey, list[Item]]:
         media = sorted({key[0] for key in keys})
         near = (ds.field("media_id") >= media[0]) & (ds.field("media_id") <= media[-1])
         if len(media) == 1:  # a video: its frames are ascending
             near &= (ds.field("frame_index") >= keys[0][1]) & (ds.field("frame_index") <= keys[-1][1])
-        found: dict[Key, list[Item]] = {key: [] for key in keys}
+        found: dict[FrameKey, list[Item]] = {key: [] for key in keys}
         rows: list[dict[str, Any]] = self._data[name].to_table(filter=near).to_pylist()
         for row in rows:
             key = row["media_id"], row["frame_index"]

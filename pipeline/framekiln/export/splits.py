@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from framekiln.contract.columns import KEYS
+from framekiln.contract.columns import KEYS, FrameKey
 from framekiln.export.request import WHOLE, ExportRequest
 from framekiln.output.object_store import Store
 from framekiln.selection.rows import Rows
 
-Key = tuple[str, int]
 Ints = NDArray[np.int64]
 
 Chosen = Mapping[str, frozenset[int]]
@@ -120,7 +119,7 @@ def make_splits(store: Store, request: ExportRequest, chosen: Chosen) -> Splits:
     return Splits(names=names, lines=lines, places=_list_places(pairs, of_row))
 
 
-def _list_places(pairs: Sequence[Key], of_row: Ints) -> dict[str, int | Mapping[int, int]]:
+def _list_places(pairs: Sequence[FrameKey], of_row: Ints) -> dict[str, int | Mapping[int, int]]:
     """Return the split of each file, or of its frames if they are in several."""
     places: dict[str, int | Mapping[int, int]] = {}
     for name, part in groupby(zip(pairs, of_row.tolist(), strict=True), key=lambda item: item[0][0]):
@@ -129,7 +128,7 @@ def _list_places(pairs: Sequence[Key], of_row: Ints) -> dict[str, int | Mapping[
     return places
 
 
-def _read_links(store: Store, pairs: Sequence[Key], by: str) -> Iterator[Links]:
+def _read_links(store: Store, pairs: Sequence[FrameKey], by: str) -> Iterator[Links]:
     """Yield the links of rows; the first ones cover every row."""
     names, indices = zip(*pairs, strict=True)
     keys = {"media_id": pa.array(names), "frame_index": pa.array(indices, pa.int32())}

@@ -16,7 +16,7 @@ from framekiln.output.object_store import Store
 from framekiln.planning.condition import Condition, FrameRule, RowSet
 from framekiln.planning.expression import Expression, connect, explain, widen
 
-Mask = NDArray[np.bool_]
+RowMask = NDArray[np.bool_]  # n, true for chosen rows
 Numbers = NDArray[np.float64]  # nan for null
 _ROUNDING = 1e-6  # share of a frame: times and rates are rounded quotients
 
@@ -28,12 +28,12 @@ class RowChooser:
     store: Store
     _sets: dict[str, pa.Table] = field(default_factory=dict)  # by path
 
-    def choose(self, rows: pa.Table, condition: Condition) -> Mask:
+    def choose(self, rows: pa.Table, condition: Condition) -> RowMask:
         """Return n bools, true for rows that meet a condition. `rows` has all columns that it reads."""
         mask = self.choose_early(rows, condition)
         return mask if condition.test is None else mask & _ask(rows, condition.test)
 
-    def choose_early(self, rows: pa.Table, condition: Condition) -> Mask:
+    def choose_early(self, rows: pa.Table, condition: Condition) -> RowMask:
         """Return n bools, true for rows that may meet a condition by the columns of decoding alone."""
         mask = np.ones(rows.num_rows, bool)
         if condition.rule is not None:
@@ -56,7 +56,7 @@ class RowChooser:
         return found
 
 
-def follow(rule: FrameRule, index: Numbers, time: Numbers, before: Numbers, fps: Numbers, every_nth: int) -> Mask:
+def follow(rule: FrameRule, index: Numbers, time: Numbers, before: Numbers, fps: Numbers, every_nth: int) -> RowMask:
     """Return which rows (n) follow a rule. For `per_second` these are the first ones at or after each moment.
 
     `before`: times of the preceding rows in s; nan: unknown, so that the frame rate decides.
@@ -83,7 +83,7 @@ def _find_before(rows: pa.Table, time: Numbers) -> Numbers:
     return before
 
 
-def _ask(rows: pa.Table, test: Expression) -> Mask:
+def _ask(rows: pa.Table, test: Expression) -> RowMask:
     import duckdb  # loaded by `connect` already
 
     connection = connect()

@@ -19,7 +19,7 @@ from framekiln.media.packets.spared import Spared
 from framekiln.output.ledger import Part
 from framekiln.planning.condition import Condition, FrameRule
 from framekiln.planning.step import DecodeStep, Step
-from framekiln.runtime.chosen_rows import Mask, RowChooser, follow
+from framekiln.runtime.chosen_rows import RowChooser, RowMask, follow
 from framekiln.runtime.parts import Parts, part_of
 from framekiln.runtime.step_results import FAILED, Outcome, advance, failed_rows, nulls
 
@@ -89,7 +89,7 @@ def spare(
     return Spared(files=files, spans=spans, needed=needed)
 
 
-def _choose(chooser: RowChooser, rows: pa.Table, readers: Sequence[Sequence[Condition]]) -> Mask:
+def _choose(chooser: RowChooser, rows: pa.Table, readers: Sequence[Sequence[Condition]]) -> RowMask:
     """Return which rows (n) some reader needs."""
     return np.any(
         [np.all([chooser.choose_early(rows, condition) for condition in each], axis=0) for each in readers], axis=0
@@ -147,7 +147,7 @@ def _write_known(parts: Parts, chooser: RowChooser, step: Step, packet: Packet) 
     return True
 
 
-def find_left_out(chooser: RowChooser, step: Step, rows: pa.Table) -> Mask:
+def find_left_out(chooser: RowChooser, step: Step, rows: pa.Table) -> RowMask:
     """Return n bools, true for rows that a step skips."""
     left_out = failed_rows(rows, step.needs)
     if step.condition.is_given:

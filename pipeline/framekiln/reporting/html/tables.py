@@ -7,14 +7,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framekiln.contract.columns import PLACES, SOURCE
+from framekiln.contract.columns import PLACES, SOURCE, FrameKey
 from framekiln.contract.errors import Reason
 from framekiln.contract.output_names import ERRORS, FRAMES
 from framekiln.contract.row_errors import DECODE, ERRORS_SCHEMA, PASSED_OVER
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import later_tables
-from framekiln.reporting.html.gallery.findings import MOST_DECODED, FrameKey
+from framekiln.reporting.html.gallery.findings import MOST_DECODED
 from framekiln.reporting.html.gallery.gallery import contact_sheets
 from framekiln.reporting.kit.histograms import distributions
 from framekiln.reporting.kit.texts import cell, count, plain_table

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from framekiln.contract.columns import FrameKey
 from framekiln.contract.errors import Reason
 from framekiln.contract.output_names import COLUMNS, ERRORS
 from framekiln.contract.row_errors import DECODE, PASSED_OVER
@@ -23,8 +24,6 @@ from framekiln.output.object_store import Store
 from framekiln.output.unit_table import write_units
 from framekiln.planning.plan import Plan
 from framekiln.runtime.second_pass.second_pass import ASSEMBLE, SecondPass, UnitRows
-
-Key = tuple[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +52,7 @@ class Retry:
         self._store, self._plan, self._units, self._failures = store, plan, units, failures
         self._rows: Counter[tuple[str, str]] = Counter()  # by step and kind; for decoding, files
         self._others: set[str] = set()  # kinds of failures that do not match
-        self._parts: dict[tuple[str, Part], set[Key]] = defaultdict(set)  # rows by step folder and part
+        self._parts: dict[tuple[str, Part], set[FrameKey]] = defaultdict(set)  # rows by step folder and part
         self._files: dict[str, set[str]] = {}  # incompletely decoded files, by unit
         self._steps: dict[str, set[str]] = defaultdict(set)  # steps with new results, by unit
         self._errors = store.names(ERRORS)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framekiln.contract.columns import KEYS
+from framekiln.contract.columns import KEYS, FrameKey
 from framekiln.contract.errors import OutputError
 from framekiln.contract.output_names import IMAGES
 from framekiln.contract.stage import Stage
@@ -31,8 +31,6 @@ EXTRA = 3  # more for each step with results
 FIRST_S = 3.0  # s of a clip
 MOST_DECODED = 90  # frames of a clip: three seconds at 30 fps
 FILES_READ = 96  # files of the table that are read for candidates
-
-FrameKey = tuple[str, int]
 
 
 @dataclass(frozen=True, kw_only=True, order=True)

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from markupsafe import Markup
 
-from framekiln.contract.columns import describe
+from framekiln.contract.columns import FrameKey, describe
 from framekiln.contract.drawing import Drawing
 from framekiln.contract.stage import Stage
 from framekiln.output.kept_tables import spread
 from framekiln.output.object_store import Store
-from framekiln.reporting.html.gallery.findings import Findings, FrameKey, Pick
+from framekiln.reporting.html.gallery.findings import Findings, Pick
 from framekiln.reporting.html.gallery.thumbnails import COLOURS, Thumbnail, all_layers, resized_uri, strokes
 from framekiln.reporting.kit.pages import image_uri
 from framekiln.reporting.kit.texts import MISSING, cell, shorten

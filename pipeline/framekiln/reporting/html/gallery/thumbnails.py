@@ -16,14 +16,13 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from framekiln.contract.columns import Image
+from framekiln.contract.columns import FrameKey, Image
 from framekiln.contract.drawing import Drawing
 from framekiln.export.pictures import check_unchanged
 from framekiln.media.config import DecodeConfig
 from framekiln.media.packets.decode import decode_frames
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import tabulated_files
-from framekiln.reporting.html.gallery.findings import FrameKey
 from framekiln.reporting.kit.pages import image_uri
 from framekiln.reporting.kit.texts import coordinate as _n
 from framekiln.reporting.kit.texts import shorten
