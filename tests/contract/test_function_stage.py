@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 
 import cloudpickle
 import numpy as np
@@ -111,69 +109,6 @@ def named(name, parameters, result):
 def test_a_mistake_is_found_where_the_stage_is_made(function, outputs):
     with fails("FK-STAGE-FUNCTION"):
         stage(inputs="frame", outputs=outputs)(function)
-
-
-BASE = """
-from functools import cache
-import numpy as np
-
-LIMIT, KERNEL, NAMES = 3, np.eye(3), {"b", "a", "c"}
-
-def helper(image):
-    return image.mean() * LIMIT
-
-@cache
-def table(size=4):
-    return list(range(size))
-
-def measure(image, power=2):
-    '''Measure.'''
-    return [helper(image) ** power for _ in table()] if KERNEL.sum() and "a" in NAMES else other(image)
-
-def other(image):
-    return measure(image)
-"""
-
-
-def version(text, *, inputs="frame", dtype=None):
-    """The version of `measure` in a module's text."""
-    space = {"__name__": "measured"}
-    exec(compile(text, "measured.py", "exec"), space)
-    return stage(inputs=inputs, outputs={"number": dtype or pa.float32()})(space["measure"])().version
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("** power for", "** power + 1 for"),
-        ("power=2", "power=3"),
-        ("mean()", "max()"),
-        ("LIMIT, KERNEL, NAMES = 3,", "LIMIT, KERNEL, NAMES = 4,"),
-        ("np.eye(3)", "np.eye(4)"),
-        ('"c"}', '"d"}'),
-        ("size=4", "size=5"),
-        ("return measure(image)", "return measure(-image)"),
-    ],
-)
-def test_an_edited_function_has_another_version(old, new):
-    assert old in BASE and version(BASE.replace(old, new)) != version(BASE)
-
-
-def test_other_inputs_or_types_are_another_version():
-    assert len({version(BASE), version(BASE, inputs="frame_224"), version(BASE, dtype=pa.float64())}) == 3
-
-
-@pytest.mark.parametrize(
-    ("old", "new"), [("'''Measure.'''", "'''Measures.'''"), ("LIMIT\n", "LIMIT  # three\n"), ("\n\ndef", "\n\n\n\ndef")]
-)
-def test_comments_and_documentation_are_no_part_of_the_version(old, new):
-    assert old in BASE and version(BASE.replace(old, new)) == version(BASE)
-
-
-def test_the_version_is_the_same_in_another_process():
-    code = "from tests.contract.test_function_stage import *; print(version(BASE), described().version)"
-    here = f"{version(BASE)} {described().version}"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == here
 
 
 def test_a_version_of_ones_own_stands_for_the_code():
