@@ -62,6 +62,12 @@ def test_frames_that_are_not_there_are_one_sentence(tmp_path, local):
         out.frame("photo0.png")
 
 
+@pytest.mark.parametrize("pixels", ["sound", "frame_", "frame_x", "media_id"])
+def test_pixels_of_an_unknown_name_are_told(out, pixels):
+    with fails("FK-INVALID-SETTING", pixels):
+        out.frame("zz.png", pixels=pixels)
+
+
 def test_a_summary_is_typed(out):
     summary = out.summary
     assert (summary.files, summary.frames, summary.errors, summary.passed_over) == (7, 36, {}, 0)
