@@ -128,6 +128,18 @@ def test_frames_that_a_film_hides_are_in_no_clip(tmp_path):
         assert {shown[first], shown[first + 1]} <= set(numbers)
 
 
+@pytest.mark.parametrize(
+    ("name", "codec", "pix_fmt", "sound_codec"),
+    [("png.mov", "png", "rgb24", "pcm_s16le"), ("sound.avi", "mjpeg", "yuvj420p", "adpcm_ms")],
+)
+def test_what_cannot_be_copied_is_encoded(name, codec, pix_fmt, sound_codec, tmp_path):
+    """PyAV writes neither of these codecs into Matroska."""
+    frames, sound = [paint(number) for number in range(FRAMES)], click(CLICK_S, FRAMES / FPS)
+    source = film(tmp_path / name, frames, codec=codec, pix_fmt=pix_fmt, sound=sound, sound_codec=sound_codec)
+    clip = cut_frames(source, tmp_path, FIRST, LAST, exact=False)
+    assert clip.exact and clip.has_sound and read_numbers(clip.path) == list(range(FIRST, LAST + 1))
+
+
 @pytest.mark.parametrize("exact", [True, False])
 def test_the_first_and_the_last_frames_of_a_film(exact, tmp_path):
     source = film(tmp_path / "silent.mp4", [paint(i) for i in range(30)], codec="libx264", pix_fmt="yuv420p")
