@@ -129,6 +129,44 @@ def test_frames_that_a_film_hides_are_in_no_clip(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "channels", "kept"),
+    [
+        ("film.avi", 1, 1),
+        ("film.mxf", 2, 2),
+        ("film.mkv", 1, 1),
+        ("film.mkv", 2, 2),
+        ("film.mkv", 6, 6),
+        ("film.mkv", 16, 2),
+    ],
+)
+def test_sound_is_kept_whose_channels_have_no_named_places(name, channels, kept, tmp_path):
+    frames, sound = [paint(number) for number in range(FRAMES)], np.stack([click(CLICK_S, FRAMES / FPS)] * channels)
+    codec = "mpeg2video" if name == "film.mxf" else "mpeg4"
+    source = film(tmp_path / name, frames, codec=codec, pix_fmt="yuv420p", sound=sound)
+    with av.open(str(source)) as container:
+        assert container.streams.audio[0].layout.name == f"{channels} channels"
+    clip = cut_frames(source, tmp_path, FIRST, LAST, exact=True)
+    assert find_click(clip.path) == pytest.approx(CLICK_S - FIRST / FPS, abs=0.002)
+    with av.open(str(clip.path)) as container:
+        assert container.streams.audio[0].layout.nb_channels == kept
+
+
+def test_sound_at_a_rate_that_aac_lacks_is_kept(tmp_path):
+    whole = film(tmp_path / "whole.mkv", [paint(number) for number in range(FRAMES)], codec="mpeg4", pix_fmt="yuv420p")
+    source = tmp_path / "film.mkv"
+    with av.open(str(whole)) as video, av.open(str(source), "w") as out:
+        track = out.add_stream_from_template(video.streams.video[0])
+        sound = out.add_stream("pcm_s16le", rate=192_000, layout="mono")
+        piece = av.AudioFrame.from_ndarray(np.repeat(click(CLICK_S, FRAMES / FPS), 4)[None], "s16", "mono")
+        piece.sample_rate, piece.pts = 192_000, 0
+        for packet in [*sound.encode(piece), *(packet for packet in video.demux() if packet.size)]:
+            packet.stream = sound if packet.stream is sound else track
+            out.mux(packet)
+    clip = cut_frames(source, tmp_path, FIRST, LAST, exact=True)
+    assert find_click(clip.path) == pytest.approx(CLICK_S - FIRST / FPS, abs=0.002)
+
+
+@pytest.mark.parametrize(
     ("name", "codec", "pix_fmt", "sound_codec"),
     [("png.mov", "png", "rgb24", "pcm_s16le"), ("sound.avi", "mjpeg", "yuvj420p", "adpcm_ms")],
 )
