@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import UTC, date, datetime, time, timedelta
 
 import cloudpickle
 import numpy as np
@@ -59,9 +60,22 @@ def test_the_report_shows_numbers_and_texts():
         (pa.list_(pa.int32()), np.array([1.0, 2.0]), np.array([1.0, 2.5])),
         (pa.struct({"a": pa.int8(), "b": pa.float32()}), {"a": 1, "b": 0.1}, {"a": 1.5, "b": 0.1}),
         (pa.map_(pa.string(), pa.int32()), [("a", 2)], [("a", "b")]),
+        (pa.map_(pa.string(), pa.int32()), {"a": 2.0}, {"a": 2.5}),
+        (pa.struct({"a": pa.int8(), "b": pa.string()}), (1.0, "c"), (1.5, "c")),
+        (pa.list_(pa.struct({"a": pa.float32()})), [{"a": 1}, {}], [{"a": 1}, {"A": 1}]),
+        (pa.list_(pa.string()), ["abc"], "abc"),
+        (pa.float32(), float("inf"), 1e39),
+        (pa.float16(), np.float64(65504), np.float64(70000)),
+        (pa.list_(pa.float16(), 2), np.array([1e4, np.inf]), np.array([1e4, 1e5])),
+        (pa.timestamp("ms"), datetime(2024, 2, 29, 12, 0, 0, 500_000), datetime(2024, 2, 29, 12, 0, 0, 500)),
+        (pa.timestamp("s", "UTC"), datetime(2024, 2, 29, tzinfo=UTC), datetime(2024, 2, 29, 0, 0, 0, 9, UTC)),
+        (pa.timestamp("s"), 5.0, 5.5),
+        (pa.duration("s"), timedelta(seconds=2), timedelta(seconds=1.5)),
+        (pa.date32(), date(2024, 2, 29), datetime(2024, 2, 29, 12)),
+        (pa.time32("s"), time(12), time(12, microsecond=1)),
     ],
 )
-def test_a_number_that_does_not_fit_a_whole_one_is_an_error(kind, fits, does_not):
+def test_a_value_that_does_not_fit_its_column_is_an_error(kind, fits, does_not):
     one, rows = stage(inputs="time_s", outputs={"a": kind}), sample_rows(["time_s"], 1)
     for result in (fits, None):
         assert one(named("right", "time_s", result))()(rows).column("a").null_count == (result is None)

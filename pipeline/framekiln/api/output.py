@@ -19,6 +19,7 @@ from framekiln.contract.row_errors import ERRORS_SCHEMA, PASSED_OVER
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output, later_tables
+from framekiln.planning.expression import without_halves
 from framekiln.reporting.kit.texts import plain_table
 from framekiln.reporting.plan_facts import rebuild
 from framekiln.runtime.run.progress import LATER, unfinished
@@ -97,13 +98,13 @@ class Output:
         """Return a table; columns and rows are read on request.
 
         `.to_table(columns=..., filter=...)` reads it into Arrow, from there `.to_pandas()`; DuckDB and Polars
-        (`polars.scan_pyarrow_dataset`) take it as it is.
+        (`polars.scan_pyarrow_dataset`) take it as it is. Embeddings are read as float32, since DuckDB takes no float16.
 
         Raises ConfigError: there is no such table.
         """
         problem = f"There is no table {name!r} in {self.path!r}."
         check_known(name, self.tables, problem, code="FK-UNKNOWN-TABLE")
-        return self._store.dataset(name, _ALWAYS.get(name, pa.schema([])))
+        return self._store.dataset(name, _ALWAYS.get(name, pa.schema([])), without_halves)
 
     @property
     def errors(self) -> "Dataset":

@@ -7,7 +7,6 @@ Its version follows from its code and from all that it uses (`code_version`).
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from framekiln.contract.code_version import code_version
 from framekiln.contract.columns import SOUND, field, is_pixel_column, views
 from framekiln.contract.drawing import Drawing
 from framekiln.contract.errors import ConfigError, ContractError
+from framekiln.contract.fitting import check_fit
 from framekiln.contract.stage import Stage
 
 Outputs = Mapping[str, pa.DataType] | Sequence[pa.Field]
@@ -141,11 +141,9 @@ def _make_schema(function: Callable[..., Any], outputs: Outputs) -> pa.Schema:
 
 
 def _make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return values as an array. Raises ArrowInvalid: they do not fit; `pa.array` alone cuts fractions off."""
+    """Return values as an array. Raises ArrowInvalid: they do not fit."""
     array = pa.array(values, kind)
-    if "int" in str(kind):
-        with suppress(OverflowError, TypeError, pa.ArrowNotImplementedError):  # wide whole numbers, or a map
-            pa.array(values).cast(kind)
+    check_fit(values, kind)
     return array
 
 

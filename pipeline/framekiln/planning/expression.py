@@ -35,7 +35,7 @@ def connect() -> Any:
 
 def without_halves(schema: pa.Schema) -> pa.Schema:
     """Return a schema without float16, which embeddings have: DuckDB rejects a table with it."""
-    return pa.schema([item.with_type(_widen_type(item.type)) for item in schema])
+    return pa.schema([item.with_type(_widen_type(item.type)) for item in schema], metadata=schema.metadata)
 
 
 def widen(table: pa.Table) -> pa.Table:
