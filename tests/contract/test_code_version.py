@@ -9,6 +9,7 @@ from types import ModuleType
 import pyarrow as pa
 import pytest
 
+from framekiln.contract.code_version import version_of
 from framekiln.contract.function_stage import stage
 from tests.support.errors import fails
 
@@ -126,3 +127,30 @@ def test_use_of_a_random_generator_or_of_what_cannot_be_pickled_is_no_other_vers
 def test_a_value_that_is_nested_too_deeply_needs_a_version():
     with fails("FK-STAGE-FUNCTION"):
         version("used = None\nfor _ in range(5000):\n    used = [used]\ndef measure(image):\n    return used")
+
+
+STAGE = """
+from framekiln.contract import Stage
+LIMIT = 3
+class Mine(Stage):
+    inputs = ("time_s",)
+    def __call__(self, batch):
+        return super().__call__(self.cut(batch))
+    def cut(self, batch):
+        return batch[:LIMIT]
+"""
+
+
+def version_in(module, text):
+    space = {"__name__": module}
+    exec(compile(text, "measured.py", "exec"), space)
+    return version_of(space["Mine"]())
+
+
+def test_a_class_of_a_notebook_has_the_version_of_its_code_unless_it_states_one():
+    first = version_in("__main__", STAGE)
+    assert first == version_in("__main__", STAGE.replace("\n    def", "\n\n    def"))
+    for old, new in (("LIMIT = 3", "LIMIT = 4"), ("batch[:LIMIT]", "batch[LIMIT:]"), ('"time_s"', '"width"')):
+        assert version_in("__main__", STAGE.replace(old, new)) != first
+    stated = STAGE.replace("    inputs", "    version = 7\n    inputs")
+    assert (version_in("__main__", stated), version_in("mine", stated), version_in("mine", STAGE)) == (7, 7, 1)

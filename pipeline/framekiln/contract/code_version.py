@@ -1,7 +1,7 @@
-"""The version of a function: digits that change with its code, and with all values that it uses.
+"""The version of a function or class: digits that change with its code, and with all values that it uses.
 
-Old results of a function must not stay after an edit, wherever the edit was made: in a helper, in a class, in a table
-or a model that the function finds in a global. So values are followed as deeply as `pickle` would follow them.
+Old results must not stay after an edit, wherever the edit was made: in a helper, in a class, in a table or a model that
+a function finds in a global. So values are followed as deeply as `pickle` would follow them.
 Comments, docstrings, the order of a module and file names change nothing. By name alone count functions and classes of
 other modules, modules, and what cannot be pickled (open files). Random generators do too, since each use changes them.
 """
@@ -20,11 +20,19 @@ from typing import Any
 import numpy as np
 
 from framekiln.contract.errors import ConfigError
+from framekiln.contract.stage import Stage
 
 _GENERATORS = (np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random)
 _PLAIN = {type(None), bool, int, float, complex, str}
 _UNSAID = {"__dict__", "__doc__", "__firstlineno__", "__module__", "__static_attributes__", "__weakref__"}
 """Attributes of each class that say nothing of what it does."""
+
+
+def version_of(stage: Stage) -> int | str:
+    """Return a stage's version. A class of a notebook or script that states none has that of its code."""
+    kind = type(stage)
+    is_stated = any("version" in vars(base) for base in kind.__mro__ if base is not Stage)
+    return stage.version if is_stated or kind.__module__ != "__main__" else code_version(kind)
 
 
 def code_version(function: Callable[..., Any], *declared: Any) -> str:
