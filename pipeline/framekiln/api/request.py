@@ -41,9 +41,7 @@ def make_request(
 
     Raises ConfigError: a name, a file or a value is wrong.
     """
-    if not isinstance(options.get("rows"), str | os.PathLike | None):
-        message = "rows is a name or a file; save a selection by .save(NAME), a table by .to_parquet(FILE)."
-        raise ConfigError(message, code="FK-INVALID-SETTING")
+    _check_rows(options.get("rows"))
     given = checked(kind, {**options, "engine": options.get("engine") or os.environ.get(ENGINE)}, also=_NAMED)
     pipeline_file, steps = with_steps(pipeline_of(pipeline), stages)
     if isinstance(profile, Mapping):
@@ -156,6 +154,12 @@ def _check_text(what: str, place: Any) -> str:
     if isinstance(place, str | os.PathLike):
         return os.fspath(place)
     raise ConfigError(f"{what}: {place!r} is neither a path nor a URL.", code="FK-INVALID-SETTING")
+
+
+def _check_rows(rows: Any) -> None:
+    if not isinstance(rows, str | os.PathLike | None):
+        message = "rows is a name or a file; save a selection by .save(NAME), a table by .to_parquet(FILE)."
+        raise ConfigError(message, code="FK-INVALID-SETTING")
 
 
 def _read_path(place: Place | None) -> Path | None:
