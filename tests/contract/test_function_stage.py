@@ -35,6 +35,12 @@ def test_a_function_gets_pixels_sound_and_values_and_gives_a_value_for_each_outp
     assert taken(sample_rows(["tags"], 1))["taken"].to_pylist() == ["2024:02:29 12:30:00"]
 
 
+def test_a_stage_is_not_called_as_its_function():
+    for values in ([np.zeros((2, 2, 3))], [1, 2]):
+        with fails("FK-STAGE-FUNCTION", "brightness.function("):
+            brightness(*values)
+
+
 def taken_at(tags):
     return tags["exif:DateTimeOriginal"]
 

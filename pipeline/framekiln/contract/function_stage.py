@@ -28,6 +28,13 @@ class FunctionStage(Stage):
     function: ClassVar[Callable[..., Any]]
     fixed_version: ClassVar[int | str | None] = None  # None: a hash of the code
 
+    def __init__(self, *given: Any) -> None:
+        """Take the configuration of a stage, which is empty. Raises ConfigError: it is called as the function."""
+        if given and not isinstance(given[0], Stage.Config):
+            problem = f"{type(self).__name__!r} is a stage; try its function as {type(self).__name__}.function(...)."
+            raise ConfigError(problem, code="FK-STAGE-FUNCTION")
+        super().__init__(*given)
+
     @property
     def version(self) -> int | str:  # type: ignore[override]  # a class cannot compute a ClassVar when it is asked for
         """The given version, else one that changes with the function's code and with what it declares."""
