@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -60,6 +61,27 @@ def test_frames_that_are_not_there_are_one_sentence(tmp_path, local):
     (media / "photo0.png").unlink()
     with fails("FK-INPUT-MISSING", "photo0.png"):
         out.frame("photo0.png")
+
+
+def test_tables_with_embeddings_are_read_by_duckdb(media, tmp_path, local):
+    half = pa.list_(pa.float16(), 2)
+
+    @framekiln.stage(inputs="frame_index", outputs={"embedding": half, "parts": pa.list_(pa.struct({"of": half}))})
+    def embed(frame_index):
+        return [0.5, frame_index], [{"of": [0.25, 0.75]}]
+
+    frames = framekiln.run(media, tmp_path / "out", stages=embed).table("frames")
+    found = duckdb.sql("SELECT embedding, parts FROM frames WHERE media_id = 'zz.png' AND frame_index = 29").fetchall()
+    assert [(list(embedding), [list(part["of"]) for part in parts]) for embedding, parts in found] == [
+        ([0.5, 29.0], [[0.25, 0.75]])
+    ]
+    assert frames.schema.field("embedding").metadata[b"description"] == b"result of embed"
+
+
+@pytest.mark.parametrize("pixels", ["sound", "frame_", "frame_x", "media_id"])
+def test_pixels_of_an_unknown_name_are_told(out, pixels):
+    with fails("FK-INVALID-SETTING", pixels):
+        out.frame("zz.png", pixels=pixels)
 
 
 def test_a_summary_is_typed(out):

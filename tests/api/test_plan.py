@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pyarrow as pa
+import pytest
 
 import framekiln
 from tests.support.errors import fails
@@ -51,6 +52,21 @@ def test_a_function_takes_the_place_of_a_shipped_column_unless_its_step_is_read_
     assert set(framekiln.plan(stages=[sharpness, "lighting"]).steps) == {"sharpness", "lighting"}
     with fails("FK-COLUMN-TWICE", "'quality'", "'sharpness'"):
         framekiln.plan(stages=[sharpness, "duplicates"])
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [(["Exposure"], "FK-COLUMN-TWICE"), (["a", "A"], "FK-COLUMN-TWICE"), (["Width"], "FK-COLUMN-RESERVED")],
+)
+def test_names_of_columns_differ_in_more_than_case(names, code):
+    """DuckDB, which reads conditions, takes the first of two such columns."""
+    stage = framekiln.stage(inputs="media_id", outputs=dict.fromkeys(names, pa.float32()))(_one)
+    with fails(code, repr(names[-1])):
+        framekiln.plan(stages=[stage, "lighting"])
+
+
+def _one(media_id):
+    return 1.0
 
 
 def test_a_plan_that_does_not_fit_says_why():

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import threading
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import typer
@@ -46,6 +49,23 @@ def test_stages_are_names_classes_settings_and_functions(media, tmp_path, local)
 
 def _odd(crc):
     return crc % 2 == 1
+
+
+def _make_locked():
+    lock = threading.Lock()
+
+    def locked(crc):
+        return lock.locked()
+
+    return framekiln.stage(inputs="crc", outputs={"locked": pa.bool_()})(locked)
+
+
+def test_inputs_and_settings_may_be_of_pandas_and_numpy(media, tmp_path):
+    files = pd.Series(sorted(map(str, media.iterdir())))
+    settings = {"crc": {"column": np.str_("frame_90")}, "decode": {"every_nth": np.int64(4)}}
+    plan = framekiln.plan(files, tmp_path / "out", pipeline=STEPS, stages="crc", settings=settings)
+    assert plan.to_do["crc"] == len(files)
+    assert plan.planned.decode.config.every_nth == 4
 
 
 def test_a_run_is_the_command(media, tmp_path, local, capfd):
@@ -113,6 +133,10 @@ def test_an_edited_function_is_computed_again_and_nothing_else(media, tmp_path, 
         ({"shard": (3, 2)}, "FK-BAD-SHARD", "'3/2'"),
         ({"stages": ["crk"]}, "FK-UNKNOWN-STEP", "Did you mean 'crc'"),
         ({"stages": [_odd]}, "FK-NOT-A-STAGE", "_odd"),
+        ({"stages": [_make_locked()]}, "FK-STAGE-PICKLE", "locked"),
+        ({"settings": {"crc.column": "frame"}}, "FK-INVALID-SETTING", "'crc.column'"),
+        ({"settings": {"crc": {"column": object()}}}, "FK-INVALID-SETTING", "crc.column"),
+        ({"rows": pa.table({})}, "FK-INVALID-SETTING", "to_parquet"),
         ({"stages": [{"crc": brightness}]}, "FK-STEP-TWICE", "'my_crc': brightness"),
         ({"stages": [{"a": Checksum}, {"a": brightness}]}, "FK-STEP-TWICE", "'a'"),
         ({"settings": {"crc": {"colum": "frame"}}}, "FK-UNKNOWN-SETTING", "Did you mean 'column'"),

@@ -278,3 +278,13 @@ def test_the_command_does_the_same(out, framekiln, tmp_path):
     framekiln("select", out.path, "--selection", "each", "--limit", "1", code=2)
     framekiln("select", out.path, "--per", "shot", code=2)
     framekiln("select", out.path, "--where", "sharpness", code=2)
+
+
+def test_words_in_texts_and_comments_ask_for_no_table(out, tmp_path):
+    shutil.copytree(out.path, tmp_path / "out", ignore=shutil.ignore_patterns("shots", "duplicates", "scenes"))
+    few = framekiln.open(tmp_path / "out")
+    assert len(few.select(where="media_id not in ('scene', 'duplicate') -- shot")) == 28
+    assert len(few.select(where="category = 'car'", order="media_id = 'identities', sharpness desc")) == 4
+    with fails("FK-SELECTION-TABLE", "'shot'"):
+        few.select(order="shot desc")
+    assert out.select(order="shot desc", limit=1).to_arrow("shot").to_pydict() == {"shot": [2]}

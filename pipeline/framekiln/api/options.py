@@ -95,7 +95,7 @@ class Options(StepOptions, total=False):
 
     identities_from: Annotated[Place | None, option("Earlier output: its identities keep their number.", metavar="OUT")]
     rows: Annotated[
-        str | None,
+        Place | None,
         option(
             "Compute only the rows of a saved selection, or of a Parquet file with media_id and frame_index, "
             "in steps that do not have all rows yet.",

@@ -12,13 +12,14 @@ from framekiln.api import html
 from framekiln.api.options import Place, shows
 from framekiln.api.output_options import ExportOptions, SelectOptions, make_export_request, make_selection_request
 from framekiln.api.summary import Summary, find_random, read_profile, warn_of_random
-from framekiln.contract.columns import PLACES, SOURCE, Image
-from framekiln.contract.errors import InputError, UserError, check_known, without_secrets
+from framekiln.contract.columns import PLACES, SOURCE, Image, is_pixel_column
+from framekiln.contract.errors import ConfigError, InputError, UserError, check_known, without_secrets
 from framekiln.contract.output_names import ERRORS, FRAMES
 from framekiln.contract.row_errors import ERRORS_SCHEMA, PASSED_OVER
 from framekiln.output.kept_tables import KeptTables
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output, later_tables
+from framekiln.planning.expression import without_halves
 from framekiln.reporting.kit.texts import plain_table
 from framekiln.reporting.plan_facts import rebuild
 from framekiln.runtime.run.progress import LATER, unfinished
@@ -97,13 +98,13 @@ class Output:
         """Return a table; columns and rows are read on request.
 
         `.to_table(columns=..., filter=...)` reads it into Arrow, from there `.to_pandas()`; DuckDB and Polars
-        (`polars.scan_pyarrow_dataset`) take it as it is.
+        (`polars.scan_pyarrow_dataset`) take it as it is. Embeddings are read as float32, since DuckDB takes no float16.
 
         Raises ConfigError: there is no such table.
         """
         problem = f"There is no table {name!r} in {self.path!r}."
         check_known(name, self.tables, problem, code="FK-UNKNOWN-TABLE")
-        return self._store.dataset(name, _ALWAYS.get(name, pa.schema([])))
+        return self._store.dataset(name, _ALWAYS.get(name, pa.schema([])), without_halves)
 
     @property
     def errors(self) -> "Dataset":
@@ -121,10 +122,13 @@ class Output:
             pixels: `frame` for full size, `frame_224` for a short side of 224 pixels or a little more.
 
         Raises:
-            ConfigError: the output has no such file.
+            ConfigError: the output has no such file, or `pixels` is no name of pixels.
             InputError: the file was moved or changed since the run, or has no such frame.
             MediaError: the file cannot be opened any more.
         """
+        if not is_pixel_column(pixels):
+            problem = f"pixels: {pixels!r} is neither 'frame' nor such as 'frame_224'."
+            raise ConfigError(problem, code="FK-INVALID-SETTING")
         from framekiln.export.pictures import find_originals, read_rules
         from framekiln.media.packets.decode import decode_frames  # loads the decoders
 

@@ -1,13 +1,16 @@
 """The request for a run or a plan, from the arguments of `framekiln.run` and of the commands."""
 
+import io
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+import cloudpickle
 
 from framekiln.api.options import Input, Manifest, Options, Place, Settings, Steps, checked, split_names
 from framekiln.contract.errors import ConfigError
@@ -38,6 +41,7 @@ def make_request(
 
     Raises ConfigError: a name, a file or a value is wrong.
     """
+    _check_rows(options.get("rows"))
     given = checked(kind, {**options, "engine": options.get("engine") or os.environ.get(ENGINE)}, also=_NAMED)
     pipeline_file, steps = with_steps(pipeline_of(pipeline), stages)
     if isinstance(profile, Mapping):
@@ -78,8 +82,7 @@ def pipeline_of(pipeline: Manifest | None) -> manifest.PipelineFile:
 def _make_plan_options(steps: tuple[str, ...], settings: Settings, given: Mapping[str, Any]) -> PlanOptions:
     texts = [settings] if isinstance(settings, str) else list(settings or ())
     if isinstance(settings, Mapping):
-        pairs = [(f"{step}.{key}", value) for step, keys in settings.items() for key, value in keys.items()]
-        texts = [f"{place}={_write_yaml(value)}" for place, value in pairs]
+        texts = [*_write_settings(settings)]
     if given["identities_from"]:
         texts.append(f"identities.known={os.fspath(given['identities_from'])}")
     decode = {name: given[name] for name in ("every_nth", "max_frames", "max_pixels", "fast_mode")}
@@ -90,15 +93,29 @@ def _make_plan_options(steps: tuple[str, ...], settings: Settings, given: Mappin
         calibration=_read_path(given["calibration"]),
         max_errors=None if given["max_errors"] is None else str(given["max_errors"]),
         decode={name: value for name, value in decode.items() if value},
-        **{name: given[name] for name in ("device", "missing_weights", "accept_license", "vram_cap", "rows")},
+        **{name: given[name] for name in ("device", "missing_weights", "accept_license", "vram_cap")},
+        rows=_read_text(given["rows"]),
     )
+
+
+def _write_settings(settings: Mapping[str, Any]) -> Iterator[str]:
+    for step, keys in settings.items():
+        if not isinstance(keys, Mapping):
+            problem = f"settings: {step!r} is not followed by settings; write them as {{'flow': {{'preset': 'fast'}}}}."
+            raise ConfigError(problem, code="FK-INVALID-SETTING")
+        for key, value in keys.items():
+            try:
+                yield f"{step}.{key}={_write_yaml(value)}"
+            except TypeError:
+                problem = f"settings: {step}.{key} is {value!r}; give numbers, texts, lists or mappings."
+                raise ConfigError(problem, code="FK-INVALID-SETTING") from None
 
 
 def _write_yaml(value: Any) -> str:
     with suppress(*NOT_YAML):
         if isinstance(value, str) and load_yaml(value) == value:
             return value
-    return json.dumps(value, default=os.fspath)
+    return json.dumps(value, default=lambda item: item.tolist() if hasattr(item, "tolist") else os.fspath(item))
 
 
 def _read_profilers(given: Mapping[str, Any]) -> ProfilerOptions:
@@ -115,7 +132,7 @@ def _read_profilers(given: Mapping[str, Any]) -> ProfilerOptions:
 
 def _choose_inputs(*places: Input) -> list[str]:
     """Return the inputs of the first source that has any: arguments, environment, profile, pipeline file."""
-    texts = input_texts(next((place for place in places if place), None))
+    texts: list[str] = next(filter(None, map(input_texts, places)), [])
     if "" in texts:
         raise ConfigError("--input is empty: give a folder, a file, a list or a URL.", code="FK-NO-INPUT")
     return texts
@@ -123,7 +140,7 @@ def _choose_inputs(*places: Input) -> list[str]:
 
 def input_texts(given: Input) -> list[str]:
     """Return inputs as texts. Raises ConfigError if one is no path."""
-    if given is None:
+    if given is None or (isinstance(given, str) and not given):
         return []
     several: Iterable[Any] = [given] if isinstance(given, str) or not isinstance(given, Iterable) else given
     return [_check_text("input", each) for each in several]
@@ -137,6 +154,12 @@ def _check_text(what: str, place: Any) -> str:
     if isinstance(place, str | os.PathLike):
         return os.fspath(place)
     raise ConfigError(f"{what}: {place!r} is neither a path nor a URL.", code="FK-INVALID-SETTING")
+
+
+def _check_rows(rows: Any) -> None:
+    if not isinstance(rows, str | os.PathLike | None):
+        message = "rows is a name or a file; save a selection by .save(NAME), a table by .to_parquet(FILE)."
+        raise ConfigError(message, code="FK-INVALID-SETTING")
 
 
 def _read_path(place: Place | None) -> Path | None:
@@ -195,6 +218,7 @@ def _add(entries: dict[str, manifest.StepEntry], name: str, stage: Any) -> None:
             "@framekiln.stage(...) above a function.",
             code="FK-NOT-A-STAGE",
         )
+    _check_travels(name, stage)
     try:
         manifest.check_step_name(name)
     except ValueError as error:
@@ -209,3 +233,22 @@ def _add(entries: dict[str, manifest.StepEntry], name: str, stage: Any) -> None:
         )
     if other is None or stage is not kind:  # the pipeline file's settings stay for its own classes
         entries[name] = entry
+
+
+def _check_travels(name: str, stage: Any) -> None:
+    """Raises ConfigError if a stage cannot be sent to the processes that call it."""
+    try:
+        cloudpickle.Pickler(_Nowhere()).dump(stage)
+    except Exception as error:  # whatever a class raises that cannot be pickled
+        raise ConfigError(
+            f"stages: {name!r} cannot be sent to other processes ({error}); make what it uses inside of the function, "
+            "or in the setup of a stage class.",
+            code="FK-STAGE-PICKLE",
+        ) from error
+
+
+class _Nowhere(io.RawIOBase):
+    """A file that keeps nothing: a stage may hold gigabytes."""
+
+    def write(self, data: Any) -> int:
+        return memoryview(data).nbytes

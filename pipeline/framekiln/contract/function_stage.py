@@ -2,24 +2,20 @@
 
 A class of its own (`framekiln.contract.Stage`) does the rest: settings, models, batches, clips, tables, drawings.
 
-A function's version is a hash of its compiled code and constants. Comments, docstrings, the order of a module and file
-names do not change it. Changes of functions, plain values, arrays, defaults and closures that it uses from the same
-module do. Functions of other modules, classes and open files count by name only.
+Its version follows from its code and from all that it uses (`code_version`).
 """
 
-import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from types import CodeType, FunctionType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 
+from framekiln.contract.code_version import code_version
 from framekiln.contract.columns import SOUND, field, is_pixel_column, views
 from framekiln.contract.drawing import Drawing
 from framekiln.contract.errors import ConfigError, ContractError
+from framekiln.contract.fitting import check_fit
 from framekiln.contract.stage import Stage
 
 Outputs = Mapping[str, pa.DataType] | Sequence[pa.Field]
@@ -31,6 +27,13 @@ class FunctionStage(Stage):
 
     function: ClassVar[Callable[..., Any]]
     fixed_version: ClassVar[int | str | None] = None  # None: a hash of the code
+
+    def __init__(self, *given: Any) -> None:
+        """Take the configuration of a stage, which is empty. Raises ConfigError: it is called as the function."""
+        if given and not isinstance(given[0], Stage.Config):
+            problem = f"{type(self).__name__!r} is a stage; try its function as {type(self).__name__}.function(...)."
+            raise ConfigError(problem, code="FK-STAGE-FUNCTION")
+        super().__init__(*given)
 
     @property
     def version(self) -> int | str:  # type: ignore[override]  # a class cannot compute a ClassVar when it is asked for
@@ -145,11 +148,9 @@ def _make_schema(function: Callable[..., Any], outputs: Outputs) -> pa.Schema:
 
 
 def _make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return values as an array. Raises ArrowInvalid: they do not fit; `pa.array` alone cuts fractions off."""
+    """Return values as an array. Raises ArrowInvalid: they do not fit."""
     array = pa.array(values, kind)
-    if "int" in str(kind):
-        with suppress(OverflowError, TypeError, pa.ArrowNotImplementedError):  # wide whole numbers, or a map
-            pa.array(values).cast(kind)
+    check_fit(values, kind)
     return array
 
 
@@ -160,82 +161,3 @@ def _read_values(name: str, column: pa.ChunkedArray) -> Sequence[Any]:
         return [value.values.to_numpy() if value.is_valid else None for value in column]
     values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")  # names of `tags` are different
     return values
-
-
-def code_version(function: Callable[..., Any], *declared: Any) -> str:
-    """Return `code` and twelve hex digits that change with a function's code, its dependencies and `declared`.
-
-    The digits also change with Python's minor version, which compiles to other code.
-
-    >>> code_version(lambda x: x + 1) == code_version(lambda x: x + 1)
-    True
-    >>> code_version(lambda x: x + 1) == code_version(lambda x: x + 2)
-    False
-    """
-    facts = _Facts(function.__module__)
-    found = repr([facts.of(item) for item in (function, *declared)])
-    return f"code {hashlib.sha256(found.encode(errors='backslashreplace')).hexdigest()[:12]}"
-
-
-class _Facts:
-    """Nested tuples of texts for functions and values of one module."""
-
-    def __init__(self, module: str) -> None:
-        self._module = module
-        self._seen: set[int] = set()  # functions may call each other in a circle
-
-    def of(self, value: Any) -> Any:
-        """Return the facts of a value; values with equal facts do the same."""
-        value = inspect.unwrap(value) if callable(value) else value  # a function under `functools.cache`
-        match value:
-            case FunctionType():
-                facts: Any = self._describe_function(value)
-            case CodeType():
-                constants = [self.of(constant) for constant in value.co_consts]
-                facts = value.co_code.hex(), value.co_exceptiontable.hex(), value.co_names, constants
-            case set() | frozenset():
-                facts = sorted(repr(self.of(item)) for item in value)  # set order differs from process to process
-            case tuple() | list():
-                facts = [self.of(item) for item in value]
-            case dict():
-                facts = [(self.of(key), self.of(item)) for key, item in value.items()]
-            case np.ndarray() | np.generic() if not value.dtype.hasobject:
-                facts = str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
-            case None | bool() | int() | float() | complex() | str() | bytes():
-                facts = repr(value)
-            case _:
-                facts = str(getattr(value, "__qualname__", getattr(value, "__name__", "")))
-        return type(value).__name__, facts
-
-    def _describe_function(self, function: FunctionType) -> Any:
-        name = f"{function.__module__}.{function.__qualname__}"
-        if function.__module__ != self._module or id(function) in self._seen:
-            return name
-        self._seen.add(id(function))
-        cells = [_read_cell(cell) for cell in function.__closure__ or ()]
-        defaults = (function.__defaults__, function.__kwdefaults__)
-        used = {
-            name: function.__globals__[name]
-            for name in sorted(set(_find_names(function.__code__)))
-            if name in function.__globals__
-        }
-        code = function.__code__
-        if function.__doc__ is not None and code.co_consts[:1] == (function.__doc__,):
-            code = code.replace(co_consts=(None, *code.co_consts[1:]))
-        return self.of(code), self.of(defaults), self.of(cells), self.of(used)
-
-
-def _read_cell(cell: Any) -> Any:
-    """Return the content of a closure's cell; it is empty while its name is not bound yet."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
-
-
-def _find_names(code: CodeType) -> Iterator[str]:
-    """Yield the names of globals and attributes in a function's code and in the functions inside it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _find_names(constant)

@@ -118,7 +118,7 @@ def _describe(
         begin = "begins at a key frame before its" if len(leads) == 1 else "begin at a key frame before their"
         notes.append(f"{counted(len(leads), 'copied clip')} {begin} first frame: by {sum(leads):,.1f} s in all.")
     if encoded := sum(writer.count_encoded() for writer in writers):
-        reason = "a copy would not decode, or would show hidden frames"
+        reason = "a copy cannot be made, would not decode, or would show hidden frames"
         notes.append(f"Cut exactly, since {reason}: {counted(encoded, 'clip')}.")
     if failures:
         notes.append(_tell_failures(failures))

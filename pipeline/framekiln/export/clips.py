@@ -148,7 +148,7 @@ class ClipWriter:
         return [lead for lead in leads if lead > _EQUAL_S]
 
     def count_encoded(self) -> int:
-        """Return how many clips were to be copied and are encoded, since their copies do not decode."""
+        """Return how many clips were to be copied and are encoded."""
         return 0 if self._exact else sum(row["exact"] for row in self._rows.values())
 
     def keep(self, clips: Sequence[PlannedClip]) -> list[PlannedClip]:

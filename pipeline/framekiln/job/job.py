@@ -13,6 +13,7 @@ from framekiln.contract.errors import DamagedError, StartError
 from framekiln.contract.stage import Scope
 from framekiln.engine.base import Engine, RunContext
 from framekiln.engine.choice import choose, make_engine, started_ahead
+from framekiln.engine.ray.turn import interrupts_deferred, own_turn
 from framekiln.job.interim import Interim
 from framekiln.job.outcome import RunSoFar
 from framekiln.media.discovery.listing import list_inputs
@@ -128,8 +129,9 @@ class Job:
         return changes, outlook, choose(request, plan, units.all)
 
     def _join_ray(self) -> Sequence[Node]:
-        from framekiln.engine.ray.session import session
-
+        self._stack.enter_context(own_turn(self._on_wait))
+        with interrupts_deferred():
+            from framekiln.engine.ray.session import session
         return self._stack.enter_context(session(self._request.address, self._on_wait))
 
     def _prepare(self) -> Plan:

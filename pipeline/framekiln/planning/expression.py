@@ -35,7 +35,7 @@ def connect() -> Any:
 
 def without_halves(schema: pa.Schema) -> pa.Schema:
     """Return a schema without float16, which embeddings have: DuckDB rejects a table with it."""
-    return pa.schema([item.with_type(_widen_type(item.type)) for item in schema])
+    return pa.schema([item.with_type(_widen_type(item.type)) for item in schema], metadata=schema.metadata)
 
 
 def widen(table: pa.Table) -> pa.Table:
@@ -101,10 +101,9 @@ class Expression:
                 problem = "it ends too early"
             raise ConfigError(f"{option}: {text!r}: {problem}.", code="FK-SELECTION-SQL")
         nodes = [*_walk(tree["statements"])]
-        names = {name for node in nodes if node.get("class") == "COLUMN_REF" for name in node["column_names"]}
         tables = [node["table_name"] for node in nodes if node.get("type") == "BASE_TABLE"]
         tables.remove(FRAMES)  # the table of the condition itself
-        return cls(text=text, names=frozenset(names), queried=frozenset(tables))
+        return cls(text=text, names=_find_names(nodes), queried=frozenset(tables))
 
     def check(
         self,
@@ -139,6 +138,20 @@ class Expression:
                 f"{option}: {self.text!r} is of type {kind}; write a condition (true or false), as in sharpness > 20."
             )
             raise ConfigError(message, code="FK-SELECTION-SQL")
+
+
+def find_names(text: str) -> frozenset[str]:
+    """Return the names of columns in SQL expressions, without words in texts and comments; none if they are no SQL.
+
+    >>> sorted(find_names("category = 'scene' and not duplicate, crc * 2 AS shot -- people"))
+    ['category', 'crc', 'duplicate']
+    """
+    return _find_names(_parse(f"SELECT {text}").get("statements"))
+
+
+def _find_names(tree: Any) -> frozenset[str]:
+    references = (node["column_names"] for node in _walk(tree) if node.get("class") == "COLUMN_REF")
+    return frozenset(name for names in references for name in names)
 
 
 def find_limits(text: str) -> list[tuple[str, float]]:

@@ -84,15 +84,17 @@ def find_producers(stages: Stages) -> Producers:
     Raises ConfigError: two steps produce the same column or table, or no step produces one that is read.
     """
     producers: dict[str, str] = {}
+    owners: dict[str, str] = {}  # by the column in lower case: conditions in SQL do not tell letters' cases apart
     for name, stage in stages.items():
         for column in stage.outputs.names:
-            if column in producers:
+            if (owner := owners.get(column.lower())) is not None:
                 raise ConfigError(
-                    f"Steps {producers[column]!r} and {name!r} both add a column {column!r}; rename one column, or "
-                    "leave out one of them and what reads it.",
+                    f"Steps {owner!r} and {name!r} both add a column {column!r}, in whatever case; rename one column, "
+                    "or leave out one of them and what reads it.",
                     code="FK-COLUMN-TWICE",
                 )
-            if column in (*SOURCE.names, *PLACES.names) or is_decoded(column):
+            owners[column.lower()] = name
+            if column.lower() in (*SOURCE.names, *PLACES.names) or is_decoded(column.lower()):
                 raise ConfigError(
                     f"Step {name!r} adds a column {column!r}, a name that decoding uses; rename the column.",
                     code="FK-COLUMN-RESERVED",

@@ -7,6 +7,7 @@ workers that do not fit the machines.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
+from framekiln.contract.code_version import version_of
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Scope
@@ -204,7 +205,7 @@ class _Planner:
         entries = {key: status.lock[key] for key in stage.weights}
         facts = {
             "use": use,
-            "version": stage.version,
+            "version": version_of(stage),
             "settings": {item.name: getattr(stage.config, item.name) for item in fields(stage.config)},
             "weights": [f"random {key}" if key in missing else entries[key].sha256 for key in stage.weights],
             "files": [contents(path, urls=stage.reads_urls) for path in stage.files],

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from framekiln.contract.code_version import version_of
 from framekiln.contract.columns import SOURCE
 from framekiln.contract.errors import UserError
 from framekiln.contract.row_errors import DECODE
@@ -136,6 +137,6 @@ def rebuild(steps: Mapping[str, Any]) -> dict[str, Stage]:
             kind = getattr(importlib.import_module(module), attribute)
             if isinstance(kind, type) and issubclass(kind, Stage):
                 stage = kind(adapter_of(kind.Config).validate_python(dict(step.get("settings", {}))))
-                if stage.version == step.get("version", stage.version):
+                if (version := version_of(stage)) == step.get("version", version):
                     stages[name] = stage
     return stages

@@ -60,7 +60,8 @@ class SelectionRequest:
 
     @property
     def expressions(self) -> list[str]:
-        return [text for text in (self.where, self.balance, self.order, *self.per) if text]
+        ordered = [text for text, _ in self.directions]
+        return [text for text in (self.where, self.balance, *ordered, *self.per) if text]
 
 
 def _split(text: str) -> list[str]:

@@ -5,7 +5,6 @@ copy of the photo, or of that part of the video. `scene`: the first photo of the
 `identities`: the list of people on it.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import FRAMES
 from framekiln.output.object_store import Store
-from framekiln.planning.expression import BESIDE, Expression, connect, explain, widen, without_halves
+from framekiln.planning.expression import BESIDE, Expression, connect, explain, find_names, widen, without_halves
 from framekiln.planning.stage_building import find_fix
 
 T = TypeVar("T")
@@ -86,7 +85,8 @@ class Rows:
 
     def join(self, expressions: Sequence[str]) -> Any:
         """Return all rows as a relation: the columns of `frames/`, and the further ones that an expression names."""
-        names = [name for name in BESIDE if any(re.search(rf"\b{name}\b", text) for text in expressions)]
+        read = frozenset[str]().union(*map(find_names, expressions))
+        names = [name for name in BESIDE if name in read]
         for name in names:
             self.register(BESIDE[name], for_name=name)
         if "duplicate" in names:

@@ -61,19 +61,19 @@ class Selection:
         words = list_words([self.request])
         return (words | {*self.tables} | ({_ALIKE[0]} if "diverse" in words else set())) - {FRAMES}
 
-    def to_arrow(self, columns: Sequence[str] = ("*",)) -> pa.Table:
-        """Return the chosen rows of `frames/`, in their order. `columns`: names, or SQL expressions.
+    def to_arrow(self, columns: str | Sequence[str] = ("*",)) -> pa.Table:
+        """Return the chosen rows of `frames/`, in their order. `columns`: names, or SQL expressions; or one of them.
 
         Raises ConfigError: a column is missing.
         """
-        rows = Rows(self.store)
+        rows, columns = Rows(self.store), [columns] if isinstance(columns, str) else columns
         rows.connection.register("chosen", self.rows.append_column("place", pa.array(range(len(self)), pa.int64())))
         rows.join(columns).create_view("joined")
         joined: Any = rows.connection.sql(f"FROM chosen JOIN joined USING ({', '.join(KEYS)})").order("place")
         wanted = "* EXCLUDE (place)" if tuple(columns) == ("*",) else ", ".join(columns)
         return rows.check("columns", lambda: joined.project(wanted).to_arrow_table())
 
-    def to_pandas(self, columns: Sequence[str] = ("*",)) -> Any:
+    def to_pandas(self, columns: str | Sequence[str] = ("*",)) -> Any:
         """Return the result of `to_arrow` as a data frame."""
         return self.to_arrow(columns).to_pandas()
 

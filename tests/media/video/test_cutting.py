@@ -128,6 +128,56 @@ def test_frames_that_a_film_hides_are_in_no_clip(tmp_path):
         assert {shown[first], shown[first + 1]} <= set(numbers)
 
 
+@pytest.mark.parametrize(
+    ("name", "channels", "kept"),
+    [
+        ("film.avi", 1, 1),
+        ("film.mxf", 2, 2),
+        ("film.mkv", 1, 1),
+        ("film.mkv", 2, 2),
+        ("film.mkv", 6, 6),
+        ("film.mkv", 16, 2),
+    ],
+)
+def test_sound_is_kept_whose_channels_have_no_named_places(name, channels, kept, tmp_path):
+    frames, sound = [paint(number) for number in range(FRAMES)], np.stack([click(CLICK_S, FRAMES / FPS)] * channels)
+    codec = "mpeg2video" if name == "film.mxf" else "mpeg4"
+    source = film(tmp_path / name, frames, codec=codec, pix_fmt="yuv420p", sound=sound)
+    with av.open(str(source)) as container:
+        assert container.streams.audio[0].layout.name == f"{channels} channels"
+    clip = cut_frames(source, tmp_path, FIRST, LAST, exact=True)
+    assert find_click(clip.path) == pytest.approx(CLICK_S - FIRST / FPS, abs=0.002)
+    with av.open(str(clip.path)) as container:
+        assert container.streams.audio[0].layout.nb_channels == kept
+
+
+def test_sound_at_a_rate_that_aac_lacks_is_kept(tmp_path):
+    whole = film(tmp_path / "whole.mkv", [paint(number) for number in range(FRAMES)], codec="mpeg4", pix_fmt="yuv420p")
+    source = tmp_path / "film.mkv"
+    with av.open(str(whole)) as video, av.open(str(source), "w") as out:
+        track = out.add_stream_from_template(video.streams.video[0])
+        sound = out.add_stream("pcm_s16le", rate=192_000, layout="mono")
+        piece = av.AudioFrame.from_ndarray(np.repeat(click(CLICK_S, FRAMES / FPS), 4)[None], "s16", "mono")
+        piece.sample_rate, piece.pts = 192_000, 0
+        for packet in [*sound.encode(piece), *(packet for packet in video.demux() if packet.size)]:
+            packet.stream = sound if packet.stream is sound else track
+            out.mux(packet)
+    clip = cut_frames(source, tmp_path, FIRST, LAST, exact=True)
+    assert find_click(clip.path) == pytest.approx(CLICK_S - FIRST / FPS, abs=0.002)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "pix_fmt", "sound_codec"),
+    [("png.mov", "png", "rgb24", "pcm_s16le"), ("sound.avi", "mjpeg", "yuvj420p", "adpcm_ms")],
+)
+def test_what_cannot_be_copied_is_encoded(name, codec, pix_fmt, sound_codec, tmp_path):
+    """PyAV writes neither of these codecs into Matroska."""
+    frames, sound = [paint(number) for number in range(FRAMES)], click(CLICK_S, FRAMES / FPS)
+    source = film(tmp_path / name, frames, codec=codec, pix_fmt=pix_fmt, sound=sound, sound_codec=sound_codec)
+    clip = cut_frames(source, tmp_path, FIRST, LAST, exact=False)
+    assert clip.exact and clip.has_sound and read_numbers(clip.path) == list(range(FIRST, LAST + 1))
+
+
 @pytest.mark.parametrize("exact", [True, False])
 def test_the_first_and_the_last_frames_of_a_film(exact, tmp_path):
     source = film(tmp_path / "silent.mp4", [paint(i) for i in range(30)], codec="libx264", pix_fmt="yuv420p")

@@ -43,7 +43,7 @@ def numbered(index: int, height: int = 16, width: int = 24) -> np.ndarray:
     return image
 
 
-_LAYOUTS = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1"}
+_LAYOUTS = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1", 16: "hexadecagonal"}
 
 
 @in_own_thread

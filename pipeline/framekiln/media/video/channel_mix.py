@@ -81,14 +81,16 @@ class ChannelReader:
     PyAV ends the process when eight or more planes are read: it looks for the end of their list beyond it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rate: int | None = None) -> None:
+        """Read samples at this rate; None: at their own."""
+        self._rate = rate
         self._packers: dict[tuple[str, str, int], Any] = {}  # by the parameters of libav's resamplers
 
     def read(self, piece: av.AudioFrame) -> Channels:
         """Return the samples of each channel (c n), -1 to 1."""
         form = piece.layout.name, piece.format.name, piece.sample_rate
         if form not in self._packers:
-            self._packers[form] = av.AudioResampler(format="flt", layout=piece.layout)
+            self._packers[form] = av.AudioResampler(format="flt", layout=piece.layout, rate=self._rate)
         packed = [part.to_ndarray()[0] for part in self._packers[form].resample(piece)]
         joined = np.concatenate([np.zeros(0, np.float32), *packed]).reshape(-1, piece.layout.nb_channels)
         return np.nan_to_num(joined).clip(-_MOST, _MOST).T

@@ -17,17 +17,20 @@ from typing import Any
 
 import av
 
-from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile
-from framekiln.media.video.container import error_text, set_limits
+from framekiln.media.video.container import set_limits
 from framekiln.media.video.encoded_span import EncodedSpan
 from framekiln.media.video.film_span import FilmSpan, Span
 from framekiln.media.video.segments import REORDERED
 
-# Codecs that players and loaders expect in an MP4; videos with others are copied into Matroska, which holds any.
+# Codecs that players and loaders expect in an MP4; videos with others are copied into Matroska, which holds most.
 _IN_MP4 = {"h264", "hevc", "av1", "mpeg4", "vp9", "aac", "mp3", "ac3", "eac3", "alac", "opus", "flac"}
 SUFFIXES = (".mp4", ".mkv")
+
+
+class _NoCopyError(Exception):
+    """A part of a film cannot be copied."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +53,19 @@ def cut(media: MediaFile, span: Span, path: Path, *, exact: bool) -> Clip:
         span: its frames.
         path: of the file, without its ending.
         exact: encode the frames again, from the first to the last one. Otherwise packets are copied: from the last key
-            frame at or before the first frame, and up to fewer than 16 frames after the last. If the copy does not
-            decode, or has hidden frames, its frames are encoded.
+            frame at or before the first frame, and up to fewer than 16 frames after the last. If they cannot be
+            copied, or the copy does not decode, or has hidden frames, its frames are encoded.
 
     Raises:
-        MediaError: the film cannot be read there, or its packets cannot be copied.
+        MediaError: the film cannot be read there.
         OSError: the file cannot be written.
     """
     with FilmSpan(media, span) as film:
         if not exact:
-            copied = _write(film, path, exact=False)
-            if not copied.hidden and (frames := _count_frames(copied.path)):
-                return replace(copied, frames=frames)
+            with suppress(_NoCopyError):
+                copied = _write(film, path, exact=False)
+                if not copied.hidden and (frames := _count_frames(copied.path)):
+                    return replace(copied, frames=frames)
         return _write(film, path, exact=True)
 
 
@@ -100,19 +104,25 @@ def _encode(film: FilmSpan, out: Any, sound: Any) -> EncodedSpan:
 def _copy(film: FilmSpan, out: Any, sound: Any) -> "CopiedSpan":
     with film.errors():
         part = CopiedSpan(film)
-    video = out.add_stream_from_template(film.track)
+    video = _add_track(out, film.track)
     if aspect := film.track.sample_aspect_ratio:  # the container's own is not in the template
         video.codec_context.sample_aspect_ratio = aspect
     copies = [_set_stream(part.video(), video)]
     if sound is not None:
-        copies.append(_set_stream(part.sound(sound), out.add_stream_from_template(sound)))
+        copies.append(_set_stream(part.sound(sound), _add_track(out, sound)))
     try:
         for packet in _merge(film, *copies):
             out.mux(packet)
     except (av.error.ArgumentError, av.error.InvalidDataError) as exc:
-        message = f"its packets cannot be copied ({error_text(exc)}); cut it exactly"
-        raise MediaError(Reason.UNSUPPORTED, message) from exc
+        raise _NoCopyError from exc
     return part
+
+
+def _add_track(out: Any, track: Any) -> Any:
+    try:
+        return out.add_stream_from_template(track)
+    except ValueError as exc:  # the container does not hold the codec
+        raise _NoCopyError from exc
 
 
 def _set_stream(packets: Iterator[Any], stream: Any) -> Iterator[Any]:
@@ -136,7 +146,7 @@ class CopiedSpan:
         self._packets = up_to(from_key(film.packets(), film.first), film.last)
         self._first = next(self._packets, None)
         if self._first is None:
-            raise MediaError(Reason.CORRUPT, "it has no key frame at the first frame of the clip or before")
+            raise _NoCopyError("no key frame at the first frame of the clip or before")
         self.start: int = self._first.pts  # ticks of the key frame
         self.frames = 0  # packets so far
         self.hidden = False  # whether an edit list hides one of them
@@ -167,13 +177,13 @@ class CopiedSpan:
 def from_key(packets: Iterable[Any], first: int) -> Iterator[Any]:
     """Yield packets in storage order, from the last key frame shown at `first` or before, without leading frames.
 
-    Raises MediaError: a packet has no time.
+    Raises _NoCopyError: a packet has no time.
     """
     held: list[Any] = []
     later = 0  # packets shown after `first`, of those held
     for packet in packets:
         if packet.pts is None:
-            raise MediaError(Reason.UNSUPPORTED, "its packets have no times; cut it exactly")
+            raise _NoCopyError("packets without times")
         if later > REORDERED:  # no later packet is shown at `first` or before
             yield packet
             continue

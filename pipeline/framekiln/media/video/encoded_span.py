@@ -24,6 +24,11 @@ CRF = 18
 # Takes 0.36 of the processor time of x264's default, and 0.84 of its bytes, for 44.9 instead of 46.5 dB (a pan, 1080p).
 _PRESET = "veryfast"
 _SOUND_BITS = 96_000  # bits of AAC for each channel and second: listeners hardly tell it from the source
+# Places of channels whose places a film does not say, as PCM's in AVI, MXF and Matroska. Of more channels, as of many
+# microphones, the first two are taken.
+_USUAL = {1: "mono", 2: "stereo", 3: "2.1", 4: "4.0", 5: "5.0", 6: "5.1", 7: "6.1", 8: "7.1"}
+_PAIR = "stereo"
+_RATE = 48_000  # of sound whose own rate AAC lacks
 _LIMITED, _FULL = 1, 2  # AVColorRange
 
 
@@ -47,9 +52,7 @@ class EncodedSpan:
             raise self._error
         self.start, self.frames, self.hidden = film.first, 0, False
         self._track = self._add_video(out, self._first)
-        self._sound_track = None if sound is None else out.add_stream("aac", rate=sound.rate, layout=sound.layout.name)
-        if self._sound_track is not None:
-            self._sound_track.bit_rate = _SOUND_BITS * sound.layout.nb_channels
+        self._sound_track: Any = None if sound is None else _add_sound(out, sound)
 
     def _decode(self, back_s: float) -> Iterator[Any]:
         """Yield the span's frames in the order in which they are shown."""
@@ -111,8 +114,8 @@ class EncodedSpan:
 
     def _cut_sound(self) -> Iterator[Any]:
         """Yield the sound from the first frame to the end of the last, with silence where the video has none."""
-        rate, start_s = self._sound.rate, float(self.start * self._film.base)
-        total, done, reader = round((self._film.stop_s - start_s) * rate), 0, ChannelReader()
+        rate, start_s = self._sound_track.rate, float(self.start * self._film.base)
+        total, done, reader = round((self._film.stop_s - start_s) * rate), 0, ChannelReader(rate)
         for piece in self._decode_sound(start_s):
             at = round((piece.time - start_s) * rate)
             if abs(at - done) <= MIN_GAP_S * rate and done:
@@ -134,11 +137,31 @@ class EncodedSpan:
                 continue  # becomes silence
 
     def _make_piece(self, values: Any, at: int) -> Any:
-        layout = self._sound.layout.name
-        packed = np.ascontiguousarray(values.T).reshape(1, -1)
-        piece = av.AudioFrame.from_ndarray(packed, format="flt", layout=layout)
-        piece.sample_rate, piece.time_base, piece.pts = self._sound.rate, Fraction(1, self._sound.rate), at
+        rate, layout = self._sound_track.rate, self._sound_track.layout
+        channels = np.resize(values, (layout.nb_channels, values.shape[1]))  # a film may change their number
+        packed = np.ascontiguousarray(channels.T).reshape(1, -1)
+        piece = av.AudioFrame.from_ndarray(packed, format="flt", layout=layout.name)
+        piece.sample_rate, piece.time_base, piece.pts = rate, Fraction(1, rate), at
         return piece
+
+
+def _add_sound(out: Any, sound: Any) -> Any:
+    """Add a track of AAC with the sound's channels and rate, or with the nearest that AAC has."""
+    names = (sound.layout.name, _USUAL.get(sound.layout.nb_channels, _PAIR), _PAIR)
+    layout = next(name for name in names if _is_encodable(name))
+    rate = sound.rate if sound.rate in (av.Codec("aac", "w").audio_rates or ()) else _RATE
+    track = out.add_stream("aac", rate=rate, layout=layout)
+    track.bit_rate = _SOUND_BITS * track.layout.nb_channels
+    return track
+
+
+def _is_encodable(layout: str) -> bool:
+    context = av.CodecContext.create("aac", "w")
+    context.sample_rate, context.layout, context.format = _RATE, layout, "fltp"
+    with suppress(av.FFmpegError):
+        context.open()
+        return True
+    return False
 
 
 def _choose_format(frame: Any) -> str:
