@@ -181,6 +181,13 @@ def test_titles_of_photos(tmp_path):
     assert row == EXPECTED | {"title": "Harbour", "description": "Boats", "creator": "Ada Moss"}
 
 
+@pytest.mark.parametrize("text", ["Zürich, 雪", "Zürich"])
+def test_texts_of_exif_in_utf8_and_latin1(text, tmp_path):
+    tags = Image.Exif()
+    tags[0x010E] = text.encode("utf-8" if "雪" in text else "latin-1")
+    assert read(tmp_path, picture(exif=tags.tobytes())) == NULL | {"description": text}
+
+
 def test_a_camera_that_writes_the_time_twice_edits_nothing():
     taken = {"exif__DateTimeOriginal": "2024:06:01 12:00:00"}
     for changed, edited in (
@@ -243,42 +250,6 @@ def test_impossible_values_are_null(tags):
 def test_a_time_of_exif_with_its_zone(text, zone, time, offset):
     tags = {"exif__DateTimeOriginal": text, "exif__OffsetTimeOriginal": zone}
     assert columns(**tags) == NULL | {"taken_at": time, "utc_offset": offset}
-
-
-SCANNED = {"exif__DateTimeDigitized": "2015:06:01 10:00:00", "xmp__CreateDate": "2015-06-01T10:00:00+02:00"}
-
-
-@pytest.mark.parametrize(
-    ("tag", "text", "time", "precision"),
-    [
-        ("xmp__photoshop__DateCreated", "1943-05-12T07:30:00", datetime(1943, 5, 12, 7, 30), None),
-        ("xmp__photoshop__DateCreated", "1943-05-12", datetime(1943, 5, 12), "day"),
-        ("xmp__photoshop__DateCreated", "1943-05", datetime(1943, 5, 1), "month"),
-        ("xmp__exif__DateTimeOriginal", "1970", datetime(1970, 1, 1), "year"),
-        ("exif__DateTimeOriginal", "1943:05:12   :  :  ", datetime(1943, 5, 12), "day"),
-        ("exif__DateTimeOriginal", "1943:  :     :  :  ", datetime(1943, 1, 1), "year"),
-        ("exif__DateTimeOriginal", "1943:05:00 00:00:00", datetime(1943, 5, 1), "month"),
-        ("iptc__DateCreated", "1943-00-00", datetime(1943, 1, 1), "year"),
-        ("iptc__DateCreated", "2015-06-01", datetime(2015, 6, 1, 10), None),  # the scan's time lies on that day
-        ("iptc__DateCreated", "2015-06-00", datetime(2015, 6, 1), "month"),
-        ("iptc__DateCreated", "0000-00-00", datetime(2015, 6, 1, 10), None),
-    ],
-)
-def test_the_date_of_a_picture_wins_over_the_time_of_its_scan(tag, text, time, precision):
-    assert columns(**SCANNED, **{tag: text}) == NULL | {"taken_at": time, "taken_precision": precision}
-
-
-@pytest.mark.parametrize("text", ["Zürich, 雪", "Zürich"])
-def test_texts_of_exif_in_utf8_and_latin1(text, tmp_path):
-    tags = Image.Exif()
-    tags[0x010E] = text.encode("utf-8" if "雪" in text else "latin-1")
-    assert read(tmp_path, picture(exif=tags.tobytes())) == NULL | {"description": text}
-
-
-@pytest.mark.parametrize(("precision", "shown"), [("year", "1943"), ("month", "1943-05"), ("day", "1943-05-12")])
-def test_the_report_shows_no_time_that_nobody_said(precision, shown):
-    drawing = Metadata().draw({"taken_at": datetime(1943, 5, 12), "taken_precision": precision})
-    assert drawing and drawing.caption == shown
 
 
 NAMES = [
