@@ -192,6 +192,16 @@ def test_links_are_followed_except_in_circles(folder: Path, tmp_path: Path) -> N
     assert ids(folder) == ["a.jpg", "b.jpg", "dead", "link/x.jpg", "sub/c.mp4", "sub/deep/d"]
 
 
+@pytest.mark.parametrize("name", ["@eaDir", "#recycle", "@Recycle", "$RECYCLE.BIN"])
+def test_what_systems_keep_is_hidden_unless_it_is_the_input(folder: Path, name: str) -> None:
+    before, own = ids(folder), folder / "sub" / name
+    (own / "c.jpg").mkdir(parents=True)
+    (own / "c.jpg" / "thumb.jpg").write_bytes(b"1")
+    assert ids(folder) == before and not any(name in each for each in ids(folder / "*" / "**"))
+    assert ids(own) == ["c.jpg/thumb.jpg"] == ids(folder / "sub" / name / "*")
+    assert ids(folder / "*" / name) == [f"sub/{name}/c.jpg/thumb.jpg"]
+
+
 def test_a_link_to_a_listed_file_is_no_file_of_its_own(folder: Path, tmp_path: Path) -> None:
     """It would be a copy of its file; a link to any other file is read."""
     (tmp_path / "else").mkdir()

@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 
 from framekiln.media.discovery.output_filter import Identity
 from framekiln.media.files import MediaFile, as_int64
-from framekiln.media.media_ids import media_id
+from framekiln.media.media_ids import is_hidden, media_id
 
 _ANY_DEPTH = "**"
 Positions = frozenset[int]
@@ -30,7 +30,7 @@ Positions = frozenset[int]
 class GlobPattern:
     """A pattern as its parts between "/"; without parts it matches every file below a folder.
 
-    As in `glob`, `*` and `?` match neither "/" nor a leading ".". A matched folder stands for all files below it,
+    As in `glob`, `*` and `?` match neither "/" nor a hidden name. A matched folder stands for all files below it,
     unless the pattern has `**`.
     """
 
@@ -42,8 +42,8 @@ class GlobPattern:
         """Return the positions after these names, each below the one before."""
         for name in names:
             parts = [(position, self._parts[position]) for position in positions if position < len(self._parts)]
-            kept = {position for position, part in parts if part == _ANY_DEPTH and not name.startswith(".")}
-            others = [(position, part) for position, part in parts if part[:1] == "." or name[:1] != "."]
+            kept = {position for position, part in parts if part == _ANY_DEPTH and not is_hidden(name)}
+            others = [(position, part) for position, part in parts if is_hidden(part) or not is_hidden(name)]
             next_ones = {position + 1 for position, part in others if part != _ANY_DEPTH and fnmatchcase(name, part)}
             positions = self._add_reached(kept | next_ones)
         return positions
