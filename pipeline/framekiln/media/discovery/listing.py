@@ -140,7 +140,8 @@ def _list_local(
 def _walk(walk: FolderWalk, on_message: Callable[[str], None]) -> list[MediaFile]:
     media = list(walk.files())
     if walk.left_out:
-        on_message(f"Left out: {counted(walk.left_out, 'link')} to files of {escape(walk.root)!r}, read once.")
+        links = counted(walk.left_out, "link")
+        on_message(f"Left out: {links} to files that {escape(walk.root)!r} has under their own paths.")
     return media
 
 
