@@ -79,7 +79,7 @@ def test_names_stay_inside_their_archive(tmp_path: Path) -> None:
         "caf\u00e9.png",
         "C:\\d.png",
     ]
-    hidden = [".git/x.png", "__MACOSX/._x.png", "a/.b.png"]
+    hidden = [".git/x.png", "__MACOSX/._x.png", "a/.b.png", "a/@eaDir/b.png/SYNOPHOTO_THUMB_M.png"]
     members = [(name, photo(number)) for number, name in enumerate([*names, *hidden])]
     for name, way in (("a.tar", tar), ("a.zip", zipped)):
         (tmp_path / name).write_bytes(way([*members, ("plain.png", photo(99))]))

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.file_types import has_ending, is_of_media, is_tar
 from framekiln.media.files import MediaFile, open_media
-from framekiln.media.media_ids import media_id
+from framekiln.media.media_ids import is_hidden, media_id
 from framekiln.media.members import ENCRYPTED, NOT_INSIDE, member_path, split_member
 
 _ENDINGS, _AT_ONCE = (".tar", ".zip"), 16
@@ -100,7 +100,7 @@ class Archive:
 
     def _add(self, name: str, size: int, *place: str | int) -> None:
         name = name.removeprefix("./")
-        if any(part.startswith(".") and part not in (".", "..") for part in name.split("/")):
+        if any(is_hidden(part) and part not in (".", "..") for part in name.split("/")):
             return  # hidden, as in folders
         if len(self.members) >= _MOST:
             raise MediaError(Reason.TOO_LARGE, f"it has more than {_MOST:,} members; divide it")

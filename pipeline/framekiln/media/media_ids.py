@@ -29,11 +29,18 @@ _MAX_PART, _MAX_PATH = 200, 700  # bytes: file systems allow 255 in a name, obje
 _LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _WEB = re.compile("https?://", re.I)
+# Thumbnails that a Synology makes of each photo, and what people deleted on a Synology, QNAP or Windows disk.
+_KEPT_BY_SYSTEMS = frozenset(("@eaDir", "#recycle", "@Recycle", "$RECYCLE.BIN"))
 
 
 def is_url(path: str) -> bool:
     """Return whether a path is the URL of an object store (`s3://...`), of a web server or of a file (`file://`)."""
     return _SCHEME.match(path) is not None
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether the name of a file or folder is hidden: `.name`, or a folder of a system's own."""
+    return name.startswith(".") or name in _KEPT_BY_SYSTEMS
 
 
 def is_web(path: str) -> bool:

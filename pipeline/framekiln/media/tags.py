@@ -82,7 +82,7 @@ def _read_exif(image: Pil.Image) -> Iterator[tuple[str, Any]]:
                 if tag in _WINDOWS and isinstance(value, bytes):
                     yield prefix + names[tag], _read_windows(tag, value)
                 elif tag in names and tag not in (0x8769, 0x8825, 0x927C, 0x9286):  # offsets, maker's note, comment
-                    yield prefix + names[tag], value
+                    yield prefix + names[tag], _decode_again(value) if isinstance(value, str) else value
 
 
 _XP_AUTHOR, _XP_KEYWORDS = 0x9C9D, 0x9C9E
@@ -133,8 +133,9 @@ def _read_iptc(image: ImageFile.ImageFile) -> Iterator[tuple[str, str]]:
     for number, name in _IPTC.items():
         yield name, _show(next(iter(found[number]), ""))
     yield "iptc:Keywords", _list_words(found[_KEYWORD])
-    for date, time in zip(found[_DATE], found[_TIME], strict=False):  # 20230701 and 102030+0200
-        yield "iptc:DateCreated", _show(f"{date[:4]}-{date[4:6]}-{date[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}")
+    for date in found[_DATE][:1]:  # 20230701, and 102030+0200, or no time
+        times = (f"T{time[:2]}:{time[2:4]}:{time[4:]}" for time in found[_TIME])
+        yield "iptc:DateCreated", _show(f"{date[:4]}-{date[4:6]}-{date[6:]}{next(times, '')}")
     digest = photoshop.get(_PHOTOSHOP_DIGEST)
     if digest and digest != md5(block, usedforsecurity=False).digest():
         yield "iptc:IsNewer", "true"
@@ -160,6 +161,11 @@ def _decode(text: bytes) -> str:
         return text.decode("utf-8")
     except UnicodeDecodeError:
         return text.decode("cp1252", "replace")
+
+
+def _decode_again(text: str) -> str:
+    """Return text that Pillow took for Latin-1: EXIF allows ASCII alone, and most programs write UTF-8 all the same."""
+    return _decode(text.encode("latin-1")) if not text.isascii() and max(text) < "\u0100" else text
 
 
 def _list_words(words: Sequence[str]) -> str:

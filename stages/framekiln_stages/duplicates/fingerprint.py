@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from framekiln.contract import DIGEST, Placement, Stage, Weights, field, views
-from framekiln_stages.duplicates.hashes import SIDE, WINDOWS, hash_windows, is_flat, thumbnail
+from framekiln_stages.duplicates.hashes import SIDE, WINDOWS, Bytes, hash_windows, is_flat, thumbnail
 from framekiln_stages.shared.black_bars import find_bars
 
 HASH = pa.binary(16)
@@ -23,6 +23,13 @@ OUTPUTS = pa.schema(
         ),
         field("content_digest", DIGEST, "BLAKE2b of the file's bytes; photos and animations only"),
         field("thumbnail", pa.binary(SIDE * SIDE), "luma of the picture without bars, at 32 by 32 px; photos only"),
+        field(
+            "colours",
+            pa.float32(),
+            "how far colours are from a single tone, as of sepia: their root mean square distance from the best curve "
+            "over brightness, at 32 by 32 px; 0 in grey photos, up to 1.6 in toned ones (JPEG 60); photos only",
+            "code",
+        ),
     ]
 )
 
@@ -31,7 +38,7 @@ class Fingerprint(Stage):
     """Perceptual hashes of each frame, for photos and some frames also of windows; for photos a thumbnail."""
 
     thread_safe = True
-    version = 6  # 6: windows by time; 5: windows in frames of videos; 4: bars that end in a faint step
+    version = 7  # 7: colours; 6: windows by time; 5: windows in frames of videos
     inputs = ("frame_224", "time_s", "fps", "media_type", "digest")
     outputs = OUTPUTS
 
@@ -54,9 +61,20 @@ class Fingerprint(Stage):
                         "crop_hashes": b"".join(hashes[1:]) if len(hashes) > 1 else None,
                         "thumbnail": thumbnail(luma).tobytes() if hashes and is_photo else None,
                         "content_digest": digest,
+                        "colours": measure_colours(image) if hashes and is_photo else None,
                     }
                 )
         return pa.Table.from_pylist(rows, schema=OUTPUTS)
+
+
+def measure_colours(image: Bytes) -> float:
+    """Return the root mean square distance (codes) of RGB (h w 3) from the best curve over brightness."""
+    cells = cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_AREA).reshape(-1, 3) / 255.0
+    level = cells.mean(axis=1, keepdims=True)
+    curve = np.concatenate((np.ones_like(level), level, level**2), axis=1)
+    beside = cells - level
+    beside -= curve @ np.linalg.lstsq(curve, beside, rcond=None)[0]
+    return float(255 * np.sqrt((beside**2).sum(axis=1).mean()))
 
 
 def _is_next(time: float, fps: float | None) -> bool:

@@ -41,10 +41,10 @@ COPIES = pa.schema(
         field(
             "reason",
             pa.string(),
-            "why the kept one is kept: whole (others are cropped), original (others are enlarged), sharper (more "
-            "detail), bare (no bars, margin), cleaner (fewer blocks, less noise), tags (it has the camera's, and no "
-            "program changed it later; others are as sharp, or changed), larger, unclipped (less of it is at its "
-            "brightest), or first (the shortest name, as a copy is called `a (1).jpg`)",
+            "why the kept one is kept: whole (others are cropped), coloured (others are grey or toned), original "
+            "(others are enlarged), sharper (more detail), bare (no bars, margin), cleaner (fewer blocks, less noise), "
+            "tags (it has the camera's, and no program changed it later; others are as sharp, or changed), larger, "
+            "unclipped (less of it is at its brightest), or first (the shortest name, as a copy is called `a (1).jpg`)",
             nullable=False,
         ),
         field("copy_of", pa.string(), "media_id of the copy to keep; null in its own row"),
@@ -68,12 +68,13 @@ class Duplicates(Stage):
         ("duplicates", "photo with copies", "photos with copies"),
         ("film_copies", "shared part of films", "shared parts of films"),
     )
-    version = 11  # 11: crops and edited copies give way, cropped films to their end; 10: repeated frames
+    version = 12  # 12: grey copies give way; 11: crops and edited copies give way, cropped films to their end
     optional_inputs = (*TAGS, EDITED, CHANGE, EMBEDDING)
     scope = Scope.DATASET
     inputs = (
         *("media_id", "frame_index", "media_type", "time_s", "height", "width"),
-        *("picture_hash", "crop_hashes", "content_digest", "thumbnail", "sharpness", "blockiness", "noise", "bars"),
+        *("picture_hash", "crop_hashes", "content_digest", "thumbnail", "colours"),
+        *("sharpness", "blockiness", "noise", "bars"),
     )
     tables: ClassVar[dict[str, Table]] = {
         "duplicates": Table(

@@ -21,6 +21,11 @@ OUTPUTS = pa.schema(
         field(
             "taken_at", pa.timestamp("us"), "time when it was taken, by the local clock; for videos without a zone UTC"
         ),
+        field(
+            "taken_precision",
+            pa.string(),
+            "year, month or day where the file names no more; `taken_at` is its beginning then; else null",
+        ),
         field("utc_offset", pa.string(), "zone of `taken_at` such as +02:00; null where the file names none"),
         field("latitude", pa.float64(), "north is positive, -90 to 90", "degree"),
         field("longitude", pa.float64(), "east is positive, -180 to 180", "degree"),
@@ -131,7 +136,8 @@ _IN_IPTC = {
     "xmp:dc:subject": "iptc:Keywords",
 }
 _SIDECAR = "sidecar:"
-_TOGETHER = (("taken_at", "utc_offset"), ("latitude", "longitude", "altitude"))
+_SHOWN = {"year": "%Y", "month": "%Y-%m", "day": "%Y-%m-%d"}
+_TOGETHER = (("taken_at", "taken_precision", "utc_offset"), ("latitude", "longitude", "altitude"))
 _SAID_TOGETHER = (*_TOGETHER, *((name,) for name in (*_NUMBERS, *_TEXTS, "keywords")))
 """Columns that a sidecar replaces, grouped by meaning."""
 
@@ -139,7 +145,7 @@ _SAID_TOGETHER = (*_TOGETHER, *((name,) for name in (*_NUMBERS, *_TEXTS, "keywor
 class Metadata(Stage):
     """Time, place, camera, exposure, rating and software of each file, from its tags."""
 
-    version = 8  # 8: Windows' own tags; sensitivities above 65535
+    version = 9  # 9: times of taking before those of scanning, dates without a time; 8: Windows' own tags
     thread_safe = True
     inputs = ("tags",)
     outputs = OUTPUTS
@@ -168,7 +174,8 @@ class Metadata(Stage):
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         zone = f" {row['utc_offset']}" if row.get("utc_offset") else ""
-        facts = [f"{row['taken_at']:%Y-%m-%d %H:%M}{zone}"] if row.get("taken_at") else []
+        shown = _SHOWN.get(row.get("taken_precision") or "", f"%Y-%m-%d %H:%M{zone}")
+        facts = [f"{row['taken_at']:{shown}}"] if row.get("taken_at") else []
         facts += [row["camera_model"]] if row.get("camera_model") else []
         return Drawing(caption=", ".join(facts)) if facts else None
 
@@ -177,12 +184,11 @@ def describe(tags: Tags) -> dict[str, Any]:
     """Return the columns of one file, completed by its sidecar."""
     found = _describe(tags)
     said = {name.removeprefix(_SIDECAR): text for name, text in tags.items() if name.startswith(_SIDECAR)}
-    if found["taken_at"] is not None:
+    own = values.read_time(tags)
+    if own:
         said.pop("xmp:CreateDate", None)  # for a scan it is the date of scanning
-    later = _describe(said)
-    time, before = later["taken_at"], found["taken_at"]
-    is_same = time and before and time.replace(microsecond=0) == before.replace(microsecond=0)
-    if is_same and later["utc_offset"] is None:
+    later, time = _describe(said), values.read_time(said)
+    if own and time and own.is_more_of(time):
         later["taken_at"] = None  # Lightroom repeats the time without its zone
     for first, *others in _SAID_TOGETHER:
         if later[first] is not None:
@@ -203,7 +209,7 @@ def _describe(tags: Tags) -> dict[str, Any]:
     if "iptc:IsNewer" in tags:
         older = {xmp for xmp, iptc in _IN_IPTC.items() if tags.get(iptc)}
         tags = {name: text for name, text in tags.items() if name not in older}
-    taken_at, utc_offset = values.read_time(tags)
+    time = values.read_time(tags)
     latitude, longitude, altitude = values.read_place(tags)
     numbers = _read_numbers(tags)
     whole: Callable[[float | None], int | None] = lambda value: None if value is None else round(value)  # noqa: E731
@@ -214,13 +220,14 @@ def _describe(tags: Tags) -> dict[str, Any]:
         **{name: next((tags[key] for key in keys if tags.get(key)), None) for name, keys in _TEXTS.items()},
         "iso": whole(numbers["iso"]),
         "rating": whole(numbers["rating"]),
-        "keywords": [word for word in keywords.split(";") if word] or None,
-        "taken_at": taken_at,
-        "utc_offset": utc_offset,
+        "keywords": [word for word in map(str.strip, keywords.split(";")) if word] or None,
+        "taken_at": time and time.at,
+        "taken_precision": time and time.precision,
+        "utc_offset": time and time.zone,
         "latitude": latitude,
         "longitude": longitude,
         "altitude": altitude,
-        "edited_at": values.read_edit_time(tags, taken_at),
+        "edited_at": values.read_edit_time(tags, time.at if time else None),
         "flash": None if fired is None else bool(int(fired) & 1),  # EXIF 2.32, table 8: bit 0
         "content_credentials": "c2pa" in tags,
     }

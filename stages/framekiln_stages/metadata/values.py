@@ -5,21 +5,31 @@ Sources: CIPA DC-008 (EXIF 2.32), XMP part 2, Apple's QuickTime metadata keys, I
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 Tags = Mapping[str, str]
 
 _TIME = re.compile(r"(\d{4})[-:/](\d\d)[-:/](\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?\s*(Z|[+-]\d\d:?\d\d)?")
+# XMP leaves out what a person does not know, EXIF has blanks there, IPTC zeros, as many programs have.
+_DATE = re.compile(r"(\d{4})(?:[-:/](\d\d)(?:[-:/](\d\d))?)?(?![-:/T]?\d)[T :]*$")
 _ZONE = re.compile(r"([+-])(\d\d):?(\d\d)")
 # In degrees. With more digits before the point, ISO 6709 includes minutes: +0012.5 is 12.5 minutes.
 _ISO_PLACE = re.compile(r"([+-]\d{1,2}(?:\.\d+)?)([+-]\d{1,3}(?:\.\d+)?)([+-]\d+(?:\.\d+)?)?(?![\d.])")
 _XMP_PLACE = re.compile(r"(\d+),(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?([NSEW])")
+_EXIF_TIMES = {
+    "exif:DateTimeOriginal": ("exif:OffsetTimeOriginal", "exif:SubsecTimeOriginal"),
+    "exif:DateTimeDigitized": ("exif:OffsetTimeDigitized", "exif:SubsecTimeDigitized"),
+}
+# Times of taking stand before times of a file, which for a scan are those of scanning (Metadata Working Group 2.0).
 # A video's `creation_time` is UTC by ISO/IEC 14496-12, though some cameras write their local time there.
-_ISO_NAMES = (
+_TIME_NAMES = (
+    "exif:DateTimeOriginal",
     "film:com.apple.quicktime.creationdate",
     "xmp:exif:DateTimeOriginal",
     "xmp:photoshop:DateCreated",
     "iptc:DateCreated",
+    "exif:DateTimeDigitized",
     "xmp:CreateDate",
     "text:Creation Time",
     "film:creation_time",
@@ -42,17 +52,36 @@ def read_number(tags: Tags, names: Sequence[str], least: float, most: float) -> 
     return None
 
 
-def read_time(tags: Tags) -> tuple[datetime | None, str | None]:
-    """Return the local time at which a file was taken and its offset from UTC, such as +02:00; None if unknown."""
-    for name, zone, part in (
-        ("exif:DateTimeOriginal", "exif:OffsetTimeOriginal", "exif:SubsecTimeOriginal"),
-        ("exif:DateTimeDigitized", "exif:OffsetTimeDigitized", "exif:SubsecTimeDigitized"),
-    ):
-        digits = re.match(r"\d*", tags.get(part, ""))
-        time, own = _parse(tags.get(name, ""), digits[0] if digits else "")
-        if time:
-            return time, _read_zone(tags.get(zone, "")) or own
-    return next((found for name in _ISO_NAMES if (found := _parse(tags.get(name, "")))[0]), (None, None))
+@dataclass(frozen=True, kw_only=True)
+class Time:
+    """A local time, with its zone if that is known."""
+
+    at: datetime
+    zone: str | None = None  # such as +02:00
+    precision: str | None = None  # year, month or day if that is all that is known; `at` is its beginning
+
+    def is_finer(self, other: "Time") -> bool:
+        """Return whether this is a time on the day that the other one names."""
+        return other.precision == "day" and self.precision is None and self.at.date() == other.at.date()
+
+    def is_more_of(self, other: "Time") -> bool:
+        """Return whether another time without a zone repeats this one, or its day."""
+        is_same = self.precision == other.precision and _cut(self.at) == _cut(other.at)
+        return (is_same and other.zone is None) or self.is_finer(other)
+
+
+def read_time(tags: Tags) -> Time | None:
+    """Return when a file was taken; a known day is completed by another tag's time on it."""
+    found = [time for name in _TIME_NAMES if (time := _read_one(tags, name))]
+    return next((time for time in found if time.is_finer(found[0])), found[0]) if found else None
+
+
+def _read_one(tags: Tags, name: str) -> Time | None:
+    zone, part = _EXIF_TIMES.get(name, ("", ""))
+    digits = re.match(r"\d*", tags.get(part, ""))
+    time = _parse(tags.get(name, ""), digits[0] if digits else "")
+    own = _read_zone(tags.get(zone, ""))
+    return replace(time, zone=own) if time and own else time
 
 
 def read_edit_time(tags: Tags, taken_at: datetime | None) -> datetime | None:
@@ -60,25 +89,42 @@ def read_edit_time(tags: Tags, taken_at: datetime | None) -> datetime | None:
 
     EXIF 2.32: a camera writes the same time to both tags, a program changes only DateTime.
     """
-    changed = next(
-        (time for name in ("exif:DateTime", "xmp:ModifyDate") if (time := _parse(tags.get(name, ""))[0])), None
-    )
+    times = (_parse(tags.get(name, "")) for name in ("exif:DateTime", "xmp:ModifyDate"))
+    changed = next((time.at for time in times if time), None)
     if changed is None or taken_at is None or "exif:DateTimeOriginal" not in tags:
         return None
     return None if abs(changed - taken_at) < WRITTEN_WITHIN else changed
 
 
-def _parse(text: str, digits: str = "") -> tuple[datetime | None, str | None]:
-    """Return a time and its zone. `digits`: fraction of the second from another tag."""
+def _parse(text: str, digits: str = "") -> Time | None:
+    """Return a time; None for an impossible one. `digits`: fraction of the second from another tag."""
+    if date := _DATE.match(text.strip()):
+        return _parse_date([int(part) for part in date.groups(default="0")])
     if not (match := _TIME.match(text)):
-        return None, None
+        return None
     *parts, fraction, zone = match.groups(default="")
+    if "00" in parts[1:3]:
+        return _parse_date([int(part) for part in parts[:3]])
     try:
         time = datetime(*(int(part or 0) for part in parts))  # type: ignore[arg-type]
         time += timedelta(seconds=float(f"0.{digits or fraction or 0}"))
     except (ValueError, OverflowError):
-        return None, None
-    return (None, None) if time < _FIRST or time in _UNSET else (time, _read_zone(zone))
+        return None
+    return None if time < _FIRST or time in _UNSET else Time(at=time, zone=_read_zone(zone))
+
+
+def _parse_date(parts: list[int]) -> Time | None:
+    """Return the beginning of a year, month or day; parts are 0 from the first unknown one on."""
+    known = next((at for at, part in enumerate(parts) if not part), len(parts))
+    try:
+        time = datetime(*(parts[:known] + [1, 1, 1][known:]))  # type: ignore[arg-type]
+    except ValueError:
+        return None
+    return None if time < _FIRST else Time(at=time, precision=("year", "month", "day")[known - 1])
+
+
+def _cut(time: datetime) -> datetime:
+    return time.replace(microsecond=0)
 
 
 def _read_zone(text: str) -> str | None:

@@ -192,6 +192,34 @@ def test_links_are_followed_except_in_circles(folder: Path, tmp_path: Path) -> N
     assert ids(folder) == ["a.jpg", "b.jpg", "dead", "link/x.jpg", "sub/c.mp4", "sub/deep/d"]
 
 
+@pytest.mark.parametrize("name", ["@eaDir", "#recycle", "@Recycle", "$RECYCLE.BIN"])
+def test_what_systems_keep_is_hidden_unless_it_is_the_input(folder: Path, name: str) -> None:
+    before, own = ids(folder), folder / "sub" / name
+    (own / "c.jpg").mkdir(parents=True)
+    (own / "c.jpg" / "thumb.jpg").write_bytes(b"1")
+    assert ids(folder) == before and not any(name in each for each in ids(folder / "*" / "**"))
+    assert ids(own) == ["c.jpg/thumb.jpg"] == ids(folder / "sub" / name / "*")
+    assert ids(folder / "*" / name) == [f"sub/{name}/c.jpg/thumb.jpg"]
+
+
+def test_a_link_to_a_listed_file_is_no_file_of_its_own(folder: Path, tmp_path: Path) -> None:
+    """It would be a copy of its file; a link to any other file is read."""
+    (tmp_path / "else").mkdir()
+    for place in (tmp_path / "else" / "x.jpg", folder / ".store" / "y.jpg"):
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(b"1")
+    (folder / "far").symlink_to(tmp_path / "else")
+    links = {"l1.jpg": "a.jpg", "sub/l2.jpg": "../l1.jpg", "l3.jpg": "far/x.jpg", "l4.jpg": ".store/y.jpg", "l5": "l5"}
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+    os.link(folder / "b.jpg", folder / "hard.jpg")
+    told: list[str] = []
+    found = [item.media_id for item in list_media(str(folder), on_message=told.append)]
+    assert found == ["a.jpg", "b.jpg", "far/x.jpg", "hard.jpg", "l4.jpg", "l5", "sub/c.mp4", "sub/deep/d"]
+    assert len(told) == 1 and "3 links" in told[0]
+    assert ids(folder / "l*.jpg") == ["l1.jpg", "l3.jpg", "l4.jpg"]  # their files are not in this input
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can switch to a user without permission")
 def test_no_permission(folder: Path) -> None:
     (folder / "sub").chmod(0o700)

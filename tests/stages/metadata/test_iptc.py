@@ -63,6 +63,13 @@ def test_what_agencies_say_is_exact(tmp_path, long):
     assert read(tmp_path, with_iptc(b"")) == read(tmp_path, with_iptc(datasets())) == NULL
 
 
+def test_a_date_needs_no_time(tmp_path):
+    day = NULL | {"taken_at": datetime(1962, 7, 1), "taken_precision": "day"}
+    assert read(tmp_path, with_iptc(datasets((DATE, "19620701")))) == day
+    year = NULL | {"taken_at": datetime(1962, 1, 1), "taken_precision": "year"}
+    assert read(tmp_path, with_iptc(datasets((DATE, "19620000")))) == year
+
+
 def test_a_tiff_has_it_in_a_tag(tmp_path):
     tags = TiffImagePlugin.ImageFileDirectory_v2()
     tags.tagtype[33723], tags[33723] = 7, datasets(*PAIRS)

@@ -57,6 +57,7 @@ def exif() -> Image.Exif:
 
 EXPECTED = {
     "taken_at": datetime(2024, 2, 29, 23, 59, 58, 250_000),
+    "taken_precision": None,
     "utc_offset": "+05:30",
     "latitude": pytest.approx(-(33 + 51 / 60 + 35.4 / 3600), abs=1e-9),
     "longitude": pytest.approx(151.2, abs=1e-9),
@@ -180,6 +181,13 @@ def test_titles_of_photos(tmp_path):
     assert row == EXPECTED | {"title": "Harbour", "description": "Boats", "creator": "Ada Moss"}
 
 
+@pytest.mark.parametrize("text", ["Zürich, 雪", "Zürich"])
+def test_texts_of_exif_in_utf8_and_latin1(text, tmp_path):
+    tags = Image.Exif()
+    tags[0x010E] = text.encode("utf-8" if "雪" in text else "latin-1")
+    assert read(tmp_path, picture(exif=tags.tobytes())) == NULL | {"description": text}
+
+
 def test_a_camera_that_writes_the_time_twice_edits_nothing():
     taken = {"exif__DateTimeOriginal": "2024:06:01 12:00:00"}
     for changed, edited in (
@@ -219,7 +227,9 @@ def columns(**tags: str) -> dict:
         },
         {"gps__GPSLatitude": "33 51", "gps__GPSLatitudeRef": "S"},
         {"xmp__Rating": "99"},
-        {"exif__DateTimeOriginal": "2024:06:01"},
+        {"exif__DateTimeOriginal": "2024:13"},
+        {"exif__DateTimeOriginal": "2024:06:01 12"},
+        {"exif__DateTimeOriginal": "20240601"},
         {"film__location": "+0012.5-00024.3/"},  # 12.5 minutes by ISO 6709, not degrees
     ],
     ids=str,

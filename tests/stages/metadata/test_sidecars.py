@@ -54,6 +54,20 @@ def read_media(*media: MediaFile) -> dict[str, dict]:
     return dict(zip(rows["media_id"].to_pylist(), found, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("1943-05-12", {"taken_at": datetime(1943, 5, 12), "taken_precision": "day", "utc_offset": None}),
+        ("1943", {"taken_at": datetime(1943, 1, 1), "taken_precision": "year", "utc_offset": None}),
+        ("2024-02-29", {}),  # the file knows the time of that day
+    ],
+)
+def test_a_date_in_a_sidecar_replaces_the_time_of_the_file(said, expected, tmp_path):
+    xmp = f'{HEAD}photoshop:DateCreated="{said}">{TAIL}'.encode()
+    rows = read(tmp_path, a__jpg=picture(exif=exif().tobytes()), a__xmp=xmp)
+    assert rows == {"a.jpg": EXPECTED | expected}
+
+
 def test_a_sidecar_counts_before_the_file_and_keeps_what_it_does_not_say(tmp_path):
     embedded = picture(exif=exif().tobytes(), xmp=rated(1))
     rows = read(tmp_path, a__jpg=embedded, a__xmp=LIGHTROOM, b__JPG=embedded, b__JPG__XMP=LIGHTROOM, c__jpg=embedded)

@@ -76,7 +76,10 @@ def list_media(
     try:
         path = local_path(source)
         lister = partial(list_entries, on_message)
-        found = list_remote(source, outputs, lister) if path is None else _list_local(source, path, outputs, lister)
+        if path is None:
+            found = list_remote(source, outputs, lister)
+        else:
+            found = _list_local(source, path, outputs, lister, on_message)
         media = list(with_members(found))
     except PermissionError as exc:
         message = f"The input {escape(source)!r} cannot be read: permission denied; grant it, or choose another."
@@ -110,12 +113,14 @@ def in_shard(name: str, index: int, count: int) -> bool:
     return int.from_bytes(digest, "big") % count == index
 
 
-def _list_local(source: str, path: str, outputs: OutputFilter, list_entries: Lister) -> Iterable[MediaFile]:
+def _list_local(
+    source: str, path: str, outputs: OutputFilter, list_entries: Lister, on_message: Callable[[str], None]
+) -> Iterable[MediaFile]:
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         if MAGIC.search(source):
-            return _list_matches(path, outputs)
+            return _list_matches(path, outputs, on_message)
         message = f"The input {escape(source)!r} does not exist.{_suggest(path)}"
         raise InputError(message, code="FK-INPUT-MISSING") from None
     if os.path.isfile(path):
@@ -126,9 +131,17 @@ def _list_local(source: str, path: str, outputs: OutputFilter, list_entries: Lis
         return [local_file(path, os.path.basename(path))]  # opening a pipe would wait for a writer
     outputs.check_root(path)
     with os.scandir(path):  # raises if unreadable; an unreadable folder below is a row in the errors table
-        media = list(FolderWalk(root=path, excludes=outputs.excludes_folder).files())
+        media = _walk(FolderWalk(root=path, excludes=outputs.excludes_folder), on_message)
     if not media:
         raise make_no_files_error(source)
+    return media
+
+
+def _walk(walk: FolderWalk, on_message: Callable[[str], None]) -> list[MediaFile]:
+    media = list(walk.files())
+    if walk.left_out:
+        links = counted(walk.left_out, "link")
+        on_message(f"Left out: {links} to files that {escape(walk.root)!r} has under their own paths.")
     return media
 
 
@@ -143,13 +156,13 @@ def _suggest(path: str) -> str:
     return did_you_mean(word, close) if close else " Check the path."  # never the whole content of the folder
 
 
-def _list_matches(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:
+def _list_matches(pattern: str, outputs: OutputFilter, on_message: Callable[[str], None]) -> Iterable[MediaFile]:
     root = fixed_part(pattern)
     outputs.check_root(root)
     parts = GlobPattern(*pattern[len(root) :].lstrip("/").split("/"))
     walk = FolderWalk(root=root, pattern=parts, excludes=outputs.excludes_below)
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(root):
-        if media := list(walk.files()):
+        if media := _walk(walk, on_message):
             return media
     raise make_no_match_error(pattern)
 
