@@ -30,7 +30,7 @@ from framekiln.lab.predict.choose import (
 )
 from framekiln.lab.predict.gpu_specs import read_gpus
 from framekiln.lab.predict.measured import time_spread
-from framekiln.lab.predict.pace import Interval
+from framekiln.lab.predict.pace import Interval, pace
 from framekiln.lab.predict.reached import MeasuredStep, guess, usual_share
 from framekiln.lab.predict.source_run import PacketTimes, SourceRun, read_source
 from framekiln.lab.predict.work import GAP_S, GpuWork, NetworkWork
@@ -107,6 +107,14 @@ def test_waits_of_processes_for_each_other_on_the_gpu_are_taken_out(tmp_path):
     source = read_source(str(output(tmp_path, ("big", "twin"), beside=2.0, rate=1 / (2 * on_gpu))))
     assert source.shared == pytest.approx(2.0, rel=1e-3)
     assert source.gpu_steps[0].sample.model_s == pytest.approx(model_s(8, 1.0), rel=1e-2)
+    two = output(tmp_path / "two", ("big", "twin"), gpus=1.0, beside=2.0, rate=1 / on_gpu)  # the same on two GPUs
+    assert read_source(str(two)).shared == pytest.approx(2.0, rel=1e-3)
+    assert read_source(str(output(tmp_path / "free", ("big", "twin"), gpus=1.0, rate=1 / on_gpu))).shared == 1.0
+
+
+def test_each_gpu_that_has_a_process_adds_its_rate(tmp_path):
+    steps = [replace(step, workers=100) for step in read_source(str(output(tmp_path))).gpu_steps]
+    assert [pace(steps, {"big": 1.0}, gpus) for gpus in (1, 2)] == [(1.0, "the GPU"), (2.0, "the GPU")]
 
 
 WAVES = [WaveSeconds(host={"decode": 0.01, "big": 0.02, "light": 0.001}, on_gpu={"big": 0.005})]
@@ -163,7 +171,22 @@ def test_a_gpu_is_a_line_of_80_columns_below_what_the_figures_lack():
     lines = text.getvalue().splitlines()
     assert lines[0] == "a busy." and limits(found) in lines[1] and "l4" not in limits(found)
     (first, second) = (line.split() for line in lines if line.startswith((" rtx-pro-6000 ", " l4 ")))
-    assert first[1:] == ["96", "61.1", "12.4", "(6.5", "to", "19)", "140", "to", "240", "h", "237", "140", "to", "240"]
+    assert first[1:] == [
+        "96",
+        "61.1",
+        "12.4",
+        "(6.5",
+        "to",
+        "19)",
+        "5.7",
+        "to",
+        "9.9",
+        "days",
+        "237",
+        "140",
+        "to",
+        "240",
+    ]
     assert second[7:11] == ["6.5", "to", "19", "min"]
     mixed = replace(found, gpus=[best, replace(best, gpu="l4", limit="the GPU")])
     assert "rtx-pro-6000" in limits(mixed) and "l4" in limits(mixed)

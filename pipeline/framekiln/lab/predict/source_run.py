@@ -1,5 +1,6 @@
 """The measurements of a run for predictions: seconds a row by phase, workers, batch and rate of each step."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from framekiln.runtime.run.record import read_run_record
 
 _SHARED = 0.5  # share of two steps' processes that run both steps; from this share on they count as shared
 _MOST_RUNS = 8  # earlier runs that are read completely
+_ROUNDED = 0.01  # of a GPU; its shares have two decimals
 _MIN_PACKETS = 4  # packets of each process from which its first one is left out: that one includes lazy loading
 
 
@@ -164,10 +166,12 @@ def _list_others(store: Store, last: str | None) -> list[str]:
 def _remove_gpu_waits(source: SourceRun) -> SourceRun:
     """Return the run without its processes' waits for each other on the GPU.
 
-    A GPU's clock goes on during another process's turn. A second of the run has one second of the GPU. If the steps'
+    A GPU's clock goes on during another process's turn. A second of the run has one second of each GPU. If the steps'
     GPU times add up to more, all are divided by the same factor.
     """
-    shared = max(1.0, source.rows_per_s * sum(step.sample.model_s + step.sample.copies_s for step in source.gpu_steps))
+    gpus = max(1, math.ceil(sum(step.gpus for step in source.gpu_steps) - _ROUNDED))
+    on_gpu = sum(step.sample.model_s + step.sample.copies_s for step in source.gpu_steps)
+    shared = max(1.0, source.rows_per_s * on_gpu / gpus)
     steps = []
     for step in source.steps:
         waiting = (MODEL, *COPIES) if step.on_gpu else ()

@@ -187,4 +187,14 @@ def _place(member: Requirement, wave: WaveLayout, gpus: int) -> Step:
     if wave.gpu_s:
         share = (member.option.gpu_s or 0.0) / wave.gpu_s / member.workers
         changes["gpus"] = max(0.01, math.floor(100 * share) / 100)
+    elif gpus > 1 and (booked := _count_booked(wave)):  # Ray puts two processes on one GPU if their shares fit it
+        changes["gpus"] = max(0.01, math.floor(100 * place.gpus / booked) / 100)
     return step.placed(**changes)
+
+
+def _count_booked(wave: WaveLayout) -> float:
+    """Return the share of each GPU that all its processes book."""
+    return sum(
+        max(each.workers for each in sharing) * min(1.0, sum(each.step.placement.gpus for each in sharing))
+        for sharing in wave.processes
+    )
