@@ -29,7 +29,7 @@ from framekiln.lab.predict.choose import (
     _find_help,
 )
 from framekiln.lab.predict.gpu_specs import read_gpus
-from framekiln.lab.predict.measured import time_spread
+from framekiln.lab.predict.measured import measuring_notes, time_spread
 from framekiln.lab.predict.pace import Interval, pace
 from framekiln.lab.predict.reached import MeasuredStep, guess, usual_share
 from framekiln.lab.predict.source_run import PacketTimes, SourceRun, read_source
@@ -156,9 +156,25 @@ def test_few_packets_and_a_busy_machine_are_doubts_on_an_estimate(tmp_path):
         step, packets=PacketTimes(units=("u",), starts=times.starts[:1], rows=times.rows[:1], seconds=np.ones(1))
     )
     assert (time_spread(few).low, time_spread(few).high) == (0.5, 2.0)
+    assert step.cores == 1 and not measuring_notes(0.0, [step])
     told = _list_doubts(SourceRun(devices=(), steps=(few,), later=(), others=0.8), [])
     assert "80%" in told[0] and told[1].startswith("big: fewer than 5 packets were measured") and len(told) == 2
     assert not _list_doubts(SourceRun(devices=(), steps=(step,), later=(), others=0.1), [])
+
+
+@pytest.mark.parametrize(
+    ("engine", "booked", "cores"), [("local", 1, 16), ("local", 4, 16), ("ray", 1, 1), ("ray", 4, 4)]
+)
+def test_calls_that_had_several_cores_may_take_as_many_times_as_long_on_one(tmp_path, engine, booked, cores):
+    """The local engine gives each process its part of all cores, Ray those that the profile books."""
+    place = output(tmp_path) / "run.json"
+    record = json.loads(place.read_text()) | {"engine": engine, "machines": [{"cpus": 16.0}]}
+    record["steps"]["big"]["placement"]["cpus"] = booked
+    place.write_text(json.dumps(sealed(record)))
+    (step,) = read_source(str(tmp_path)).gpu_steps
+    alone = time_spread(replace(step, cores=1.0))
+    assert step.cores == cores and time_spread(step).high == pytest.approx(cores * alone.high)
+    assert time_spread(step).low == alone.low and len(measuring_notes(0.0, [step])) == (cores > 1)
 
 
 def test_a_gpu_is_a_line_of_80_columns_below_what_the_figures_lack():

@@ -7,7 +7,7 @@ with replacement; the spread of the results is the interval. Index 0 of an array
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -150,20 +150,25 @@ def seconds_a_row(step: SourceStep, measured: MeasuredFiles) -> dict[str, Draws]
 
 
 def time_spread(step: SourceStep) -> Interval:
-    """Return plausible factors of a step's measured time, from the spread of its packets."""
+    """Return plausible factors of a step's measured time on one core, from the spread of its packets."""
     draws = seconds_a_row(step, MeasuredFiles()).get("")
     low, high = (1.0, 1.0) if draws is None or draws[0] <= 0 else np.quantile(draws[1:], QUANTILES) / draws[0]
     least = FEW_SPREAD if len(step.packets.rows) < FEW else 1.0
-    return Interval(central=1.0, low=float(min(low, 1 / least)), high=float(max(high, least)))
+    return Interval(central=1.0, low=float(min(low, 1 / least)), high=float(max(high, least)) * step.cores)
 
 
-def measuring_notes(others: float, steps: Iterable[SourceStep]) -> list[str]:
-    """Return sentences on other load during a run, as a share of the cores, and on steps with few packets."""
+def measuring_notes(others: float, steps: Collection[SourceStep]) -> list[str]:
+    """Return sentences on other load during a run, as a share of the cores, on processes and on few packets."""
+    cores = max((step.cores for step in steps), default=1.0)
+    wide = (
+        f"The run had few processes for its cores, so a call could use {cores:g} of them: with a process on each core "
+        "a row may take as many times as long; measure more files"
+    )
     few = [step.name for step in steps if 0 < len(step.packets.rows) < FEW]
     named = ", ".join(few) if len(few) <= MOST_NAMED else f"{len(few)} steps"
     busy = f"Other programs took {others:.0%} of the machine's cores while the run was measured: alone it may be faster"
     little = f"{named}: fewer than {FEW} packets were measured, so their intervals say little"
-    return [busy] * (others >= OTHERS) + [little] * bool(few)
+    return [busy] * (others >= OTHERS) + [wide] * (cores > 1) + [little] * bool(few)
 
 
 def _draw_sums(values: NDArray[np.float64], chance: np.random.Generator) -> NDArray[np.float64]:

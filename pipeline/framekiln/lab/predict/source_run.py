@@ -27,6 +27,7 @@ from framekiln.runtime.run.record import read_run_record
 _SHARED = 0.5  # share of two steps' processes that run both steps; from this share on they count as shared
 _MOST_RUNS = 8  # earlier runs that are read completely
 _ROUNDED = 0.01  # of a GPU; its shares have two decimals
+_LEAST_CORES = 2  # of any machine in a run's record, even of one with a single core
 _MIN_PACKETS = 4  # packets of each process from which its first one is left out: that one includes lazy loading
 
 
@@ -55,6 +56,7 @@ class SourceStep:
     gpus: float  # GPUs that all its processes reserve together
     rows_per_s: float  # rate of all its processes; the steady rate if known
     chosen: float = 1.0  # share of the rows that its condition chose; times are of these
+    cores: float = 1.0  # cores that a call could use: with a process on each core, a row may take as many times as long
 
     @property
     def name(self) -> str:
@@ -218,7 +220,16 @@ def _read_step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table,
         gpus=len(step.workers) * float(place.get("gpus", 0.0)),
         rows_per_s=step.steady_rows_per_s or step.rows_per_s,
         chosen=chosen / max(every, 1),
+        cores=_count_cores(step, record, float(place.get("cpus") or 1)),
     )
+
+
+def _count_cores(step: StepStatistics, record: Mapping[str, Any], booked: float) -> float:
+    """Return the cores of a process: the booked ones, or its part of all if the engine had few processes."""
+    if record.get("engine") != "local":
+        return max(1.0, booked)
+    cores = sum(float(one.get("cpus", 0)) for one in record.get("machines") or ())
+    return max(1.0, cores // len(step.workers)) if cores > _LEAST_CORES else 1.0
 
 
 def _count_items(packets: pa.Table) -> Counter[str]:
