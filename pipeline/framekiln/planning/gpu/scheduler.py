@@ -10,7 +10,7 @@ from framekiln.planning.gpu.calibration_file import Calibration
 from framekiln.planning.gpu.co_location import GpuCapacity, MemoryNeeds, Requirement, WaveLayout, measured, stated
 from framekiln.planning.gpu.packing import Layout, layout, layouts, reasons, too_large
 from framekiln.planning.processes.resources import Node
-from framekiln.planning.processes.waves import wave_numbers
+from framekiln.planning.processes.waves import combined_placement, processes, wave_numbers
 from framekiln.planning.step import DecodeStep, Step
 
 CONTEXT_GB = 0.4  # GB, CUDA context of a process without a calibration: some 0.3 to 0.5 on GPUs of 2026
@@ -84,7 +84,8 @@ def _measure_capacity(
     steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], settings: GpuSettings, limit: float
 ) -> GpuCapacity:
     calibration = settings.calibration
-    busy = sum(step.placement.cpus * step.placement.workers for step in steps if step.keeps_model)
+    models = processes(step for step in steps if step.keeps_model).values()
+    busy = sum(place.cpus * place.workers for place in map(combined_placement, models))
     free = sum(node.cpus for node in nodes) - busy
     decoders = max(1, min(decode.workers, int(free / decode.cpus)))  # more would not run, whatever the profile says
     rate = calibration.decode_rows_per_s if calibration else None
