@@ -66,6 +66,13 @@ def test_the_choice(asked, address, device, size, profilers, chosen):
     assert name == chosen and why.startswith("Engine: ")
 
 
+def test_a_size_that_is_taken_for_files_of_a_web_server_is_said_to_be_so():
+    steps = plan({"a": {"use": "tests.faults.stages:Poison"}}, {"steps": {"a": {"device": "cpu"}}})
+    (unit,) = units(0)
+    _, told = choose(asking(), steps, [replace(unit, media=unit.media * 20_000)])
+    assert "20,000 of them" in told and "2.6 GB" in told
+
+
 @pytest.mark.parametrize(("address", "profilers"), [("auto", NO_PROFILERS), (None, NSIGHT)])
 def test_what_only_ray_can_do_is_refused_by_the_local_engine(address, profilers):
     request = asking(engine="local", address=address, profilers=profilers)

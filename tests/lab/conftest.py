@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _idle_machine(monkeypatch):
-    monkeypatch.setattr("psutil.cpu_percent", lambda interval=None: 0.0)
+    monkeypatch.setattr("psutil.cpu_percent", lambda interval=None, percpu=False: [0.0] if percpu else 0.0)

@@ -200,7 +200,7 @@ def test_a_step_of_a_users_pipeline_is_called_on_what_its_steps_before_made(tmp_
 
 @pytest.mark.heavy
 def test_figures_of_a_crowded_machine_are_called_worthless_before_the_first_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("psutil.cpu_percent", lambda interval=None: 90.0)
+    monkeypatch.setattr("psutil.cpu_percent", lambda interval=None, percpu=False: [90.0] if percpu else 90.0)
     cores, said = psutil.cpu_count(), "other programs use"
     command = f"bench tests.lab.models:plain --out {tmp_path} {QUICK}"
     done = CliRunner().invoke(app, command.split())

@@ -173,6 +173,29 @@ def test_rows_of_films_have_an_interval_though_one_was_measured():
     assert rows[".mp4"][0] == 100 and low < 50 and high > 200 and "1 video," in note
 
 
+def test_films_of_a_web_server_have_the_mean_rows_of_measured_ones():
+    """Their sizes are unknown (0), in a list and in the units of a preview of that list."""
+    films = [MediaFile(media_id=f"{n}.mp4", path=f"https://a.org/{n}.mp4", size=0, mtime_ns=0) for n in range(100)]
+    lost = MediaFile(media_id="lost.mp4", path="/lost.mp4", size=0, mtime_ns=0)
+    for size in (1000, 0):
+        seen = MeasuredFiles(files={f"p{n}.mp4": (size, 40 + 10 * n) for n in range(6)})
+        rows, (note,) = estimate_rows([*films, lost] if size else films, seen)
+        assert rows[".mp4"][0] == pytest.approx(100 * 65) and "unknown size" in note
+        low, high = np.quantile(rows[".mp4"][1:], (0.05, 0.95))
+        assert low < 6400 and high > 6600
+    some = MeasuredFiles(files={"a.mp4": (1000, 50), "b.mp4": (0, 70)})
+    sized = MediaFile(media_id="c.mp4", path="c.mp4", size=2000, mtime_ns=0)
+    assert estimate_rows([sized, *films], some)[0][".mp4"][0] == pytest.approx(100 + 100 * 60)
+
+
+@pytest.mark.parametrize(("size", "told"), [(1400, False), (4000, True), (200, True), (0, False)])
+def test_photos_of_another_size_than_the_measured_ones_are_named(size, told):
+    seen = MeasuredFiles(files={f"p{n}.jpg": (1000, 1) for n in range(9)})
+    files = [MediaFile(media_id=f"{n}.jpg", path="https://a/b.jpg", size=size, mtime_ns=0) for n in range(9)]
+    rows, notes = estimate_rows(files, seen)
+    assert rows[".jpg"][0] == 9 and bool(notes) == told
+
+
 def test_a_preview_never_touches_an_output_of_other_files(media, previewed):
     with fails("FK-PREVIEW-OUTPUT"):
         framekiln.run(media, previewed, pipeline=STEPS, preview=5, engine="local")

@@ -29,8 +29,8 @@ from framekiln.lab.predict.choose import (
     _find_help,
 )
 from framekiln.lab.predict.gpu_specs import read_gpus
-from framekiln.lab.predict.measured import time_spread
-from framekiln.lab.predict.pace import Interval
+from framekiln.lab.predict.measured import measuring_notes, time_spread
+from framekiln.lab.predict.pace import Interval, pace
 from framekiln.lab.predict.reached import MeasuredStep, guess, usual_share
 from framekiln.lab.predict.source_run import PacketTimes, SourceRun, read_source
 from framekiln.lab.predict.work import GAP_S, GpuWork, NetworkWork
@@ -107,6 +107,14 @@ def test_waits_of_processes_for_each_other_on_the_gpu_are_taken_out(tmp_path):
     source = read_source(str(output(tmp_path, ("big", "twin"), beside=2.0, rate=1 / (2 * on_gpu))))
     assert source.shared == pytest.approx(2.0, rel=1e-3)
     assert source.gpu_steps[0].sample.model_s == pytest.approx(model_s(8, 1.0), rel=1e-2)
+    two = output(tmp_path / "two", ("big", "twin"), gpus=1.0, beside=2.0, rate=1 / on_gpu)  # the same on two GPUs
+    assert read_source(str(two)).shared == pytest.approx(2.0, rel=1e-3)
+    assert read_source(str(output(tmp_path / "free", ("big", "twin"), gpus=1.0, rate=1 / on_gpu))).shared == 1.0
+
+
+def test_each_gpu_that_has_a_process_adds_its_rate(tmp_path):
+    steps = [replace(step, workers=100) for step in read_source(str(output(tmp_path))).gpu_steps]
+    assert [pace(steps, {"big": 1.0}, gpus) for gpus in (1, 2)] == [(1.0, "the GPU"), (2.0, "the GPU")]
 
 
 WAVES = [WaveSeconds(host={"decode": 0.01, "big": 0.02, "light": 0.001}, on_gpu={"big": 0.005})]
@@ -148,9 +156,25 @@ def test_few_packets_and_a_busy_machine_are_doubts_on_an_estimate(tmp_path):
         step, packets=PacketTimes(units=("u",), starts=times.starts[:1], rows=times.rows[:1], seconds=np.ones(1))
     )
     assert (time_spread(few).low, time_spread(few).high) == (0.5, 2.0)
+    assert step.cores == 1 and not measuring_notes(0.0, [step])
     told = _list_doubts(SourceRun(devices=(), steps=(few,), later=(), others=0.8), [])
     assert "80%" in told[0] and told[1].startswith("big: fewer than 5 packets were measured") and len(told) == 2
     assert not _list_doubts(SourceRun(devices=(), steps=(step,), later=(), others=0.1), [])
+
+
+@pytest.mark.parametrize(
+    ("engine", "booked", "cores"), [("local", 1, 16), ("local", 4, 16), ("ray", 1, 1), ("ray", 4, 4)]
+)
+def test_calls_that_had_several_cores_may_take_as_many_times_as_long_on_one(tmp_path, engine, booked, cores):
+    """The local engine gives each process its part of all cores, Ray those that the profile books."""
+    place = output(tmp_path) / "run.json"
+    record = json.loads(place.read_text()) | {"engine": engine, "machines": [{"cpus": 16.0}]}
+    record["steps"]["big"]["placement"]["cpus"] = booked
+    place.write_text(json.dumps(sealed(record)))
+    (step,) = read_source(str(tmp_path)).gpu_steps
+    alone = time_spread(replace(step, cores=1.0))
+    assert step.cores == cores and time_spread(step).high == pytest.approx(cores * alone.high)
+    assert time_spread(step).low == alone.low and len(measuring_notes(0.0, [step])) == (cores > 1)
 
 
 def test_a_gpu_is_a_line_of_80_columns_below_what_the_figures_lack():
@@ -163,7 +187,22 @@ def test_a_gpu_is_a_line_of_80_columns_below_what_the_figures_lack():
     lines = text.getvalue().splitlines()
     assert lines[0] == "a busy." and limits(found) in lines[1] and "l4" not in limits(found)
     (first, second) = (line.split() for line in lines if line.startswith((" rtx-pro-6000 ", " l4 ")))
-    assert first[1:] == ["96", "61.1", "12.4", "(6.5", "to", "19)", "140", "to", "240", "h", "237", "140", "to", "240"]
+    assert first[1:] == [
+        "96",
+        "61.1",
+        "12.4",
+        "(6.5",
+        "to",
+        "19)",
+        "5.7",
+        "to",
+        "9.9",
+        "days",
+        "237",
+        "140",
+        "to",
+        "240",
+    ]
     assert second[7:11] == ["6.5", "to", "19", "min"]
     mixed = replace(found, gpus=[best, replace(best, gpu="l4", limit="the GPU")])
     assert "rtx-pro-6000" in limits(mixed) and "l4" in limits(mixed)

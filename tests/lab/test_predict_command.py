@@ -10,7 +10,7 @@ import yaml
 from framekiln.lab.predict.gpu_specs import short_name
 from framekiln.planning.gpu.calibration_file import write_calibration
 from framekiln.runtime.run.record import sealed
-from tests.lab.gpu_law import BATCH, GPUS, MEGAPIXELS, calibration, figures, model_s, output
+from tests.lab.gpu_law import BATCH, DEVICE, GPUS, MEGAPIXELS, calibration, figures, model_s, output
 from tests.support.machine.command_line import command
 from tests.support.media.collections_factory import photo
 from tests.support.runs.serial_engine import without_ray
@@ -98,7 +98,9 @@ def test_a_gpu_is_found_by_each_of_its_names(name):
 
 
 def test_mistakes_are_one_sentence(tmp_path):
-    good = output(tmp_path / "good")
+    good, mixed = output(tmp_path / "good"), output(tmp_path / "mixed")
+    record = json.loads((mixed / "run.json").read_text()) | {"gpu_names": [DEVICE, "NVIDIA L4"]}
+    (mixed / "run.json").write_text(json.dumps(sealed(record)))
     (tmp_path / "bad.yaml").write_text("mine: {names: [x], memory_gb: 8}\n")
     cases = [
         ((good, "--for", "rtx-508"), "FK-UNKNOWN-GPU"),
@@ -117,7 +119,7 @@ def test_mistakes_are_one_sentence(tmp_path):
         ((good, "--for", "l4", "--calibration", tmp_path / "none.json"), "There is no calibration"),
         ((good, "--for", "l4", "--gpus", tmp_path / "bad.yaml"), "FK-INVALID-VALUE"),
         ((tmp_path, "--for", "l4"), "FK-NO-RUN-JSON"),
-        ((output(tmp_path / "many", gpus=4), "--for", "l4"), "FK-PREDICT-SEVERAL-GPUS"),
+        ((mixed, "--for", "l4"), "FK-PREDICT-SEVERAL-GPUS"),
     ]
     for words, error in cases:
         done = command("predict", *words)

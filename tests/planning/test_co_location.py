@@ -200,13 +200,14 @@ def test_a_process_with_much_work_on_its_cores_gets_more_workers(tmp_path):
     assert pinned.placement.workers == 1
 
 
-@pytest.mark.parametrize(("cores", "rate"), [(5, 40), (3, 20), (2, 10)])
-def test_no_more_decode_workers_are_counted_than_have_a_core(tmp_path, cores, rate):
-    path = saved(tmp_path, decode_rows_per_s=10.0, faces={})
-    choices = PlanOptions(stages=("faces",), calibration=path)
-    nodes = [Node(name="box", cpus=cores, gpus=1)]
+@pytest.mark.parametrize("stages", [("faces",), ("categorize", "faces")])  # the two share a process
+@pytest.mark.parametrize(("cores", "gpus", "rate"), [(5, 1, 40), (3, 1, 20), (2, 1, 10), (8, 4, 40)])
+def test_no_more_decode_workers_are_counted_than_have_a_core(tmp_path, cores, gpus, rate, stages):
+    choices = PlanOptions(stages=stages, calibration=saved(tmp_path, decode_rows_per_s=10.0, faces={}, categorize={}))
+    nodes = [Node(name="box", cpus=cores, gpus=gpus)]
     result = make_plan(read_pipeline(None), read_profile("high-throughput"), choices, nodes, check_weights=False)
     assert any(f"decoding holds this wave to {rate} rows/s" in reason for reason in result.reasons)
+    assert [wave.gpus for wave in result.waves] == [gpus]
 
 
 def test_memory_measured_without_faces_is_not_used(tmp_path):

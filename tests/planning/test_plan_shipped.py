@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from rich.console import Console
 
@@ -39,9 +41,9 @@ def test_every_shipped_profile_fits_the_shipped_pipeline(name):
     assert slowest.split("(")[-1].rstrip(")") == "segment" and limits["decode"] < limits[slowest] / 4
     if name == "high-throughput":
         assert (gpu, choose_gpu("NVIDIA L4", 25.8, 7.0)[0]) == ("rtx-5080", "l4")
-        assert limits["pose"] == pytest.approx(0.3 / 4) and limits[slowest] == pytest.approx(5 * 0.03973)
+        assert limits["pose"] == pytest.approx(0.3 / 8) and limits[slowest] == pytest.approx(5 * 0.03973)
         (small,) = [wave_limits(wave, read_row_seconds(), factor, 2) for wave in result.waves]
-        assert (small["pose"], small["the CPU (pose)"]) == pytest.approx((0.3 / 2, 0.3524 / 2))  # not four at once
+        assert (small["pose"], small["the CPU (pose)"]) == pytest.approx((0.3 / 2, 0.3524 / 2))  # not eight at once
 
 
 @pytest.mark.parametrize(("device", "named"), [("NVIDIA GeForce GTX 1080", "rtx-5080"), ("NVIDIA L4", ""), ("", "")])
@@ -50,6 +52,36 @@ def test_a_gpu_that_is_not_listed_is_named_beside_the_one_in_its_place(device, n
     told = describe_pace(plan, SHIPPED, device, 8.6, 14.0)
     assert (f"{device} is not in" in told and f"{named}, which" in told) == ("gpus.yaml" in told) == bool(named)
     assert ("l4" in told) == (device == "NVIDIA L4")
+
+
+@pytest.mark.parametrize("name", sorted(set(profile_names()) - {"cpu-only"}))
+def test_each_gpu_of_a_cluster_has_a_process_of_its_own(name):
+    """Ray puts two processes on one GPU if their shares fit it, so each books a whole one."""
+
+    def placed(nodes, stages=(), *settings):
+        options = PlanOptions(stages=stages, settings=settings, missing_weights="dummy")
+        return make_plan(read_pipeline(None), read_profile(name), options, nodes, check_weights=False)
+
+    def rate(plan, nodes):
+        (told,) = re.findall(
+            r"the GPU \(segment\)(?: sets the pace,)? (\d+)", describe_pace(plan, nodes, "", None, 7.0)
+        )
+        return int(told)
+
+    four = [Node(name=f"n{number}", cpus=16, gpus=1) for number in range(4)]
+    for nodes, stages in (
+        (four, ()),
+        (four, ("segment",)),
+        ([Node(name="box", cpus=64, gpus=4)], ("categorize", "faces")),
+    ):
+        (wave,) = placed(nodes, stages).waves
+        shares = [step.placement.gpus for step in wave.own if step.placement.device == "cuda"]
+        assert (wave.gpus, sum(shares)) == (4, pytest.approx(1.0, abs=0.02))
+        assert {step.placement.workers for step in wave.own if step.placement.device == "cuda"} == {4}
+    one, spread = placed(four[:1]), placed(four)
+    kept = placed(four, (), *(f"{step.name}.workers=1" for step in one.first if step.placement.device == "cuda"))
+    assert rate(spread, four) == pytest.approx(4 * rate(one, four[:1]), abs=2) and kept.waves[0].gpus == 1
+    assert rate(kept, four) == rate(one, four[:1])  # three GPUs that no process uses make nothing faster
 
 
 def test_a_limit_that_packets_in_work_fill_is_refused_and_one_packet_at_a_time_fits_it():

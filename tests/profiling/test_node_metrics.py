@@ -83,6 +83,23 @@ def test_the_cores_that_a_process_and_its_children_use_are_told_from_those_of_ot
             child.communicate()
 
 
+def test_cores_that_a_run_is_not_bound_to_are_left_out(monkeypatch):
+    monkeypatch.setattr(psutil, "cpu_percent", lambda percpu: [20.0, 90.0, 100.0, 100.0])
+    found = []
+    for cores in ({0}, {0, 1}, {9}):  # the last one is a core that the system does not list
+        monkeypatch.setattr(node_metrics, "bound_cores", lambda cores=cores: frozenset(cores))
+        found.append(node_metrics.NodeMetrics("0").read()["cpu_percent"])
+    assert found == [20.0, 55.0, 77.5]
+    clock = [0.0]
+    monkeypatch.setattr(node_metrics, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(psutil.Process, "children", lambda *_, **__: [])
+    monkeypatch.setattr(psutil.Process, "cpu_times", lambda _: SimpleNamespace(user=clock[0], system=0.0))
+    monkeypatch.setattr(node_metrics, "bound_cores", lambda: frozenset({0, 1, 2, 3}))
+    one = node_metrics.RunProcesses(psutil.Process())
+    clock[0] = 1.0
+    assert one.cpu_percent() == 25.0  # of four cores, by a process that fills one
+
+
 def test_missing_gpu_values_are_null_and_the_others_are_kept():
     class Half:
         """A driver of a GPU without a power sensor."""

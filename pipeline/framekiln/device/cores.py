@@ -13,8 +13,14 @@ def usable_cores() -> int:
 
     Docker's `--cpus 2` and Kubernetes' limits are such quotas. More processes than cores wait for one another.
     """
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([bound, *map(math.ceil, _list_quotas(_GROUPS, _GROUP))]))
+    return max(1, min([len(bound_cores()), *map(math.ceil, _list_quotas(_GROUPS, _GROUP))]))
+
+
+def bound_cores() -> frozenset[int]:
+    """Return the numbers of the cores that this process is bound to, as by Slurm, taskset or Docker's --cpuset-cpus."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
 
 
 def _list_quotas(groups: Path, group: Path) -> list[float]:

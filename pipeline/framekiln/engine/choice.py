@@ -31,13 +31,16 @@ def choose(request: RunRequest, plan: Plan, units: Sequence[Unit]) -> tuple[Lite
         return "local", f"Engine: local, as asked: {_LOCAL}."
     if request.engine == "ray":
         return "ray", "Engine: Ray, as asked."
-    size = sum(media.size or _UNKNOWN_BYTES for unit in units for media in unit.media)
+    sizes = [media.size or _UNKNOWN_BYTES for unit in units for media in unit.media]
+    unknown = sum(not media.size for unit in units for media in unit.media)
     if reason := _needs_ray(request):
         return "ray", f"Engine: Ray, since {reason}."
     if on_gpu := [step.name for step in plan.steps if step.placement.device != "cpu"]:
         return "ray", f"Engine: Ray, since {on_gpu[0]} runs on a GPU."
-    if size > SMALL_BYTES:
-        return "ray", f"Engine: Ray, since {size / 1e9:.1f} GB of files are more than {SMALL_BYTES / 1e9:.0f} GB."
+    if (size := sum(sizes)) > SMALL_BYTES:
+        guess = f", {unknown:,} of them of unknown size and taken for {_UNKNOWN_BYTES / 1e6:g} MB each,"
+        told = f"{size / 1e9:.1f} GB of files{guess if unknown else ''}"
+        return "ray", f"Engine: Ray, since {told} are more than {SMALL_BYTES / 1e9:.0f} GB."
     return "local", f"Engine: local, since the work is small: {_LOCAL} (--engine ray for Ray)."
 
 

@@ -146,7 +146,7 @@ class _Planner:
         for name in order:
             made[name] = self._make_step(name, status, decode, made)
         asked = list(made.values())
-        placed = assign_workers(asked, self._cores)
+        placed = assign_workers(asked, self._cores, sum(node.gpus for node in self._nodes))
         settings = self._make_gpu_settings(find_calibration(self._options.calibration) if calibrated else None)
         layout = schedule([step for step in placed if step.first_pass], decode, self._nodes, settings)
         waves = split_into_waves(decode, layout.steps, layout.numbers)

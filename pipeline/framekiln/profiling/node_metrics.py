@@ -15,6 +15,7 @@ import psutil
 import pyarrow as pa
 
 from framekiln.contract.columns import field
+from framekiln.device.cores import bound_cores
 from framekiln.device.nvml import handles
 from framekiln.profiling.records import now
 
@@ -36,8 +37,10 @@ SCHEMA = pa.schema(
         field("run", pa.string(), "the run, as its lease names it", nullable=False),
         field("node", pa.string(), "the machine's host name", nullable=False),
         field("time", pa.float64(), "since the epoch", "s", nullable=False),
-        field("cpu_percent", pa.float32(), "use of all cores together, since the sample before", "%"),
-        field("own_cpu_percent", pa.float32(), "use of all cores by the run's processes, since the sample before", "%"),
+        field("cpu_percent", pa.float32(), "use of the cores that the run is bound to, since the sample before", "%"),
+        field(
+            "own_cpu_percent", pa.float32(), "use of these cores by the run's processes, since the sample before", "%"
+        ),
         field("memory_gb", pa.float32(), "in use by everybody: total less available", "GB"),
         field("workers_gb", pa.map_(pa.int64(), pa.float32()), "resident memory of Ray's processes by id", "GB"),
         field("store_gb", pa.float32(), "in Ray's object store here; null if Ray does not report it", "GB"),
@@ -69,7 +72,8 @@ class NodeMetrics:
                 root = above if above is not None and above.pid > 1 else root
         self._processes = RunProcesses(root) if root else None
         self._gpus = GpuMetrics(nvml, visible)
-        psutil.cpu_percent()
+        self._cores = bound_cores()
+        psutil.cpu_percent(percpu=True)
 
     def read(self, store_gb: float | None = None) -> dict[str, Any]:
         """Return a sample as JSON values; `store_gb` is the use of Ray's object store."""
@@ -82,13 +86,19 @@ class NodeMetrics:
             "run": self._run,
             "node": self._node,
             "time": now(),
-            "cpu_percent": psutil.cpu_percent(),
+            "cpu_percent": self._read_cores(),
             "own_cpu_percent": used,
             "memory_gb": (memory.total - memory.available) / 1e9,
             "workers_gb": workers,
             "store_gb": store_gb,
             **self._gpus.read(),
         }
+
+    def _read_cores(self) -> float:
+        """Return the use of the run's cores: on a shared machine the others are other people's."""
+        each = psutil.cpu_percent(percpu=True)
+        own = [used for core, used in enumerate(each) if core in self._cores] or each
+        return sum(own) / len(own)
 
 
 class RunProcesses:
@@ -99,7 +109,7 @@ class RunProcesses:
         self._root, self._listed = root, -_LIST_SECONDS
         self._found: list[tuple[psutil.Process, int]] = []  # with the parent's id
         self._used: dict[int, float] = {}  # CPU seconds of a process at the last reading
-        self._cores, self._time = psutil.cpu_count() or 1, time.monotonic()
+        self._cores, self._time = len(bound_cores()), time.monotonic()
         self._read()
 
     def refresh(self) -> None:

@@ -11,7 +11,7 @@ from framekiln.lab.predict.choose import GpuChoice, Prediction, StepChoice, are_
 from framekiln.lab.predict.costs import Costs, StepCost
 from framekiln.lab.predict.pace import GPU, Interval
 from framekiln.reporting.kit import pages
-from framekiln.reporting.kit.texts import MISSING, Column, TextTable, duration, figure, number, words
+from framekiln.reporting.kit.texts import DAY, DAYS, MISSING, Column, TextTable, duration, figure, number, words
 from framekiln.reporting.terminal.console import DENSE, Terminal, print_wrapped, show_table
 
 MEANING = (
@@ -19,7 +19,7 @@ MEANING = (
     "(docs/hardware/predicting.md). kWh: at most, by the board's most power for the longest time, without the host."
 )
 GUESSED = "* estimated from other models: this step was not measured on a GPU."
-_UNITS = (("h", 3600), ("min", 60), ("s", 1))  # with their seconds
+_UNITS = (("days", DAY), ("h", 3600), ("min", 60), ("s", 1))  # with their seconds
 _AS_FAST = 0.99  # share of the fastest: intervals are far wider than this difference
 _HELPS = 1.05  # least factor of the rate for an improvement to be named
 _DETAILED = 3  # GPUs with steps listed on a terminal
@@ -153,7 +153,8 @@ def _round(value: Interval, scale: float = 1.0) -> str:
 
 
 def _name_duration(hours: Interval) -> str:
-    unit, length = next((one for one in _UNITS if hours.high * 3600 >= one[1]), _UNITS[-1])
+    longest = hours.high * 3600
+    unit, length = next((one for one in _UNITS[longest < DAYS * DAY :] if longest >= one[1]), _UNITS[-1])
     return f"{_round(hours, 3600 / length)} {unit}"
 
 

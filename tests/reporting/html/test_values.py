@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from framekiln.output.object_store import Store
 from framekiln.reporting.kit.histograms import distributions
-from framekiln.reporting.kit.texts import axis_value, cell, count, duration, number, share, shorten
+from framekiln.reporting.kit.texts import axis_value, cell, count, duration, elapsed, number, share, shorten
 from framekiln.reporting.table_rows import Extract, extract, find_table
 
 
@@ -93,6 +93,9 @@ def test_a_long_tail_does_not_squeeze_the_rest():
         (duration(133), "2 min 13 s"),
         (duration(59.99), "1 min 0 s"),
         (duration(11100), "3 h 5 min"),
+        (duration(40e6 / 3.53), "131 days 3 h"),
+        (elapsed(3725), "1:02:05"),
+        (elapsed(40e6 / 3.53), "131 days 3 h"),
         (share(1, 1000), "<1%"),
         (share(999, 1000), ">99%"),
         (share(1, 4), "25%"),

@@ -139,12 +139,12 @@ def _place(
         many = step.placement.workers if step.keeps_model else max(1, int(usable_cores() / step.placement.cpus))
         workers[step.name] = 1 if step.stage.scope is Scope.DATASET else many
     hours, limits = np.zeros(1 + DRAWS), []
-    for steps in waves:
+    for wave, steps in zip(work.plan.waves, waves, strict=True):
         left = [step for step in steps if busy[step.name][0] > 0]
         for draw in range(1 + DRAWS) if any(step.name != DECODE for step in left) or (left and steps == left) else ():
             scaled = [_scale(step, float(busy[step.name][draw])) for step in left]
             on_gpu = {step.name: step.sample.model_s + step.sample.copies_s for step in scaled if step.on_gpu}
-            rate, limit = pace(scaled, on_gpu)
+            rate, limit = pace(scaled, on_gpu, wave.gpus)
             hours[draw] += 1 / rate / 3600
             if not draw:
                 limits.append(limit)

@@ -1,13 +1,13 @@
 """Figures of a collection from an output of part of it: rows of its files, seconds of packets, bytes of a row.
 
-Videos differ in length, so their rows follow from bytes: rows a megabyte of files of the same kind. A photo gives one
-row. A bootstrap draws files, or packets, again with replacement; the spread of the results is the interval. Index 0 of
-an array of draws is the estimate itself.
+Videos differ in length, so their rows follow from bytes: rows a megabyte of files of the same kind. A web server's have
+unknown sizes, and count as the mean measured one. A photo gives one row. A bootstrap draws files, or packets, again
+with replacement; the spread of the results is the interval. Index 0 of an array of draws is the estimate itself.
 """
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +20,7 @@ from framekiln.lab.predict.pace import QUANTILES, Draws, Interval
 from framekiln.lab.predict.source_run import SourceStep
 from framekiln.media.discovery.spread import kind_of
 from framekiln.media.files import MediaFile
+from framekiln.media.media_ids import is_web
 from framekiln.output.kept_tables import MOST_FILES, spread
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
@@ -33,6 +34,7 @@ DRAWS = 200  # draws; 10 of them lie beyond a 5 % quantile
 MOST_NAMED = 5  # steps; more are only counted
 FEW = 5  # files or packets; an interval from fewer says little
 FEW_SPREAD = 2.0  # with fewer packets, the interval reaches at least from half to twice the time: an assumption
+OTHER_SIZE = 1.5  # factor of the mean bytes of photos from which their seconds are said to be of others
 FILM_SPREAD = 1.1  # deviation of the logarithm of rows a megabyte, among the tests' 11 MP4 videos: a factor of 3
 
 
@@ -69,37 +71,58 @@ def estimate_rows(files: Sequence[MediaFile], measured: MeasuredFiles) -> tuple[
     """
     chance = np.random.default_rng(0)
     sizes: dict[str, list[int]] = defaultdict(list)
+    unsized = Counter[str]()
     rows: dict[str, Draws] = {}
     for media in files:
         kind, known = kind_of(media.media_id), measured.files.get(media.media_id)
         total = rows.setdefault(kind, np.zeros(1 + DRAWS))
         if known is not None and known[0] == media.size:
             total += known[1]
-        else:
+        elif media.size or not is_web(media.path):
             sizes[kind].append(media.size)
-    notes = []
-    for kind, left in sorted(sizes.items()):
+        else:
+            unsized[kind] += 1
+    notes = list[str]()
+    for kind in sorted(sizes.keys() | unsized.keys()):
         found = [facts for name, facts in measured.files.items() if kind_of(name) == kind]
         seen = np.array(found, np.int64).reshape(-1, 2)
-        rows[kind] += _draw_rows(seen, left, chance)
-        name = kind or "files without an ending"
-        if not len(seen):
-            notes.append(f"{name}: {len(left):,} files, none measured, count as a row each")
-        elif len(seen) < FEW and seen[:, 1].max(initial=0) > 1:
-            videos = counted(len(seen), "video")
-            notes.append(f"{name}: rows rest on {videos}, so their interval says little")
+        left, unknown = sizes[kind], unsized[kind]
+        rows[kind] += _draw_rows(seen, left, unknown, chance)
+        notes += [f"{kind or 'files without an ending'}: {doubt}" for doubt in _doubt_rows(seen, left, unknown)]
     return rows, notes
 
 
-def _draw_rows(seen: NDArray[np.int64], left: Sequence[int], chance: np.random.Generator) -> Draws:
+def _doubt_rows(seen: NDArray[np.int64], left: Sequence[int], unsized: int) -> Iterator[str]:
+    """Yield sentences on the rows of one kind of files, and on their seconds."""
     if not len(seen):
-        return np.full(1 + DRAWS, float(len(left)))
-    drawn = _draw_sums(seen.astype(np.float64), chance)
-    if seen[:, 1].max(initial=0) <= 1:  # photos: the readable share
-        return drawn[:, 1] / len(seen) * len(left)
-    if len(seen) == 1:  # drawing one video again says nothing of others
-        drawn[1:, 1] *= np.exp(FILM_SPREAD * chance.standard_normal(DRAWS))
-    return drawn[:, 1] / np.maximum(drawn[:, 0], 1) * sum(left)
+        yield f"{len(left) + unsized:,} files, none measured, count as a row each"
+    elif seen[:, 1].max() > 1:
+        if len(seen) < FEW:
+            yield f"rows rest on {counted(len(seen), 'video')}, so their interval says little"
+        if unsized:
+            mean = f"{seen[:, 1].mean():,.0f} rows each, the mean of {counted(len(seen), 'measured file')}"
+            yield f"{unsized:,} files of unknown size count as {mean}"
+    else:
+        here, there = (np.mean([size for size in sizes if size] or [0]) for sizes in (left, seen[:, 0]))
+        if here and there and not 1 / OTHER_SIZE < here / there < OTHER_SIZE:
+            yield (
+                f"the files have {here / 1e6:.2g} MB in the mean, and the measured ones {there / 1e6:.2g}: seconds and "
+                "sizes of a row are those of the measured ones"
+            )
+
+
+def _draw_rows(seen: NDArray[np.int64], left: Sequence[int], unsized: int, chance: np.random.Generator) -> Draws:
+    """Return the rows of files with these bytes, and of a number of files of unknown size."""
+    if not len(seen):
+        return np.full(1 + DRAWS, float(len(left) + unsized))
+    sized = seen[:, 1] * (seen[:, 0] > 0)
+    drawn = _draw_sums(np.column_stack([seen, sized]).astype(np.float64), chance)
+    if seen[:, 1].max() > 1 and len(seen) == 1:  # drawing one video again says nothing of others
+        drawn[1:, 1:] *= np.exp(FILM_SPREAD * chance.standard_normal(DRAWS))[:, None]
+    a_file = drawn[:, 1] / len(seen)
+    if seen[:, 1].max() <= 1 or not sized.any():  # photos: the readable share
+        return a_file * (len(left) + unsized)
+    return drawn[:, 2] / np.maximum(drawn[:, 0], 1) * sum(left) + a_file * unsized
 
 
 def seconds_a_row(step: SourceStep, measured: MeasuredFiles) -> dict[str, Draws]:
@@ -127,20 +150,25 @@ def seconds_a_row(step: SourceStep, measured: MeasuredFiles) -> dict[str, Draws]
 
 
 def time_spread(step: SourceStep) -> Interval:
-    """Return plausible factors of a step's measured time, from the spread of its packets."""
+    """Return plausible factors of a step's measured time on one core, from the spread of its packets."""
     draws = seconds_a_row(step, MeasuredFiles()).get("")
     low, high = (1.0, 1.0) if draws is None or draws[0] <= 0 else np.quantile(draws[1:], QUANTILES) / draws[0]
     least = FEW_SPREAD if len(step.packets.rows) < FEW else 1.0
-    return Interval(central=1.0, low=float(min(low, 1 / least)), high=float(max(high, least)))
+    return Interval(central=1.0, low=float(min(low, 1 / least)), high=float(max(high, least)) * step.cores)
 
 
-def measuring_notes(others: float, steps: Iterable[SourceStep]) -> list[str]:
-    """Return sentences on other load during a run, as a share of the cores, and on steps with few packets."""
+def measuring_notes(others: float, steps: Collection[SourceStep]) -> list[str]:
+    """Return sentences on other load during a run, as a share of the cores, on processes and on few packets."""
+    cores = max((step.cores for step in steps), default=1.0)
+    wide = (
+        f"The run had few processes for its cores, so a call could use {cores:g} of them: with a process on each core "
+        "a row may take as many times as long; measure more files"
+    )
     few = [step.name for step in steps if 0 < len(step.packets.rows) < FEW]
     named = ", ".join(few) if len(few) <= MOST_NAMED else f"{len(few)} steps"
     busy = f"Other programs took {others:.0%} of the machine's cores while the run was measured: alone it may be faster"
     little = f"{named}: fewer than {FEW} packets were measured, so their intervals say little"
-    return [busy] * (others >= OTHERS) + [little] * bool(few)
+    return [busy] * (others >= OTHERS) + [wide] * (cores > 1) + [little] * bool(few)
 
 
 def _draw_sums(values: NDArray[np.float64], chance: np.random.Generator) -> NDArray[np.float64]:

@@ -54,9 +54,9 @@ class Interval:
         return Interval.each(lambda end: getattr(self, end) * factor)
 
 
-def pace(steps: Sequence[SourceStep], on_gpu: Mapping[str, float]) -> tuple[float, str]:
+def pace(steps: Sequence[SourceStep], on_gpu: Mapping[str, float], gpus: int = 1) -> tuple[float, str]:
     """Return the rate of simultaneous steps, and the limit: seconds a row `on_gpu` add up, all others overlap."""
-    rates = {GPU: 1 / max(sum(on_gpu.values()), 1e-9)} if on_gpu else {}
+    rates = {GPU: gpus / max(sum(on_gpu.values()), 1e-9)} if on_gpu else {}
     for process in dict.fromkeys(step.process for step in steps):
         members = [step for step in steps if step.process == process]
         taken = sum(
@@ -91,8 +91,8 @@ def describe_pace(
     if not known.keys() & {step.name for step in models}:
         return ""
     gpu, factor = choose_gpu(device, gigabytes, profile_gb or 0.0)
-    gpus, cores = sum(node.gpus for node in nodes), sum(node.cpus for node in nodes)
-    waves = [wave_limits(wave, known, factor / max(1.0, gpus), cores) for wave in plan.waves]
+    cores = sum(node.cpus for node in nodes)
+    waves = [wave_limits(wave, known, factor, cores) for wave in plan.waves]
     slowest = [max(limits, key=lambda name: limits[name]) for limits in waves]
     whole = sum(max(limits.values()) for limits in waves)
     has_gpu = any(step.placement.device != "cpu" for step in models)
@@ -130,7 +130,7 @@ def choose_gpu(device: str, gigabytes: float | None, profile_gb: float) -> tuple
 
 
 def wave_limits(wave: Wave, known: RowSeconds, factor: float, cores: float) -> dict[str, float]:
-    """Return the seconds of a photo on the GPU, on all cores and in each process, by the step that takes most."""
+    """Return the seconds of a photo on the GPUs, on all cores and in each process, by the step that takes most."""
     limits, on_gpu, on_cores = dict[str, float](), Counter[str](), Counter[str]()
     for place, group in enumerate(wave.groups()):
         first = group[0].placement if place and group else None
@@ -143,4 +143,4 @@ def wave_limits(wave: Wave, known: RowSeconds, factor: float, cores: float) -> d
             on_cores.update(taken)
     if len(limits) > 1:
         limits |= {f"the CPU ({name})": sum(on_cores.values()) / cores for name, _ in on_cores.most_common(1)}
-    return limits | {f"the GPU ({name})": sum(on_gpu.values()) for name, _ in on_gpu.most_common(1)}
+    return limits | {f"the GPU ({name})": sum(on_gpu.values()) / wave.gpus for name, _ in on_gpu.most_common(1)}

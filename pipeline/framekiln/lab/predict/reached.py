@@ -98,11 +98,12 @@ def measured_steps(
 ) -> dict[str, tuple[str, MeasuredStep]]:
     """Return the steps measured on a GPU: by a run, and by a calibration, which wins.
 
-    Raises ConfigError: the run reserved several GPUs.
+    Raises ConfigError: the run's machine had several kinds of GPUs, and no record says which of them a call used.
     """
-    if (gpus := sum(step.gpus for step in source.gpu_steps)) > 1.01:  # shares are rounded
+    if source.gpu_steps and len(kinds := set(source.devices)) > 1:
         raise ConfigError(
-            f"The run reserved {gpus:g} GPUs, and predictions need a run on one; give the output of such a run.",
+            f"The run's machine has several kinds of GPUs ({', '.join(sorted(kinds))}), and its records do not say "
+            "which one was used; give the output of a run with CUDA_VISIBLE_DEVICES set to GPUs of one kind.",
             code="FK-PREDICT-SEVERAL-GPUS",
         )
     known = [

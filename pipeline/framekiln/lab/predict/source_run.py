@@ -1,5 +1,6 @@
 """The measurements of a run for predictions: seconds a row by phase, workers, batch and rate of each step."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ from framekiln.runtime.run.record import read_run_record
 
 _SHARED = 0.5  # share of two steps' processes that run both steps; from this share on they count as shared
 _MOST_RUNS = 8  # earlier runs that are read completely
+_ROUNDED = 0.01  # of a GPU; its shares have two decimals
+_LEAST_CORES = 2  # of any machine in a run's record, even of one with a single core
 _MIN_PACKETS = 4  # packets of each process from which its first one is left out: that one includes lazy loading
 
 
@@ -53,6 +56,7 @@ class SourceStep:
     gpus: float  # GPUs that all its processes reserve together
     rows_per_s: float  # rate of all its processes; the steady rate if known
     chosen: float = 1.0  # share of the rows that its condition chose; times are of these
+    cores: float = 1.0  # cores that a call could use: with a process on each core, a row may take as many times as long
 
     @property
     def name(self) -> str:
@@ -164,10 +168,12 @@ def _list_others(store: Store, last: str | None) -> list[str]:
 def _remove_gpu_waits(source: SourceRun) -> SourceRun:
     """Return the run without its processes' waits for each other on the GPU.
 
-    A GPU's clock goes on during another process's turn. A second of the run has one second of the GPU. If the steps'
+    A GPU's clock goes on during another process's turn. A second of the run has one second of each GPU. If the steps'
     GPU times add up to more, all are divided by the same factor.
     """
-    shared = max(1.0, source.rows_per_s * sum(step.sample.model_s + step.sample.copies_s for step in source.gpu_steps))
+    gpus = max(1, math.ceil(sum(step.gpus for step in source.gpu_steps) - _ROUNDED))
+    on_gpu = sum(step.sample.model_s + step.sample.copies_s for step in source.gpu_steps)
+    shared = max(1.0, source.rows_per_s * on_gpu / gpus)
     steps = []
     for step in source.steps:
         waiting = (MODEL, *COPIES) if step.on_gpu else ()
@@ -214,7 +220,16 @@ def _read_step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table,
         gpus=len(step.workers) * float(place.get("gpus", 0.0)),
         rows_per_s=step.steady_rows_per_s or step.rows_per_s,
         chosen=chosen / max(every, 1),
+        cores=_count_cores(step, record, float(place.get("cpus") or 1)),
     )
+
+
+def _count_cores(step: StepStatistics, record: Mapping[str, Any], booked: float) -> float:
+    """Return the cores of a process: the booked ones, or its part of all if the engine had few processes."""
+    if record.get("engine") != "local":
+        return max(1.0, booked)
+    cores = sum(float(one.get("cpus", 0)) for one in record.get("machines") or ())
+    return max(1.0, cores // len(step.workers)) if cores > _LEAST_CORES else 1.0
 
 
 def _count_items(packets: pa.Table) -> Counter[str]:

@@ -10,7 +10,7 @@ from framekiln.planning.gpu.calibration_file import Calibration
 from framekiln.planning.gpu.co_location import GpuCapacity, MemoryNeeds, Requirement, WaveLayout, measured, stated
 from framekiln.planning.gpu.packing import Layout, layout, layouts, reasons, too_large
 from framekiln.planning.processes.resources import Node
-from framekiln.planning.processes.waves import wave_numbers
+from framekiln.planning.processes.waves import combined_placement, processes, wave_numbers
 from framekiln.planning.step import DecodeStep, Step
 
 CONTEXT_GB = 0.4  # GB, CUDA context of a process without a calibration: some 0.3 to 0.5 on GPUs of 2026
@@ -84,7 +84,8 @@ def _measure_capacity(
     steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], settings: GpuSettings, limit: float
 ) -> GpuCapacity:
     calibration = settings.calibration
-    busy = sum(step.placement.cpus * step.placement.workers for step in steps if step.keeps_model)
+    models = processes(step for step in steps if step.keeps_model).values()
+    busy = sum(place.cpus * place.workers for place in map(combined_placement, models))
     free = sum(node.cpus for node in nodes) - busy
     decoders = max(1, min(decode.workers, int(free / decode.cpus)))  # more would not run, whatever the profile says
     rate = calibration.decode_rows_per_s if calibration else None
@@ -187,4 +188,14 @@ def _place(member: Requirement, wave: WaveLayout, gpus: int) -> Step:
     if wave.gpu_s:
         share = (member.option.gpu_s or 0.0) / wave.gpu_s / member.workers
         changes["gpus"] = max(0.01, math.floor(100 * share) / 100)
+    elif gpus > 1 and (booked := _count_booked(wave)):  # Ray puts two processes on one GPU if their shares fit it
+        changes["gpus"] = max(0.01, math.floor(100 * place.gpus / booked) / 100)
     return step.placed(**changes)
+
+
+def _count_booked(wave: WaveLayout) -> float:
+    """Return the share of each GPU that all its processes book."""
+    return sum(
+        max(each.workers for each in sharing) * min(1.0, sum(each.step.placement.gpus for each in sharing))
+        for sharing in wave.processes
+    )

@@ -13,7 +13,7 @@ from framekiln.planning.processes.waves import Wave, combined_placement, process
 from framekiln.planning.settings import Overrides, validated
 from framekiln.planning.step import DecodeStep, Step
 
-AUTO = 0  # workers as many as the cores allow, until `assign_workers`
+AUTO = 0  # workers as many as the cores or the GPUs allow, until `assign_workers`
 _LEAST_SHARE = 0.01  # share of a GPU, for a step put there by --device: without a share Ray assigns it no GPU
 
 
@@ -30,6 +30,7 @@ def merge_placement(
     settings |= profile.defaults | profile.steps.get(name, {})
     if device == "cpu" and settings.get("device", stage.placement.device) != device:  # otherwise set for the CPU
         settings |= {"compile": False, "in_flight": 1}
+        settings |= {"workers": 1} if settings.get("workers") == "auto" else {}  # one for each GPU: none is used
     settings |= {"device": device} if device in stage.devices else {}
     settings |= {key: value for key, value in overrides.items() if key in PLACEMENT_KEYS}
     settings.pop("with", None)
@@ -103,17 +104,19 @@ def _explain_idle(key: str, value: Any, stage: Stage, device: str, group: str | 
     return ""
 
 
-def assign_workers(steps: Sequence[Step], cores: float) -> list[Step]:
+def assign_workers(steps: Sequence[Step], cores: float, gpus: float) -> list[Step]:
     """Return steps with their numbers of workers.
 
-    Models with `workers: auto` share half the cores. The other half is for decoding and for steps without a model.
+    Models with `workers: auto` share half the cores. The other half is for decoding and for steps without a model. On
+    GPUs `auto` is a process for each: a profile for one GPU would leave the others of a cluster idle.
     """
-    sharing = {process_name(step) for step in steps if step.placement.workers == AUTO and step.keeps_model}
+    asking = [step for step in steps if step.placement.workers == AUTO and step.keeps_model]
+    sharing = {process_name(step) for step in asking if step.placement.device == "cpu"}
     result = []
     for step in steps:
         parts = 2 * len(sharing) if step.keeps_model and sharing else 1
         most = max(1, int(cores / parts / step.placement.cpus))
-        workers = step.placement.workers or most
+        workers = step.placement.workers or (most if step.placement.device == "cpu" else max(1, int(gpus)))
         number = workers if step.keeps_model else min(workers, most)  # steps without a model take turns on the cores
         result.append(step.placed(workers=number))
     return result

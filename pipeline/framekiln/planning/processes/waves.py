@@ -11,6 +11,7 @@ between them. Steps with the same `group` in the profile share one process, so t
 Each context saved frees some 0.4 GB of an 8 GB GPU.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,7 @@ from framekiln.contract.errors import ConfigError
 from framekiln.contract.placement import Placement
 from framekiln.planning.condition import Condition
 from framekiln.planning.lineage import ordered, with_drops
+from framekiln.planning.processes.resources import SLACK
 from framekiln.planning.step import DecodeStep, Step
 
 _SAME = ("device", "workers", "in_flight")  # a process has one value of each
@@ -40,6 +42,12 @@ class Wave:
     def folders(self) -> tuple[str, ...]:
         """Folders of the parts that are complete after this wave, the decoder's first."""
         return (self.decode.folder, *(step.folder for step in self.steps))
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs that its processes book together, at least 1."""
+        places = [combined_placement(group) for group in self.groups() if group and group[0].keeps_model]
+        return max(1, math.ceil(sum(place.workers * place.gpus for place in places) - SLACK))
 
     def groups(self) -> list[tuple[Step, ...]]:
         """Return its steps by process; the first process decodes, and may do nothing else."""

@@ -10,7 +10,8 @@ from operator import itemgetter
 from typing import Any, Self
 
 MISSING = "–"  # for an unknown value
-_MINUTE, _HOUR = 60, 3600
+_MINUTE, _HOUR, DAY = 60, 3600, 86_400  # s
+DAYS = 2  # from which durations are in days
 LEAST_SHARE = 0.01  # least share of a listed part
 
 
@@ -40,7 +41,7 @@ def axis_value(value: float, width: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in the unit that fits: 3.2 ms; 14.2 s; 2 min 13 s; 3 h 5 min."""
+    """Return seconds in the unit that fits: 3.2 ms; 14.2 s; 2 min 13 s; 3 h 5 min; 131 days 3 h."""
     if seconds < 0.9995:
         return f"{number(seconds * 1e3)} ms" if seconds >= 1e-3 else f"{number(seconds * 1e6)} µs"
     if seconds < _MINUTE - 0.05:
@@ -48,7 +49,9 @@ def duration(seconds: float) -> str:
     whole = round(seconds)
     if whole < _HOUR:
         return f"{whole // _MINUTE} min {whole % _MINUTE} s"
-    return f"{whole // _HOUR:,} h {whole % _HOUR // _MINUTE} min"
+    if whole < DAYS * DAY:
+        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
+    return f"{whole // DAY:,} days {whole % DAY // _HOUR} h"
 
 
 def moment(seconds: float) -> str:
@@ -57,10 +60,12 @@ def moment(seconds: float) -> str:
 
 
 def elapsed(seconds: float) -> str:
-    """Return the time since a start: 0.25 s; 12 s; 2:05; 1:02:05."""
+    """Return the time since a start: 0.25 s; 12 s; 2:05; 1:02:05; 131 days 3 h."""
     if seconds < _MINUTE - 0.5:
         return f"{number(round(seconds, 2) if seconds < 10 else round(seconds))} s"
     whole = round(seconds)
+    if whole >= DAYS * DAY:
+        return duration(seconds)
     tail = f"{whole % _HOUR // _MINUTE:02}:{whole % _MINUTE:02}"
     return f"{whole // _HOUR}:{tail}" if whole >= _HOUR else tail.removeprefix("0")
 
