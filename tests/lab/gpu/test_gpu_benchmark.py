@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from benchmarks.gpu import options
 from benchmarks.gpu.__main__ import print_plan
 from benchmarks.gpu.options import GpuOptions, Results, read_results, rounded
 from benchmarks.gpu.runner import STEPS, GpuStep, document, run_steps
@@ -118,6 +120,14 @@ def test_processes_side_by_side_share_the_cores(tmp_path, monkeypatch):
         monkeypatch.setattr("benchmarks.gpu.options.gpu_gb", lambda gigabytes=gigabytes: gigabytes)
         threads.append(GpuOptions(folder=tmp_path).threads)
     assert threads == [3, 16]
+
+
+def test_memory_is_that_of_the_first_gpu(monkeypatch):
+    memory = [SimpleNamespace(total=143.8e9, used=0.6e9), SimpleNamespace(total=8e9, used=0)]
+    monkeypatch.setattr(options, "library", lambda: SimpleNamespace(nvmlDeviceGetMemoryInfo=memory.__getitem__))
+    for visible, expected in (([0, 1], (143.8, 0.6)), ([1], (8, 0)), ([], (0, 0))):
+        monkeypatch.setattr(options, "visible_handles", lambda _, visible=visible: visible)
+        assert (options.gpu_gb(), options.used_gb()) == pytest.approx(expected)
 
 
 def test_a_command_is_ended_before_its_step_and_tells_why(tmp_path):
