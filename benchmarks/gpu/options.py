@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from benchmarks.made_rows import PHOTO, Size
+from framekiln.device.cores import usable_cores
 from framekiln.device.nvml import library, visible_handles
 from framekiln.planning.machine import fitting_profile
 
@@ -20,6 +20,7 @@ T = TypeVar("T")
 Recorder = Callable[..., None]
 """The type of `Results.record`: figures by name; `ok=False` is a failed check."""
 SMALL_PHOTO: Size = (256, 320)
+_SAYING_S = 3.0
 ROOMY_GB = 70.0  # memory that holds several processes with large models side by side
 
 
@@ -74,10 +75,16 @@ class GpuOptions:
     small: bool = False  # small models, few rows, short timings
     compile: bool = True  # also compiled models
     words: tuple[str, ...] = ()  # of the titles of cases that are measured; none for all
+    ends: float | None = None  # of the step's process, by the monotonic clock; None for never
 
     def wanted(self, cases: Mapping[str, T]) -> dict[str, T]:
         """Return the cases, by title, that `words` choose."""
         return {title: case for title, case in cases.items() if not self.words or any(w in title for w in self.words)}
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that a command may take, so that there is time to say that it took longer; None for any."""
+        return None if self.ends is None else max(0.1, self.ends - time.monotonic() - _SAYING_S)
 
     @property
     def seconds(self) -> float:
@@ -91,8 +98,8 @@ class GpuOptions:
 
     @property
     def threads(self) -> int:
-        """Threads of work on the CPU: small work does not share the cores well."""
-        return 1 if self.small else len(os.sched_getaffinity(0))
+        """Threads of a process's work on the CPU: `at_once` processes have the cores together."""
+        return 1 if self.small else max(1, usable_cores() // self.at_once)
 
     @property
     def profile(self) -> str:
@@ -112,5 +119,15 @@ class GpuOptions:
 
 def gpu_gb() -> float:
     """Return the memory of the first GPU that may be used in GB; 0 without one."""
+    return _memory("total")
+
+
+def used_gb() -> float:
+    """Return what of it is in use, by all programs and by the driver for itself: 0.3 to 0.7 GB on an idle GPU."""
+    return _memory("used")
+
+
+def _memory(kind: str) -> float:
     nvml = library()
-    return next((nvml.nvmlDeviceGetMemoryInfo(handle).total / 1e9 for handle in visible_handles(nvml)), 0.0)
+    known = (nvml.nvmlDeviceGetMemoryInfo(handle) for handle in visible_handles(nvml))
+    return next((float(getattr(memory, kind)) / 1e9 for memory in known), 0.0)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from benchmarks.gpu.options import GpuOptions, Recorder, Results, SkippedError, read_results, results_path, rounded
@@ -19,6 +19,7 @@ from framekiln.weights.checksums import cache_root
 
 LEAST_S = 10.0  # imports of torch and transformers take about half of it
 _QUIET_S = 30.0  # without a result, until a line tells that the step goes on
+_LAST = 2000  # letters of what a step printed before its end
 _SLOW = 3  # multiple of limits where processes are set up one after the other; small steps are tried on busy machines
 
 CaseOutcome = Literal["ok", "failed", "timeout", "skipped"]
@@ -116,7 +117,7 @@ def run_step(step: GpuStep, options: GpuOptions, limit_s: float, show: Show) -> 
     results_path(options.folder, step.name).unlink(missing_ok=True)
     began = time.monotonic()
     with _followed(options, step.name, show), ChildProcess(step, with_descendants=True) as child:
-        answer = child.call("run", options, timeout_s=limit_s)
+        answer = child.call("run", replace(options, ends=began + limit_s), timeout_s=limit_s)
     results = read_results(options.folder, step.name)
     outcome, why = _outcome(results, answer, limit_s)
     return StepResult(step=step.name, outcome=outcome, why=why, seconds=time.monotonic() - began, results=results)
@@ -161,8 +162,9 @@ def document(options: GpuOptions, results: Sequence[StepResult]) -> dict[str, An
 
 def _outcome(results: Sequence[dict[str, Any]], answer: object, limit_s: float) -> tuple[CaseOutcome, str]:
     if isinstance(answer, ChildDied):
-        is_late = answer.how == HUNG
-        return ("timeout", f"it took longer than {limit_s:.0f} s") if is_late else ("failed", reason_of(answer))
+        if answer.how != HUNG:
+            return "failed", reason_of(answer)
+        return "timeout", f"it took longer than {limit_s:.0f} s. It printed: {answer.last_lines[-_LAST:]}"
     if isinstance(answer, CapturedError):
         is_skipped = answer.kind == SkippedError.__name__
         return ("skipped", answer.message) if is_skipped else ("failed", answer.traceback.rstrip())

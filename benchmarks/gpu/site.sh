@@ -10,5 +10,5 @@ python3 -m pip install -q --target "$site" --no-compile --no-deps --only-binary=
   ray jsonschema jsonschema-specifications referencing rpds-py
 rm -rf "$site"/ray/{jars,rllib,llm,serve} "$site"/ray/dashboard/client "$site"/bin
 find "$site" \( -name '*.so*' -o -name raylet -o -name gcs_server \) -type f -exec strip --strip-unneeded {} +
-mkdir -p "$(dirname "$out")" && tar -C "$site" -c . | xz -6 -T0 >"$out"
+mkdir -p "$(dirname "$out")" && tar -C "$site" -c . | xz -9e >"$out"
 ls -l "$out"

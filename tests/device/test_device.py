@@ -211,6 +211,19 @@ def test_segments_of_gpu_memory_grow_where_the_driver_lets_them(monkeypatch, wor
     assert told == ([] if works else ["expandable_segments:False"])
 
 
+def test_fp32_is_no_tf32_though_an_image_asks_for_it(monkeypatch):
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    cudnn, cublas = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.allow_tf32, cublas.allow_tf32
+    cudnn.allow_tf32 = cublas.allow_tf32 = True  # as TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1 does
+    try:
+        configure_gpu()
+        assert (cudnn.allow_tf32, cublas.allow_tf32) == (False, False)
+    finally:
+        cudnn.allow_tf32, cublas.allow_tf32 = before
+
+
 def test_importing_it_loads_no_torch():
     heavy = "{'torch', 'transformers', 'tokenizers'}"
     code = f"import sys, framekiln.device, framekiln_stages.categorize.stage; print({heavy} & set(sys.modules))"

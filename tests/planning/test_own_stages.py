@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from framekiln.planning.stage_building import own_folders
 from tests.support.errors import fails
 from tests.support.runs.plan_factory import plan
 
@@ -111,3 +112,17 @@ def test_a_right_stage_is_planned(tmp_path, monkeypatch):
     (tmp_path / "own_stage.py").write_text(HEAD + DATACLASS.format(frozen=True, base="(Stage.Config)"))
     result = plan({"a": {"use": "own_stage:Mine"}}, settings=("a.level=3",))
     assert result.first[0].stage.config.level == 3
+
+
+def test_own_code_below_pythons_prefix_is_no_library(tmp_path, monkeypatch):
+    """Containers keep programs in /usr/src/app, and their Python's prefix is /usr."""
+    own, libraries = tmp_path / "src" / "app", tmp_path / "lib" / "python3.12" / "site-packages"
+    others = [
+        tmp_path / "local" / "lib" / "python3.12" / "dist-packages",
+        tmp_path / "lib" / "python3" / "dist-packages",
+    ]
+    for folder in (own, libraries, *others):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr("sys.base_prefix", str(tmp_path))
+    monkeypatch.setattr("sys.path", [str(own), str(libraries), *map(str, others)])
+    assert own_folders() == [str(own)]

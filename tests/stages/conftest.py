@@ -14,3 +14,17 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def configured_gpu():
+    """The GPU as a process of a run has it: fp32 is no TF32."""
+    import torch
+
+    from framekiln.device import configure_gpu
+
+    cudnn, cublas = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.allow_tf32, cublas.allow_tf32
+    configure_gpu()
+    yield
+    cudnn.allow_tf32, cublas.allow_tf32 = before

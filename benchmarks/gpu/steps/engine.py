@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from benchmarks.gpu.options import GpuOptions, Recorder
+from benchmarks.gpu.options import GpuOptions, Recorder, used_gb
 from benchmarks.gpu.stage_steps import SMALL, STAGES, WORK
 from benchmarks.gpu.steps.ceilings import ceilings
 from benchmarks.made_rows import write_photos
@@ -57,14 +57,18 @@ def photos(options: GpuOptions) -> Path:
     return folder
 
 
-def framekiln(*words: str) -> str:
+def framekiln(options: GpuOptions, *words: str) -> str:
     """Run a command, and return what it printed.
 
     Raises:
-        CommandError: it failed.
+        CommandError: it failed, or it took so long that the step would be ended without a word of it.
     """
     command = [sys.executable, "-m", "framekiln", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=options.left_s)
+    except subprocess.TimeoutExpired as error:
+        printed = b"".join(filter(None, (error.stdout, error.stderr))).decode(errors="replace")
+        raise CommandError(f"{words[0]} took longer than {error.timeout:.0f} s: {printed[-2000:]}") from None
     if done.returncode:
         raise CommandError(f"{words[0]} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
     return done.stdout
@@ -82,7 +86,7 @@ def run(options: GpuOptions, out: Path, stages: Sequence[str], *more: str) -> di
     source = str(photos(options))
     shutil.rmtree(out, ignore_errors=True)  # of an earlier call: nothing would be left to do
     began = time.time()
-    framekiln("run", "--input", source, "--output", str(out), *profile, *policy, *cap, *more)
+    framekiln(options, "run", "--input", source, "--output", str(out), *profile, *policy, *cap, *more)
     ended = time.time()
     return {"command_s": ended - began, **figures(out, stages[0], began, ended)}
 
@@ -148,18 +152,25 @@ def measure_capped(options: GpuOptions, record: Recorder) -> None:
     policy = ["--missing-weights", "dummy", "--accept-license", "--stages", ",".join(STAGES)]
     places = [["--profile", name, *(["--vram-cap", f"{cap:g}"] if cap else [])] for name, cap in caps.items()]
     with ThreadPoolExecutor() as pool:
-        plans = list(pool.map(lambda place: framekiln("plan", *place, *policy, *chosen), places))
+        plans = list(pool.map(lambda place: framekiln(options, "plan", *place, *policy, *chosen), places))
+    measured = []
     for (profile, cap), place, plan in zip(caps.items(), places, plans, strict=True):
         planned = max(map(float, re.findall(r"need some ([\d.]+) of", plan)), default=None)
         limit = str(_SMALL_CAPPED if options.small else _PHOTOS[profile])
-        result = run(options, options.folder / profile, STAGES, *place, "--limit", limit, *chosen)
+        others = used_gb() if cap else 0.0  # a driver keeps more for itself on a large GPU than on one of 8 GB
+        try:
+            result = run(options, options.folder / profile, STAGES, *place, "--limit", limit, *chosen)
+        except CommandError as error:
+            record(profile=profile, limit_gb=cap, ok=False, why=str(error))
+            continue
         peak, held = result["vram_peak_gb"], result["allocated_peak_gb"] or 0.0  # without what torch's allocator keeps
-        needs = held + CONTEXT_GB
+        needs, is_kept = held + CONTEXT_GB, cap is None or (peak is not None and peak - others <= cap)
         against = {"planned_gb": planned, "needs_of_planned": needs / planned if planned else None}
-        record(profile=profile, limit_gb=cap, ok=cap is None or (peak is not None and peak <= cap), **against, **result)
+        record(profile=profile, limit_gb=cap, others_gb=others, ok=is_kept, **against, **result)
+        measured.append(profile)
     with ThreadPoolExecutor() as pool:  # last, as they take the cores only: each counts for half a minute
-        runs = [options.folder / profile for profile in caps if options.device != "cpu"]
-        list(pool.map(lambda run: _predict(run, None, record), runs))
+        runs = [options.folder / profile for profile in measured if options.device != "cpu"]
+        list(pool.map(lambda run: _predict(options, run, None, record), runs))
 
 
 def measure_calibration(options: GpuOptions, record: Recorder) -> None:
@@ -173,7 +184,7 @@ def measure_calibration(options: GpuOptions, record: Recorder) -> None:
     line = figures.memory.model_dump() if figures.memory is not None else None
     record(**about, **batches, rows_per_s=rates, memory=line)
     if options.device != "cpu":
-        _predict(_run_to_predict(options), path, record)
+        _predict(options, _run_to_predict(options), path, record)
 
 
 def _calibrated(options: GpuOptions) -> Path:
@@ -188,15 +199,15 @@ def _calibrated(options: GpuOptions) -> Path:
     ]
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier call
     source, profile = str(photos(options)), ["--profile", options.profile]
-    framekiln("calibrate", "--input", source, *profile, *policy, *limits, "--save", str(folder))
+    framekiln(options, "calibrate", "--input", source, *profile, *policy, *limits, "--save", str(folder))
     (path,) = folder.glob("*.json")
     return path
 
 
-def _predict(run: Path, calibration: Path | None, record: Recorder) -> None:
+def _predict(options: GpuOptions, run: Path, calibration: Path | None, record: Recorder) -> None:
     """Record a run's measured rate on this GPU and what is predicted from its records, here and for `TARGETS`."""
     gpus, given = ",".join([gpu_names()[0], *TARGETS]), ["--calibration", str(calibration)] if calibration else []
-    choices = json.loads(framekiln("predict", str(run), "--for", gpus, *given, "--json"))["gpus"]
+    choices = json.loads(framekiln(options, "predict", str(run), "--for", gpus, *given, "--json"))["gpus"]
     rate, bound, measured = choices[0]["rate"], choices[0]["bound"], _steady_rows_per_s(run)
     is_close = rate is not None and rate["low"] / (1 + _WITHIN) <= (measured or 0) <= rate["high"] * (1 + _WITHIN)
     is_right = is_close and (bound is None or (measured or 0) <= bound)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from functools import partial
+from pathlib import Path
 
 from benchmarks.gpu.options import GpuOptions, Recorder
 from benchmarks.made_rows import PHOTO, windows
@@ -16,7 +17,8 @@ _COPIED = 64 << 20  # bytes: a packet of pixels is of this order
 
 def measure(options: GpuOptions, record: Recorder) -> None:
     """Record the environment, then rates in GB/s, TFLOP/s and images a second of one core."""
-    free = {"dev_shm_gb": shutil.disk_usage("/dev/shm").free / 1e9}
+    shared = Path("/dev/shm")  # Ray's object store; some containers have none
+    free = {"dev_shm_gb": shutil.disk_usage(shared).free / 1e9 if shared.is_dir() else None}
     record(environment=bench_environment(options.device) | free)
     for precision in ("fp32",) if options.small else ("fp32", "tf32", "fp16", "fp16-sums", "bf16"):
         if precision != "tf32" or options.device != "cpu":

@@ -222,11 +222,12 @@ def configure_gpu() -> None:
     """Compute fp32 in fp32, and let segments of GPU memory grow. Call it before this process uses its GPU.
 
     GPUs have the driver's numbers, as in nvidia-smi; CUDA's own begin with the fastest GPU. By default cuDNN's
-    convolutions round to TF32, which has a mantissa of ten bits. torch's allocator takes memory in pieces of fixed
-    size. A batch of another shape cannot use their gaps. A user's own allocator settings stay. Some drivers of WSL
-    (pytorch#192330) and Tegra reject growing segments at the first allocation.
+    convolutions round to TF32, which has a mantissa of ten bits. Where `TORCH_ALLOW_TF32_CUBLAS_OVERRIDE` is set, as in
+    NVIDIA's images, products of matrices do so too. torch's allocator takes memory in pieces of fixed size. A batch of
+    another shape cannot use their gaps. A user's own allocator settings stay. Some drivers of WSL (pytorch#192330) and
+    Tegra reject growing segments at the first allocation.
     """
-    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     if _ALLOCATOR_SETTINGS & os.environ.keys():
         return

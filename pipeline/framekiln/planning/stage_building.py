@@ -1,6 +1,7 @@
 """Stages built from the pipeline file: classes are imported, settings checked, and mistakes named."""
 
 import importlib
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -111,10 +112,17 @@ def _import(module_name: str, refused: Callable[..., ConfigError]) -> ModuleType
 
 
 def own_folders() -> list[str]:
-    """Return the folders of `sys.path` that belong neither to Python nor to installed packages."""
+    """Return the folders of `sys.path` that belong neither to Python nor to installed packages.
+
+    Those lie in folders `lib/python*` below Python's prefix. Own code may lie there too: /usr/src/app in a container.
+    """
     places = (str(Path(place or ".").resolve()) for place in sys.path)
-    libraries = (sys.prefix, sys.base_prefix)
-    return list(dict.fromkeys(p for p in places if not p.startswith(libraries) and Path(p).is_dir()))
+    return list(dict.fromkeys(place for place in places if not _is_library(place) and Path(place).is_dir()))
+
+
+def _is_library(place: str) -> bool:
+    prefixes = (sys.prefix, sys.base_prefix)
+    return any(re.match(f"{re.escape(prefix)}/(local/)?lib(64)?/python", place) for prefix in prefixes)
 
 
 def _construct(stage_class: type[Stage], config: Any, refused: Callable[..., ConfigError]) -> Stage:

@@ -26,6 +26,7 @@ def raises(options, record):
 
 def hangs(options, record):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print("what it did last", file=sys.stderr, flush=True)
     record(child=child.pid)
     time.sleep(600)
 

@@ -7,14 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from benchmarks.gpu import options
 from benchmarks.gpu.__main__ import print_plan
 from benchmarks.gpu.options import GpuOptions, Results, read_results, rounded
 from benchmarks.gpu.runner import STEPS, GpuStep, document, run_steps
 from benchmarks.gpu.stage_steps import measured
+from benchmarks.gpu.steps.engine import CommandError, framekiln
 from benchmarks.gpu.steps.shares import steady
 from framekiln.runtime.recovery.child_process import ChildProcess
 from tests.lab.gpu.steps import Fragile
@@ -70,7 +73,7 @@ def test_a_step_that_hangs_is_ended_with_its_children(tmp_path, monkeypatch):
 
     monkeypatch.setattr("benchmarks.gpu.runner.ChildProcess", Impatient)
     (result,) = results_of(tmp_path, step("hangs")).values()
-    assert result["outcome"] == "timeout"
+    assert result["outcome"] == "timeout" and "what it did last" in result["why"]
     while not ended(result["results"][0]["child"]):
         time.sleep(0.02)
 
@@ -108,6 +111,28 @@ def test_a_plan_is_of_the_memory_and_of_the_limit(capsys):
         told = capsys.readouterr().out
         ends.append((float(told.split("--limit ")[-1]), told.count(" *\n")))
     assert ends == [(620.0, 0), (1860.0, 1), (1860.0, 0)]
+
+
+def test_processes_side_by_side_share_the_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.gpu.options.usable_cores", lambda: 16)
+    threads = []
+    for gigabytes in (143.8, 17.2):
+        monkeypatch.setattr("benchmarks.gpu.options.gpu_gb", lambda gigabytes=gigabytes: gigabytes)
+        threads.append(GpuOptions(folder=tmp_path).threads)
+    assert threads == [3, 16]
+
+
+def test_memory_is_that_of_the_first_gpu(monkeypatch):
+    memory = [SimpleNamespace(total=143.8e9, used=0.6e9), SimpleNamespace(total=8e9, used=0)]
+    monkeypatch.setattr(options, "library", lambda: SimpleNamespace(nvmlDeviceGetMemoryInfo=memory.__getitem__))
+    for visible, expected in (([0, 1], (143.8, 0.6)), ([1], (8, 0)), ([], (0, 0))):
+        monkeypatch.setattr(options, "visible_handles", lambda _, visible=visible: visible)
+        assert (options.gpu_gb(), options.used_gb()) == pytest.approx(expected)
+
+
+def test_a_command_is_ended_before_its_step_and_tells_why(tmp_path):
+    with pytest.raises(CommandError, match="plan took longer than"):
+        framekiln(GpuOptions(folder=tmp_path, ends=time.monotonic()), "plan")
 
 
 def test_a_torn_last_line_is_left_out(tmp_path):

@@ -12,20 +12,19 @@ from framekiln.contract.placement import Placement
 from framekiln_stages.categorize.stage import Categorize
 from framekiln_stages.nets.clip import towers
 from framekiln_stages.nets.clip.towers import dummy_tokens
-from tests.support.media.clip_factory import TINY, bpe, call, distribution, embeddings, reference, stage_of
+from tests.support.media.clip_factory import (
+    TINY,
+    bpe,
+    call,
+    closeness,
+    distribution,
+    embeddings,
+    reference,
+    seen,
+    stage_of,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def closeness(found, expected):
-    """Return the smallest cosine of the embeddings of two tables."""
-    a, b = embeddings(found), embeddings(expected)
-    return ((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).min()
-
-
-def seen(path, album, precision="fp32", compile_=False, batch=16, device="cpu", **settings_):
-    placement = Placement(precision=precision, compile=compile_, batch=batch, device=device)
-    return call(stage_of(path, keep_embedding=True, top_k=99, placement=placement, **settings_), *album)
 
 
 # Precision
@@ -36,20 +35,6 @@ def test_precisions_stay_close(tiny, album, precision, least):
     exact, found = seen(tiny, album), seen(tiny, album, precision)
     assert closeness(found, exact) >= least
     assert found.equals(exact) is (precision == "auto"), "mixed is fp32 on the CPU, the others are not"
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-@pytest.mark.parametrize(
-    ("settings_", "least"),
-    [
-        ({"precision": "fp32"}, 0.9999),
-        ({"precision": "auto"}, 0.999),
-        ({"precision": "fp16"}, 0.9995),
-        ({"precision": "auto", "compile_": True, "batch": 5}, 0.999),
-    ],
-)
-def test_a_gpu_equals_the_cpu(tiny, album, settings_, least):
-    assert closeness(seen(tiny, album, device="cuda", **settings_), seen(tiny, album)) >= least
 
 
 # Compiled

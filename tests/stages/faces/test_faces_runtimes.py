@@ -38,23 +38,6 @@ def test_torch_equals_onnxruntime():
         assert (vectors * expected).sum(1)[which].min() > least
 
 
-def test_a_gpu_equals_onnxruntime():
-    import torch
-
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU here")
-    pictures = [*album(), *(image for clip in speakers().values() for image in clip[:2])]
-    rows = call(make(embedding="float32"), *pictures).to_pylist()
-    clear = [face for row in rows for face in row["faces"] if face["quality"] > 0.1]
-    expected = np.stack([embedding(face) for face in clear])
-    for precision, least in (("auto", 0.9999), ("fp32", 0.9999), ("bf16", 0.999)):
-        stage = Faces(Faces.Config(embedding="float32"))
-        stage.setup(files(), Placement(device="cuda", precision=precision, channels_last=True))
-        again = [face for row in found(stage, *pictures) for face in row if face["quality"] > 0.1]
-        vectors = np.stack([embedding(face) for face in again])
-        assert (vectors * expected).sum(1).min() > least, precision
-
-
 def test_a_network_of_512_numbers_runs_in_both_runtimes(tmp_path):
     path = iresnet(tmp_path / "net.onnx", blocks=(1, 1, 1, 1), widths=(8, 8, 8, 8), length=512)
     crops = np.random.default_rng(0).integers(0, 256, (3, SIDE, SIDE, 3), dtype=np.uint8)

@@ -7,31 +7,19 @@ import tomllib
 import numpy as np
 import pytest
 from hdbscan import HDBSCAN
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
+from scipy.sparse.csgraph import minimum_spanning_tree
 from sklearn.metrics import adjusted_rand_score
 
 from framekiln_stages.identities.hdbscan import hdbscan_clusters, spanning_tree
 from framekiln_stages.identities.known import summarize
 from tests.support.machine.command_line import ROOT
-from tests.support.stages.faces.identities_factory import unit
+from tests.support.stages.faces.identities_factory import blobs, unit
 
 
 def test_hdbscan_is_bounded_since_private_functions_of_it_are_called():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (bound,) = [item for item in project["dependencies"] if item.startswith("hdbscan")]
     assert "<" in bound
-
-
-def blobs(random, count, length, share=0.8):
-    """Return unit vectors around random centres, in random order; the rest anywhere."""
-    middles = random.normal(size=(max(2, count // 40), length))
-    points = middles[random.integers(len(middles), size=count)] + random.uniform(0.2, 0.8) * random.normal(
-        size=(count, length)
-    )
-    lone = random.random(count) > share
-    points[lone] = random.normal(size=(lone.sum(), length))
-    return unit(points)
 
 
 def distances(vectors):
@@ -155,19 +143,6 @@ def test_weights_of_a_tree_are_those_of_its_edges():
 def test_points_without_a_tree_are_refused(bad):
     with pytest.raises(ValueError, match=r"vector|two points"):
         spanning_tree(bad, 2)
-
-
-def test_a_gpu_returns_a_tree_of_the_same_weights():
-    """Rounding decides which of several edges of one weight a tree has."""
-    import torch
-
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU here")
-    vectors = blobs(np.random.default_rng(2), 3000, 128)
-    here, there = spanning_tree(vectors, 2), spanning_tree(vectors, 2, "cuda")
-    np.testing.assert_allclose(np.sort(here.weights), np.sort(there.weights), atol=1e-12)
-    graph = coo_array((np.ones(len(there.edges)), there.edges.T), shape=(3000, 3000))
-    assert connected_components(graph, directed=False)[0] == 1
 
 
 # A cluster's summary

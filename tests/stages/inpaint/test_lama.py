@@ -14,8 +14,9 @@ from framekiln.weights.resolver import default_lock
 from framekiln_stages.nets.lama.network import FourierUnit, Generator, Sizes, cast, load_generator, symmetrize
 from framekiln_stages.nets.lama.runners import EagerLama, LamaCleaner
 from tests.support.machine.command_line import script
-from tests.support.media.photos import photo
-from tests.support.stages.lama_factory import Reference, randomize, save
+from tests.support.stages.lama_factory import Reference, save
+from tests.support.stages.lama_weights import psnr, randomize, tensors
+from tests.support.stages.lama_weights import scene as blossom_scene
 
 SMALL = Sizes(width=8, blocks=2)
 
@@ -28,26 +29,10 @@ def _without_profiling():
     torch._C._jit_set_profiling_executor(before)
 
 
-def blossom():
-    image = photo("flower.jpg").copy()
-    mask = image[:, :, 0].astype(int) - image[:, :, 2] > 60  # the orange of the blossom
-    return image, mask
-
-
-def tensors(image, mask):
-    pixels = torch.from_numpy(image).permute(2, 0, 1)[None].float() / 255
-    return pixels, torch.from_numpy(mask)[None, None].float()
-
-
-def psnr(one, other):
-    return 10 * np.log10(255**2 / np.mean((one - other) ** 2))
-
-
 @pytest.fixture(scope="module")
 def scene():
     """The edge of the blossom, and its mask: 160x144 px."""
-    image, mask = blossom()
-    return np.ascontiguousarray(image[220:380, 200:344]), np.ascontiguousarray(mask[220:380, 200:344])
+    return blossom_scene()
 
 
 @pytest.fixture(scope="module")
@@ -213,19 +198,6 @@ def test_a_compiled_network_is_equal(scene, tmp_path, monkeypatch):
     pictures, masks = [image, image[::-1].copy()], [mask, mask]
     plain, compiled = (eager(path, Sizes(width=8, blocks=1), compile=way)(pictures, masks) for way in (False, True))
     assert np.abs(plain - compiled).max() < 0.01
-
-
-def test_a_gpu_equals_the_cpu(small, scene):
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU here")
-    image, mask = scene
-    expected = eager(small)([image] * 5, [mask] * 5)
-    for precision, least in (("fp32", 60), ("auto", 40), ("bf16", 35)):  # bf16 has three bits fewer than fp16
-        for pin in (False, True):
-            answer = eager(small, device="cuda", precision=precision, pin_memory=pin)([image] * 5, [mask] * 5)
-            assert psnr(answer[:, mask], expected[:, mask]) > least, precision
-    cleaner = LamaCleaner(small, Placement(device="cuda", precision="auto"))
-    assert np.abs(cleaner([image], [mask]) - expected[:1]).max() <= 2
 
 
 # Files

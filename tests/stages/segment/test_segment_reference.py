@@ -10,39 +10,13 @@ from functools import partial
 import cv2
 import numpy as np
 import pytest
-import torch
 
 from framekiln.contract.placement import Placement
-from framekiln.device import prepare
 from framekiln_stages.shared.masks import decode
 from tests.support.media.photos import photo
 from tests.support.stages.sam import image_reference as reference
-from tests.support.stages.sam.segment_factory import ANY, assert_whole, found, iou, small_photo, stage_of
-from tests.support.stages.sam.weights import TOY
-
-LEAST_GAP = 1e-3  # between values on both sides of a threshold
-UNCLEAN = {"min_mask_region_area": 0}
-
-
-def settled(predict, image, **given):
-    """Return settings with work for each filter, and with no value within rounding of a threshold."""
-    chosen = ANY | {"box_nms_thresh": 1, "crop_nms_thresh": 1} | given
-    for name, kind, low, high in (
-        ("mask_threshold", "logits", 0.988, 0.992),
-        ("pred_iou_thresh", "iou", 0.1, 0.3),
-        ("stability_score_thresh", "stability", 0.1, 0.3),
-        ("box_nms_thresh", "nms", 0.6, 0.9),
-        ("crop_nms_thresh", "crop_nms", 0.05, 0.4),
-    ):
-        judged = reference.generate(predict, image, reference.Settings(**chosen | UNCLEAN)).judged[kind]
-        if len(judged):
-            values = np.unique(np.concatenate([np.ravel(value) for value in judged]))
-            least, most = (low, high) if "nms" in kind else np.quantile(values, (low, high))
-            values = np.array([least, *values[(values > least) & (values < most)], most])
-            widest = np.diff(values).argmax()
-            assert np.diff(values)[widest] > LEAST_GAP
-            chosen[name] = float(values[widest : widest + 2].mean())
-    return chosen
+from tests.support.stages.sam.segment_factory import assert_whole, found, iou, small_photo, stage_of
+from tests.support.stages.sam.thresholds import settled
 
 
 def assert_same(masks, expected):
@@ -55,21 +29,6 @@ def assert_same(masks, expected):
         assert mask["predicted_iou"] == pytest.approx(expected.scores[number], abs=1e-3)
         assert mask["stability_score"] == pytest.approx(expected.stabilities[number], abs=0.01)
         assert (mask["point"]["x"], mask["point"]["y"]) == pytest.approx(expected.points[number])
-
-
-@pytest.fixture(scope="module")
-def predict(sam_file):
-    """Uses the pixels that the stage prepares, so that nothing differs before the filters."""
-    return reference.predictor(
-        reference.plain(sam_file),
-        TOY.side,
-        lambda image, _: prepare([image], TOY.preparation, Placement(), torch.float32),
-    )
-
-
-@pytest.fixture(scope="module")
-def chosen(predict):
-    return settled(predict, small_photo(), points_per_side=4)
 
 
 def test_the_grid_has_the_masks_of_the_published_algorithm(sam, predict):
@@ -133,13 +92,3 @@ def test_compiled_calls_are_equal_and_compile_once(sam, chosen, monkeypatch):
         for a, b in zip(one, other, strict=True):
             assert iou(decode(a["segmentation"]), decode(b["segmentation"])) > 0.99
     assert counters["stats"]["unique_graphs"] == graphs
-
-
-def test_a_gpu_equals_the_cpu(sam, chosen):
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU here")
-    expected = found(stage_of(sam, **chosen), small_photo())[0]
-    masks = found(stage_of(sam, Placement(device="cuda"), **chosen), small_photo())[0]
-    assert len(masks) == len(expected)
-    for one, other in zip(masks, expected, strict=True):
-        assert iou(decode(one["segmentation"]), decode(other["segmentation"])) > 0.95

@@ -80,3 +80,14 @@ def album():
     crops = [flower[100:400, 100:400], china[:, :300], flower[50:350, 150:450]]
     photos = [china, photo("grace_hopper.jpg"), *map(np.ascontiguousarray, crops), mosaic(16)]
     return [*photos, np.zeros((1, 1, 3), np.uint8), np.full((8, 300, 3), 90, np.uint8)]
+
+
+def closeness(found, expected):
+    """Return the smallest cosine of the embeddings of two tables."""
+    a, b = embeddings(found), embeddings(expected)
+    return ((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).min()
+
+
+def seen(path, album, precision="fp32", compile_=False, batch=16, device="cpu", **settings_):
+    placement = Placement(precision=precision, compile=compile_, batch=batch, device=device)
+    return call(stage_of(path, keep_embedding=True, top_k=99, placement=placement, **settings_), *album)

@@ -100,28 +100,6 @@ def up(wide):
     yield nn.ReLU()
 
 
-def randomize(module, pixels):
-    """Set random weights with activations as in a trained network, by the statistics of real pixels.
-
-    Args:
-        module: of (image, mask), with batch normalisation.
-        pixels: n 3 h w, 0 to 1.
-    """
-    torch.manual_seed(0)
-    norms = [part for part in module.modules() if isinstance(part, nn.BatchNorm2d)]
-    for norm in norms:
-        norm.momentum = 1.0
-        nn.init.uniform_(norm.weight, 0.3, 1.0)
-        nn.init.normal_(norm.bias, 0, 0.3)
-    mask = torch.zeros_like(pixels[:, :1])
-    mask[:, :, 10:30, 8:40] = 1
-    with torch.no_grad():
-        module.train()(pixels, mask)
-        last = [part for part in module.modules() if isinstance(part, nn.Conv2d)][-1]
-        last.weight *= 3
-    return module.eval().requires_grad_(False)
-
-
 def save(module, path):
     """Save a TorchScript file like the published one."""
     wrapped = Wrapped(module)

@@ -14,6 +14,17 @@ def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
+def blobs(random, count, length, share=0.8):
+    """Return unit vectors around random centres, in random order; the rest anywhere."""
+    middles = random.normal(size=(max(2, count // 40), length))
+    points = middles[random.integers(len(middles), size=count)] + random.uniform(0.2, 0.8) * random.normal(
+        size=(count, length)
+    )
+    lone = random.random(count) > share
+    points[lone] = random.normal(size=(lone.sum(), length))
+    return unit(points)
+
+
 def people(sizes, length=64, spread=0.5, seed=0):
     """Return faces of people, one person after the other; cosines within a person are about 0.8."""
     random = np.random.default_rng(seed)
