@@ -5,14 +5,17 @@ Fixtures of one package's tests lie in that folder's conftest.py. tests/README.m
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import sys
 import threading
+from functools import cache
 
 import hypothesis
 import pytest
+import typer
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests share the cores: threads of torch and numpy would wait for each other
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -45,6 +48,16 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
     # A task that writes to an output that is gone keeps its core until Ray ends, so these tests come last.
     items.sort(key=lambda item: item.path.name == "test_disk.py")
+
+
+def pytest_collection_finish():
+    """Leave what was imported out of each later search for garbage: it is a million objects, and none is garbage."""
+    gc.freeze()
+
+
+def pytest_sessionfinish():
+    """Let what was imported be freed at the end: libraries print what is left there."""
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
@@ -91,8 +104,14 @@ def machines(request):
 
 @pytest.fixture(scope="session", autouse=True)
 def one_process():
-    """Runs of this process without Ray take one more process, since each costs half a second."""
+    """Runs of this process without Ray take one more process, since each costs half a second.
+
+    Calls of the command line in this process share one parser, since to make it takes 11 ms.
+    """
+    parser = cache(typer.main.get_command)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.main.get_command", parser)
+        patch.setattr("typer.testing._get_command", parser)
         patch.setattr("framekiln.engine.local.engine.usable_cores", lambda: 1)
         yield
 
@@ -115,6 +134,15 @@ def on_ray(monkeypatch):
 def local(monkeypatch):
     """Runs without Ray: of what an engine has no part in."""
     monkeypatch.setenv("FRAMEKILN_ENGINE", "local")
+
+
+@pytest.fixture
+def serial(local):
+    """Runs within this process: of what no process of an engine has a part in, since each costs a second."""
+    from tests.support.runs.serial_engine import without_ray
+
+    with without_ray():
+        yield
 
 
 @pytest.fixture
