@@ -130,7 +130,7 @@ def test_an_interrupted_run_writes_what_is_finished(engine, gated, tmp_path, num
         same(gated, tmp_path)
 
 
-@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("before", [False, pytest.param(True, marks=pytest.mark.heavy)])
 def test_a_run_is_interrupted_before_its_conditions_are_settled(local, gated, before):
     where, pipeline = "passed >= 0 and media_id in (select media_id from counts)", gated.pipeline.read_text()
     if before:
