@@ -5,14 +5,17 @@ Fixtures of one package's tests lie in that folder's conftest.py. tests/README.m
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import sys
 import threading
+from functools import cache
 
 import hypothesis
 import pytest
+import typer
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests share the cores: threads of torch and numpy would wait for each other
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -28,6 +31,7 @@ import cv2
 from framekiln.device.cores import usable_cores
 from framekiln.media.samples import pan, photos, tone, write_clip
 
+gc.disable()  # while tests are collected: a sixth of that time, and modules and tests are no garbage
 pytest.register_assert_rewrite("tests.support")  # their asserts explain themselves too
 
 # An example that is slow on a busy machine is no failure. Each run tries the same examples, so that no test fails by
@@ -45,6 +49,11 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
     # A task that writes to an output that is gone keeps its core until Ray ends, so these tests come last.
     items.sort(key=lambda item: item.path.name == "test_disk.py")
+
+
+def pytest_collection_finish():
+    """Search for garbage from now on."""
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -91,8 +100,14 @@ def machines(request):
 
 @pytest.fixture(scope="session", autouse=True)
 def one_process():
-    """Runs of this process without Ray take one more process, since each costs half a second."""
+    """Runs of this process without Ray take one more process, since each costs half a second.
+
+    Calls of the command line in this process share one parser, since to make it takes 11 ms.
+    """
+    parser = cache(typer.main.get_command)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.main.get_command", parser)
+        patch.setattr("typer.testing._get_command", parser)
         patch.setattr("framekiln.engine.local.engine.usable_cores", lambda: 1)
         yield
 
@@ -115,6 +130,15 @@ def on_ray(monkeypatch):
 def local(monkeypatch):
     """Runs without Ray: of what an engine has no part in."""
     monkeypatch.setenv("FRAMEKILN_ENGINE", "local")
+
+
+@pytest.fixture
+def serial(local):
+    """Runs within this process: of what no process of an engine has a part in, since each costs a second."""
+    from tests.support.runs.serial_engine import without_ray
+
+    with without_ray():
+        yield
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A small output that a test may read, made once by the local engine."""
+"""A small output that a test may read, made once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 import framekiln
 from tests.support.media.collections_factory import collection
+from tests.support.runs.serial_engine import without_ray
 from tests.toys.functions import brightness
 
 
@@ -20,4 +21,5 @@ def made(media, tmp_path_factory):
     """The output of two steps and a table; for reading only."""
     steps = {"crc": {"use": "tests.toys:Checksum"}, "count": {"use": "tests.toys:Count"}}
     out = tmp_path_factory.mktemp("made") / "out"
-    return framekiln.run(media, out, pipeline={"steps": steps}, stages=["crc", "count", brightness], engine="local")
+    with without_ray():
+        return framekiln.run(media, out, pipeline={"steps": steps}, stages=["crc", "count", brightness])

@@ -14,7 +14,7 @@ STEPS = {"steps": {"crc": {"use": "tests.toys:Checksum"}}}
 
 
 @pytest.mark.heavy
-def test_a_run_over_a_shard_continues_and_retries(tmp_path, local):
+def test_a_run_over_a_shard_continues_and_retries(tmp_path, serial):
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()
     for number in range(3):

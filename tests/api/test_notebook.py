@@ -46,7 +46,8 @@ framekiln.compare(OUT, OTHER)
 """
 
 SHELL = """
-import sys
+import os, sys
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])  # so that the local engine starts one process, not two
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 shell = InteractiveShell.instance()

@@ -45,7 +45,7 @@ def test_a_frame_is_what_the_stages_saw(out):
     assert out.frame("photo0.png", pixels="frame_4").shape == (4, 4, 3)
 
 
-def test_frames_that_are_not_there_are_one_sentence(tmp_path, local):
+def test_frames_that_are_not_there_are_one_sentence(tmp_path, serial):
     media = collection(tmp_path / "in", 1, 6)
     crc = {"steps": {"crc": {"use": "tests.toys:Checksum"}}}
     out = framekiln.run(media, tmp_path / "out", pipeline=crc, every_nth=2)
@@ -91,7 +91,7 @@ def test_a_summary_is_typed(out):
     assert summary.started.tzinfo is not None and out.record["frames"] == 36
 
 
-def test_an_export_tells_of_random_weights_behind_what_it_holds(media, tmp_path, local, no_weights):
+def test_an_export_tells_of_random_weights_behind_what_it_holds(media, tmp_path, serial, no_weights):
     steps = {"seeded": {"use": "tests.toys:Seeded"}}
     out = framekiln.run(media, tmp_path / "out", pipeline={"steps": steps}, missing_weights="dummy")
     sentence = "Random weights in seeded: results mean nothing."
@@ -101,7 +101,7 @@ def test_an_export_tells_of_random_weights_behind_what_it_holds(media, tmp_path,
     assert sentence not in out.export("coco", tmp_path / "none", images="none").notes
 
 
-def test_left_out_steps_are_told_with_the_command_that_fetches(media, tmp_path, local, no_weights):
+def test_left_out_steps_are_told_with_the_command_that_fetches(media, tmp_path, serial, no_weights):
     steps = {"crc": {"use": "tests.toys:Checksum"}, "seeded": {"use": "tests.toys:Seeded"}}
     with fails("FK-WEIGHTS-MISSING"):
         framekiln.run(media, tmp_path / "out", pipeline={"steps": steps})
@@ -111,7 +111,7 @@ def test_left_out_steps_are_told_with_the_command_that_fetches(media, tmp_path, 
         assert "Left out: seeded: " in text and out.summary.fetch in text
 
 
-def test_notebooks_show_a_table_and_texts_are_escaped(out, media, tmp_path, local):
+def test_notebooks_show_a_table_and_texts_are_escaped(out, media, tmp_path, serial):
     html = out._repr_html_()
     assert "7 files, 36 frames, no errors" in html and "counts</td>" in html and ">36</td>" in html
     assert str(out).splitlines()[-1] == f"Report: {out.report()}" and repr(out) == f"Output({out.path!r})"

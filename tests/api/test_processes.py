@@ -70,6 +70,7 @@ def run_script(code, media, out, engine):
     return done.stdout
 
 
+@pytest.mark.heavy  # `faults/deaths` has rows that kill, and `test_notebook` functions that are nobody's module
 @pytest.mark.parametrize("engine", BOTH)
 def test_a_row_that_kills_its_process_is_set_aside_from_a_script_without_a_guard(media, tmp_path, engine):
     said = run_script(KILLER, media, tmp_path / "out", engine)

@@ -26,7 +26,7 @@ from tests.toys.functions import brightness
 STEPS = {"steps": {"crc": {"use": "tests.toys:Checksum"}, "count": {"use": "tests.toys:Count"}}}
 
 
-def test_stages_are_names_classes_settings_and_functions(media, tmp_path, local):
+def test_stages_are_names_classes_settings_and_functions(media, tmp_path, serial):
     stages = [
         "crc",
         brightness,
@@ -68,7 +68,7 @@ def test_inputs_and_settings_may_be_of_pandas_and_numpy(media, tmp_path):
     assert plan.planned.decode.config.every_nth == 4
 
 
-def test_a_run_is_the_command(media, tmp_path, local, capfd):
+def test_a_run_is_the_command(media, tmp_path, serial, capfd):
     (tmp_path / "pipeline.yaml").write_text(json.dumps(STEPS))
     words = ["--input", media, "--output", tmp_path / "by-command", "--pipeline", tmp_path / "pipeline.yaml"]
     done = command("run", *words, "--set", "crc.column=frame_90", "--limit", "5", "--max-errors", "1%")
@@ -101,7 +101,7 @@ def test_every_option_of_the_command_has_its_name_here():
     assert plan - {"paths", "json_", "price_per_hour"} == theirs - set(Instruments.__annotations__) | {"like"}
 
 
-def test_an_edited_function_is_computed_again_and_nothing_else(media, tmp_path, local):
+def test_an_edited_function_is_computed_again_and_nothing_else(media, tmp_path, serial):
     def measure(add):
         @framekiln.stage(inputs="time_s", outputs={"moment": pa.float64()})
         def moment(time_s):
@@ -147,14 +147,14 @@ def test_an_edited_function_is_computed_again_and_nothing_else(media, tmp_path, 
         ({"tensorboard": "s3://bucket/x"}, "FK-TENSORBOARD-URL", "s3://bucket/x"),
     ],
 )
-def test_a_mistake_is_raised(media, tmp_path, options, code, value, capfd):
+def test_a_mistake_is_raised(media, tmp_path, serial, options, code, value, capfd):
     with fails(code, value):
         framekiln.run(media, tmp_path / "out", **{"pipeline": STEPS, **options})
     assert capfd.readouterr() == ("", "") and not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("places", "code"), [((), "FK-NO-INPUT"), (("gone", "out"), "FK-INPUT-MISSING")])
-def test_places_are_checked(places, code, tmp_path, monkeypatch):
+def test_places_are_checked(places, code, tmp_path, serial, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with fails(code):
         framekiln.run(*places, pipeline=STEPS)

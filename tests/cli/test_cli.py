@@ -43,12 +43,17 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_one_sentence_and_exit_code_2(case, small, pipeline, tmp_path):
+IN_RAY = "no cluster"  # a process imports Ray for seconds, and this one would keep a Ray that is half started
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.heavy] if case == IN_RAY else []) for case in MISTAKES]
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(case, small, pipeline, tmp_path, serial):
     words, *values = MISTAKES[case]
     (tmp_path / "empty").mkdir()
     places = {"in": small, "out": tmp_path / "out", "empty": tmp_path / "empty", "pipeline": pipeline}
-    call = process if case in ("missing folder", "no cluster") else command  # the latter leaves Ray half started
+    call = process if case == IN_RAY else command
     done = call("--pipeline", pipeline, *[word.format(**places) for word in words])
     assert done.returncode == 2, done
     assert done.stderr.strip().isprintable()
@@ -57,7 +62,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(case, small, pipeline, tmp_pa
     assert "Traceback" not in done.stderr + done.stdout
 
 
-def test_a_missing_folder_does_not_list_its_neighbours(pipeline, tmp_path):
+def test_a_missing_folder_does_not_list_its_neighbours(pipeline, tmp_path, serial):
     done = command("--pipeline", pipeline, "--input", tmp_path / "quite-else", "--output", tmp_path / "out")
     assert done.returncode == 2 and "[FK-INPUT-MISSING]" in done.stderr and "pipeline.yaml" not in done.stderr
 
@@ -155,7 +160,7 @@ def test_a_plan_of_a_run_that_would_stop_for_weights_says_so(lacking, small, tmp
     assert skipping.returncode == 0 and skipping.stderr == ""
 
 
-def test_without_weights_a_run_names_the_command_that_fetches_them(lacking, small, tmp_path):
+def test_without_weights_a_run_names_the_command_that_fetches_them(lacking, small, tmp_path, serial):
     words, env = lacking
     done = command(*words, "--input", small, "--output", tmp_path / "out", **env)
     assert done.returncode == 2 and "[FK-WEIGHTS-MISSING]" in done.stderr and not (tmp_path / "out").exists()

@@ -9,7 +9,7 @@ from PIL import Image
 from framekiln.cli.console import NOTHING_DONE
 
 
-def test_an_input_of_sidecars_alone_has_a_code_of_its_own_and_photos_beside_them_none(framekiln, tmp_path):
+def test_an_input_of_sidecars_alone_has_a_code_of_its_own_and_photos_beside_them_none(serial, framekiln, tmp_path):
     photos, out = tmp_path / "in", tmp_path / "out"
     words = ("run", "-i", photos, "-o", out, "--stages", "lighting", "--max-errors", "0")
     photos.mkdir()
@@ -27,7 +27,7 @@ def test_an_input_of_sidecars_alone_has_a_code_of_its_own_and_photos_beside_them
     assert "2 files, not media" in (out / "report.html").read_text()
 
 
-def test_a_step_that_fails_on_every_row_has_that_code_too(framekiln, tmp_path):
+def test_a_step_that_fails_on_every_row_has_that_code_too(serial, framekiln, tmp_path):
     photos, out, pipeline = tmp_path / "in", tmp_path / "out", tmp_path / "p.yaml"
     photos.mkdir()
     for name in ("1.png", "2.png"):

@@ -22,7 +22,9 @@ from tests.support.machine.command_line import ROOT, RUN, frames, process
 
 @pytest.mark.heavy
 @pytest.mark.slow
-def test_a_run_without_weights_skips_steps_or_uses_random_ones(framekiln, lacking, small, tmp_path, monkeypatch):
+def test_a_run_without_weights_skips_steps_or_uses_random_ones(
+    serial, framekiln, lacking, small, tmp_path, monkeypatch
+):
     words, env = lacking
     for name, value in (env | {"COLUMNS": "200"}).items():
         monkeypatch.setenv(name, value)

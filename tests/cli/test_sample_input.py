@@ -20,7 +20,7 @@ def times(folder):
     return {path: path.stat().st_mtime_ns for path in files}
 
 
-def test_a_run_without_any_path_computes_the_samples(framekiln, tmp_path, monkeypatch):
+def test_a_run_without_any_path_computes_the_samples(serial, framekiln, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "framekiln-out-samples" in framekiln(*WORDS)
     record = json.loads((tmp_path / "framekiln-out" / "run.json").read_text())

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch._dynamo.utils import counters
 
 from framekiln.contract.placement import Placement
 from framekiln.device import Batches, take_failures
@@ -16,15 +15,15 @@ from framekiln.device.compiled import LAZY_SHAPES, batch_sizes
 
 
 def graphs():
-    return counters["stats"]["unique_graphs"]
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
 @pytest.fixture(autouse=True)
 def _without_code(monkeypatch):
     """Trace functions as on a GPU, and generate no code, which belongs to torch."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    torch._dynamo.reset()
-    counters.clear()
+    torch._dynamo.reset()  # imports it, which takes seconds: never while tests are collected
+    torch._dynamo.utils.counters.clear()
     take_failures()
 
 

@@ -20,7 +20,7 @@ __all__ = ["small"]
 pytestmark = pytest.mark.slow
 
 
-def test_a_second_run_has_nothing_to_do_and_changes_nothing(small, tmp_path, machines, local):
+def test_a_second_run_has_nothing_to_do_and_changes_nothing(small, tmp_path, machines, serial):
     Job(order(small, tmp_path / "out", ALL)).run()
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*.parquet")}
     result = Job(order(small, tmp_path / "out", ALL)).run()
@@ -29,7 +29,7 @@ def test_a_second_run_has_nothing_to_do_and_changes_nothing(small, tmp_path, mac
 
 
 @pytest.mark.heavy
-def test_an_added_step_and_an_added_file_cost_only_themselves(small, tmp_path, machines, local):
+def test_an_added_step_and_an_added_file_cost_only_themselves(small, tmp_path, machines, serial):
     out = tmp_path / "out"
     Job(order(small, out, {"crc": ("Checksum", {})})).run()
     before = {p: p.stat().st_mtime_ns for p in (out / COLUMNS).glob("crc-*/*.parquet")}
@@ -42,7 +42,7 @@ def test_an_added_step_and_an_added_file_cost_only_themselves(small, tmp_path, m
 
 
 @pytest.mark.heavy
-def test_a_changed_setting_computes_again_what_depends_on_it(small, tmp_path, machines, local):
+def test_a_changed_setting_computes_again_what_depends_on_it(small, tmp_path, machines, serial):
     out = tmp_path / "out"
     steps = {"crc": ("Checksum", {}), "near": ("Neighbours", {}), "twice": ("Double", {})}
     Job(order(small, out, steps)).run()
@@ -55,7 +55,7 @@ def test_a_changed_setting_computes_again_what_depends_on_it(small, tmp_path, ma
 
 
 @pytest.mark.heavy
-def test_encoded_files_lie_beside_the_tables_and_are_not_made_again(collection, tmp_path, machines, local):
+def test_encoded_files_lie_beside_the_tables_and_are_not_made_again(collection, tmp_path, machines, serial):
     flow = order(collection, tmp_path / "out", {}, settings=("flow.cache=true",))
     flow = replace(flow, pipeline=PipelineFile.model_validate({"steps": {"flow": {"use": "flow"}}}))
     Job(flow).run()
@@ -71,7 +71,7 @@ def test_encoded_files_lie_beside_the_tables_and_are_not_made_again(collection, 
 
 
 @pytest.mark.heavy
-def test_a_limited_run_then_the_whole(small, tmp_path, machines, local):
+def test_a_limited_run_then_the_whole(small, tmp_path, machines, serial):
     out = tmp_path / "out"
     few = replace(order(small, out, {"crc": ("Checksum", {})}), limit=2)
     assert Job(few).run().frames == 31
@@ -81,7 +81,7 @@ def test_a_limited_run_then_the_whole(small, tmp_path, machines, local):
 
 
 @pytest.mark.heavy
-def test_shards_together_are_the_whole(small, tmp_path, machines, local):
+def test_shards_together_are_the_whole(small, tmp_path, machines, serial):
     whole = order(small, tmp_path / "out", {"crc": ("Checksum", {})})
     for request, frames in ((whole, 36), (replace(whole, limit=2), 31)):
         each = [replace(request, output=str(tmp_path / str(i)), shard=(i, 3)) for i in range(3)]

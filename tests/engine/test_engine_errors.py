@@ -17,6 +17,13 @@ __all__ = ["small"]
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture
+def engine(engine, monkeypatch):
+    """Both engines; the local one with one process, which all of these need."""
+    monkeypatch.setattr("framekiln.engine.local.engine.usable_cores", lambda: 1)
+    return engine
+
+
 def test_a_row_that_makes_a_stage_raise_is_alone_to_blame(small, tmp_path, machines, engine):
     out = tmp_path / "out"
     result = Job(order(small, out, {"crc": ("Picky", {"refuse": (3, 17)}), "twice": ("Double", {})})).run()

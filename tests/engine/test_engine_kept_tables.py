@@ -11,7 +11,7 @@ from framekiln.runtime.run.retry import FailureFilter
 from tests.support.media.collections_factory import photo
 from tests.support.runs.engine_factory import order, rows
 
-pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.usefixtures("local")]
+pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.usefixtures("serial")]
 
 
 def numbers(out):

@@ -9,8 +9,7 @@ LOADED = "import sys, framekiln.engine.ray.{}; print(*sorted({{'pandas', 'ray.da
 
 
 def test_the_coordinator_needs_no_ray_data() -> None:
-    assert _heavy_imports("coordinator") == []
-    assert "ray.data" in _heavy_imports("datasets"), "the names are out of date"
+    assert _heavy_imports("coordinator") == []  # the next test shows that these names are found
 
 
 def test_ray_data_is_imported_before_a_session_silences_its_loggers() -> None:

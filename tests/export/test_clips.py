@@ -16,6 +16,7 @@ from framekiln.export import clips as clips_module
 from tests.support.errors import fails
 from tests.support.media.media_factory import click, film
 from tests.support.media.photos import take
+from tests.support.runs.serial_engine import without_ray
 from tests.toys.functions import brightness
 
 CUT = 25
@@ -34,7 +35,8 @@ def out(tmp_path_factory):
         film(folder / "sub" / name, [*shots[0], *shots[1]], codec=codec, pix_fmt="yuv420p", options=options, **sound)
     first, *others = (Image.new("RGB", (32, 24), (shade, 0, 0)) for shade in (0, 90, 180))
     first.save(folder / "a.gif", save_all=True, append_images=others, duration=100)
-    out = framekiln.run(folder, folder.parent / "out", stages=["shots", brightness], engine="local")
+    with without_ray():
+        out = framekiln.run(folder, folder.parent / "out", stages=["shots", brightness])
     bad = folder / "sub" / "bad.mp4"
     status = bad.stat()
     with av.open(str(bad)) as container:

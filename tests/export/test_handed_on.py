@@ -22,6 +22,7 @@ from framekiln.media.samples import pan, photos, write_clip
 from framekiln.output.object_store import Store
 from tests.support.errors import fails
 from tests.support.machine.object_server import Objects, served
+from tests.support.runs.serial_engine import without_ray
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,8 @@ def out(tmp_path_factory):
     (media / "test").mkdir()
     write_clip(media / "test" / "a.mp4", pan(image, 20), np.zeros((1, 16_000), np.int16))
     folder = tmp_path_factory.mktemp("output") / "out"
-    return framekiln.run(media, folder, stages=["lighting", "fingerprint", "duplicates"], engine="local")
+    with without_ray():
+        return framekiln.run(media, folder, stages=["lighting", "fingerprint", "duplicates"])
 
 
 def contents(folder):

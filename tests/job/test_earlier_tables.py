@@ -11,6 +11,7 @@ import pytest
 from tests.faults import chaos
 from tests.support.machine.command_line import command
 from tests.support.media.collections_factory import photo
+from tests.support.runs.serial_engine import without_ray
 from tests.support.runs.unfinished import Gated
 
 pytestmark = pytest.mark.slow
@@ -25,7 +26,8 @@ def gated(tmp_path):
         photo(tmp_path / "in" / f"p{i:02}.png", i)
     (tmp_path / "two.yaml").write_text("decode: {workers: 2}\n")
     made = Gated.make(tmp_path, tmp_path / "in", HELD)
-    assert command(*made.words("--profile", tmp_path / "two.yaml")).returncode == 0
+    with without_ray():
+        assert command(*made.words("--profile", tmp_path / "two.yaml")).returncode == 0
     yield made
     made.end()
 

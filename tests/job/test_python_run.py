@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 STEPS = {name: ALL[name] for name in ("crc", "near", "twice", "count")}
 
 
-def test_every_command_takes_the_output_of_a_run_from_python(framekiln, small, tmp_path):
+def test_every_command_takes_the_output_of_a_run_from_python(serial, framekiln, small, tmp_path):
     out = tmp_path / "out"
     result = Job(order(small, out, STEPS)).run()
     assert (result.frames, result.errors, result.report) == (36, {}, str(out / "report.html"))

@@ -16,13 +16,13 @@ from framekiln.runtime.run.record import sealed
 from tests.faults import chaos
 from tests.support.machine.command_line import command
 from tests.support.runs.engine_factory import order, rows, small
+from tests.support.runs.serial_engine import without_ray
 from tests.support.runs.unfinished import Gated
 
 __all__ = ["small"]
 
 pytestmark = pytest.mark.slow
 
-LOCAL = {"FRAMEKILN_ENGINE": "local"}  # of runs that are only there to be compared with
 HELD, FILES = "photo5.png", 7  # the last of six photos, and a clip of 30 frames
 
 
@@ -34,11 +34,17 @@ def gated(small, tmp_path):
     made.end()
 
 
+def undisturbed(gated: Gated, *words: object) -> None:
+    """A run, or another command that computes, that is only there to be compared with: in this process."""
+    with without_ray():
+        done = command(*(words or gated.words()))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def same(gated: Gated, tmp_path) -> None:
     """Compare all tables with those of a run of the same files that nothing disturbed."""
     other = Gated(gated.source, tmp_path / "other", gated.gate, gated.pipeline)
-    done = command(*other.words(), **LOCAL)
-    assert done.returncode == 0, done.stderr
+    undisturbed(other)
     for name in (FRAMES, ERRORS, "counts"):
         mine, its = (rows(one.out, name).sort_by("media_id") for one in (gated, other))
         leave = [column for column in ("traceback",) if column in mine.column_names]
@@ -67,7 +73,7 @@ def commands(gated: Gated, other: Gated, how: str) -> None:
 def test_an_output_is_whole_as_far_as_it_goes_during_a_run_and_after_its_death(engine, gated, tmp_path):
     other = Gated(gated.source, tmp_path / "whole", tmp_path / "open", tmp_path / "whole.yaml")
     other.set("nothing")
-    assert command(*other.words(), **LOCAL).returncode == 0
+    undisturbed(other)
     run = gated.start()
     gated.wait(run, FILES)
     record = gated.record
@@ -89,7 +95,7 @@ def test_an_output_is_whole_as_far_as_it_goes_during_a_run_and_after_its_death(e
     assert gated.record["state"] == "running", "it had no time to say anything else"
     commands(gated, other, "was killed")
     gated.gate.touch()
-    for words, env in ((["retry", gated.out], LOCAL), (gated.words(), {})):
+    for words, env in ((["retry", gated.out], {"FRAMEKILN_ENGINE": "local"}), (gated.words(), {})):
         copy = Gated(gated.source, tmp_path / words[0], gated.gate, gated.pipeline)
         shutil.copytree(gated.out, copy.out)
         done = command(*[copy.out if word in (gated.out, str(gated.out)) else word for word in words], **env)
@@ -124,12 +130,12 @@ def test_an_interrupted_run_writes_what_is_finished(engine, gated, tmp_path, num
         same(gated, tmp_path)
 
 
-@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("before", [False, pytest.param(True, marks=pytest.mark.heavy)])
 def test_a_run_is_interrupted_before_its_conditions_are_settled(local, gated, before):
     where, pipeline = "passed >= 0 and media_id in (select media_id from counts)", gated.pipeline.read_text()
     if before:
         gated.pipeline.write_text("steps: {crc: {use: 'tests.toys:Checksum'}}")
-        assert command(*gated.words()).returncode == 0
+        undisturbed(gated)
     gated.pipeline.write_text(f"{pipeline}  twice: {{use: 'tests.toys:Double', on: {{first: 99}}, where: '{where}'}}\n")
     run = gated.start(eager=False)
     gated.wait_for_parts(run, FILES)
@@ -144,7 +150,7 @@ def test_a_run_is_interrupted_before_its_conditions_are_settled(local, gated, be
     selected = command("select", gated.out, "--where", "crc > 0")
     assert ("FK-SELECTION-TABLE" in selected.stderr) != before, selected.stderr
     gated.gate.touch()
-    assert command("retry", gated.out).returncode == 0
+    undisturbed(gated, "retry", gated.out)
     assert gated.record["state"] == "finished" and gated.frames()["twice"].null_count == 0
 
 
@@ -174,7 +180,7 @@ def test_a_drawing_that_kills_its_process_costs_an_early_report_and_nothing_else
     assert "Unfinished" not in gated.page
 
 
-def test_a_run_that_was_killed_after_its_last_table_is_finished_by_the_next(local, gated):
+def test_a_run_that_was_killed_after_its_last_table_is_finished_by_the_next(serial, gated):
     gated.gate.touch()
     assert command(*gated.words()).returncode == 0
     finished = gated.record
@@ -189,7 +195,7 @@ def test_a_run_that_was_killed_after_its_last_table_is_finished_by_the_next(loca
     assert "Unfinished" not in gated.page
 
 
-def test_an_interruption_after_the_last_table_finds_all_files_counted(local, small, tmp_path, monkeypatch, machines):
+def test_an_interruption_after_the_last_table_finds_all_files_counted(serial, small, tmp_path, monkeypatch, machines):
     def interrupted(*_):
         raise KeyboardInterrupt
 

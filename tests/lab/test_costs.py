@@ -26,6 +26,9 @@ from framekiln.planning.processes.resources import ROOMY
 from tests.support.errors import fails
 from tests.support.machine.command_line import command
 from tests.support.media.collections_factory import photo
+from tests.support.runs.serial_engine import without_ray
+
+pytestmark = pytest.mark.usefixtures("serial")
 
 STEPS = {"steps": {"crc": {"use": "tests.toys:Checksum"}}}
 PHOTO_S, FRAME_S = 0.5, 0.02  # seconds a row
@@ -47,7 +50,8 @@ def media(tmp_path_factory):
 @pytest.fixture(scope="module")
 def previewed(media, tmp_path_factory):
     out = tmp_path_factory.mktemp("preview") / "out"
-    framekiln.run(media, out, pipeline=STEPS, preview=20, engine="local")
+    with without_ray():
+        framekiln.run(media, out, pipeline=STEPS, preview=20, engine="local")
     return out
 
 

@@ -82,7 +82,7 @@ def test_a_moved_collection_is_read_from_its_new_place(folder):
 
 @pytest.mark.slow
 @pytest.mark.heavy
-def test_changed_contents_are_computed_again_and_changed_times_are_not(folder):
+def test_changed_contents_are_computed_again_and_changed_times_are_not(folder, serial):
     steps = {"crc": {"use": "tests.toys:Checksum"}}
     order = replace(request(folder / "in", folder / "out", {"steps": steps}), by_content=True)
     Job(order).run()

@@ -78,7 +78,7 @@ def test_a_run_json_without_the_keys_of_the_report(make, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["cut", *(pytest.param(how, marks=pytest.mark.heavy) for how in ("list", "steps"))])
-def test_a_run_resumes_from_its_parts_and_replaces_a_damaged_run_json(framekiln, make, tmp_path, how):
+def test_a_run_resumes_from_its_parts_and_replaces_a_damaged_run_json(serial, framekiln, make, tmp_path, how):
     words = ["run", "-i", make.folder, "-o", tmp_path / "out", "--stages", "lighting"]
     framekiln(*words)
     path = tmp_path / "out" / "run.json"

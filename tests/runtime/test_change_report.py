@@ -15,6 +15,7 @@ from framekiln.reporting.terminal.tables import removed_files
 from framekiln.runtime.run.change_report import UNKNOWN, Changes
 from tests.support.media.collections_factory import clip, photo
 from tests.support.runs.engine_factory import order as toys
+from tests.support.runs.serial_engine import without_ray
 
 pytestmark = pytest.mark.slow
 STEPS = {
@@ -26,6 +27,12 @@ STEPS = {
 }
 
 SHARED = STEPS | {"shares": ("Shares", {})}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _serial():
+    with without_ray():
+        yield
 
 
 def order(folder, out, steps=STEPS, **choices):

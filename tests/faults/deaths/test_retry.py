@@ -30,6 +30,12 @@ TOYS = "tests.toys"
 REFUSED = (3, 5, 17)
 
 
+@pytest.fixture(params=["serial", pytest.param("on_ray", marks=pytest.mark.heavy)])
+def somewhere(request):
+    """Runs of this process, and on Ray: marks and parts are a worker's, wherever it runs."""
+    return request.getfixturevalue(request.param)
+
+
 @pytest.fixture
 def wanted(tmp_path, machines):
     for i in range(5):
@@ -58,7 +64,7 @@ def times(out):
     return {p.relative_to(out): p.stat().st_mtime_ns for p in (out / COLUMNS).rglob("*.parquet")}
 
 
-def test_failed_rows_are_computed_again_and_all_that_hangs_on_them(engine, wanted, tmp_path):
+def test_failed_rows_are_computed_again_and_all_that_hangs_on_them(somewhere, wanted, tmp_path):
     out = tmp_path / "out"
     Job(wanted).run()
     assert table(out, ERRORS).num_rows == 3
@@ -85,7 +91,7 @@ def test_failed_rows_are_computed_again_and_all_that_hangs_on_them(engine, wante
 
 
 @pytest.mark.heavy
-def test_a_retry_that_was_cut_short_is_finished_by_any_run(local, wanted, tmp_path):
+def test_a_retry_that_was_cut_short_is_finished_by_any_run(serial, wanted, tmp_path):
     Job(wanted).run()
     (tmp_path / "mood" / "good").touch()
     job = Job(replace(wanted, retry=FailureFilter(step="crc")))
@@ -121,7 +127,7 @@ def test_files_that_could_not_be_read_are_read_again_and_no_others(engine, wante
 
 
 @pytest.mark.heavy
-def test_an_order_is_known_from_the_output_and_one_that_gives_other_results_is_refused(local, wanted, tmp_path):
+def test_an_order_is_known_from_the_output_and_one_that_gives_other_results_is_refused(serial, wanted, tmp_path):
     Job(wanted).run()
     repeated = stored_request(Store(str(tmp_path / "out")))
     assert replace(repeated, pipeline=wanted.pipeline, engine=wanted.engine) == wanted
@@ -137,7 +143,7 @@ def test_an_order_is_known_from_the_output_and_one_that_gives_other_results_is_r
 
 
 @pytest.mark.heavy
-def test_the_command_that_is_worth_giving_again_stays_that_of_the_run(local, wanted, tmp_path, monkeypatch):
+def test_the_command_that_is_worth_giving_again_stays_that_of_the_run(serial, wanted, tmp_path, monkeypatch):
     out = tmp_path / "out"
     words = ["run", "-i", str(tmp_path / "in"), "-o", str(out), "--pipeline", "mine.yaml", "--set", "crc.refuse=[3]"]
     Job(replace(wanted, arguments=tuple(words))).run()

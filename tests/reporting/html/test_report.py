@@ -192,7 +192,7 @@ def test_the_same_output_gives_the_same_page(store):
 
 
 @pytest.mark.slow
-def test_a_real_run_writes_it_and_can_write_it_again(framekiln, collection, tmp_path, monkeypatch):
+def test_a_real_run_writes_it_and_can_write_it_again(serial, framekiln, collection, tmp_path, monkeypatch):
     out = tmp_path / "out"
     stages = ("--stages", "lighting,flow,lighting_steadiness")
     assert f"Report: {out}/report.html" in framekiln("run", "--input", collection, "--output", out, *stages)
