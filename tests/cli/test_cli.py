@@ -54,7 +54,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(case, small, pipeline, tmp_pa
     (tmp_path / "empty").mkdir()
     places = {"in": small, "out": tmp_path / "out", "empty": tmp_path / "empty", "pipeline": pipeline}
     call = process if case == IN_RAY else command
-    done = call("--pipeline", pipeline, *[word.format(**places) for word in words])
+    done = call("--pipeline", pipeline, *[word.format(**places) for word in words], FRAMEKILN_ENGINE="auto")
     assert done.returncode == 2, done
     assert done.stderr.strip().isprintable()
     assert all(value in done.stderr for value in values)
