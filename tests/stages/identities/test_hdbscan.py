@@ -6,8 +6,7 @@ import tomllib
 
 import numpy as np
 import pytest
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
+from scipy.sparse.csgraph import minimum_spanning_tree
 
 from framekiln_stages.identities.hdbscan import hdbscan_clusters, spanning_tree
 from framekiln_stages.identities.known import summarize
