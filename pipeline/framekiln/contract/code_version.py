@@ -90,7 +90,7 @@ class _Facts:
 
     @cached_property
     def _ways(self) -> Mapping[Any, Callable[[Any], Any]]:
-        """How values of these kinds are described."""
+        """Descriptions of values, by their kinds; the first that fits counts."""
         return {
             FunctionType: self._describe_function,
             CodeType: self._describe_code,

@@ -1,4 +1,4 @@
-"""Whether values fit a column.
+"""The check that values fit a column.
 
 Arrow itself cuts without a word: fractions of whole numbers and times, fields that a struct lacks, numbers beyond a
 float, and texts into letters where a list is wanted.

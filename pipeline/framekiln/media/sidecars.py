@@ -50,6 +50,11 @@ def read_sidecar(media: MediaFile) -> Tags:
         return {}
 
 
+def is_sidecar(name: str) -> bool:
+    """Return whether a name is a sidecar's."""
+    return name[-len(_ENDING) :].lower() == _ENDING
+
+
 def _strip_ending(name: str) -> str:
     """Return the beginning of a sidecar's name; empty for another file."""
-    return name[: -len(_ENDING)] if name[-len(_ENDING) :].lower() == _ENDING else ""
+    return name[: -len(_ENDING)] if is_sidecar(name) else ""

@@ -220,6 +220,13 @@ def test_a_link_to_a_listed_file_is_no_file_of_its_own(folder: Path, tmp_path: P
     assert ids(folder / "l*.jpg") == ["l1.jpg", "l3.jpg", "l4.jpg"]  # their files are not in this input
 
 
+def test_photos_may_share_a_sidecar_by_a_link(folder: Path) -> None:
+    (folder / "a.xmp").write_text("<x:xmpmeta/>")
+    (folder / "b.xmp").symlink_to("a.xmp")
+    found = {item.media_id: item.sidecar and item.sidecar.media_id for item in list_media(str(folder))}
+    assert (found["a.jpg"], found["b.jpg"]) == ("a.xmp", "b.xmp")
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can switch to a user without permission")
 def test_no_permission(folder: Path) -> None:
     (folder / "sub").chmod(0o700)

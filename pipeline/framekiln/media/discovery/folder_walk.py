@@ -21,6 +21,7 @@ from fnmatch import fnmatchcase
 from framekiln.media.discovery.output_filter import Identity
 from framekiln.media.files import MediaFile, as_int64
 from framekiln.media.media_ids import is_hidden, media_id
+from framekiln.media.sidecars import is_sidecar
 
 _ANY_DEPTH = "**"
 Positions = frozenset[int]
@@ -113,7 +114,7 @@ class FolderWalk:
                 if not _is_folder(entry):
                     if not self.pattern.matches(after):
                         continue
-                    if entry.is_symlink():
+                    if entry.is_symlink() and not is_sidecar(entry.name):  # photos may share one
                         self._file_links.append(entry.path)
                     else:
                         yield local_file(entry.path, self._make_relative(entry.path))

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from framekiln.contract.code_version import version_of
 from framekiln.contract.errors import ConfigError, DamagedError
 from framekiln.contract.output_names import RUN_RECORD
 from framekiln.output.object_store import Store
@@ -185,7 +184,7 @@ def _describe_step(step: Step) -> dict[str, Any]:
     placement = vars(step.placement)
     return {
         "use": step.use,
-        "version": version_of(step.stage),
+        "version": step.facts["version"],
         "settings": vars(step.stage.config),
         "placement": {key: value for key, value in placement.items() if key != "chunks"},
         "fingerprint": step.fingerprint,
